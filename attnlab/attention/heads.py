@@ -1,0 +1,162 @@
+"""Heads: what is projected, what is cached, and how it becomes keys and values.
+
+    project(x, rotate) -> (q, State) · expand(State) -> (k, v) · merge(y) -> x · state_size() -> bytes per token
+
+Heads decide *what* turns with position; `rotate` decides how. Grouped heads expand by doing nothing: the cache holds G heads, and
+kernels read them in groups. Both classes are final.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.attention.cache import State
+from attnlab.attention.kernels import Unsupported
+from attnlab.attention.rotary import Rotate
+
+
+class Fused(nn.Linear):
+    """Several projections of one input in one matrix; `parts` names the slices of its output, in order.
+
+    Initialisation goes slice by slice, so that arms which share a slice start with the same numbers in it.
+    """
+
+    def __init__(self, dim: int, parts: dict[str, int], bias: bool) -> None:
+        super().__init__(dim, sum(parts.values()), bias=bias)
+        self.parts = parts
+
+
+@final
+class Heads(nn.Module):
+    """Single-head, multi-head, grouped and multi-query attention (Vaswani 2017 §3.2.2; Shazeer 2019; Ainslie 2023).
+
+    n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` defaults to dim / n_heads. `qk_norm` normalises q and
+    k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1, with RMS). `tied` uses one
+    projection for q, k and v. State: (k, v), each [B, G, S, D].
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int | None = None,
+        bias: bool = False,
+        out_bias: bool = False,
+        qk_norm: bool = False,
+        tied: bool = False,
+    ) -> None:
+        super().__init__()
+        if n_heads < 1 or (head_dim is None and dim % n_heads):
+            raise ValueError(f"heads do not divide the width: {n_heads} heads, dim {dim}; change model.n_heads or model.dim")
+        if n_kv_heads < 1 or n_heads % n_kv_heads:
+            raise ValueError(
+                f"KV heads do not divide the heads: {n_kv_heads} KV heads, {n_heads} heads; "
+                "change model.attention.heads.n_kv_heads or model.n_heads"
+            )
+        if tied and n_kv_heads != n_heads:
+            raise ValueError(f"tied q, k, v need as many KV heads as heads, got {n_kv_heads} and {n_heads}")
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.head_dim = dim // n_heads if head_dim is None else head_dim
+        self.score_dim = self.rope_dim = self.head_dim
+        if self.head_dim < 1:
+            raise ValueError(f"head_dim must be at least 1, got {self.head_dim}")
+        wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
+        self.tied = tied
+        self.qkv = Fused(dim, {"qkv": wide} if tied else {"q": wide, "k": narrow, "v": narrow}, bias)
+        self.out = nn.Linear(wide, dim, bias=out_bias)
+        self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+
+    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+        """q [B, H, T, D] and the state of the new tokens."""
+        B, T, _ = x_BTM.shape
+        qkv = self.qkv(x_BTM)
+        parts = (qkv,) * 3 if self.tied else qkv.split(tuple(self.qkv.parts.values()), dim=-1)
+        q, k, v = (part.view(B, T, -1, self.head_dim).transpose(1, 2) for part in parts)
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return rotate(q), (rotate(k), v)
+
+    def expand(self, state: State) -> tuple[Tensor, Tensor]:
+        """k, v [B, G, S, D]: the state itself."""
+        return state
+
+    def merge(self, y_BHTV: Tensor) -> Tensor:
+        """Concatenates the heads and projects them out."""
+        return self.out(y_BHTV.transpose(1, 2).flatten(2))
+
+    def state_size(self) -> int:
+        """2 G D numbers per token, in bytes of the weights' dtype."""
+        return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()
+
+
+@final
+class Latent(nn.Module):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1): keys and values rebuilt from one small latent.
+
+    A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads, and only the latter turn.
+    State: (latent [B, 1, S, rank], turned key [B, 1, S, rope_dim]). With `absorbed` the up-projections move to the query and the
+    output, which makes it multi-query attention over the latent: the same numbers, and the cache is read as it is (§2.1.2).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        rank: int,
+        head_dim: int,
+        rope_dim: int,
+        bias: bool = False,
+        out_bias: bool = False,
+        qk_norm: bool = False,
+        absorbed: bool = False,
+    ) -> None:
+        super().__init__()
+        if min(n_heads, rank, head_dim, rope_dim) < 1:
+            raise ValueError(
+                f"latent heads need n_heads, rank, head_dim and rope_dim >= 1, got {n_heads}, {rank}, {head_dim}, {rope_dim}"
+            )
+        if qk_norm:
+            raise Unsupported("heads=mla has no per-head keys to normalise before they turn: use another score than qk_norm")
+        self.n_heads, self.n_kv_heads = n_heads, n_heads
+        self.head_dim, self.score_dim, self.rope_dim, self.rank = head_dim, head_dim + rope_dim, rope_dim, rank
+        self.absorbed = absorbed
+        self.down = Fused(dim, {"q": n_heads * self.score_dim, "latent": rank, "k_rope": rope_dim}, bias)
+        self.norm = nn.RMSNorm(rank)
+        self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
+        self.out = nn.Linear(n_heads * head_dim, dim, bias=out_bias)
+
+    def _up(self) -> tuple[Tensor, Tensor]:
+        """Up-projections of keys and values, each [H, head_dim, rank]."""
+        k, v = self.up.weight.chunk(2)
+        return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.head_dim, -1)
+
+    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+        """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new tokens' state."""
+        B, T, _ = x_BTM.shape
+        q, latent, k_rope = self.down(x_BTM).split(tuple(self.down.parts.values()), dim=-1)
+        q, q_rope = q.view(B, T, self.n_heads, -1).transpose(1, 2).split((self.head_dim, self.rope_dim), dim=-1)
+        if self.absorbed:
+            q = q @ self._up()[0]
+        state = (self.norm(latent).unsqueeze(1), rotate(k_rope.unsqueeze(1)))
+        return torch.cat((q, rotate(q_rope)), dim=-1), state
+
+    def expand(self, state: State) -> tuple[Tensor, Tensor]:
+        """Keys and values: per head from the latent, or the latent itself as the one KV head when absorbed."""
+        latent, k_rope = state
+        if self.absorbed:
+            return torch.cat((latent, k_rope), dim=-1), latent
+        k, v = (latent @ weight.transpose(-1, -2) for weight in self._up())
+        return torch.cat((k, k_rope.expand(-1, self.n_heads, -1, -1)), dim=-1), v
+
+    def merge(self, y_BHTV: Tensor) -> Tensor:
+        """Values up from the latent where absorbed, then as other heads do."""
+        if self.absorbed:
+            y_BHTV = y_BHTV @ self._up()[1].transpose(-1, -2)
+        return self.out(y_BHTV.transpose(1, 2).flatten(2))
+
+    def state_size(self) -> int:
+        """rank + rope_dim numbers per token, in bytes of the weights' dtype."""
+        return (self.rank + self.rope_dim) * self.down.weight.element_size()

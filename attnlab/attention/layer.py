@@ -1,0 +1,106 @@
+"""The attention layer: project, append to the cache, expand, attend, finish, merge. Everything else is a part handed in."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.attention.cache import Growing
+from attnlab.attention.heads import Heads, Latent
+from attnlab.attention.kernels import Attended, Kernel, Unsupported
+from attnlab.attention.mask import Mask, every
+from attnlab.attention.rotary import Rotate, identity
+from attnlab.attention.score import Score
+
+
+@final
+class Attention(nn.Module):
+    """One attention layer over any heads, kernel, masks, scores, rotation and epilogue.
+
+    Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D. `masks` and `scores` are
+    mappings, applied in their order, so that several axes can each contribute one. `dropout` falls on attention weights,
+    in training only. ValueError where the parts do not fit together.
+    """
+
+    def __init__(
+        self,
+        heads: Heads | Latent,
+        kernel: Kernel,
+        masks: Mapping[str, Mask] | None = None,
+        scores: Mapping[str, Score] | None = None,
+        scale_exponent: float = -0.5,
+        rotary: Callable[[Tensor], Rotate] | None = None,
+        epilogue: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise ValueError(f"attention dropout must lie in [0, 1), got {dropout}")
+        self.heads, self.kernel, self.rotary, self.epilogue, self.dropout = heads, kernel, rotary, epilogue, dropout
+        self.mask = every(*(masks or {}).values())
+        self.scores = tuple((scores or {}).values())
+        self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
+        self.scale = heads.score_dim**scale_exponent
+        if rotary is not None:
+            self.rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))  # an odd width fails here, not in training
+
+    def forward(
+        self,
+        x_BTM: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Mask | None = None,
+        cache: Growing | None = None,
+    ) -> Tensor:
+        """x [B, T, M] -> [B, T, M]. `positions` [B or 1, T] default to 0..T-1, or go on from the cache; `mask` joins the design masks."""
+        attended = self.attend(x_BTM, positions=positions, mask=mask, cache=cache)
+        return self.heads.merge(attended.out)
+
+    def attend(
+        self,
+        x_BTM: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Mask | None = None,
+        cache: Growing | None = None,
+        kernel: Kernel | None = None,
+        need: Sequence[str] = (),
+    ) -> Attended:
+        """The layer up to the merge; `need=("weights",)` with another kernel is how attention maps are read."""
+        T, past = x_BTM.shape[1], len(cache) if cache is not None else 0
+        aligned = positions is None and not past
+        if positions is None:
+            positions = torch.arange(past, past + T, device=x_BTM.device)[None]
+        if cache is not None and self.changes_with_length:
+            raise Unsupported("a rotation whose scaling changes with the length cannot be cached: use decode=none")
+        rotate = identity if self.rotary is None else self.rotary(positions)
+        q, state = self.heads.project(x_BTM, rotate)
+        state, key_positions = (state, positions) if cache is None else cache.append(state, positions)
+        k, v = self.heads.expand(state)
+        attended = (kernel or self.kernel)(
+            q,
+            k,
+            v,
+            i=positions[:, None, :, None],
+            j=key_positions[:, None, None, :],
+            mask=every(self.mask, mask),
+            scores=self.scores,
+            scale=self.scale,
+            dropout=self.dropout if self.training else 0.0,
+            need=tuple(need) + (self.epilogue.needs if self.epilogue is not None else ()),
+            aligned=aligned,
+        )
+        if self.epilogue is None:
+            return attended
+        return attended._replace(out=self.epilogue(attended.out, attended.lse, x_BTM))
+
+    @property
+    def changes_with_length(self) -> bool:
+        """Whether keys rotated now would be rotated otherwise in a longer sequence."""
+        scaling = getattr(self.rotary, "keywords", {}).get("scaling")
+        return getattr(scaling, "changes_with_length", False)
+
+    def state_size(self) -> int:
+        """Bytes cached per token in this layer."""
+        return self.heads.state_size()

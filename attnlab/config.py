@@ -1,0 +1,21 @@
+"""Where `conf/` lives and the arithmetic that its yaml may use. Imports nothing heavy."""
+
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+_PACKAGED = Path(__file__).parent / "conf"
+CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "conf"
+
+
+def _divide(number: int, by: int) -> int:
+    """Exact integer division, so that `gqa` of three heads is an error and not two heads."""
+    if by < 1 or number % by:
+        raise ValueError(f"{number} does not divide into {by} equal parts")
+    return number // by
+
+
+def register_resolvers() -> None:
+    """`${divide:a,b}` (exact) and `${times:a,b}` for yaml. Safe to call again."""
+    OmegaConf.register_new_resolver("divide", _divide, replace=True)
+    OmegaConf.register_new_resolver("times", lambda a, b: a * b, replace=True)

@@ -1,0 +1,223 @@
+"""A decoder-only transformer around any mixer: embedding, blocks, head, and one function that initialises all of it.
+
+The model never sees a config: it is handed `make_mixer(layer) -> module`, called once per layer, so layers cannot share weights.
+A mixer maps x [B, T, M] to [B, T, M] and takes the keywords positions, mask and cache.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab.attention.heads import Fused
+from attnlab.attention.mask import Mask
+
+
+@final
+class Mlp(nn.Module):
+    """down(gelu(up(x))): 2 * dim * width weights."""
+
+    def __init__(self, dim: int, width: int, bias: bool) -> None:
+        super().__init__()
+        self.up = nn.Linear(dim, width, bias=bias)
+        self.down = nn.Linear(width, dim, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, M] -> [B, T, M]."""
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
+
+
+@final
+class SwiGlu(nn.Module):
+    """down(silu(gate(x)) * up(x)) (Shazeer 2020, eq. 6): 3 * dim * width weights."""
+
+    def __init__(self, dim: int, width: int, bias: bool) -> None:
+        super().__init__()
+        self.up = Fused(dim, {"gate": width, "up": width}, bias)
+        self.down = nn.Linear(width, dim, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, M] -> [B, T, M]."""
+        gate, up = self.up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+@final
+class LearnedPositions(nn.Module):
+    """A learned vector per position (GPT-2). Past its table there is nothing to add, so it says so."""
+
+    def __init__(self, length: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(length, dim)
+
+    def forward(self, positions_BT: Tensor, shape: torch.Size | Sequence[int]) -> Tensor:
+        """[B or 1, T] -> [B or 1, T, M]. ValueError where the sequence is longer than the table."""
+        length = self.table.num_embeddings
+        if shape[1] > length:
+            raise ValueError(f"learned positions end at {length}: the sequence has {shape[1]} tokens")
+        return self.table(positions_BT.clamp(min=0))
+
+
+@final
+class SinusoidalPositions(nn.Module):
+    """sin and cos of position / 10000^(2f/M), not learned (Vaswani et al. 2017, §3.5)."""
+
+    def __init__(self, dim: int, base: float = 10000.0) -> None:
+        super().__init__()
+        if dim % 2:
+            raise ValueError(f"sinusoidal positions need an even width, got {dim}: change model.dim")
+        self.dim, self.base = dim, base
+
+    def forward(self, positions_BT: Tensor, shape: torch.Size | Sequence[int]) -> Tensor:
+        """[B or 1, T] -> [B or 1, T, M]."""
+        steps = torch.arange(0, self.dim, 2, device=positions_BT.device)
+        angles = positions_BT[..., None] * self.base ** (-steps / self.dim)
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+
+
+@final
+class Block(nn.Module):
+    """Pre-norm: x + mixer(norm(x)), then x + ffn(norm(x))."""
+
+    def __init__(
+        self, mixer: nn.Module, ffn: nn.Module, norm: Callable[[int], nn.Module], dim: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.mixer_norm, self.mixer = norm(dim), mixer
+        self.ffn_norm, self.ffn = norm(dim), ffn
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, **context: Any) -> Tensor:
+        """`context` is the mixer's: positions, mask, cache."""
+        x = x + self.drop(self.mixer(self.mixer_norm(x), **context))
+        return x + self.drop(self.ffn(self.ffn_norm(x)))
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Residual dropout, in training."""
+        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+
+
+@final
+class Transformer(nn.Module):
+    """Token ids [B, T] to logits [B, T, vocabulary].
+
+    `qk_gain` sets the initial standard deviation of q's and k's entries for an input of unit RMS; None leaves their weights at
+    `init_std` like all others. `tie` shares the embedding with the output head. Every parameter is drawn from a generator
+    of its own, keyed by (seed, name), so models that share a tensor's name and shape start with the same numbers in it.
+    """
+
+    def __init__(
+        self,
+        make_mixer: Callable[[int], nn.Module],
+        vocab_size: int,
+        dim: int,
+        n_layers: int,
+        ffn_width: int,
+        ffn: Callable[..., nn.Module],
+        norm: Callable[[int], nn.Module],
+        positions: nn.Module | None = None,
+        bias: bool = False,
+        tie: bool = True,
+        dropout: float = 0.0,
+        init_std: float = 0.02,
+        qk_gain: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if min(vocab_size, dim, n_layers, ffn_width) < 1:
+            raise ValueError(
+                f"model sizes must be positive: vocab_size {vocab_size}, dim {dim}, n_layers {n_layers}, ffn_width {ffn_width}"
+            )
+        if not 0 <= dropout < 1:
+            raise ValueError(f"model.dropout must lie in [0, 1), got {dropout}")
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.positions = positions
+        self.blocks = nn.ModuleList(
+            Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout) for layer in range(n_layers)
+        )
+        self.norm = norm(dim)
+        self.head = nn.Linear(dim, vocab_size, bias=False)
+        if tie:
+            self.head.weight = self.embedding.weight
+        self.dropout = dropout
+        initialise(self, seed, init_std, qk_gain)
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Mask | None = None,
+        caches: Sequence[Any] | None = None,
+    ) -> Tensor:
+        """Logits. `positions` default to 0..T-1, or go on from the caches (one a layer)."""
+        x = self.hidden(tokens_BT, positions=positions, mask=mask, caches=caches)
+        return self.head(x)
+
+    def hidden(
+        self,
+        tokens_BT: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Mask | None = None,
+        caches: Sequence[Any] | None = None,
+    ) -> Tensor:
+        """The normalised last hidden states [B, T, M], before the output head."""
+        x = self.embedding(tokens_BT)
+        past = len(caches[0]) if caches else 0
+        if self.positions is not None:
+            where = positions
+            if where is None:
+                where = torch.arange(past, past + tokens_BT.shape[1], device=tokens_BT.device)[None]
+            x = x + self.positions(where, (len(x), past + tokens_BT.shape[1])).to(x.dtype)
+        if self.dropout:
+            x = F.dropout(x, self.dropout, self.training)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, positions=positions, mask=mask, cache=caches[layer] if caches else None)
+        return self.norm(x)
+
+    def state_size(self) -> int:
+        """Bytes cached per token, all layers."""
+        return sum(block.mixer.state_size() for block in self.blocks)
+
+
+def named_generator(seed: int, name: str) -> torch.Generator:
+    """A CPU generator that depends on (seed, name) alone."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+
+
+@torch.no_grad()
+def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None) -> None:
+    """Draws every weight anew.
+
+    | parameter                         | initial value                              |
+    |-----------------------------------|--------------------------------------------|
+    | q, k slices of a projection       | N(0, qk_gain / sqrt(fan in)), or N(0, std) |
+    | projections back to the residual  | N(0, std / sqrt(2 * layers))               |
+    | every other matrix and embedding  | N(0, std)                                  |
+    | biases                            | 0                                          |
+    | everything else (gains, logits)   | as their module made it                    |
+    """
+    into_residual = {id(m) for block in model.blocks for m in (getattr(block.mixer, "residual", None), block.ffn.down)}
+    if next(model.parameters()).is_meta:
+        return
+    drawn = set()
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.Linear | nn.Embedding) or id(module.weight) in drawn:
+            continue
+        drawn.add(id(module.weight))
+        spread = std / math.sqrt(2 * len(model.blocks)) if id(module) in into_residual else std
+        parts = module.parts if isinstance(module, Fused) else {"": module.weight.shape[0]}
+        slices = module.weight.split(tuple(parts.values()))
+        for part, weight in zip(parts, slices, strict=True):
+            gained = qk_gain is not None and part in ("q", "k", "qkv")
+            part_std = qk_gain / math.sqrt(weight.shape[1]) if gained else spread
+            fresh = torch.empty(weight.shape).normal_(0.0, part_std, generator=named_generator(seed, f"{name}.{part}"))
+            weight.copy_(fresh)
+        if getattr(module, "bias", None) is not None:
+            module.bias.zero_()
