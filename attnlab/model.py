@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.heads import Fused
+from attnlab.attention.heads import Fused, IntoResidual
 from attnlab.attention.mask import Mask
 
 
@@ -24,7 +24,7 @@ class Mlp(nn.Module):
     def __init__(self, dim: int, width: int, bias: bool) -> None:
         super().__init__()
         self.up = nn.Linear(dim, width, bias=bias)
-        self.down = nn.Linear(width, dim, bias=bias)
+        self.down = IntoResidual(width, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, M] -> [B, T, M]."""
@@ -38,7 +38,7 @@ class SwiGlu(nn.Module):
     def __init__(self, dim: int, width: int, bias: bool) -> None:
         super().__init__()
         self.up = Fused(dim, {"gate": width, "up": width}, bias)
-        self.down = nn.Linear(width, dim, bias=bias)
+        self.down = IntoResidual(width, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, M] -> [B, T, M]."""
@@ -54,11 +54,10 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.table = nn.Embedding(length, dim)
 
-    def forward(self, positions_BT: Tensor, shape: torch.Size | Sequence[int]) -> Tensor:
-        """[B or 1, T] -> [B or 1, T, M]. ValueError where the sequence is longer than the table."""
-        length = self.table.num_embeddings
-        if shape[1] > length:
-            raise ValueError(f"learned positions end at {length}: the sequence has {shape[1]} tokens")
+    def forward(self, positions_BT: Tensor, length: int) -> Tensor:
+        """[B or 1, T] -> [B or 1, T, M]; `length` is the sequence's, past included. ValueError beyond the table."""
+        if length > self.table.num_embeddings:
+            raise ValueError(f"learned positions end at {self.table.num_embeddings}: the sequence has {length} tokens")
         return self.table(positions_BT.clamp(min=0))
 
 
@@ -72,8 +71,8 @@ class SinusoidalPositions(nn.Module):
             raise ValueError(f"sinusoidal positions need an even width, got {dim}: change model.dim")
         self.dim, self.base = dim, base
 
-    def forward(self, positions_BT: Tensor, shape: torch.Size | Sequence[int]) -> Tensor:
-        """[B or 1, T] -> [B or 1, T, M]."""
+    def forward(self, positions_BT: Tensor, length: int) -> Tensor:
+        """[B or 1, T] -> [B or 1, T, M]; any length will do."""
         steps = torch.arange(0, self.dim, 2, device=positions_BT.device)
         angles = positions_BT[..., None] * self.base ** (-steps / self.dim)
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
@@ -119,13 +118,13 @@ class Transformer(nn.Module):
         ffn_width: int,
         ffn: Callable[..., nn.Module],
         norm: Callable[[int], nn.Module],
+        bias: bool,
+        tie: bool,
+        dropout: float,
+        init_std: float,
+        qk_gain: float | None,
+        seed: int,
         positions: nn.Module | None = None,
-        bias: bool = False,
-        tie: bool = True,
-        dropout: float = 0.0,
-        init_std: float = 0.02,
-        qk_gain: float | None = None,
-        seed: int = 0,
     ) -> None:
         super().__init__()
         if min(vocab_size, dim, n_layers, ffn_width) < 1:
@@ -168,12 +167,11 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The normalised last hidden states [B, T, M], before the output head."""
         x = self.embedding(tokens_BT)
-        past = len(caches[0]) if caches else 0
         if self.positions is not None:
-            where = positions
-            if where is None:
-                where = torch.arange(past, past + tokens_BT.shape[1], device=tokens_BT.device)[None]
-            x = x + self.positions(where, (len(x), past + tokens_BT.shape[1])).to(x.dtype)
+            past = len(caches[0]) if caches else 0
+            length = past + tokens_BT.shape[1]
+            where = torch.arange(past, length, device=x.device)[None] if positions is None else positions
+            x = x + self.positions(where, length).to(x.dtype)
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
         for layer, block in enumerate(self.blocks):
@@ -203,7 +201,6 @@ def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None)
     | biases                            | 0                                          |
     | everything else (gains, logits)   | as their module made it                    |
     """
-    into_residual = {id(m) for block in model.blocks for m in (getattr(block.mixer, "residual", None), block.ffn.down)}
     if next(model.parameters()).is_meta:
         return
     drawn = set()
@@ -211,7 +208,7 @@ def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None)
         if not isinstance(module, nn.Linear | nn.Embedding) or id(module.weight) in drawn:
             continue
         drawn.add(id(module.weight))
-        spread = std / math.sqrt(2 * len(model.blocks)) if id(module) in into_residual else std
+        spread = std / math.sqrt(2 * len(model.blocks)) if isinstance(module, IntoResidual) else std
         parts = module.parts if isinstance(module, Fused) else {"": module.weight.shape[0]}
         slices = module.weight.split(tuple(parts.values()))
         for part, weight in zip(parts, slices, strict=True):

@@ -27,11 +27,15 @@ class Fused(nn.Linear):
         self.parts = parts
 
 
+class IntoResidual(nn.Linear):
+    """A projection whose output is added to the residual stream; it starts smaller, the deeper the model (GPT-2)."""
+
+
 @final
 class Heads(nn.Module):
     """Single-head, multi-head, grouped and multi-query attention (Vaswani 2017 §3.2.2; Shazeer 2019; Ainslie 2023).
 
-    n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` defaults to dim / n_heads. `qk_norm` normalises q and
+    n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm` normalises q and
     k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1, with RMS). `tied` uses one
     projection for q, k and v. State: (k, v), each [B, G, S, D].
     """
@@ -41,9 +45,9 @@ class Heads(nn.Module):
         dim: int,
         n_heads: int,
         n_kv_heads: int,
-        head_dim: int | None = None,
-        bias: bool = False,
-        out_bias: bool = False,
+        head_dim: int | None,
+        bias: bool,
+        out_bias: bool,
         qk_norm: bool = False,
         tied: bool = False,
     ) -> None:
@@ -65,7 +69,7 @@ class Heads(nn.Module):
         wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
         self.tied = tied
         self.qkv = Fused(dim, {"qkv": wide} if tied else {"q": wide, "k": narrow, "v": narrow}, bias)
-        self.out = nn.Linear(wide, dim, bias=out_bias)
+        self.out = IntoResidual(wide, dim, bias=out_bias)
         self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
 
@@ -108,8 +112,8 @@ class Latent(nn.Module):
         rank: int,
         head_dim: int,
         rope_dim: int,
-        bias: bool = False,
-        out_bias: bool = False,
+        bias: bool,
+        out_bias: bool,
         qk_norm: bool = False,
         absorbed: bool = False,
     ) -> None:
@@ -126,7 +130,7 @@ class Latent(nn.Module):
         self.down = Fused(dim, {"q": n_heads * self.score_dim, "latent": rank, "k_rope": rope_dim}, bias)
         self.norm = nn.RMSNorm(rank)
         self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
-        self.out = nn.Linear(n_heads * head_dim, dim, bias=out_bias)
+        self.out = IntoResidual(n_heads * head_dim, dim, bias=out_bias)
 
     def _up(self) -> tuple[Tensor, Tensor]:
         """Up-projections of keys and values, each [H, head_dim, rank]."""

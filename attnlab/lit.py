@@ -1,0 +1,126 @@
+"""The LightningModule: one training step, one validation pass, AdamW with warm-up and cosine. Metrics are named split/metric.
+
+Nothing is logged through `self.log`: at these step times it would cost more than the step's arithmetic.
+"""
+
+import hashlib
+import math
+from typing import Any, final
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnlab.attention.mask import documents, every, padding
+from attnlab.model import Transformer
+
+Batch = dict[str, Tensor]
+
+
+class Diverged(RuntimeError):
+    """The loss stopped being a number; carries the optimiser step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"the loss is not finite at step {step}")
+        self.step = step
+
+
+@final
+class LanguageModel(pl.LightningModule):
+    """Next-token training of `model` on batches {tokens, targets, lengths?, documents?}; targets of -100 do not count.
+
+    Learning rate: linear over `warmup` steps to `lr`, then cosine to `min_lr` at the trainer's last step. Weight decay falls on
+    matrices only. `compile` compiles the model. The random state of step n depends on (seed, n) alone, so that a resumed
+    run draws the dropout that an undisturbed one draws.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        lr: float,
+        min_lr: float,
+        warmup: int,
+        betas: tuple[float, float],
+        weight_decay: float,
+        compile: bool,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        for key, value in (("lr", lr), ("min_lr", min_lr), ("weight_decay", weight_decay)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"optim.{key} must be a finite number >= 0, got {value}")
+        if lr == 0 or min_lr > lr or warmup < 0:
+            raise ValueError(f"optim needs 0 <= min_lr <= lr, lr > 0 and warmup >= 0, got {min_lr}, {lr}, {warmup}")
+        self.model = model
+        self.lr, self.min_lr, self.warmup = lr, min_lr, warmup
+        self.betas, self.weight_decay, self.seed = tuple(betas), weight_decay, seed
+        self._call = torch.compile(model) if compile else model
+        self.last_loss: Tensor | None = None
+        self.validation: dict[str, Any] = {}
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Cross-entropy per target [B, T] in nats, 0 where the target does not count."""
+        mask = every(
+            padding(batch["lengths"]) if "lengths" in batch else None,
+            documents(batch["documents"]) if "documents" in batch else None,
+        )
+        logits = self._call(batch["tokens"], mask=mask)
+        return F.cross_entropy(logits.flatten(0, 1).float(), batch["targets"].flatten(), reduction="none").view(
+            batch["targets"].shape
+        )
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Makes this step's randomness a function of (seed, step)."""
+        digest = hashlib.sha256(f"{self.seed}/step/{batch_idx}".encode()).digest()
+        torch.manual_seed(int.from_bytes(digest[:8], "little"))
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean loss over the targets that count. Raises Diverged where it is not finite."""
+        losses = self.losses(batch)
+        loss = losses.sum() / (batch["targets"] >= 0).sum()
+        self.last_loss = loss.detach()
+        if losses.device.type == "cpu" or batch_idx % self.trainer.log_every_n_steps == 0:
+            self.require_finite()
+        return loss
+
+    def require_finite(self) -> None:
+        """Raises Diverged where the last loss is NaN or infinite; a synchronisation on a GPU, so not done at every step there."""
+        if self.last_loss is not None and not math.isfinite(self.last_loss.item()):
+            raise Diverged(self.trainer.global_step)
+
+    def on_validation_epoch_start(self) -> None:
+        """Empties the sums."""
+        self._sum, self._count = 0.0, 0
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Adds this batch's losses to the sums per position."""
+        self._sum = self._sum + self.losses(batch).double().sum(0)
+        self._count = self._count + (batch["targets"] >= 0).sum(0)
+
+    def on_validation_epoch_end(self) -> None:
+        """Mean over all targets, and by position (NaN where a position has no target)."""
+        loss = (self._sum.sum() / self._count.sum()).item()
+        if not math.isfinite(loss):
+            raise Diverged(self.trainer.global_step)
+        by_position = (self._sum / self._count).tolist()
+        self.validation = {"step": self.trainer.global_step, "loss": loss, "by_position": by_position}
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """AdamW in two groups, and the schedule."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, fused=True)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self.share_of_lr)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def share_of_lr(self, step: int) -> float:
+        """Learning rate at `step` as a share of `lr`."""
+        if step < self.warmup:
+            return (step + 1) / (self.warmup + 1)
+        done = (step - self.warmup) / max(1, self.trainer.max_steps - self.warmup)
+        floor = self.min_lr / self.lr
+        return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))

@@ -1,0 +1,1 @@
+"""What is measured beside the loss: memory, time, attention maps. Each file is one measurement."""

@@ -1,0 +1,70 @@
+"""Attention maps of a fixed probe text, taken by running it through the eager kernel, never during training steps."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlab.attention.kernels import Unsupported, eager
+from attnlab.attention.layer import Attention
+from attnlab.model import Transformer
+
+
+class Maps(NamedTuple):
+    """weights [layer, head, T, T] (row = query); visible [layer, T, T]; groups [layer, head]: the KV group of a head;
+    difference: largest |eager - configured kernel| over the layers' outputs, None where that kernel cannot run here."""
+
+    weights: Tensor
+    visible: Tensor
+    groups: Tensor
+    difference: float | None
+
+
+@torch.no_grad()
+def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
+    """Maps of all attention layers for one text; None where a layer has no attention to show."""
+    layers = [block.mixer for block in model.blocks]
+    if not all(isinstance(layer, Attention) for layer in layers):
+        return None
+    inputs: list[Tensor] = []
+    hooks = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in layers]
+    training = model.training
+    model.eval()
+    try:
+        model(tokens_1T)
+        reference = [layer.attend(x, kernel=eager, need=("weights",)) for layer, x in zip(layers, inputs, strict=True)]
+        difference = _difference(layers, inputs, [attended.out for attended in reference])
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    weights = torch.stack([attended.weights[0].float().cpu() for attended in reference])
+    T = tokens_1T.shape[1]
+    return Maps(weights, torch.stack([_visible(layer, T) for layer in layers]), _groups(layers), difference)
+
+
+def _difference(layers: list[Attention], inputs: list[Tensor], outputs: list[Tensor]) -> float | None:
+    try:
+        own = [layer.attend(x).out for layer, x in zip(layers, inputs, strict=True)]
+    except Unsupported:
+        return None
+    return max((a - b).abs().max().item() for a, b in zip(own, outputs, strict=True))
+
+
+def _visible(layer: Attention, T: int) -> Tensor:
+    if layer.mask is None:
+        return torch.ones(T, T, dtype=torch.bool)
+    where, zero = torch.arange(T), torch.zeros(1, dtype=torch.long)
+    return layer.mask(zero, zero, where[:, None], where[None, :]).expand(T, T)
+
+
+def _groups(layers: list[Attention]) -> Tensor:
+    return torch.stack(
+        [torch.arange(layer.heads.n_heads) // (layer.heads.n_heads // layer.heads.n_kv_heads) for layer in layers]
+    )
+
+
+def encode(weights: Tensor) -> np.ndarray:
+    """uint8 of 255 * sqrt(a): an error of at most 0.004, smallest where weights are small."""
+    return (weights.clamp(0, 1).sqrt() * 255).round().to(torch.uint8).numpy()

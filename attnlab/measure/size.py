@@ -1,0 +1,91 @@
+"""What a model costs on paper and in fact: parameters, FLOPs, cached bytes, bytes saved for backward, peak memory."""
+
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnlab.attention.cache import Growing
+from attnlab.attention.kernels import eager
+from attnlab.attention.layer import Attention
+from attnlab.model import Transformer
+
+
+def parameters(model: Transformer) -> dict[str, int]:
+    """Weights in all, without embeddings (tokens, positions and an untied head), and in the mixers."""
+    outside = [model.embedding, model.head] + ([model.positions] if model.positions is not None else [])
+    embedding = {id(p): p.numel() for module in outside for p in module.parameters()}
+    total = sum(p.numel() for p in model.parameters())
+    return {
+        "parameters": total,
+        "parameters_non_embedding": total - sum(embedding.values()),
+        "parameters_attention": sum(p.numel() for block in model.blocks for p in block.mixer.parameters()),
+    }
+
+
+def flops_per_token(model: Transformer, length: int) -> int:
+    """Forward and backward FLOPs per token at this length, counted by torch over the eager reference.
+
+    `model` lives on the meta device, so nothing is computed. Matrix products only; causal scores count as the full square.
+    """
+    assert next(model.parameters()).is_meta
+    with reference_kernel(model):
+        counter = FlopCounterMode(display=False)
+        with counter, torch.device("meta"):
+            model(torch.zeros(1, length, dtype=torch.long)).sum().backward()
+    return counter.get_total_flops() // length
+
+
+class reference_kernel:  # noqa: N801 - a context manager, used like a function
+    """Within it, every attention layer of a model computes with the eager kernel."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.layers = [module for module in model.modules() if isinstance(module, Attention)]
+
+    def __enter__(self) -> None:
+        self.kernels = [layer.kernel for layer in self.layers]
+        for layer in self.layers:
+            layer.kernel = eager
+
+    def __exit__(self, *error: object) -> None:
+        for layer, kernel in zip(self.layers, self.kernels, strict=True):
+            layer.kernel = kernel
+
+
+@torch.no_grad()
+def live_cache_bytes(model: Transformer, tokens: Tensor) -> int:
+    """Bytes per token that the caches of all layers really hold after a prefill of `tokens` [1, T]."""
+    caches = [Growing() for _ in model.blocks]
+    model(tokens, caches=caches)
+    held = sum(cache.live_bytes() for cache in caches)
+    assert held % tokens.shape[1] == 0, (held, tokens.shape)
+    return held // tokens.shape[1]
+
+
+def saved_for_backward(loss: Callable[[], Tensor], model: nn.Module) -> int:
+    """Bytes that autograd keeps for the backward pass of `loss()`: every storage once, parameters left out."""
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    storages: dict[int, int] = {}
+    held = []  # an address stays unique only while its tensor lives
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            storages[storage.data_ptr()] = storage.nbytes()
+            held.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss()
+    return sum(storages.values())
+
+
+def peak_memory(device: torch.device) -> dict[str, Any]:
+    """Peak bytes of this process so far: resident set (kilobytes from Linux), and allocated on CUDA."""
+    return {
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_cuda_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+    }
