@@ -1,0 +1,262 @@
+"""One run: seed, instantiate, fit, measure, record. And what can be known about it before it starts."""
+
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytorch_lightning as pl
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from safetensors.torch import save_model
+
+import attnlab
+from attnlab import callbacks
+from attnlab.attention.layer import Attention
+from attnlab.files import replacing, write_json
+from attnlab.lit import Diverged, LanguageModel
+from attnlab.measure import size
+from attnlab.model import Transformer
+
+__all__ = ["Diverged", "build_model", "check", "run"]
+
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "num_sanity_val_steps": 0}
+
+
+def make(config: Mapping[str, Any], /, **given: Any) -> Any:
+    """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it."""
+    try:
+        return instantiate(OmegaConf.create(dict(config)), _partial_=True, _convert_="all")(**given)
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, ValueError | TypeError):
+            raise ValueError(str(cause)) from error
+        raise ValueError(" ".join(str(error).split())) from error
+    except TypeError as error:
+        raise ValueError(f"{config.get('_target_')}: {error}") from error
+
+
+def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
+    """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in turn."""
+    model = dict(config["model"])
+    attention, patches = model.pop("attention"), model.pop("layers", None) or [{}]
+    model.pop("n_heads", None)
+
+    def make_mixer(layer: int) -> torch.nn.Module:
+        return make(OmegaConf.merge(attention, patches[layer % len(patches)]))
+
+    return make(model, make_mixer=make_mixer, vocab_size=vocab_size)
+
+
+def check(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything about a run that can be known without training it. ValueError, one line, where it cannot run.
+
+    Builds the data (and its cache), the model on the meta device, and one small real pass through every kind of layer.
+    """
+    data = make(config["data"])
+    length, batch_size = data.task.length, config["data"]["batch_size"]
+    trainer, optim = config["trainer"], config["optim"]
+    steps, accumulate = trainer["max_steps"], trainer["accumulate_grad_batches"]
+    if not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"trainer.max_steps must be a whole number of at least 1, got {steps}")
+    if config["measure"]["every"] < 1:
+        raise ValueError(f"measure.every must be at least 1, got {config['measure']['every']}")
+    with torch.device("meta"):
+        model = build_model(config, data.task.vocab_size)
+    make(optim, model=model)
+    device = device_of(config)
+    _try_layers(config, device)
+    mixer = model.blocks[0].mixer
+    return {
+        "data": data.facts(),
+        "device_kind": device_kind(device),
+        **size.parameters(model),
+        "flops_per_token": size.flops_per_token(model, length),
+        "kv_bytes_per_token": model.state_size(),
+        "tokens": steps * accumulate * batch_size * length,
+        "batch_tokens": accumulate * batch_size * length,
+        "steps": steps,
+        "lr": optim["lr"],
+        "context": length,
+        "dtype": str(trainer["precision"]),
+        "kernel": getattr(mixer.kernel, "__name__", type(mixer.kernel).__name__) if isinstance(mixer, Attention) else "none",
+        "device": device_kind(device),
+    }
+
+
+def device_of(config: Mapping[str, Any]) -> str:
+    """"cpu" or "cuda", as the trainer will choose. ValueError where the device asked for is not there."""
+    wanted = config["trainer"]["accelerator"]
+    here = torch.cuda.is_available()
+    if wanted in ("gpu", "cuda") and not here:
+        raise ValueError(f"trainer.accelerator={wanted}: there is no CUDA device here; use trainer.accelerator=cpu")
+    if wanted not in ("auto", "cpu", "gpu", "cuda"):
+        raise ValueError(f"trainer.accelerator must be auto, cpu, gpu or cuda, got {wanted}")
+    return "cuda" if here and wanted != "cpu" else "cpu"
+
+
+def device_kind(device: str) -> str:
+    """"cpu", or the card's name: runs on different kinds are different runs."""
+    return "cpu" if device == "cpu" else torch.cuda.get_device_name()
+
+
+def _try_layers(config: Mapping[str, Any], device: str) -> None:
+    """Runs every kind of layer once on a few tokens, backward where it will be trained here: a kernel that refuses does it now."""
+    attention, dim = config["model"]["attention"], config["model"]["dim"]
+    for patch in config["model"].get("layers") or [{}]:
+        layer = make(OmegaConf.merge(attention, patch)).cpu()
+        x = torch.zeros(2, 5, dim)
+        with torch.set_grad_enabled(device == "cpu"):
+            y = layer(x)
+        if y.shape != x.shape:
+            raise ValueError(f"{attention['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape")
+        if y.requires_grad:
+            y.sum().backward()
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Where the run ran."""
+    packages = {name: version(name) for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb")}
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": packages["pytorch-lightning"],
+        "attnlab": attnlab.__version__,
+        "platform": platform.platform(),
+        "cpu": platform.processor() or platform.machine(),
+        "device": device,
+        "device_kind": device_kind(device),
+        "threads": torch.get_num_threads(),
+        "git_commit": os.environ.get("ATTNLAB_COMMIT"),
+        "git_dirty": {"1": True, "0": False}.get(os.environ.get("ATTNLAB_DIRTY", "")),
+        "packages": packages,
+    }
+
+
+def run(folder: Path) -> None:
+    """Trains the run that `folder/spec.json` describes, or goes on from its checkpoint, and writes its record last."""
+    clock, began = time.perf_counter(), datetime.now(UTC)
+    spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    config = spec["config"]
+    torch.manual_seed(config["seed"])
+    facts = check(config)
+    data = make(config["data"])
+    module: LanguageModel = make(config["optim"], model=build_model(config, data.task.vocab_size))
+
+    probe = data.probe(1)
+    maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], facts["steps"])
+    curves = callbacks.Curves(facts["batch_tokens"])
+    logger = mirror(spec, folder)
+    accumulate = config["trainer"]["accumulate_grad_batches"]
+    trainer: pl.Trainer = make(
+        config["trainer"],
+        **QUIET,
+        logger=logger,
+        default_root_dir=str(folder),
+        max_epochs=1,
+        val_check_interval=min(config["measure"]["every"], facts["steps"]) * accumulate,
+        plugins=[callbacks.AtomicCheckpointIO()],
+        callbacks=[
+            curves,
+            maps,
+            callbacks.Heartbeat(folder / "progress.json"),
+            callbacks.Checkpoints(folder, config["sweep"]["checkpoint_every"]),
+        ],
+    )
+    trainer.fit(module, data, ckpt_path=callbacks.newest_checkpoint(folder), weights_only=True)
+    if module.validation.get("step") != facts["steps"]:
+        trainer.validate(module, data, verbose=False)
+
+    record = {
+        "schema": 1,
+        "id": folder.name,
+        "status": "done",
+        "seed": config["seed"],
+        "failure": None,
+        "config": config,
+        "data": facts["data"],
+        "environment": environment(device_of(config)),
+        "budget": {key: value for key, value in facts.items() if key not in ("data", "device_kind")},
+        **measure(module, data, maps, curves),
+        "started": began.isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - clock, 3),
+    }
+    maps.save(folder / "attention.npz", data.task.decode(probe[0].tolist()))
+    table = pa.table(dict(zip(("step", "tokens", "name", "value"), zip(*curves.rows, strict=True), strict=True)))
+    with replacing(folder / "curves.parquet") as temporary:
+        pq.write_table(table, temporary)
+    with replacing(folder / "model.safetensors") as temporary:
+        save_model(module.model, str(temporary))
+    if logger:
+        mirror_summary(logger, record)
+    write_json(folder / "run.json", record)
+    for name in ("last.ckpt", "previous.ckpt"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def measure(module: LanguageModel, data: Any, maps: callbacks.ProbeMaps, curves: callbacks.Curves) -> dict[str, Any]:
+    """What is measured once the run has ended."""
+    model, device = module.model, module.device
+    memory = size.peak_memory(device)  # before the measurements below raise it
+    batch = {key: value.to(device) for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()}
+    formula, live = model.state_size(), size.live_cache_bytes(model.eval(), batch["tokens"][:1])
+    assert live == formula, f"the cache holds {live} bytes per token, the formula says {formula}"
+    model.train()
+    val = [value for _, _, name, value in curves.rows if name == "val/loss"]
+    train = [value for _, _, name, value in curves.rows if name == "train/loss"]
+    tokens_per_s = curves.busy_steps * curves.batch_tokens / curves.busy_seconds if curves.busy_seconds else None
+    difference = maps.last.difference if maps.last else None
+    by_position = module.validation["by_position"]
+    return {
+        "metrics": {"val/loss": module.validation["loss"], "val/best_loss": min(val), "train/loss": train[-1]},
+        "by_position": {"val/loss": [None if math.isnan(value) else value for value in by_position]},
+        "memory": {
+            "kv_bytes_per_token_formula": formula,
+            "kv_bytes_per_token_live": live,
+            "saved_for_backward_bytes": size.saved_for_backward(lambda: module.losses(batch).mean(), model),
+            **memory,
+        },
+        "speed": {"train_tokens_per_s": tokens_per_s},
+        "kernels": {
+            "max_abs_eager_fused": difference,
+            "note": "maps are read with the eager kernel" if difference is not None else "no other kernel to compare with",
+        },
+        "head_scores": {},
+    }
+
+
+def mirror(spec: Mapping[str, Any], folder: Path) -> Any:
+    """The run's logger, grouped by the first experiment that trains it."""
+    use, config = spec.get("use", {}), spec["config"]
+    arm, experiment = use.get("arm") or "run", use.get("experiment")
+    return make(
+        config["logger"],
+        folder=folder,
+        id=spec["id"],
+        group=experiment,
+        job_type=arm,
+        name=f"{arm}/seed={config['seed']}",
+        tags=[tag for tag in (experiment, arm) if tag],
+        config=spec.get("semantic", {}).get("config", {}) | {"seed": config["seed"]},
+    )
+
+
+def mirror_summary(logger: Any, record: Mapping[str, Any]) -> None:
+    """Final figures into the W&B summary, and the end of the W&B run, in bounded time."""
+    for group in ("metrics", "memory", "budget", "speed"):
+        for key, value in record[group].items():
+            if isinstance(value, int | float):
+                logger.experiment.summary[key if group == "metrics" else f"{group}/{key}"] = value
+    logger.experiment.finish()
+
+
