@@ -1,6 +1,7 @@
 """One run: seed, instantiate, fit, measure, record. And what can be known about it before it starts."""
 
 import json
+import logging
 import math
 import os
 import platform
@@ -48,14 +49,16 @@ def make(config: Mapping[str, Any], /, **given: Any) -> Any:
 
 def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
     """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in turn."""
-    model = dict(config["model"])
-    attention, patches = model.pop("attention"), model.pop("layers", None) or [{}]
-    model.pop("n_heads", None)
+    mixers = mixer_configs(config)
+    model = {key: value for key, value in config["model"].items() if key not in ("attention", "mixer", "layers", "n_heads")}
+    return make(model, make_mixer=lambda layer: make(mixers[layer % len(mixers)]), vocab_size=vocab_size)
 
-    def make_mixer(layer: int) -> torch.nn.Module:
-        return make(OmegaConf.merge(attention, patches[layer % len(patches)]))
 
-    return make(model, make_mixer=make_mixer, vocab_size=vocab_size)
+def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
+    """The different mixers of a model, in the order in which its layers take them in turn."""
+    model = config["model"]
+    mixer = model.get("mixer") or model["attention"]
+    return [OmegaConf.merge(mixer, patch) for patch in model.get("layers") or [{}]]
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,14 +115,16 @@ def device_kind(device: str) -> str:
 
 def _try_layers(config: Mapping[str, Any], device: str) -> None:
     """Runs every kind of layer once on a few tokens, backward where it will be trained here: a kernel that refuses does it now."""
-    attention, dim = config["model"]["attention"], config["model"]["dim"]
-    for patch in config["model"].get("layers") or [{}]:
-        layer = make(OmegaConf.merge(attention, patch)).cpu()
-        x = torch.zeros(2, 5, dim)
-        with torch.set_grad_enabled(device == "cpu"):
-            y = layer(x)
+    x = torch.zeros(2, 5, config["model"]["dim"])
+    for mixer in mixer_configs(config):
+        layer = make(mixer)
+        try:
+            with torch.set_grad_enabled(device == "cpu"):
+                y = layer(x)
+        except RuntimeError as error:
+            raise ValueError(f"the parts of {mixer['_target_']} do not fit together: {error}") from error
         if y.shape != x.shape:
-            raise ValueError(f"{attention['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape")
+            raise ValueError(f"{mixer['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape")
         if y.requires_grad:
             y.sum().backward()
 
@@ -148,6 +153,7 @@ def run(folder: Path) -> None:
     clock, began = time.perf_counter(), datetime.now(UTC)
     spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
     config = spec["config"]
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines tell a sweep's reader nothing
     torch.manual_seed(config["seed"])
     facts = check(config)
     data = make(config["data"])

@@ -1,15 +1,22 @@
 """Caches: what a layer keeps of past tokens. They store a heads' `State` and the keys' positions, and know nothing else.
 
+    append(state, positions) -> (state, positions) of everything the new queries may see, themselves included
+    len(cache) -> tokens seen so far · live_bytes() -> bytes of the states held
+
 Because positions travel with the keys, left padding, packed documents and dropped keys need no special case here.
-`append` returns everything that the new queries may see, the new keys included.
 """
+
+from typing import final
 
 import torch
 from torch import Tensor
 
+from attnlab.attention.kernels import Unsupported
+
 State = tuple[Tensor, ...]  # the sequence is dim 2 of every member; [B, heads or 1, S, width]
 
 
+@final
 class Growing:
     """Concatenates: simple, exact, and copies the past at every step."""
 
@@ -22,10 +29,7 @@ class Growing:
         if self.state is None:
             self.state, self.positions = state, positions_BT
         else:
-            self.state = tuple(torch.cat(pair, dim=2) for pair in zip(self.state, state, strict=True))
-            rows = max(len(self.positions), len(positions_BT))
-            both = (self.positions.expand(rows, -1), positions_BT.expand(rows, -1))
-            self.positions = torch.cat(both, dim=1)
+            self.state, self.positions = _joined(self.state, self.positions, state, positions_BT)
         return self.state, self.positions
 
     def __len__(self) -> int:
@@ -34,4 +38,90 @@ class Growing:
 
     def live_bytes(self) -> int:
         """Bytes of the states held, positions left out (they are shared by all heads and tiny)."""
-        return 0 if self.state is None else sum(part.numel() * part.element_size() for part in self.state)
+        return _bytes(self.state)
+
+
+@final
+class Static:
+    """Room for `length` tokens, allocated once; a step writes its own slots and copies nothing of the past.
+
+    ValueError where more tokens come than there is room for.
+    """
+
+    def __init__(self, length: int) -> None:
+        if length < 1:
+            raise ValueError(f"a static cache needs length >= 1, got {length}")
+        self.length, self.used = length, 0
+        self.state: State | None = None
+        self.positions: Tensor | None = None
+
+    def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
+        """Writes T new keys into the next slots; returns views of the used ones."""
+        begin, end = self.used, self.used + positions_BT.shape[1]
+        if end > self.length:
+            raise ValueError(f"the static cache has room for {self.length} tokens, {end} came: raise decode.cache.length")
+        if self.state is None:
+            self.state = tuple(part.new_zeros(*part.shape[:2], self.length, part.shape[3]) for part in state)
+            self.positions = positions_BT.new_zeros(len(positions_BT), self.length)
+        for room, part in zip(self.state, state, strict=True):
+            room[:, :, begin:end] = part
+        self.positions[:, begin:end] = positions_BT
+        self.used = end
+        return tuple(room[:, :, :end] for room in self.state), self.positions[:, :end]
+
+    def __len__(self) -> int:
+        """Tokens seen so far."""
+        return self.used
+
+    def live_bytes(self) -> int:
+        """Bytes of the used slots; the room ahead is not counted."""
+        return 0 if self.state is None else _bytes(tuple(room[:, :, : self.used] for room in self.state))
+
+
+@final
+class Rolling:
+    """The last `size` tokens and the first `keep`: memory bounded by the window (Mistral 7B §2; StreamingLLM §3.2).
+
+    Exact where the mask is that window. New queries see what is held plus all new keys, so a long prefill loses nothing.
+    """
+
+    def __init__(self, size: int, keep: int = 0) -> None:
+        if size < 1 or keep < 0:
+            raise ValueError(f"a rolling cache needs size >= 1 and keep >= 0, got size={size}, keep={keep}")
+        self.size, self.keep, self.seen = size, keep, 0
+        self.state: State | None = None
+        self.positions: Tensor | None = None
+
+    def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
+        """Adds T new keys, returns what they may see, then drops what no later query may."""
+        if self.keep and len(positions_BT) > 1 and not torch.equal(positions_BT, positions_BT[:1].expand_as(positions_BT)):
+            raise Unsupported("decode=rolling keeps first tokens of one place only: prompts of unequal length need keep=0")
+        self.seen += positions_BT.shape[1]
+        if self.state is not None:
+            state, positions_BT = _joined(self.state, self.positions, state, positions_BT)
+        held = positions_BT.shape[1]
+        if held <= self.size + self.keep:
+            self.state, self.positions = state, positions_BT
+        else:
+            ends = (slice(0, self.keep), slice(held - self.size, held))
+            self.state = tuple(torch.cat([part[:, :, end] for end in ends], dim=2) for part in state)
+            self.positions = torch.cat([positions_BT[:, end] for end in ends], dim=1)
+        return state, positions_BT
+
+    def __len__(self) -> int:
+        """Tokens seen so far, the dropped ones included."""
+        return self.seen
+
+    def live_bytes(self) -> int:
+        """Bytes of the states held."""
+        return _bytes(self.state)
+
+
+def _joined(past: State, past_positions: Tensor, new: State, new_positions: Tensor) -> tuple[State, Tensor]:
+    rows = max(len(past_positions), len(new_positions))
+    positions = torch.cat((past_positions.expand(rows, -1), new_positions.expand(rows, -1)), dim=1)
+    return tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)), positions
+
+
+def _bytes(state: State | None) -> int:
+    return 0 if state is None else sum(part.numel() * part.element_size() for part in state)

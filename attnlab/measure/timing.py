@@ -1,0 +1,126 @@
+"""Time of a training step and of a decoded token, arms interleaved A B ... B A, in one process that has the device to itself.
+
+Slow drifts (heat, a neighbour) hit all arms alike that way; a loop over arms would give them to the last one. Raw samples are kept.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model
+from torch import Tensor
+
+from attnlab.decode import generate
+from attnlab.files import read_json
+from attnlab.stats import median_interval
+from attnlab.train import build_model, device_of, make
+
+ROUNDS = 12  # each is a block A B B A: two samples per arm
+PROMPT = 16
+
+
+def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
+    """Timings of finished runs, one per arm: training step, decoding with the run's cache and without any. Milliseconds.
+
+    Training steps are timed on throw-away optimiser state over the final weights, so nothing on disk changes.
+    """
+    torch.manual_seed(0)
+    arms = {arm: _load(folder) for arm, folder in folders.items()}
+    first = next(iter(arms.values()))
+    works = {arm: _works(*loaded) for arm, loaded in arms.items()}
+    samples = {
+        kind: interleave({arm: work[kind] for arm, work in works.items() if work[kind] is not None}, first[2])
+        for kind in ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token")
+    }
+    return {
+        "schema": 1,
+        "order": "ABBA",
+        "device": first[2],
+        "threads": torch.get_num_threads(),
+        "context": first[3].task.length,
+        "batch": first[3].batch_size,
+        "arms": {
+            arm: {kind: _summary(samples[kind][arm]) if arm in samples[kind] else None for kind in samples} | {"note": None}
+            for arm in arms
+        },
+    }
+
+
+def interleave(works: Mapping[str, Callable[[], float]], device: str, rounds: int = ROUNDS) -> dict[str, list[float]]:
+    """Runs every work twice per round, forwards then backwards, after one warm-up each; a work returns the units it did.
+
+    Returns milliseconds per unit.
+    """
+    samples: dict[str, list[float]] = {arm: [] for arm in works}
+    for work in works.values():
+        work()
+    for _ in range(rounds):
+        for arm in [*works, *reversed(works)]:
+            _wait(device)
+            began = time.perf_counter()
+            units = works[arm]()
+            _wait(device)
+            samples[arm].append((time.perf_counter() - began) * 1e3 / units)
+    return samples
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _summary(samples: list[float]) -> dict[str, Any]:
+    interval = median_interval(samples)
+    return {"median": interval.median, "low": interval.low, "high": interval.high, "samples": samples}
+
+
+def _load(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any]]:
+    record = read_json(folder / "run.json")
+    assert record is not None, folder
+    config = record["config"]
+    data = make(config["data"])
+    device = device_of(config)
+    model = build_model(config, data.task.vocab_size)
+    load_model(model, str(folder / "model.safetensors"))
+    module = make(config["optim"], model=model).to(device)
+    return module, model, device, data, config
+
+
+def _works(module: Any, model: Any, device: str, data: Any, config: Mapping[str, Any]) -> dict[str, Callable | None]:
+    batch = {key: value.to(device) for key, value in data.task.train_batch(0, 0, data.batch_size).items()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)  # a step of length zero costs what any step costs
+
+    def train() -> float:
+        model.train()
+        module.losses(batch).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return 1
+
+    length = data.task.length
+    prompt: Tensor = batch["tokens"][:1, : min(PROMPT, length // 2)]
+    new = length - prompt.shape[1]
+    cache = make(config["decode"]["cache"]) if config["decode"]["cache"] is not None else None
+
+    def decode(make_cache: Callable[[], Any] | None) -> Callable[[], float]:
+        def work() -> float:
+            model.eval()
+            generate(model, prompt, new, make_cache)
+            return new
+
+        return work
+
+    return {
+        "train_step_ms": train,
+        "decode_ms_per_token": decode(cache) if cache is not None else None,
+        "decode_uncached_ms_per_token": decode(None),
+    }
+
+
+def main(request: Path, answer: Path) -> None:
+    """Reads {arm: folder} as JSON from `request`, writes the timings to `answer`: the process the sweep starts."""
+    folders = {arm: Path(folder) for arm, folder in json.loads(request.read_text()).items()}
+    answer.write_text(json.dumps(measure(folders)))
