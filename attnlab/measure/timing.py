@@ -74,7 +74,7 @@ def _wait(device: str) -> None:
 
 def _summary(samples: list[float]) -> dict[str, Any]:
     interval = median_interval(samples)
-    return {"median": interval.median, "low": interval.low, "high": interval.high, "samples": samples}
+    return {"median": interval.estimate, "low": interval.low, "high": interval.high, "samples": samples}
 
 
 def _load(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any]]:

@@ -1,0 +1,33 @@
+# `make` lists the targets. Each builds .venv when pyproject.toml changed, so a second call starts at once.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help experiment test lint clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+experiment: .venv/run  ## run gqa_vs_mha (about five minutes on two cores) and print its verdict
+	$(BIN)/python -m attnlab +experiment=gqa_vs_mha
+
+test: .venv/dev  ## run the tests
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/dev  ## check the style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:  ## remove the virtual environment; runs and reports stay
+	rm -rf .venv
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/run: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e .
+	@touch $@
+
+.venv/dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	@touch $@ .venv/run
