@@ -1,0 +1,161 @@
+"""The one entry: `python -m attnlab +experiment=NAME`, and the verbs. Everything else on the line is Hydra's.
+
+Exit status: 0 done, whatever the verdict; 1 a run failed; 2 nothing was started; 130 and 143 interrupted.
+Surprising: Hydra is always asked for a multirun, so that every command passes through attnlab's sweeper.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from attnlab.config import CONF, register_resolvers
+from attnlab.errors import Refused, nearest
+
+# verb -> where it lives, what it does. A verb whose module is absent does not exist.
+VERBS = {
+    "list": ("attnlab.sweep.listing:main", "the experiments, and the options of every axis"),
+    "plan": ("attnlab.__main__:plan", "what a command would train, with figures, and what is done already"),
+    "report": ("attnlab.__main__:report", "render a report again, from the report.json in FOLDER"),
+    "check": ("attnlab.check:main", "run the conformance laws over the shipped variants, or over your own"),
+    "bench": ("attnlab.bench:main", "time kernels and decoding"),
+}
+_HYDRAS_OWN = (
+    "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--version", "--multirun",
+    "-m", "--run", "-r",
+)  # fmt: skip
+
+HELP = """\
+attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
+
+  python -m attnlab +experiment=NAME                  run an experiment; the same command again carries on
+  python -m attnlab +experiment=NAME size=S seed=0,1  at another size, with other seeds
+  python -m attnlab +experiment=NAME arms=[mha,gqa]   some of its arms
+  python -m attnlab heads=gqa position=rope           one run, stored like any other
+  python -m attnlab --cfg job +experiment=NAME        print the composed config
+  python -m attnlab --config-dir DIR heads=mine       with config groups of your own
+
+Commands:
+{verbs}
+
+Groups (GROUP=OPTION; any key of the config can be set as KEY=VALUE, KEY=A,B sweeps):
+{groups}
+
+Hydra's own flags work as everywhere: --hydra-help lists them.
+Exit status: 0 done, 1 a run failed, 2 nothing was started, 130 and 143 interrupted."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; returns its exit status."""
+    line = list(sys.argv[1:] if arguments is None else arguments)
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # the installed script finds a user's modules as `python -m` does
+    try:
+        if not line or line[0] in ("--help", "-h", "help"):
+            print(help_text())
+            return 0
+        if line[0] in verbs():
+            module, _, function = verbs()[line[0]][0].partition(":")
+            return int(getattr(importlib.import_module(module), function)(line[1:]) or 0)
+        if line[0].isidentifier():
+            raise Refused(f"no command {line[0]}{nearest(line[0], verbs())}: see python -m attnlab --help")
+        return hydra(line)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        told = explain(error, line)
+        if told is None:
+            traceback.print_exc()
+            return 1
+        print(f"attnlab: {told}", file=sys.stderr)
+        return 2
+
+
+def verbs() -> dict[str, tuple[str, str]]:
+    """The verbs whose modules exist, found without importing them."""
+    home = Path(__file__).parent.parent
+    return {
+        verb: told for verb, told in VERBS.items()
+        if (home / (told[0].partition(":")[0].replace(".", "/") + ".py")).is_file()
+    }  # fmt: skip
+
+
+def help_text() -> str:
+    from attnlab.sweep.listing import groups
+
+    found = groups()
+    lines = {verb: told for verb, (_, told) in verbs().items()}
+    return HELP.format(
+        verbs="\n".join(f"  python -m attnlab {verb:8} {told}" for verb, told in lines.items()),
+        groups="\n".join(f"  {group:15} {', '.join(options)}" for group, options in found.items()),
+    )
+
+
+def plan(arguments: Sequence[str]) -> int:
+    """The plan of a command, with nothing trained."""
+    if not arguments:
+        raise Refused("plan what? As in: python -m attnlab plan +experiment=NAME")
+    return hydra([*arguments, "++sweep.dry_run=true"])
+
+
+def report(arguments: Sequence[str]) -> int:
+    """The pages of a report, from its data alone."""
+    if len(arguments) != 1:
+        raise Refused("report which? As in: python -m attnlab report reports/NAME")
+    from attnlab.report import render
+
+    print(render(Path(arguments[0])))
+    return 0
+
+
+def hydra(line: Sequence[str]) -> int:
+    """Hand the line to Hydra, as a multirun unless it asks for something else."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions come up here; explain() makes one line of them
+    import hydra as hydra_package
+
+    from attnlab.sweep.task import run
+
+    register_resolvers()
+    other = any(word.split("=")[0] in (*_HYDRAS_OWN, "hydra.mode") for word in line)
+    sys.argv = [sys.argv[0], *line] if other else [sys.argv[0], "--multirun", *line]
+    try:
+        hydra_package.main(config_path=str(CONF), config_name="config", version_base="1.3")(run)()
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
+    return 0
+
+
+def explain(error: Exception, line: Sequence[str]) -> str | None:
+    """One line for what a user can mend; None for a bug of ours, which deserves its traceback."""
+    if isinstance(error, Refused):
+        return str(error)
+    if type(error).__module__.split(".")[0] in ("hydra", "omegaconf", "antlr4"):
+        from attnlab.sweep.complaint import complaint
+
+        return complaint(error, config_dirs(line))
+    if isinstance(error, ValueError) and _raised_in(error, ("attnlab", "hydra")):
+        return " ".join(str(error).split())
+    return None
+
+
+def _raised_in(error: Exception, packages: Sequence[str]) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and any(package in Path(frames[-1].filename).parts for package in packages)
+
+
+def config_dirs(line: Sequence[str]) -> list[Path]:
+    """Where the command takes its config groups from: attnlab's (or --config-path), and --config-dir."""
+    found = {"--config-path": CONF, "--config-dir": None}
+    short = {"-cp": "--config-path", "-cd": "--config-dir"}
+    for word, after in zip(line, [*line[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        flag = short.get(flag, flag)
+        if flag in found:
+            found[flag] = Path(value if equals else after)
+    return [folder for folder in found.values() if folder is not None]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

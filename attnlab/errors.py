@@ -1,0 +1,19 @@
+"""What a user is told when a command cannot be carried out: one line, what, where, what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class Refused(ValueError):
+    """A command that cannot be carried out as it stands. Its text is the one line that the user reads."""
+
+
+def nearest(name: str, names: Iterable[str], show: int = 3) -> str:
+    """` (nearest: a, b)`, or all the names where there are few, or nothing where there is none."""
+    names = sorted({str(known) for known in names})
+    close = difflib.get_close_matches(name, names, n=show, cutoff=0.5)
+    if close:
+        return f" (nearest: {', '.join(close)})"
+    if names and len(names) <= 12:
+        return f" (there are: {', '.join(names)})"
+    return ""

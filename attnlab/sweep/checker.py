@@ -1,0 +1,105 @@
+"""Checks of composed configs, in one warm child process, so that the process that plans never imports torch.
+
+The child is forked from the server that later forks the runs: what it waits for, the first run finds ready.
+"""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from attnlab.errors import Refused
+
+TRAINER = "attnlab.train"
+
+
+def trainer(config: Mapping[str, Any]) -> str:
+    """The module that offers `check(config)` and `run(folder)`; `sweep.train` names another one."""
+    return (config.get("sweep") or {}).get("train") or TRAINER
+
+
+def warm(module: str, threads: int = 1) -> BaseContext:
+    """A process context whose children find `module` (and torch with it) imported already."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([module])
+    from multiprocessing import forkserver
+
+    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    os.environ.update(dict.fromkeys(before, str(threads)))  # thread pools read these when they are loaded
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return context
+
+
+class Checker:
+    """`check(config)` of the trainer, at arm's length: figures, or Refused with one line."""
+
+    def __init__(self, context: BaseContext, module: str) -> None:
+        self.module = module
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, module))
+        self._process.start()
+        theirs.close()
+
+    def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        kind, answer = self._ask(dict(config))
+        if kind == "refused":
+            raise Refused(answer)
+        if kind == "bug":
+            raise RuntimeError(f"{self.module}.check failed:\n{answer}")
+        return answer
+
+    def _ask(self, question: Any) -> tuple[str, Any]:
+        try:
+            self._pipe.send(question)
+            return self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise RuntimeError(f"the process that checks configs died ({self.module})") from error
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._pipe.close()
+        self._process.join(2)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def __enter__(self) -> "Checker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve(pipe: Connection, module: str) -> None:
+    """Answer configs with ("figures", ...), ("refused", line) or ("bug", traceback) until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asker ends us by closing the pipe
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            config = pipe.recv()
+            pipe.send(_answer(config, module))
+
+
+def _answer(config: dict[str, Any], module: str) -> tuple[str, Any]:
+    try:
+        check: Callable[[dict[str, Any]], dict[str, Any]] = importlib.import_module(module).check
+        return "figures", {"device_kind": "cpu", **check(config)}
+    except (ValueError, HydraException, OmegaConfBaseException) as error:
+        text = str(error.__cause__ or error) if isinstance(error, HydraException) else str(error)
+        return "refused", " ".join(text.split())
+    except Exception:
+        return "bug", traceback.format_exc()

@@ -1,0 +1,54 @@
+"""The manners of every process that a sweep starts: its own group, its own log, an end with its parent."""
+
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+
+TERMINATED = 128 + signal.SIGTERM
+
+
+def enter(module: str, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
+    """A forked child's first words: a process group of its own, its device, its log; then the module."""
+    os.setsid()
+    os.environ.update(environment)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    sys.exit(guarded(importlib.import_module(module).main, arguments))
+
+
+def guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
+    """`main(arguments)`, ended by SIGTERM and by its parent's end. Ctrl-C is the parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _terminate)
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    _limit_threads()
+    return main(arguments)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(TERMINATED)  # training unwinds, and may save a checkpoint on its way
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(3)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(TERMINATED)
+
+
+def _limit_threads() -> None:
+    """A forked child inherits a torch that has read OMP_NUM_THREADS already; a new interpreter reads it."""
+    torch, threads = sys.modules.get("torch"), os.environ.get("OMP_NUM_THREADS", "")
+    if torch is not None and threads.isdigit():
+        torch.set_num_threads(int(threads))

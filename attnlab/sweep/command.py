@@ -1,0 +1,68 @@
+"""The command line of a sweep, read with Hydra's own grammar: seeds, swept keys, plain overrides.
+
+`seed=0,1` and `seed=range(5)` name the seeds of one report; any other swept key multiplies the reports.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+
+from attnlab.errors import Refused
+
+
+@dataclass(frozen=True)
+class Command:
+    """`points` holds one list of plain overrides per report; `seeds` is None where none was named."""
+
+    seeds: tuple[int, ...] | None
+    points: tuple[tuple[str, ...], ...]
+
+
+def parse(lines: Sequence[str], loader: Any = None) -> list[Override]:
+    return OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
+
+
+def read(arguments: Sequence[str], loader: Any = None) -> Command:
+    """Split a command line into its seeds and the override lists of its reports."""
+    seeds: tuple[int, ...] | None = None
+    axes: list[list[str]] = []
+    for override in parse(arguments, loader):
+        if override.key_or_group == "seed":
+            seeds = _seeds(override)
+        elif override.is_interval_sweep():
+            raise Refused(f"{override.input_line}: an interval has no end; list the values, or use range()")
+        elif override.is_sweep_override():
+            key = override.get_key_element()
+            axes.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            axes.append([str(override.input_line)])
+    return Command(seeds, tuple(itertools.product(*axes)))
+
+
+def _seeds(override: Override) -> tuple[int, ...]:
+    value = override.value()
+    values = list(override.sweep_iterator()) if override.is_sweep_override() else value
+    values = values if isinstance(values, list) else [values]
+    if not values or any(type(one) is not int for one in values):
+        raise Refused(f"{override.input_line}: seeds are integers, as in seed=0,1,2 or seed=range(5)")
+    return tuple(values)
+
+
+def keys(lines: Sequence[str]) -> dict[str, str]:
+    """The config key or group that each override touches, and the override itself."""
+    return {override.key_or_group: str(override.input_line) for override in parse(lines)}
+
+
+def refuse_hidden(given: Sequence[str], arm: str, arm_overrides: Sequence[str]) -> None:
+    """An arm's overrides come last, so one of the command line for the same key would be silently lost."""
+    for key, line in keys(given).items():
+        for other, arm_line in keys(arm_overrides).items():
+            if key == other or key.startswith(other + ".") or other.startswith(key + "."):
+                raise Refused(
+                    f"{line} would be hidden by arm {arm}, which sets {arm_line}: "
+                    f"drop it, or leave the arm out with arms=[...]"
+                )

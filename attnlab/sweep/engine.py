@@ -1,0 +1,213 @@
+"""A sweep from its command line to its report. What happened is read from the store, never from the launcher.
+
+However the runs end (done, failed, interrupted), the report is written and says what is missing.
+"""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from attnlab.errors import Refused
+from attnlab.sweep import checker, slots, store
+from attnlab.sweep.plan import Composer, Plan, Run, plan
+from attnlab.sweep.progress import ending
+from attnlab.sweep.provenance import git, provenance
+from attnlab.sweep.timing import timing
+
+_NOT_COMPARED = (
+    "name",
+    "question",
+    "arm_overrides",
+    "size_overrides",
+)  # `overrides` says what the line changed
+FAILED, INTERRUPTED, TERMINATED = 1, 128 + signal.SIGINT, 128 + signal.SIGTERM
+
+
+class Terminated(BaseException):
+    """SIGTERM, on its way up like a KeyboardInterrupt."""
+
+
+def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launcher: Any) -> int:
+    """Plan, train what is missing, time, report; returns the exit status. Refused: nothing was started."""
+    switches = OmegaConf.to_container(config.get("sweep") or OmegaConf.create(), resolve=True)
+    root = Path(config.paths.runs)
+    module = checker.trainer({"sweep": switches})
+    _tell_workers_the_commit()
+    with _sigterm_raised():
+        began = time.monotonic()
+        context = checker.warm(module, slots.slots("cpu", switches.get("slots"))[0].threads)
+        with checker.Checker(context, module) as check:
+            plans = plan(arguments, Composer(loader, config), check)
+        if switches.get("dry_run"):
+            _show(plans, root)
+            return 0
+        store.refuse_unwritable(root)
+        runs = list({run.id: run for one in plans for run in one.runs}.values())
+        todo = _todo(runs, root, bool(switches.get("retry_failed")))
+        _announce(plans, runs, todo, root, time.monotonic() - began)
+        try:
+            status = _launch(todo, root, plans, launcher)
+        except (KeyboardInterrupt, Terminated) as interrupt:
+            status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
+            print("interrupted: the runs were stopped; the same command carries on", flush=True)
+        times: dict[int, dict[str, Any] | None] = {}
+        try:
+            if status < INTERRUPTED:
+                times = {i: _timing(one, root, context) for i, one in enumerate(plans) if one.experiment}
+        except (KeyboardInterrupt, Terminated) as interrupt:
+            status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
+        for i, one in enumerate(plans):
+            if one.experiment:
+                _report(one, root, Path(config.paths.reports), times.get(i), arguments)
+            else:
+                _show_runs(one.runs, root)
+    unfinished = any(not store.is_done(root / run.id) for run in runs)
+    return status or (FAILED if unfinished else 0)
+
+
+@contextmanager
+def _sigterm_raised() -> Iterator[None]:
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tell_workers_the_commit() -> None:
+    """Asked once here instead of by every run."""
+    commit, dirty = git()
+    if commit:
+        os.environ |= {"ATTNLAB_COMMIT": commit, "ATTNLAB_DIRTY": str(int(bool(dirty)))}
+
+
+def _todo(runs: Sequence[Run], root: Path, retry_failed: bool) -> list[Run]:
+    """The runs to launch: those without a record, and the failed ones where that is asked for."""
+    todo = []
+    for run in runs:
+        found = store.record(root / run.id)
+        if found is None or (retry_failed and found["status"] != "done"):
+            todo.append(run)
+    return todo
+
+
+def _announce(
+    plans: Sequence[Plan], runs: Sequence[Run], todo: Sequence[Run], root: Path, seconds: float
+) -> None:
+    done = sum(store.is_done(root / run.id) for run in runs)
+    failed = len(runs) - len(todo) - done
+    for one in plans:
+        if one.experiment:
+            seeds = len(one.experiment["seeds"])
+            print(
+                f"{one.title}: {len(one.arms())} arms x {seeds} seeds, planned and checked in {seconds:.1f} s"
+            )
+    parts = [f"{len(runs)} runs", f"{done} done", f"{len(todo)} to train"]
+    if failed:
+        parts.append(f"{failed} failed before (sweep.retry_failed=true runs them again)")
+    print(", ".join(parts), flush=True)
+
+
+def _launch(todo: Sequence[Run], root: Path, plans: Sequence[Plan], launcher: Any) -> int:
+    """Hand the runs to the launcher, parents before children. 1 where the launcher itself failed."""
+    names = {run.id: one.experiment["name"] for one in plans[::-1] if one.experiment for run in one.runs}
+    for run in todo:
+        use = {"experiment": names.get(run.id), "arm": run.arm, "overrides": list(run.overrides)}
+        store.write_spec(
+            root / run.id, semantic=run.semantic, config=run.config, figures=run.figures, use=use
+        )
+    waiting, index = list(todo), 0
+    while waiting:
+        pending = {run.id for run in waiting}
+        ready = [run for run in waiting if run.config.get("parent") not in pending]
+        jobs = [[*run.overrides, f"paths.runs='{root.absolute()}'", f"id='{run.id}'"] for run in ready]
+        try:
+            launcher.launch(jobs, initial_job_idx=index)
+        except Refused:
+            raise
+        except Exception:  # a third party's launcher: what it did manage is in the store
+            traceback.print_exc()
+            print("the launcher failed: the report says which runs are missing", file=sys.stderr)
+            return FAILED
+        index += len(ready)
+        waiting = [run for run in waiting if run not in ready]
+    return 0
+
+
+def _timing(one: Plan, root: Path, context: Any) -> dict[str, Any] | None:
+    folders: dict[str, Path] = {}
+    for run in one.runs:
+        if run.arm not in folders and store.is_done(root / run.id):
+            folders[run.arm] = root / run.id
+    if (one.runs[0].config.get("measure") or {}).get("timing") is False:
+        return None
+    found, note = timing(folders, one.runs[0].figures["device_kind"], context)
+    if note:
+        print(f"no timing: {note}", flush=True)
+    return found
+
+
+def _report(
+    one: Plan, root: Path, reports: Path, times: dict[str, Any] | None, arguments: Sequence[str]
+) -> None:
+    from attnlab.report import build, write
+    from attnlab.report.runs import read_run
+
+    assert one.experiment is not None
+    runs = []
+    for run in one.runs:
+        found = read_run(root / run.id, run.arm, run.seed)
+        valid = store.record(root / run.id) is not None
+        runs.append(found if valid else type(found)(run.arm, run.seed, run.id))
+    source = provenance(arguments, one.declared or {}, one.changed, one.runs[0].figures["device_kind"])
+    report = build(_with_declared(one), runs, times, source)
+    folder = reports / one.title
+    page = write(folder, report, runs)
+    print(f"{report['verdict']['headline']}: {one.experiment['question'] or one.title}")
+    for claim in report["verdict"]["claims"]:
+        print(f"  {claim['sentence']}")
+    print(f"report: {page}", flush=True)
+
+
+def _with_declared(one: Plan) -> dict[str, Any]:
+    """The experiment, with what its file declares beside it, so that the report can name each departure."""
+    assert one.experiment is not None
+    assert one.declared is not None
+    compared = {key: value for key, value in one.declared.items() if key not in _NOT_COMPARED}
+    return {**one.experiment, "overrides": list(one.changed), "declared": {**compared, "overrides": []}}
+
+
+def _show_runs(runs: Sequence[Run], root: Path) -> None:
+    for run in runs:
+        print(
+            f"{run.arm} seed={run.seed}  {ending(store.record(root / run.id))}  {root / run.id}", flush=True
+        )
+
+
+def _show(plans: Sequence[Plan], root: Path) -> None:
+    """The plan as a table: what would be trained, with its figures, and what is in the store already."""
+    for one in plans:
+        print(f"{one.title}: {len(one.runs)} runs")
+        for arm, runs in one.arms().items():
+            figures = runs[0].figures
+            shown = [
+                f"{key}={figures[key]:,}"
+                for key in ("parameters", "flops_per_token", "kv_bytes_per_token")
+                if key in figures
+            ]
+            print(f"  {arm}: {', '.join(shown)}")
+            for run in runs:
+                found = store.record(root / run.id)
+                print(f"    seed={run.seed}  {run.id}  {found['status'] if found else 'to train'}")

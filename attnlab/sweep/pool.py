@@ -1,0 +1,117 @@
+"""The local launcher: keeps every slot busy until no run is left.
+
+How a run ended is read from disk, and written there by this process where the worker could not.
+"""
+
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from attnlab.errors import Refused
+from attnlab.sweep import slots as places
+from attnlab.sweep import store
+from attnlab.sweep.checker import trainer, warm
+from attnlab.sweep.progress import Progress
+from attnlab.sweep.slots import Child, Slot
+
+WORKER = "attnlab.sweep.worker"
+
+
+@dataclass
+class _Running:
+    folder: Path
+    slot: Slot
+    worker: Child
+    since: float
+    kills: int
+
+
+class Pool:
+    """`run(folders)` trains what their spec.json say. Interrupts end all workers, and are raised again."""
+
+    def __init__(self, switches: Mapping[str, Any], progress: Progress, context: BaseContext | None) -> None:
+        self.max_time = _positive(switches.get("max_time"), "sweep.max_time")
+        self.fail_fast = bool(switches.get("fail_fast"))
+        self.wanted = switches.get("slots")
+        self.progress, self.context = progress, context
+
+    def run(self, folders: Sequence[Path]) -> None:
+        if not folders:
+            return
+        specs = [store.spec(folder) for folder in folders]
+        free = places.slots(specs[0]["semantic"]["device_kind"], self.wanted)[::-1]
+        waiting, running = list(folders)[::-1], list[_Running]()
+        try:
+            while waiting or running:
+                while waiting and free:
+                    slot, folder = free.pop(), waiting.pop()
+                    kills = places.out_of_memory_kills()
+                    worker = places.start(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
+                    running.append(_Running(folder, slot, worker, time.time(), kills))
+                self.progress.tick([(one.folder, one.slot.number) for one in running])
+                time.sleep(0.01)
+                for one in [one for one in running if self._ended(one)]:
+                    running.remove(one)
+                    free.append(one.slot)
+                    record = store.record(one.folder)
+                    self.progress.finished(one.folder, record)
+                    if self.fail_fast and (record is None or record["status"] != "done"):
+                        return
+        finally:
+            places.end([one.worker for one in running])
+
+    def _ended(self, one: _Running) -> bool:
+        code = one.worker.code()
+        if code is None:
+            if self.max_time is None or time.time() - one.since < self.max_time:
+                return False
+            places.end([one.worker])
+            message = f"stopped after sweep.max_time={self.max_time:g} seconds"
+            self._write(one, "timed_out", message)
+            return True
+        if code != 0 and store.record(one.folder) is None:
+            self._write(one, *_classify(code, places.out_of_memory_kills() > one.kills))
+        return True
+
+    def _write(self, one: _Running, status: str, message: str) -> None:
+        try:
+            with FileLock(one.folder / "lock", timeout=0):
+                if not store.is_done(one.folder):
+                    store.write_failure(one.folder, status, message, one.since)
+        except Timeout:
+            return  # another sweep trains this run: the record is its to write
+
+
+def _classify(code: int, memory_ran_out: bool) -> tuple[str, str]:
+    if code == -signal.SIGKILL and memory_ran_out:
+        return "out_of_memory", "the system ran out of memory and killed the worker"
+    if code < 0:
+        return "killed", f"the worker was ended by {signal.Signals(-code).name}"
+    if code == 128 + signal.SIGTERM:
+        return "killed", "the worker was ended by SIGTERM"
+    return "crashed", f"the worker exited with status {code}"
+
+
+def _positive(value: Any, key: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise Refused(f"{key}={value}: give seconds, or null for no limit")
+    return float(value)
+
+
+def launch(folders: Sequence[Path], switches: Mapping[str, Any]) -> None:
+    """Train the stored runs on this machine, saying how it goes."""
+    labels = {}
+    for folder in folders:
+        wanted = store.spec(folder)
+        labels[folder] = f"{wanted['use'].get('arm') or 'run'} seed={wanted['config'].get('seed')}"
+    threads = places.slots("cpu", switches.get("slots"))[0].threads
+    with Progress(labels) as progress:
+        Pool(switches, progress, warm(trainer({"sweep": switches}), threads)).run(folders)

@@ -1,0 +1,59 @@
+"""Timing after the training: one exclusive process over all arms' final weights, while nothing else runs.
+
+Kept in `runs/timing/`, named by the runs that were timed; trouble here is noted and never fatal.
+"""
+
+import importlib
+import json
+import sys
+import time
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+from attnlab.files import read_json, write_json
+from attnlab.sweep import child, semantic, slots, store
+
+MEASURE = "attnlab.measure.timing"
+
+
+def timing(
+    folders: dict[str, Path], kind: str, context: BaseContext | None
+) -> tuple[dict[str, Any] | None, str]:
+    """The arms' times (measured now, or found) and a note: why there are none, where there are none."""
+    if len(folders) < 2:
+        return None, "timing needs two arms with a finished run"
+    root = next(iter(folders.values())).parent / "timing"
+    path = root / f"{semantic.digest({arm: folder.name for arm, folder in folders.items()})}.json"
+    found = read_json(path)
+    if isinstance(found, dict) and found.get("schema") == store.SCHEMA:
+        return found, ""
+    root.mkdir(parents=True, exist_ok=True)
+    log = path.with_suffix(".log")
+    arguments = [str(path), json.dumps({arm: str(folder) for arm, folder in folders.items()})]
+    slot = slots.slots(kind, 1)[0] if kind != "cpu" else slots.Slot(0, None, 1)  # one thread, as each run had
+    process = slots.start(slot, context, __name__, arguments, log)
+    try:
+        while process.code() is None:
+            time.sleep(0.02)
+    finally:
+        slots.end([process] if process.code() is None else [])
+    found = read_json(path)
+    if process.code() != 0 or not isinstance(found, dict):
+        return None, f"timing failed with status {process.code()}: see {log}"
+    return found, ""
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, and write what was measured to the first argument."""
+    path, folders = (
+        Path(arguments[0]),
+        {arm: Path(folder) for arm, folder in json.loads(arguments[1]).items()},
+    )
+    measured = importlib.import_module(MEASURE).measure(folders)
+    write_json(path, {"schema": store.SCHEMA, **measured})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(child.guarded(main, sys.argv[1:]))

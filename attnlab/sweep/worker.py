@@ -1,0 +1,74 @@
+"""One run in one fresh process: `python -m attnlab.sweep.worker runs/<id>`. Every launcher submits just this.
+
+The lock on the run's folder is held for the process's life and falls with it. A run that ends badly is
+recorded here, where the exception is known; the parent records what this process cannot (a kill, a hard exit).
+An interrupted run records nothing: it is unfinished, not failed.
+"""
+
+import importlib
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from filelock import FileLock
+
+from attnlab.sweep import child, store
+from attnlab.sweep.checker import trainer
+
+
+def main(arguments: list[str]) -> int:
+    """Own the run, train it, leave a record. Returns the exit status: 0 done, 1 failed, 2 misused."""
+    if len(arguments) != 1:
+        print("usage: python -m attnlab.sweep.worker RUN_FOLDER", file=sys.stderr)
+        return 2
+    return train(Path(arguments[0]))
+
+
+def train(folder: Path) -> int:
+    """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1."""
+    with FileLock(folder / "lock"):  # waits where another sweep trains this very run
+        started = time.time()
+        if store.is_done(folder):
+            return 0
+        (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
+        try:
+            importlib.import_module(trainer(store.spec(folder)["config"])).run(folder)
+        except Exception as error:
+            traceback.print_exc()
+            _flush()
+            store.write_failure(folder, classify(error), _message(error), started)
+            return 1
+        _flush()
+        if not store.is_done(folder):
+            store.write_failure(folder, "crashed", "training ended without a valid record", started)
+            return 1
+    return 0
+
+
+def classify(error: BaseException) -> str:
+    """The recorded state that an exception stands for."""
+    name, text = type(error).__name__, str(error).lower()
+    if isinstance(error, FloatingPointError):
+        return "diverged"
+    if isinstance(error, MemoryError) or name == "OutOfMemoryError":
+        return "out_of_memory"
+    if isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text):
+        return "out_of_memory"  # torch's CPU allocator raises a plain RuntimeError
+    return "crashed"
+
+
+def _message(error: BaseException) -> str:
+    first = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(child.guarded(main, sys.argv[1:]))
