@@ -1,0 +1,102 @@
+"""Runs to report: one pure function, the same runs always give the same report.json.
+
+Everything a page shows is decided here; the renderers only lay it out. A sweep with nothing usable still gets a
+report, and its word is NO RESULT.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from attnlab.report.budget import budget, crosses
+from attnlab.report.claims import claims, headline
+from attnlab.report.curves import curves
+from attnlab.report.differ import config_diff, reproduce
+from attnlab.report.effects import effects
+from attnlab.report.failures import departures, failures
+from attnlab.report.heads import heads
+from attnlab.report.length import length
+from attnlab.report.runs import Run, Sweep
+from attnlab.report.tradeoff import tradeoff
+
+SCHEMA = 1
+SHOWN = ("name", "question", "size", "arms", "baseline", "seeds", "held", "match", "match_by", "metric", "direction",
+         "margin", "margin_reason")  # fmt: skip
+
+
+def build(
+    experiment: dict[str, Any], runs: list[Run], timing: dict[str, Any] | None, provenance: dict[str, Any]
+) -> dict[str, Any]:
+    """The report of a sweep, as plain JSON: numbers, decisions, warnings and the packed attention maps."""
+    sweep = Sweep(experiment, runs, timing)
+    left = departures(sweep)
+    table, rows = budget(sweep), effects(sweep)
+    found = claims(sweep, table, exploratory=bool(left))
+    maps = heads(sweep)
+    finished = sum(run.done for run in sweep.planned)
+    report = {
+        "schema": SCHEMA,
+        "experiment": {key: experiment.get(key) for key in SHOWN},
+        "verdict": {
+            "headline": headline(found), "exploratory": bool(left), "departures": left or [], "claims": found,
+            "finished": finished, "planned": len(sweep.planned),
+        },
+        "budget": table,
+        "effects": rows,
+        "tradeoff": tradeoff(sweep, rows),
+        "curves": curves(sweep),
+        "length": length(sweep),
+        "heads": maps,
+        "failures": failures(sweep),
+        "config": config_diff(sweep),
+        "reproduce": reproduce(sweep, provenance),
+        "timing": timing,
+        "runs": [_run(run) for run in sweep.planned],
+        "warnings": warnings(sweep, table, maps, declared=left is not None),
+    }  # fmt: skip
+    return plain(report)
+
+
+def _run(run: Run) -> dict[str, Any]:
+    record = run.record or {}
+    groups = {key: record.get(key) or {} for key in ("metrics", "budget", "memory", "speed")}
+    return {"arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status, "seconds": record.get("seconds"),
+            "started": record.get("started"), **groups}  # fmt: skip
+
+
+def warnings(sweep: Sweep, table: dict[str, Any], maps: dict[str, Any] | None, *, declared: bool) -> list[str]:
+    """What a careful reader should know before believing a number, each as one sentence."""
+    out = []
+    if not declared:
+        out.append("The experiment file's own values were not handed over, so departures from it could not be checked.")
+    if len(sweep.seeds) < 6:
+        floor = 2.0 ** (1 - len(sweep.seeds))
+        out.append(f"With {len(sweep.seeds)} seeds the exact sign-flip test cannot go below {floor:.3g}; read the interval.")
+    for row in table["rows"]:
+        if row["held"] and row["mark"] == "unknown":
+            out.append(f"{row['label']} is declared held, but no finished run says what it was.")
+    for arm in sweep.others:
+        if row := crosses(table, arm, sweep.baseline):
+            out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
+    for run in sweep.planned:
+        memory = (run.record or {}).get("memory") or {}
+        formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")
+        if formula is not None and live is not None and formula != live:
+            out.append(f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, the formula says {formula}.")
+    if maps and maps["left_out"]:
+        out.append(f"Attention maps of {', '.join(maps['left_out'])} were left out to keep the page small; see attention.npz.")
+    return out
+
+
+def plain(value: Any) -> Any:
+    """JSON's own types only: numbers of numpy become Python's, and what is not a number becomes null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return float(f"{value:.12g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,215 @@
+"""Which charts a report has: from report.json to named specs, each with the sentence that stands for it.
+
+The same specs become SVG in the page and, three of them, PNG beside the Markdown.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnlab.report import charts
+from attnlab.report.numbers import span, text
+from attnlab.report.svg import svg
+
+Report = dict[str, Any]
+CROWD = 400  # points in one strip plot before it turns into a summary
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    spec: charts.Spec
+    label: str
+
+    def svg(self) -> str:
+        return svg(self.spec, name=self.name, label=self.label)
+
+
+def styles(report: Report) -> dict[str, tuple[str, str]]:
+    return charts.style(report["experiment"]["arms"], report["experiment"]["baseline"])
+
+
+def with_unit(label: str, unit: str) -> str:
+    return f"{label} ({unit})" if unit else label
+
+
+def verdicts(report: Report, width: int, name: str = "verdict") -> list[Figure]:
+    """One chart per kind of axis (a metric's differences, ratios) for the claims that have an interval."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for number, claim in enumerate(report["verdict"]["claims"], 1):
+        decision = claim["decision"]
+        if decision["exact"] or decision["estimate"] is None:
+            continue
+        ratio = claim["compare"] == "ratio"
+        joint = f"{claim['arm']} {'/' if ratio else '−'} {claim['against']}"
+        written = text(decision["estimate"], claim["digits"], sign=not ratio)
+        if decision["low"] is not None:
+            written += f"  {span(decision['low'], decision['high'], claim['digits'], sign=not ratio)}"
+        groups.setdefault((claim["metric"], claim["compare"], claim["unit"]), []).append({
+            "label": f"{number}  {joint}", "mean": decision["estimate"], "low": _or(decision["low"], decision["estimate"]),
+            "high": _or(decision["high"], decision["estimate"]), "from": claim["from"], "to": claim["to"],
+            "word": claim["verdict"], "text": written, "said": f"{claim['says']}: {claim['verdict']}, {joint} {written}",
+        })  # fmt: skip
+    found = []
+    for i, ((metric, compare, unit), rows) in enumerate(groups.items()):
+        title = with_unit(f"{'ratio' if compare == 'ratio' else 'difference'} in {metric}", unit)
+        label = f"Interval of each claim against the region where it holds, {title}. " + "; ".join(r["said"] for r in rows)
+        spec = charts.intervals(rows, unit=title, width=width, centre=1.0 if compare == "ratio" else 0.0)
+        found.append(Figure(f"{name}{i}", spec, label))
+    return found
+
+
+def _or(value: float | None, other: float | None) -> float | None:
+    return other if value is None else value
+
+
+def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:
+    """A forest plot per metric."""
+    found = []
+    metrics = dict.fromkeys(row["metric"] for row in report["effects"])
+    for i, metric in enumerate(metrics):
+        rows = [row for row in report["effects"] if row["metric"] == metric and row["mean"] is not None]
+        if not rows:
+            continue
+        drawn = [{
+            "arm": row["arm"], "mean": row["mean"], "low": row["low"], "high": row["high"],
+            "said": f"{row['arm']}: mean {text(row['mean'], row['digits'], sign=True)}, 95 % interval "
+                    f"{span(row['low'], row['high'], row['digits'])}, {row['word']}",
+        } for row in rows]  # fmt: skip
+        points = [
+            {"arm": row["arm"], "value": p["difference"], "said": f"{row['arm']}, seed {p['seed']}: {text(p['difference'], 4, sign=True)}"}
+            for row in rows for p in row["pairs"]
+        ]  # fmt: skip
+        unit = with_unit(f"{metric}: arm − {rows[0]['against']}", rows[0]["unit"])
+        spec = charts.forest(drawn, points, styles(report), unit=unit, margin=rows[0]["margin"], width=width)
+        found.append(Figure(f"{name}{i}", spec, f"Effects on {metric}. " + "; ".join(d["said"] for d in drawn)))
+    return found
+
+
+def slopes(report: Report) -> list[Figure]:
+    """Paired slopes of the primary metric, one panel per arm, on one scale."""
+    rows = [row for row in report["effects"] if row["primary"] and row["pairs"]]
+    domain = charts.span([v for row in rows for p in row["pairs"] for v in (p["value"], p["against"])])
+    found = []
+    for i, row in enumerate(rows):
+        points = [
+            {"arm": arm, "seed": p["seed"], "value": value, "said": f"{arm}, seed {p['seed']}: {text(value, row['digits'] + 1)}"}
+            for p in row["pairs"]
+            for arm, value in ((row["against"], p["against"]), (row["arm"], p["value"]))
+        ]
+        spec = charts.slopes(points, row["arm"], row["against"], styles(report), domain=domain,
+                             unit=with_unit(row["metric"], row["unit"]))  # fmt: skip
+        found.append(Figure(f"slope{i}", spec, f"{row['metric']} of each seed, from {row['against']} to {row['arm']}"))
+    return found
+
+
+def tradeoffs(report: Report) -> list[Figure]:
+    found, experiment = [], report["experiment"]
+    unit = next((row["unit"] for row in report["effects"] if row["primary"]), "")
+    for i, panel in enumerate(report["tradeoff"]):
+        axis = with_unit(panel["label"], panel["unit"])
+        points = [
+            {**p, "said": f"{p['arm']}: {axis} {text(p['x'])}, {experiment['metric']} {text(p['y'], 4)}"} for p in panel["points"]
+        ]
+        front = sorted((p for p in points if p["arm"] in panel["front"]), key=lambda p: p["x"])
+        spec = charts.tradeoff(points, front, styles(report), x_title=axis, y_title=with_unit(experiment["metric"], unit),
+                               lower_x=panel["lower_is_better"])  # fmt: skip
+        found.append(Figure(f"trade{i}", spec, f"{experiment['metric']} against {axis}. " + "; ".join(p["said"] for p in points)))
+    return found
+
+
+def curves(report: Report) -> list[Figure]:
+    """The curves as measured, and the paired differences beside them."""
+    found: list[Figure] = []
+    table = report["curves"]
+    if not table:
+        return found
+    base, margin = report["experiment"]["baseline"], report["experiment"]["margin"]
+    primary = table["name"] == report["experiment"]["metric"]
+    for key, means, title, zero in (
+        ("lines", "means", table["name"], False),
+        ("differences", "mean_differences", f"{table['name']}: arm − {base}", True),
+    ):
+        lines = _points(table[key])
+        if lines:
+            ends = [{**p, "said": f"{p['arm']}: ends at {text(p['value'], 4)}"} for p in _points(table[means])]
+            spec = charts.curves(lines, ends, styles(report), y_title=title, zero=zero, margin=margin if zero and primary else None)
+            ending = "; ".join(p["said"] for p in charts.last_of_each(ends))
+            found.append(Figure(f"curve{len(found)}", spec, f"{title} over training tokens, every seed. {ending}"))
+    return found
+
+
+def _points(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"arm": line["arm"], "seed": line.get("seed"), "tokens": t, "value": v}
+        for line in lines for t, v in zip(line["tokens"], line["values"], strict=True)
+    ]  # fmt: skip
+
+
+def lengths(report: Report) -> list[Figure]:
+    """A chart for every table whose conditions can be placed on an axis."""
+    found = []
+    for table in report["length"]:
+        for series in dict.fromkeys(row["series"] for row in table["rows"]):
+            rows = [r for r in table["rows"] if r["series"] == series and r["x"] is not None]
+            if len(rows) < 2:
+                continue
+            points = [
+                {"arm": c["arm"], "x": r["x"], "mean": c["mean"], "low": c["low"], "high": c["high"],
+                 "said": f"{c['arm']} at {r['condition']}: {text(c['mean'], 4)}"}
+                for r in rows for c in r["cells"]
+            ]  # fmt: skip
+            title = f"{table['title']}{': ' + series if series else ''}"
+            x_title = "multiple of the trained length" if table["key"] == "length" else "distance"
+            spec = charts.by_condition(points, styles(report), title=title, x_title=x_title)
+            found.append(Figure(f"length{len(found)}", spec, title + ". " + "; ".join(p["said"] for p in points)))
+    return found
+
+
+def strips(report: Report) -> list[Figure]:
+    """A strip plot per head score; too many heads become ranges and quartiles."""
+    found = []
+    for i, score in enumerate((report["heads"] or {}).get("scores", [])):
+        points = [
+            {"arm": run["arm"], "layer": layer, "value": value}
+            for run in score["runs"] for layer, row in enumerate(run["values"]) for value in row if value is not None
+        ]  # fmt: skip
+        crowded = len(points) > CROWD
+        label = f"{score['label']} of every head, by layer and arm. " + "; ".join(
+            f"{c['arm']}: mean {text(c['mean'], 2)}" for c in score["counts"]
+        )
+        if points:
+            drawn = _summary(points) if crowded else points
+            spec = charts.strip(drawn, score["chance"], styles(report), title=score["label"], summary=crowded)
+            found.append(Figure(f"strip{i}", spec, label))
+    return found
+
+
+def _summary(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, int], list[float]] = {}
+    for p in points:
+        groups.setdefault((p["arm"], p["layer"]), []).append(p["value"])
+    names = ("low", "q1", "value", "q3", "high")
+    return [
+        {"arm": arm, "layer": layer, **dict(zip(names, map(float, np.quantile(v, [0, 0.25, 0.5, 0.75, 1])), strict=True))}
+        for (arm, layer), v in groups.items()
+    ]
+
+
+def budget(report: Report) -> Figure:
+    """The budget table as a picture, for places where only pictures travel."""
+    table = report["budget"]
+    cells = [
+        {"row": row["label"] + (" (held)" if row["held"] else ""), "arm": cell["arm"], "text": text(cell["value"]),
+         "mark": mark(row, cell)}
+        for row in table["rows"] for cell in row["cells"]
+    ]  # fmt: skip
+    return Figure("budget", charts.budget(cells), "What each arm was given")
+
+
+def mark(row: dict[str, Any], cell: dict[str, Any]) -> str:
+    """How one cell of the budget reads: equal, differs though held, differs and may, or unknown."""
+    if cell["same"] is None:
+        return "unknown"
+    return "equal" if cell["same"] else "differs, held" if row["held"] else "differs"

@@ -1,0 +1,88 @@
+"""report.json to one HTML file that asks for nothing: no request leaves it, and scripts only add comfort.
+
+Whatever came from a corpus or a log goes through autoescape, and the data for scripts is JSON in an inert element
+with every character escaped that could end it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from attnlab.report import figures, maps, numbers
+
+TEMPLATES = Path(__file__).parent / "templates"
+ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def inert(value: Any) -> Markup:
+    """JSON that is safe inside a script element of any type."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(text.translate(str.maketrans(ESCAPES)))
+
+
+def environment() -> Environment:
+    env = Environment(
+        loader=PackageLoader("attnlab.report"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    env.globals.update(n=numbers.data, p=numbers.data_p, interval=numbers.data_span, mark=figures.mark, zip=zip)
+    env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
+    env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
+    env.filters["after_word"] = lambda sentence: sentence.partition(": ")[2]
+    return env
+
+
+def html(report: dict[str, Any]) -> str:
+    """The page."""
+    drawn = {
+        "verdict": _both(lambda width, name: figures.verdicts(report, width, name), "verdict"),
+        "effects": _both(lambda width, name: figures.forests(report, width, name), "effects"),
+        "slopes": _svg(figures.slopes(report)), "tradeoff": _svg(figures.tradeoffs(report)),
+        "curves": _svg(figures.curves(report)), "length": _svg(figures.lengths(report)),
+        "strips": _svg(figures.strips(report)),
+    }  # fmt: skip
+    return environment().get_template("page.html").render(
+        r=report, figures=drawn, styles=figures.styles(report), gallery=gallery(report), data=inert(_explorer(report)),
+        css=Markup((TEMPLATES / "page.css").read_text("utf-8")), js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
+    )  # fmt: skip
+
+
+def _svg(found: list[figures.Figure]) -> list[Markup]:
+    return [Markup(figure.svg()) for figure in found]
+
+
+def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
+    """The same charts for a wide page and for a phone; CSS shows one of them."""
+    return list(zip(_svg(draw(720, name)), _svg(draw(350, name + "-narrow")), strict=True))
+
+
+def _explorer(report: dict[str, Any]) -> dict[str, Any]:
+    """What a script needs to draw the maps large."""
+    found = report["heads"] or {}
+    return {"maps": found.get("maps", []), "scores": found.get("scores", []), "styles": figures.styles(report)}
+
+
+def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Per shown layer, each arm's heads as thumbnails, in boxes by KV group."""
+    packed = (report["heads"] or {}).get("maps", [])
+    if not packed:
+        return []
+    decoded = [(entry, *maps.decode(entry)) for entry in packed]
+    layers = max(entry["layers"] for entry in packed)
+    room = max(1, report["heads"]["gallery_limit"] // max(1, sum(entry["heads"] for entry in packed)))
+    shown = sorted({round(i * (layers - 1) / max(1, min(room, layers) - 1)) for i in range(min(room, layers))})
+    rows = []
+    for layer in shown:
+        arms = []
+        for entry, weights, visible in decoded:
+            if layer < entry["layers"]:
+                groups: dict[int, list[dict[str, Any]]] = {}
+                for head in range(entry["heads"]):
+                    image = maps.data_uri(maps.thumbnail(weights[layer, head], visible[layer]))
+                    groups.setdefault(entry["groups"][layer][head], []).append({"head": head, "image": Markup(image)})
+                arms.append({"arm": entry["arm"], "seed": entry["seed"], "groups": groups})
+        rows.append({"layer": layer, "arms": arms})
+    return rows

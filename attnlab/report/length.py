@@ -1,0 +1,43 @@
+"""Loss by length and accuracy by condition, where an experiment measures them.
+
+The names carry the meaning: a metric `length/<multiple>` is the loss at that multiple of the trained length on the
+same target tokens, and `recall/<condition>/<distance>` an accuracy. Anything under these two prefixes is shown.
+"""
+
+import re
+from typing import Any
+
+from attnlab import stats
+from attnlab.report.runs import Sweep
+
+TITLES = {"length": "Loss by length", "recall": "Accuracy by condition"}
+
+
+def _natural(name: str) -> list[Any]:
+    return [(0, float(part)) if re.fullmatch(r"[\d.]+", part) else (1, part) for part in re.split(r"([\d.]+)", name) if part]
+
+
+def _place(condition: str) -> float | None:
+    """The number that places a condition on an axis: `4x`, `4` and `distance/4` are at 4."""
+    last = re.fullmatch(r"(\d+(?:\.\d+)?)x?", condition.rsplit("/", 1)[-1])
+    return float(last[1]) if last else None
+
+
+def length(sweep: Sweep) -> list[dict[str, Any]]:
+    """One table per prefix and series: rows are conditions, cells the arms; empty where nothing was measured."""
+    names = {name for run in sweep.planned if run.done and run.record for name in run.record["metrics"]}
+    tables = []
+    for prefix, title in TITLES.items():
+        conditions = sorted((n[len(prefix) + 1 :] for n in names if n.startswith(prefix + "/")), key=_natural)
+        rows = []
+        for condition in conditions:
+            cells = []
+            for arm in sweep.arms:
+                values = sweep.values(arm, f"{prefix}/{condition}")
+                if values:
+                    found = stats.paired(values)
+                    cells.append({"arm": arm, "n": found.n, "mean": found.mean, "low": found.low, "high": found.high})
+            rows.append({"condition": condition, "x": _place(condition), "series": condition.rpartition("/")[0], "cells": cells})
+        if rows:
+            tables.append({"key": prefix, "title": title, "rows": rows})
+    return tables

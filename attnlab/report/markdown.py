@@ -1,0 +1,94 @@
+"""report.json to Markdown for a pull request: the verdict, the budget and the effects, with three pictures."""
+
+from typing import Any
+
+from attnlab.report.figures import mark
+from attnlab.report.numbers import pvalue, span, text
+
+SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
+MARKS = {"SUPPORTED": "✓", "REFUTED": "✗", "INCONCLUSIVE": "?", "NOT COMPARABLE": "≠", "NO RESULT": "∅"}
+
+
+def cell(value: Any) -> str:
+    """Text that cannot leave its table cell, nor become markup."""
+    out = str(value)
+    for character in "\\`*_[]<>|#":
+        out = out.replace(character, "\\" + character)
+    return out.replace("\n", " ")
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
+
+
+def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
+    """The short report; report.html beside it has the rest."""
+    experiment, verdict = report["experiment"], report["verdict"]
+    lines = [f"# {cell(experiment['name'])}: {verdict['headline']}", "", cell(experiment["question"] or ""), ""]
+    if verdict["exploratory"]:
+        lines += ["**EXPLORATORY**: the sweep left what its file declares.", ""]
+        lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
+    lines += _verdict(report) + _picture("verdict", pictures)
+    lines += ["## Fair fight?", ""] + _budget(report) + _picture("budget", pictures)
+    lines += ["## Effects", ""] + _effects(report) + _picture("effects", pictures)
+    lines += ["## Failures and caveats", ""] + _failures(report)
+    made = report["reproduce"]
+    dirty = {True: "dirty", False: "clean", None: "unknown"}[made.get("dirty")]
+    lines += ["## Reproduce", "", "```sh", str(made.get("command")), "```", ""]
+    lines += [f"Commit `{made.get('commit') or 'unknown'}` ({dirty}), runs of {cell(made.get('date') or 'unknown date')}, "
+              f"{cell(made.get('device') or 'unknown device')}. Everything else is in report.html and report.json.", ""]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _picture(name: str, pictures: dict[str, str]) -> list[str]:
+    return [f"![{cell(pictures[name])}](figures/{name}.png)", ""] if name in pictures else []
+
+
+def _verdict(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for number, claim in enumerate(report["verdict"]["claims"], 1):
+        lines += [f"{number}. {MARKS[claim['verdict']]} **{cell(claim['sentence'])}** {cell(claim['plain'])}"]
+    lines += [""] if lines else ["No claim was declared.", ""]
+    for number, claim in enumerate(report["verdict"]["claims"], 1):
+        power = claim["power"]
+        if power:
+            half = power["seeds_for_half"]
+            lines += [f"Power of claim {number}: {claim['decision']['n']} seeds detect {text(power['detectable'], claim['digits'])} "
+                      f"{claim['unit']} (80 %); half of that needs {text(half) if half else 'more than 10,000'} seeds.", ""]  # fmt: skip
+    return lines
+
+
+def _budget(report: dict[str, Any]) -> list[str]:
+    budget = report["budget"]
+    rows = []
+    for row in budget["rows"]:
+        name = cell(row["label"]) + (f" ({row['unit']})" if row["unit"] else "") + (" **held**" if row["held"] else "")
+        cells = []
+        for found in row["cells"]:
+            ratio = f" ({text(found['ratio'], 3)}×)" if found["ratio"] not in (None, 1) else ""
+            cells.append(f"{cell(text(found['value']))}{ratio} {SIGNS[mark(row, found)]}")
+        rows.append([name, *cells])
+    rows.append(["seeds finished of planned", *(f"{count['finished']} of {count['planned']}" for count in budget["seeds"])])
+    return table(["", *map(cell, report["experiment"]["arms"])], rows)
+
+
+def _effects(report: dict[str, Any]) -> list[str]:
+    rows = []
+    for row in report["effects"]:
+        digits = row["digits"]
+        rows.append([
+            cell(row["arm"]), cell(row["metric"]), f"{row['n']} of {row['planned']}", text(row["mean"], digits, sign=True),
+            span(row["low"], row["high"], digits), pvalue(row["p_holm"]), cell(row["word"]),
+        ])  # fmt: skip
+    if not rows:
+        return ["No other arm than the baseline.", ""]
+    header = ["arm", "metric", "seeds", f"mean − {cell(rows and report['experiment']['baseline'])}", "95 % interval", "p (Holm)", "word"]
+    return table(header, rows)
+
+
+def _failures(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for run in report["failures"]["runs"]:
+        lines += [f"- **{cell(run['arm'])}, seed {run['seed']}** {run['word']}" + (f": {cell(run['message'])}" if run["message"] else "")]
+    lines += [""] if lines else ["Every planned run finished.", ""]
+    return lines + [f"- {cell(item)}" for item in (*report["failures"]["caveats"], *report["warnings"])] + [""]

@@ -1,0 +1,116 @@
+"""What the report is made from: the runs of one sweep, found or missing, and how their figures are looked up."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True)
+class Run:
+    """One planned run. `record` is its run.json, None where it never ended; a report counts it all the same."""
+
+    arm: str
+    seed: int
+    id: str
+    record: dict[str, Any] | None = None
+    curves: pa.Table | None = None
+    maps: dict[str, np.ndarray] | None = None
+
+    @property
+    def status(self) -> str:
+        return "missing" if self.record is None else self.record["status"]
+
+    @property
+    def done(self) -> bool:
+        return self.status == "done"
+
+
+def read_run(folder: Path, arm: str, seed: int) -> Run:
+    """The run in `folder` of the store; what is absent is None, not an error."""
+    record = folder / "run.json"
+    curves, maps = folder / "curves.parquet", folder / "attention.npz"
+    return Run(
+        arm, seed, folder.name,
+        record=json.loads(record.read_text()) if record.exists() else None,
+        curves=pq.read_table(curves) if curves.exists() else None,
+        maps=dict(np.load(maps)) if maps.exists() else None,
+    )  # fmt: skip
+
+
+def figure(record: dict[str, Any], name: str) -> float | None:
+    """A number of a finished run by its name: a metric, a budget row, a memory or a speed figure."""
+    for group in ("metrics", "budget", "memory", "speed"):
+        value = (record.get(group) or {}).get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
+            return float(value)
+    return None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All planned runs of an experiment, each under its arm and seed."""
+
+    experiment: dict[str, Any]
+    runs: list[Run]
+    timing: dict[str, Any] | None = None
+    at: dict[tuple[str, int], Run] = field(init=False)
+
+    def __post_init__(self) -> None:
+        at: dict[tuple[str, int], Run] = {(arm, seed): Run(arm, seed, "") for arm in self.arms for seed in self.seeds}
+        at.update({(run.arm, run.seed): run for run in self.runs})
+        object.__setattr__(self, "at", at)
+
+    @property
+    def arms(self) -> list[str]:
+        return list(self.experiment["arms"])
+
+    @property
+    def seeds(self) -> list[int]:
+        return list(self.experiment["seeds"])
+
+    @property
+    def baseline(self) -> str:
+        return self.experiment["baseline"]
+
+    @property
+    def others(self) -> list[str]:
+        return [arm for arm in self.arms if arm != self.baseline]
+
+    @property
+    def planned(self) -> list[Run]:
+        """Every arm and seed in the declared order, the missing ones too."""
+        return [self.at[arm, seed] for arm in self.arms for seed in self.seeds]
+
+    def of(self, arm: str) -> list[Run]:
+        return [self.at[arm, seed] for seed in self.seeds]
+
+    def done(self, arm: str) -> list[Run]:
+        return [run for run in self.of(arm) if run.done]
+
+    def value(self, arm: str, seed: int, metric: str) -> float | None:
+        run = self.at[arm, seed]
+        return figure(run.record, metric) if run.done and run.record else None
+
+    def values(self, arm: str, metric: str) -> list[float]:
+        return [v for seed in self.seeds if (v := self.value(arm, seed, metric)) is not None]
+
+    def pairs(self, arm: str, against: str, metric: str) -> list[dict[str, Any]]:
+        """The seeds that both arms finished: seed, value, against, difference."""
+        rows = []
+        for seed in self.seeds:
+            ours, theirs = self.value(arm, seed, metric), self.value(against, seed, metric)
+            if ours is not None and theirs is not None:
+                rows.append({"seed": seed, "value": ours, "against": theirs, "difference": ours - theirs})
+        return rows
+
+
+def common(values: Iterable[Any]) -> Any:
+    """The one value that all share; None where there is none or they differ."""
+    seen = list(values)
+    return seen[0] if seen and all(value == seen[0] for value in seen) else None

@@ -1,0 +1,73 @@
+"""Vega-Lite specs to SVG (inline in the page) and PNG (for Markdown), at build time, the same bytes every time.
+
+Colours that must follow the reader's light or dark scheme cannot be written in a spec, so specs use the placeholder
+colours below; they become CSS variables in the SVG and literal colours in the PNG.
+"""
+
+import json
+import re
+from html import escape, unescape
+from typing import Any
+
+import vl_convert
+
+INK, MUTED, GRID, BAND, PAPER = "#010101", "#010102", "#010103", "#010104", "#010105"
+CSS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)", BAND: "var(--band)", PAPER: "var(--paper)"}
+LITERAL = {INK: "#1b1f24", MUTED: "#59636e", GRID: "#e3e6ea", BAND: "#d9ecdf", PAPER: "#ffffff"}
+FONT = "Roboto, Helvetica, Arial, sans-serif"
+
+CONFIG: dict[str, Any] = {
+    "font": FONT,
+    "background": None,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": MUTED, "titleColor": INK, "tickColor": GRID, "domainColor": GRID, "gridColor": GRID,
+        "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 180, "titleLimit": 320,
+    },
+    "title": {"color": INK, "fontSize": 12, "fontWeight": "bold", "anchor": "start", "limit": 420},
+    "legend": {"labelColor": INK, "titleColor": INK, "labelFontSize": 11},
+    "text": {"color": INK, "fontSize": 11},
+}  # fmt: skip
+
+_NOISE = re.compile(
+    r'<path class="(?:foreground|background)" aria-hidden="true" d="(?:M0,0h0v0h0Z)?"[^>]*/>'
+    r'| opacity="1"| pointer-events="none"| class="[^"]*"| stroke-miterlimit="10"|<g></g>'
+)
+
+
+def _with_config(spec: dict[str, Any]) -> str:
+    schema = "https://vega.github.io/schema/vega-lite/v6.json"
+    return json.dumps({"$schema": schema, "config": CONFIG, "padding": 4, **spec}, sort_keys=True, allow_nan=False)
+
+
+def _shorten(attribute: re.Match[str]) -> str:
+    """A hundredth of a pixel is enough."""
+    return re.sub(r"(\d\.\d{2})\d+", r"\1", attribute[0])
+
+
+def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
+    """The chart as an inline SVG element; `name` makes its ids unique in the page, `label` is read to the blind."""
+    text = vl_convert.vegalite_to_svg(_with_config(spec))
+    text = _NOISE.sub("", text)
+    for placeholder, css in CSS.items():
+        text = text.replace(placeholder, css)
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+    text = re.sub(r' font-family="[^"]*"', "", text)
+    text = re.sub(r'\b(?:d|transform|x2|y2)="[^"]*"', _shorten, text)
+    # what a screen reader hears for a mark is also its hover text, without a script
+    text = re.sub(r'<path aria-label="([^"]*)"([^>]*)/>', r'<path aria-label="\1"\2><title>\1</title></path>', text)
+    width, height = re.search(r'width="([\d.]+)" height="([\d.]+)" viewBox', text).groups()  # type: ignore[union-attr]
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'role="graphics-document" aria-roledescription="chart" aria-label="{escape(unescape(label))}">'
+    )
+    return head + text[text.index(">") + 1 :]
+
+
+def png(spec: dict[str, Any]) -> bytes:
+    """The chart as a PNG on white, at twice its size in points."""
+    text = _with_config({**spec, "background": LITERAL[PAPER]})
+    for placeholder, literal in LITERAL.items():
+        text = text.replace(placeholder, literal)
+    return vl_convert.vegalite_to_png(text, scale=2)
