@@ -1,0 +1,119 @@
+"""Feeds a task to the trainer: training batch i is a function of (seed, i), and one epoch is the whole run.
+
+Surprising: the loaders are plain iterables. A `DataLoader` draws from the global random state each time it
+is iterated, validation included, which would tie dropout to the validation schedule; and a stock
+one, resumed in mid-epoch, starts its order over. These start where the optimiser's step count says.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from attnlab.data.task import Batch, Task
+
+PROBE = 128  # tokens of a probe at most: an attention map of more is too large to look at
+
+
+class Data(pl.LightningDataModule):
+    """`task` makes the task; it is given all the settings that are not the data module's own, so that
+    `data.length` or `data.path` are arguments of the task, and a misspelt one is refused by it."""
+
+    def __init__(
+        self,
+        task: Callable[..., Task],
+        batch_size: int,
+        val_batch_size: int,
+        seed: int,
+        num_workers: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        for key, value, least in (
+            ("batch_size", batch_size, 1),
+            ("val_batch_size", val_batch_size, 1),
+            ("num_workers", num_workers, 0),
+        ):
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"data.{key}={value}: it must be a whole number, at least {least}")
+        self.task = task(**options)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.num_workers = num_workers
+        self._val = self.task.val_batches(val_batch_size)
+
+    def train_dataloader(self) -> "Steps":
+        trainer = self.trainer
+        assert trainer is not None
+        if trainer.max_steps < 1:
+            raise ValueError(f"trainer.max_steps={trainer.max_steps}: a run needs a fixed number of steps")
+        if trainer.world_size > 1:
+            raise ValueError(
+                f"trainer.devices={trainer.world_size}: a run uses one device; all would get the same batches"
+            )
+        every = trainer.accumulate_grad_batches
+        return Steps(
+            partial(self.task.train_batch, self.seed, batch_size=self.batch_size),
+            start=lambda: trainer.global_step * every,
+            stop=trainer.max_steps * every,
+            workers=self.num_workers,
+        )
+
+    def val_dataloader(self) -> "Steps":
+        return Steps(self._val.__getitem__, start=lambda: 0, stop=len(self._val), workers=0)
+
+    def probe(self, count: int) -> Tensor:
+        """The first tokens of the first validation examples, [count, at most 128], for attention maps."""
+        tokens = torch.cat([batch["tokens"] for batch in self._val])
+        return tokens[:count, :PROBE]
+
+    def facts(self) -> dict[str, Any]:
+        """What a run's record says about its data."""
+        task = self.task
+        return {
+            "name": task.name,
+            "sha256": task.fingerprint,
+            "train_tokens": task.train_tokens,
+            "val_tokens": task.val_tokens,
+            "vocab_size": task.vocab_size,
+            "val_windows": task.val_windows,
+            "unit": task.unit,
+        }
+
+
+class Steps:
+    """Batches `start()` up to `stop`. The length is `stop` when resumed too: the trainer counts from 0."""
+
+    def __init__(
+        self, batch: Callable[[int], Batch], start: Callable[[], int], stop: int, workers: int
+    ) -> None:
+        self.batch, self.start, self.stop, self.workers = batch, start, stop, workers
+
+    def __len__(self) -> int:
+        return self.stop
+
+    def __iter__(self) -> Iterator[Batch]:
+        indices = range(self.start(), self.stop)
+        if not self.workers:
+            return map(self.batch, indices)
+        loader = DataLoader(
+            range(self.stop),
+            batch_size=None,
+            sampler=indices,
+            collate_fn=self.batch,
+            num_workers=self.workers,
+            generator=torch.Generator(),  # its own, so that the global random state is left alone
+        )
+        return iter(loader)
+
+    # The trainer's checkpoint holds the position already, as its step count. These two say that we know how
+    # to resume; without them Lightning warns.
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass

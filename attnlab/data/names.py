@@ -1,0 +1,117 @@
+"""Short words, one example each: a start token, the characters, and the start token again as the end.
+
+Surprising: which names are for validation is decided by a hash of the name. Files of names are often sorted
+by popularity, so a split by position would validate on another kind of name; repeated names count once,
+else the same name could be on both sides.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+import torch
+
+from attnlab.data import sources
+from attnlab.data.sources import Source
+from attnlab.data.task import IGNORE, Batch, check_split, fingerprint, generator
+from attnlab.data.tokenizers import Char
+
+VERSION = 1  # of the way from names to batches: raise it when the same settings give other batches
+START = 0  # also the end, and the padding, which is neither read nor scored
+
+
+class Names:
+    """Windows are as long as the longest name needs, `length` at the most."""
+
+    unit = "char"
+
+    def __init__(self, source: Source, length: int, val_fraction: float, val_windows: int | None) -> None:
+        check_split(length, val_fraction, val_windows)
+        names = sorted({name for line in source.text().splitlines() if (name := line.strip())}, key=_order)
+        longest = max(names, key=len)
+        if len(longest) + 1 > length:
+            raise ValueError(
+                f"{source.key}: {longest!r} has {len(longest)} characters, more than the {length - 1} that"
+                f" data.length={length} has room for; use data.length={len(longest) + 1}"
+            )
+        held_out = round(len(names) * val_fraction)
+        if not held_out:
+            raise ValueError(
+                f"{source.key}: {len(names)} names leave none for validation; give more names or a larger"
+                f" data.val_fraction than {val_fraction}"
+            )
+        self._characters = Char()
+        self._characters.fit("".join(names), "")
+        self.name = source.name
+        self.length = len(longest) + 1
+        self.vocab_size = self._characters.vocab_size + 1
+        self.val_windows = held_out if val_windows is None else min(val_windows, held_out)
+        self._val = self._examples(names[: self.val_windows])
+        self._train = self._examples(names[held_out:])
+        self.train_tokens = sum(len(name) + 1 for name in names[held_out:])
+        self.val_tokens = sum(len(name) + 1 for name in names[:held_out])
+        self.fingerprint = fingerprint(
+            version=VERSION,
+            names=names,
+            origin=source.origin,
+            held_out=held_out,
+            val_windows=self.val_windows,
+        )
+
+    def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
+        rows, lengths = self._train
+        chosen = torch.randint(len(rows), (batch_size,), generator=generator(seed, step))
+        return self._batch(rows[chosen], lengths[chosen])
+
+    def val_batches(self, batch_size: int) -> list[Batch]:
+        rows, lengths = self._val
+        return [
+            self._batch(rows[i : i + batch_size], lengths[i : i + batch_size])
+            for i in range(0, len(rows), batch_size)
+        ]
+
+    def _examples(self, names: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Padded rows [N, T + 1], and how many targets each of them has [N]."""
+        sizes = np.array([len(name) for name in names])
+        rows = np.full((len(names), self.length + 1), START)
+        inside = np.arange(self.length + 1)[None, :] < sizes[:, None] + 1
+        inside[:, 0] = False
+        rows[inside] = self._characters.encode("".join(names)) + 1
+        return torch.from_numpy(rows), torch.from_numpy(sizes + 1)
+
+    def _batch(self, rows: torch.Tensor, lengths: torch.Tensor) -> Batch:
+        padding = torch.arange(self.length) >= lengths[:, None]
+        targets = rows[:, 1:].masked_fill(padding, IGNORE)
+        return {"tokens": rows[:, :-1].contiguous(), "targets": targets, "lengths": lengths}
+
+    def encode(self, text: str) -> list[int]:
+        """A prompt begins with the start token, as every example does."""
+        return [START, *(self._characters.encode(text) + 1).tolist()]
+
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        return ["<start>" if i == START else self._characters.characters[i - 1] for i in ids]
+
+
+def _order(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=16).digest()
+
+
+def names(
+    path: str | None,
+    name: str | None,
+    config: str | None,
+    split: str,
+    field: str,
+    cache: str,
+    length: int,
+    val_fraction: float,
+    val_windows: int | None,
+) -> Names:
+    """From a file, or from a field of a data set of the hub."""
+    if path is not None and name is None:
+        source = sources.file(path)
+    elif name is not None and path is None:
+        source = sources.hub(name, config, split, field, None, False, None, cache)
+    else:
+        raise ValueError("give one of data.path (a file, one name a line) and data.name (a hub data set)")
+    return Names(source, length, val_fraction, val_windows)

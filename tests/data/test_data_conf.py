@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from attnlab.config import CONF
+
+
+@pytest.fixture
+def data(tmp_path: Path):
+    """Compose the data group alone, under a top level that has what it refers to, and build it."""
+    (tmp_path / "top.yaml").write_text(
+        "defaults: [_self_, {data: pydocs}, {size: S}]\nseed: 7\n"
+        f"paths: {{cache: {tmp_path / 'cache'}}}\n"
+        f"hydra: {{searchpath: ['file://{CONF}']}}\n"
+    )
+    (tmp_path / "size").mkdir()
+    (tmp_path / "size" / "S.yaml").write_text("# @package _global_\ndata: {length: 12, batch_size: 3}\n")
+
+    def build(*overrides: str):
+        with initialize_config_dir(str(tmp_path), version_base=None):
+            config = compose("top", overrides=list(overrides))
+        return instantiate(config.data)
+
+    yield build
+    GlobalHydra.instance().clear()
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "byte", "bpe"])
+def test_pydocs(data, tokenizer):
+    module = data(f"data/tokenizer={tokenizer}", "data.val_windows=9")
+    assert (module.task.name, module.task.unit, module.seed) == ("pydocs", tokenizer, 7)
+    assert (module.task.length, module.batch_size, module.task.val_windows) == (12, 3, 9)
+
+
+def test_text(data, novel):
+    module = data("data=text", f"data.path={novel}", "data.length=5", "data.batch_size=4")
+    assert (module.task.name, module.task.length, module.batch_size) == ("novel", 5, 4)
+
+
+def test_hub(data, tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / "train.txt").write_text("some words\n" * 40)
+    module = data("data=hub", f"data.name={tmp_path / 'rows'}", "data/tokenizer=byte")
+    assert module.task.train_tokens + module.task.val_tokens == 11 * 40 - 1
+
+
+def test_names(data, tmp_path):
+    (tmp_path / "list").write_text("ann\nbob\ncyd\ndee\nelo\nfay\n")
+    assert data("data=names", f"data.path={tmp_path / 'list'}").task.length == 4
+
+
+def test_a_forced_misspelling_is_refused(data):
+    with pytest.raises(InstantiationException, match="val_window'"):
+        data("+data.val_window=3")

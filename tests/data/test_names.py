@@ -1,0 +1,112 @@
+import pytest
+import torch
+
+from attnlab.data.names import names
+
+IGNORE = -100
+
+
+@pytest.fixture
+def make(tmp_path):
+    settings = {
+        "path": str(tmp_path / "names.txt"),
+        "name": None,
+        "config": None,
+        "split": "train",
+        "field": "name",
+        "cache": str(tmp_path),
+        "length": 6,
+        "val_fraction": 0.25,
+        "val_windows": None,
+    }
+
+    def build(content: str = "bea\nal\n\nzoë\r\nal\n cleo \n", **changes):
+        (tmp_path / "names.txt").write_bytes(content.encode())
+        return names(**settings | changes)
+
+    return build
+
+
+def all_rows(task) -> dict:
+    """Every example of the training part, by its name."""
+    batch = task.train_batch(0, 0, 200)
+    rows = zip(batch["tokens"].tolist(), batch["targets"].tolist(), batch["lengths"].tolist(), strict=True)
+    return {
+        "".join(task.decode(tokens)[1:length]): (tokens, targets, length) for tokens, targets, length in rows
+    }
+
+
+def test_examples_are_exact(make):
+    task = make("ab\nab\nb\nabc\nabc\nca\n")
+    assert (task.vocab_size, task.length) == (4, 4)
+    known = {
+        "ab": ([0, 1, 2, 0], [1, 2, 0, IGNORE], 3),
+        "b": ([0, 2, 0, 0], [2, 0, IGNORE, IGNORE], 2),
+        "abc": ([0, 1, 2, 3], [1, 2, 3, 0], 4),
+        "ca": ([0, 3, 1, 0], [3, 1, 0, IGNORE], 3),
+    }
+    (batch,) = task.val_batches(10)
+    assert (held_out := "".join(task.decode(batch["tokens"][0].tolist())[1 : batch["lengths"][0]])) in known
+    assert all_rows(task) == {name: row for name, row in known.items() if name != held_out}
+    assert batch["targets"].tolist() == [known[held_out][1]]
+
+
+def test_the_scored_targets_are_as_many_as_the_lengths_say(make):
+    batch = make().train_batch(0, 0, 31)
+    assert torch.equal((batch["targets"] != IGNORE).sum(1), batch["lengths"])
+
+
+def test_blank_lines_spaces_and_repetitions_do_not_count(make):
+    task = make()
+    assert task.train_tokens + task.val_tokens == sum(len(name) + 1 for name in ("bea", "al", "zoë", "cleo"))
+    assert task.val_windows == 1
+
+
+def test_no_validation_name_is_trained_on(make):
+    task = make("\n".join(f"{a}{b}" for a in "abcdefg" for b in "hijklmn"))
+    held_out = torch.cat([batch["tokens"] for batch in task.val_batches(5)]).tolist()
+    trained = task.train_batch(0, 0, 2000)["tokens"].tolist()
+    assert len(held_out) == 12
+    assert len({tuple(row) for row in trained}) == 49 - 12
+    assert not {tuple(row) for row in held_out} & {tuple(row) for row in trained}
+
+
+def test_the_validation_names_are_no_stretch_of_the_alphabet(make):
+    task = make("\n".join("abcdefghijklmnop"))
+    (batch,) = task.val_batches(20)
+    held_out = sorted(batch["tokens"][:, 1].tolist())
+    assert len(held_out) == 4
+    assert held_out[-1] - held_out[0] > 3
+
+
+def test_the_order_of_the_file_decides_nothing(make):
+    assert make("ab\nb\nabc\nca").fingerprint == make("ca\nabc\nab\nb\n").fingerprint
+
+
+def test_the_fingerprint_follows_the_names_and_the_split(make):
+    long = "\n".join("abcdefgh")
+    prints = [make(long), make(long + "\ni"), make(long, val_fraction=0.5), make(long, val_windows=1)]
+    assert len({task.fingerprint for task in prints}) == 4
+
+
+def test_a_prompt_begins_with_the_start_token(make):
+    task = make()
+    assert task.decode(task.encode("bea")) == ["<start>", "b", "e", "a"]
+    with pytest.raises(ValueError, match=r"'q' \(U\+0071, character 0\)"):
+        task.encode("q")
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "message"),
+    [
+        ("", {}, r"data\.path=.* is empty"),
+        ("bea\ncleopatra", {}, r"'cleopatra' has 9 characters, .* data\.length=6 .* use data\.length=10"),
+        ("bea", {}, r"1 names leave none for validation; .* data\.val_fraction than 0\.25"),
+        ("bea", {"length": 1}, r"data\.length=1"),
+        ("bea", {"name": "some/set"}, r"give one of data\.path .* and data\.name"),
+        ("bea", {"path": None}, r"give one of data\.path .* and data\.name"),
+    ],
+)
+def test_bad_settings_are_refused(make, content, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make(content, **changes)
