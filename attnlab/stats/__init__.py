@@ -1,0 +1,30 @@
+"""What a few paired seeds can show: intervals, equivalence, Holm over a family of claims, power. Never torch.
+
+The unit is the seed: d_s = metric(arm, s) - metric(baseline, s); batches and items are not replicates.
+Surprising: what cannot be known (the interval of one pair, the p of no pairs) is None, never 0, NaN or
+infinity; a NaN that comes in is an error, because a failed run is counted, not averaged.
+"""
+
+from attnlab.stats.blocks import Ratio, median_interval, ratio_draws, ratio_of_medians
+from attnlab.stats.difference import Paired, Tested, noninferior, paired, tost
+from attnlab.stats.evidence import Differences, Draws, Evidence, Exact, region, support
+from attnlab.stats.family import Decision, Question, decide, holm, holm_levels
+from attnlab.stats.power import (
+    Planning,
+    detectable,
+    planning,
+    power,
+    seeds_for_equivalence,
+    seeds_needed,
+    tost_power,
+)
+from attnlab.stats.sensitivity import Flips, Pairing, leave_one_out, pairing, sign_flip, worst_case
+from attnlab.stats.threshold import Race, Solved, race, solved
+
+__all__ = [
+    "Decision", "Differences", "Draws", "Evidence", "Exact", "Flips", "Paired", "Pairing", "Planning",
+    "Question", "Race", "Ratio", "Solved", "Tested", "decide", "detectable", "holm", "holm_levels",
+    "leave_one_out", "median_interval", "noninferior", "paired", "pairing", "planning", "power", "race",
+    "ratio_draws", "ratio_of_medians", "region", "seeds_for_equivalence", "seeds_needed", "sign_flip",
+    "solved", "support", "tost", "tost_power", "worst_case",
+]

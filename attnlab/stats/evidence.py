@@ -1,0 +1,142 @@
+"""Evidence: what has an estimate, an interval at any level, and one-sided p-values against any threshold.
+
+Three kinds: differences of paired seeds (Student's t), bootstrap draws (times), exact counts (bytes).
+Surprising: not the bootstrap for seeds; over 3 to 10 pairs its nominal 95 % interval covers 75 to 89 %.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from scipy import special
+
+Values = Sequence[float] | np.ndarray
+RELATIONS = ("within", "below", "above")
+
+
+def finite(values: Values, what: str, least: int = 1) -> np.ndarray:
+    """A flat float array of at least `least` finite numbers, or a ValueError that says which one is not."""
+    array = np.asarray(values, dtype=float)
+    if array.ndim != 1 or array.size < least:
+        raise ValueError(f"{what}: need a flat list of at least {least} numbers, got shape {array.shape}")
+    if not np.isfinite(array).all():
+        where = int(np.argmin(np.isfinite(array)))
+        raise ValueError(f"{what}: {array[where]} at position {where}; leave a failed run out and count it")
+    return array
+
+
+def fraction(value: float, name: str) -> float:
+    """The value, if it lies strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name}={value} must lie strictly between 0 and 1")
+    return value
+
+
+class Ends:
+    """For results with `low` and `high`: the two as a pair, or None where either is unknown."""
+
+    low: float | None
+    high: float | None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+class Evidence(Protocol):
+    n: int
+    estimate: float | None
+
+    def interval(self, level: float) -> tuple[float, float] | None: ...
+    def p_above(self, threshold: float) -> float | None: ...    # small where the value lies above it
+    def p_below(self, threshold: float) -> float | None: ...
+
+
+class Differences:
+    """Differences of paired seeds: Student's t on their mean. An empty list says that nothing is known."""
+
+    def __init__(self, values: Values):
+        numbers = finite(values, "differences", least=0).tolist()
+        self.n = len(numbers)
+        # `statistics` sums exactly, so equal values have a standard deviation of exactly 0
+        self.estimate = statistics.mean(numbers) if numbers else None
+        self.sd = statistics.stdev(numbers) if self.n > 1 else None
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        if self.sd is None:
+            return None
+        critical = float(special.stdtrit(self.n - 1, (1 + fraction(level, "level")) / 2))
+        half = critical * self.sd / math.sqrt(self.n)
+        return self.estimate - half, self.estimate + half
+
+    def p_above(self, threshold: float) -> float | None:
+        return None if self.sd is None else self._tail(self.estimate - threshold)
+
+    def p_below(self, threshold: float) -> float | None:
+        return None if self.sd is None else self._tail(threshold - self.estimate)
+
+    def _tail(self, distance: float) -> float:
+        if self.sd == 0:
+            return 0.0 if distance > 0 else 1.0
+        return float(special.stdtr(self.n - 1, -distance * math.sqrt(self.n) / self.sd))
+
+
+class Draws:
+    """A bootstrap over `n` blocks: percentile interval; p is the share of draws on the wrong side."""
+
+    def __init__(self, n: int, estimate: float, draws: np.ndarray):
+        self.n, self.estimate, self.draws = n, estimate, draws
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        if self.n < 2:
+            return None
+        tail = (1 - fraction(level, "level")) / 2
+        low, high = np.quantile(self.draws, [tail, 1 - tail])
+        return float(low), float(high)
+
+    def p_above(self, threshold: float) -> float | None:
+        return self._share(self.draws <= threshold)
+
+    def p_below(self, threshold: float) -> float | None:
+        return self._share(self.draws >= threshold)
+
+    def _share(self, wrong: np.ndarray) -> float | None:
+        return (1 + int(wrong.sum())) / (1 + wrong.size) if self.n > 1 else None
+
+
+class Exact:
+    """A counted quantity (bytes, parameters): its interval is the point."""
+
+    n = 1
+
+    def __init__(self, value: float):
+        self.estimate = float(finite([value], "exact value")[0])
+
+    def interval(self, level: float) -> tuple[float, float]:
+        return self.estimate, self.estimate
+
+    def p_above(self, threshold: float) -> float:
+        return 0.0 if self.estimate > threshold else 1.0
+
+    def p_below(self, threshold: float) -> float:
+        return 0.0 if self.estimate < threshold else 1.0
+
+
+def region(relation: str, threshold: float, centre: float = 0.0) -> tuple[float, float]:
+    """The open interval of values that satisfy a claim; `centre` is "no difference": 0, or 1 for a ratio."""
+    if relation not in RELATIONS:
+        raise ValueError(f"claim `is: {relation}` must be one of {', '.join(RELATIONS)}")
+    if not math.isfinite(threshold) or (relation == "within" and threshold <= 0):
+        raise ValueError(f"claim `threshold: {threshold}` must be finite, and positive where `is: within`")
+    if relation == "within":
+        return centre - threshold, centre + threshold
+    return (-math.inf, threshold) if relation == "below" else (threshold, math.inf)
+
+
+def support(evidence: Evidence, where: tuple[float, float]) -> float | None:
+    """p of "the value lies outside `where`": the larger of the one-sided tests against its finite ends."""
+    sides = [evidence.p_above(where[0])] if math.isfinite(where[0]) else []
+    sides += [evidence.p_below(where[1])] if math.isfinite(where[1]) else []
+    return None if None in sides else max(sides)

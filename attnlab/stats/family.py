@@ -1,0 +1,99 @@
+"""A declared family of claims, each decided at its own Holm level by the very interval that the report draws.
+
+Surprising: a claim that "no difference" would satisfy ("costs at most 0.03") is decided by the interval at
+1 - 2 alpha, as equivalence and non-inferiority are; a claim that asserts a difference, by that at 1 - alpha.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlab.stats.evidence import Ends, Evidence, Exact, Values, finite, fraction, region, support
+
+
+@dataclass(frozen=True)
+class Question:
+    """One declared claim and what was measured for it; `evidence` is None where nothing was."""
+
+    evidence: Evidence | None
+    relation: str           # within | below | above
+    threshold: float
+    centre: float = 0.0     # "no difference": 0, or 1 for a ratio
+
+
+@dataclass(frozen=True)
+class Decision(Ends):
+    """What one claim is decided on: draw this interval and no other."""
+
+    n: int
+    estimate: float | None
+    low: float | None
+    high: float | None
+    level: float | None     # of the interval; None where the quantity is exact
+    alpha: float | None     # the claim's own share, after Holm
+    p: float | None         # of the claim being false; doubled where it asserts a difference
+    p_holm: float | None
+    exact: bool
+
+
+def holm(pvalues: Values) -> list[float]:
+    """Adjusted p-values, in the order given."""
+    p = _probabilities(pvalues)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1)))
+    return adjusted.tolist()
+
+
+def holm_levels(pvalues: Values, alpha: float = 0.05) -> list[float]:
+    """Each claim's own alpha: p <= its level exactly where the adjusted p <= alpha.
+
+    All that fail share the level at which the procedure stopped. Intervals at these levels agree with the
+    decisions; they are not simultaneous intervals.
+    """
+    p, left = _probabilities(pvalues), len(pvalues)
+    levels = np.empty_like(p)
+    for index in np.argsort(p, kind="stable"):
+        levels[index] = fraction(alpha, "alpha") / left
+        if p[index] <= levels[index]:
+            left = max(left - 1, 1)
+    return levels.tolist()
+
+
+def decide(questions: Sequence[Question], alpha: float = 0.05) -> list[Decision]:
+    """Every claim of the family at its Holm level; the chance of any false SUPPORTED is at most alpha.
+
+    Exact quantities cannot err and take no share. A claim without data keeps its share: the family stays as
+    declared.
+    """
+    tolerant, p = [], []
+    for q in questions:
+        where = region(q.relation, q.threshold, q.centre)
+        one_sided = None if q.evidence is None else support(q.evidence, where)
+        tolerant.append(where[0] < q.centre < where[1])
+        p.append(one_sided if one_sided is None or tolerant[-1] else min(1.0, 2 * one_sided))
+    family = [i for i, q in enumerate(questions) if not isinstance(q.evidence, Exact)]
+    certain = [1.0 if p[i] is None else p[i] for i in family]
+    shares = dict(zip(family, holm_levels(certain, alpha), strict=True))
+    adjusted = dict(zip(family, holm(certain), strict=True))
+
+    decisions = []
+    for i, q in enumerate(questions):
+        if i not in shares:
+            value = q.evidence.estimate
+            decisions.append(Decision(q.evidence.n, value, value, value, None, None, None, None, exact=True))
+            continue
+        level = 1 - shares[i] * (2 if tolerant[i] else 1)
+        low, high = (q.evidence.interval(level) if q.evidence else None) or (None, None)
+        n, value = (q.evidence.n, q.evidence.estimate) if q.evidence else (0, None)
+        p_holm = None if p[i] is None else adjusted[i]
+        decisions.append(Decision(n, value, low, high, level, shares[i], p[i], p_holm, exact=False))
+    return decisions
+
+
+def _probabilities(pvalues: Values) -> np.ndarray:
+    p = finite(pvalues, "p-values", least=0)
+    if p.size and (p.min() < 0 or p.max() > 1):
+        raise ValueError(f"p-values: must lie in [0, 1], got {p.tolist()}")
+    return p

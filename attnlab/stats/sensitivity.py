@@ -1,0 +1,80 @@
+"""Rows beside the primary result that never overrule it: sign flips, one seed left out, pairing, failures.
+
+Surprising: the exact permutation test cannot go below 2/2^n: with 5 seeds it never reaches .05.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlab.stats.difference import Paired, paired
+from attnlab.stats.evidence import Values, finite
+
+ENUMERABLE = 40     # pairs; two tables of 2^20 sums
+
+
+@dataclass(frozen=True)
+class Flips:
+    p: float | None     # None beyond 40 pairs, which are not enumerated
+    floor: float
+
+
+@dataclass(frozen=True)
+class Pairing:
+    n: int
+    correlation: float | None   # None where an arm does not vary, or for one pair
+    gain: float | None          # unpaired over paired variance of the difference; 3 saves 2/3 of the seeds
+
+
+def sign_flip(differences: Values) -> Flips:
+    """Exact two-sided p: the share of all 2^n sign assignments whose mean is at least as far from zero."""
+    values = finite(differences, "differences")
+    floor = min(1.0, 2.0 ** (1 - values.size))
+    if values.size > ENUMERABLE:
+        return Flips(None, floor)
+    left, right = _sums(values[: values.size // 2]), np.sort(_sums(values[values.size // 2:]))
+    # ties with the observed sum must count although float sums differ by the order of adding
+    reach = abs(values.sum()) - 1e-12 * np.abs(values).sum()
+    if reach <= 0:
+        return Flips(1.0, floor)
+    above = right.size - np.searchsorted(right, reach - left)
+    below = np.searchsorted(right, -reach - left, side="right")
+    return Flips(float((above.sum() + below.sum()) / 2.0**values.size), floor)
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
+
+
+def leave_one_out(differences: Values) -> tuple[float, float] | None:
+    """Smallest and largest mean with one seed left out; None for one seed."""
+    values = finite(differences, "differences")
+    if values.size < 2:
+        return None
+    means = (values.sum() - values) / (values.size - 1)
+    return float(means.min()), float(means.max())
+
+
+def pairing(a: Values, b: Values) -> Pairing:
+    """The correlation of two arms over seeds, and the factor in seeds that pairing by seed bought."""
+    a, b = finite(a, "first arm"), finite(b, "second arm")
+    if a.size != b.size:
+        raise ValueError(f"pairing: {a.size} and {b.size} values; give the complete pairs only")
+    if a.size < 2:
+        return Pairing(a.size, None, None)
+    spread = (a - b).var(ddof=1)
+    gain = float((a.var(ddof=1) + b.var(ddof=1)) / spread) if spread else None
+    correlation = float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) and np.ptp(b) else None
+    return Pairing(a.size, correlation, gain)
+
+
+def worst_case(differences: Values, missing: int, direction: str = "lower", level: float = 0.95) -> Paired:
+    """The primary estimate again, every failed seed given the worst difference of any complete pair."""
+    if missing < 0 or direction not in ("lower", "higher"):
+        raise ValueError(f"missing={missing}, direction={direction!r}: need a count and 'lower' or 'higher'")
+    values = finite(differences, "differences")
+    worst = values.max() if direction == "lower" else values.min()
+    return paired(np.concatenate([values, np.full(missing, worst)]), level)

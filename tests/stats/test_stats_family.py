@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from statsmodels.stats.multitest import multipletests
+
+from attnlab.stats import Differences, Exact, Question, decide, holm, holm_levels, paired, region
+
+FAMILIES = [np.random.default_rng(n).uniform(0, 0.08, n).tolist() for n in (1, 2, 3, 7, 20)] + [
+    [0.02, 0.02, 0.02], [1.0, 0.0], [0.04, 0.011, 0.03], [0.05]]
+
+
+@pytest.mark.parametrize("p", FAMILIES, ids=str)
+def test_holm_agrees_with_statsmodels(p):
+    assert holm(p) == pytest.approx(multipletests(p, method="holm")[1], abs=1e-12)
+
+
+@pytest.mark.parametrize("p", FAMILIES, ids=str)
+def test_each_claims_level_rejects_just_what_holm_rejects(p):
+    rejected = multipletests(p, alpha=0.05, method="holm")[0]
+    assert [own <= level for own, level in zip(p, holm_levels(p, 0.05), strict=True)] == rejected.tolist()
+
+
+def test_an_empty_family_has_no_levels():
+    assert holm([]) == holm_levels([]) == decide([]) == []
+
+
+@pytest.mark.parametrize("bad", [[0.5, 1.5], [-0.1], [float("nan")]])
+def test_what_is_no_probability_is_refused(bad):
+    with pytest.raises(ValueError, match="p-values"):
+        holm(bad)
+
+
+@pytest.mark.parametrize(("relation", "threshold", "centre", "level"), [
+    # where no difference satisfies the claim; where it asserts one; and of a ratio
+    ("within", 0.03, 0.0, 0.90), ("below", 0.03, 0.0, 0.90), ("above", -0.03, 0.0, 0.90),
+    ("below", 0.0, 0.0, 0.95), ("above", 0.01, 0.0, 0.95), ("below", -0.01, 0.0, 0.95),
+    ("below", 1.05, 1.0, 0.90), ("below", 0.95, 1.0, 0.95), ("within", 0.05, 1.0, 0.90),
+])
+def test_a_tolerance_is_decided_at_90_percent_and_an_effect_at_95(relation, threshold, centre, level):
+    evidence = Differences([0.01, 0.02, 0.04])
+    decision, = decide([Question(evidence, relation, threshold, centre)])
+    assert decision.level == pytest.approx(level)
+    assert decision.interval == evidence.interval(decision.level)
+
+
+def test_intervals_and_adjusted_p_decide_alike_in_every_family():
+    rng = np.random.default_rng(3)
+    kinds = [("within", 0.03), ("below", 0.03), ("above", 0.01), ("below", 0.0)]
+    seen = set()
+    for _ in range(150):
+        samples = [rng.normal(rng.uniform(-0.04, 0.04), 0.015, 6) for _ in kinds]
+        questions = [Question(Differences(d), *kind) for d, kind in zip(samples, kinds, strict=True)]
+        for question, decision in zip(questions, decide(questions), strict=True):
+            low, high = region(question.relation, question.threshold)
+            inside = low < decision.low and decision.high < high
+            assert inside == (decision.p_holm <= 0.05)
+            seen.add((question.relation, inside))
+    assert len(seen) == 6
+
+
+def test_the_chance_of_any_false_support_stays_below_alpha():
+    # three claims, all false and as near to true as a false claim can be
+    rng = np.random.default_rng(4)
+    wrong = 0
+    for _ in range(2000):
+        on_the_edge = [Question(Differences(rng.normal(0.03, 0.01, 6)), "below", 0.03) for _ in range(3)]
+        wrong += any(decision.high < 0.03 for decision in decide(on_the_edge))
+    assert 0.035 < wrong / 2000 < 0.06
+
+
+def test_exact_quantities_take_no_share_of_alpha():
+    sample = Differences([0.01, 0.02, 0.04])
+    exact, measured = decide([Question(Exact(0.5), "below", 0.6, 1.0), Question(sample, "within", 0.1)])
+    assert (exact.exact, exact.interval, exact.level, exact.p) == (True, (0.5, 0.5), None, None)
+    assert measured.alpha == 0.05
+
+
+def test_a_claim_without_data_keeps_its_share():
+    sample = Differences([0.01, 0.02, 0.04])
+    measured, nothing, single = decide([
+        Question(sample, "within", 0.01), Question(None, "within", 0.1),
+        Question(Differences([0.01]), "within", 0.1)])
+    assert measured.alpha == pytest.approx(0.05 / 3)
+    assert (nothing.n, nothing.estimate, nothing.interval, nothing.p_holm) == (0, None, None, None)
+    assert (single.n, single.estimate, single.interval, single.p_holm) == (1, 0.01, None, None)
+
+
+def test_a_claimed_effect_has_the_two_sided_p():
+    values = [-0.01, -0.02, -0.04, -0.01]
+    decision, = decide([Question(Differences(values), "below", 0.0)])
+    assert decision.p == pytest.approx(paired(values).p, abs=1e-12)

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+from statsmodels.stats.power import TTestPower
+
+from attnlab.stats import detectable, planning, power, seeds_for_equivalence, seeds_needed, tost, tost_power
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 10, 50])
+@pytest.mark.parametrize("effect", [0.0, 0.3, 1.0, 2.5])
+@pytest.mark.parametrize("alpha", [0.05, 0.01])
+def test_power_agrees_with_statsmodels(n, effect, alpha):
+    assert power(n, effect, alpha) == pytest.approx(TTestPower().power(effect, n, alpha), abs=1e-8)
+
+
+@pytest.mark.parametrize(("n", "known"), [(3, 3.26), (5, 1.68), (6, 1.43), (8, 1.16), (10, 1.00)])
+def test_detectable_effects(n, known):
+    assert round(detectable(n), 2) in (known, round(known + 0.01, 2))      # 1.435 rounds either way
+    assert detectable(n) == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), abs=1e-5)
+
+
+@pytest.mark.parametrize(("n", "wanted"), [(2, 0.999999), (2, 0.051), (30, 0.999999)])
+def test_the_detectable_effect_has_the_wanted_power(n, wanted):
+    assert power(n, detectable(n, wanted)) == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize(("effect", "known"), [
+    (2, 5), (1.5, 6), (1, 10), (0.5, 34), (1e6, 2), (1e-3, None), (0, None)])
+def test_seeds_needed(effect, known):
+    assert seeds_needed(effect) == known
+
+
+@pytest.mark.parametrize("effect", [0.07, 0.5, 0.9, 1.3, 4.0])
+def test_seeds_needed_are_just_enough(effect):
+    n = seeds_needed(effect, power=0.9, alpha=0.01)
+    assert power(n, effect, 0.01) >= 0.9
+    assert n == 2 or power(n - 1, effect, 0.01) < 0.9
+
+
+@pytest.mark.parametrize(("n", "margin"), [(3, 1.0), (6, 1.5), (10, 1.0), (5, 0.4)])
+def test_the_power_of_equivalence_is_how_often_it_passes(n, margin):
+    draws = np.random.default_rng(n).normal(0, 1, (4000, n))
+    passed = np.mean([tost(row, margin).passed for row in draws])
+    assert tost_power(n, margin) == pytest.approx(passed, abs=3.5 * np.sqrt(0.25 / 4000))
+
+
+def test_an_equivalence_test_can_be_hopeless_and_can_be_sure():
+    assert tost_power(3, 0.01) == pytest.approx(0, abs=1e-4)
+    assert tost_power(40, 5.0) == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize("margin", [0.3, 1.0, 1.5, 2.0])
+def test_seeds_for_equivalence_are_just_enough(margin):
+    n = seeds_for_equivalence(margin, power=0.9)
+    assert tost_power(n, margin) >= 0.9 > tost_power(n - 1, margin)
+
+
+def test_a_margin_far_below_the_noise_is_out_of_reach():
+    assert seeds_for_equivalence(1e-3) is None
+
+
+def test_planning_speaks_in_the_metrics_unit():
+    values = np.random.default_rng(5).normal(0, 1, 6)
+    small, large = planning(values / 100, margin=0.02), planning(values, margin=2)
+    assert small.detectable == pytest.approx(detectable(6) * values.std(ddof=1) / 100)
+    assert (small.seeds_for_half, small.seeds_for_margin) == (large.seeds_for_half, large.seeds_for_margin)
+    assert small.seeds_for_half == seeds_needed(detectable(6) / 2)
+
+
+@pytest.mark.parametrize("values", [[0.1], [0.1, 0.1, 0.1]])
+def test_without_spread_there_is_no_planning_value(values):
+    assert planning(values, margin=1.0) is None
+
+
+@pytest.mark.parametrize("call", [
+    lambda: power(1, 1.0), lambda: detectable(5, power=1.0), lambda: detectable(5, 0.04),
+    lambda: tost_power(5, 0.0), lambda: seeds_needed(1, alpha=0)])
+def test_impossible_plans_are_refused(call):
+    with pytest.raises(ValueError, match=r"n=1|power|margin|alpha"):
+        call()
