@@ -1,0 +1,104 @@
+"""The closed vocabulary: which word a claim gets, and which an effect.
+
+Surprising: one complete pair is INCONCLUSIVE, not NO RESULT: something was measured, but its interval is the
+whole line, on both sides of every threshold. NO RESULT is for no complete pair at all, and it goes before NOT
+COMPARABLE, because where nothing finished there is nothing to compare.
+"""
+
+import math
+from enum import StrEnum
+
+from attnlab.stats import region
+
+Interval = tuple[float, float]
+
+
+class Verdict(StrEnum):
+    SUPPORTED = "SUPPORTED"
+    REFUTED = "REFUTED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    NOT_COMPARABLE = "NOT COMPARABLE"
+    NO_RESULT = "NO RESULT"
+
+
+class Word(StrEnum):
+    BETTER_MORE = "BETTER by more than δ"
+    BETTER = "BETTER, size undecided"
+    WORSE_MORE = "WORSE by more than δ"
+    WORSE = "WORSE, size undecided"
+    EQUIVALENT = "EQUIVALENT WITHIN ±δ"
+    NOT_WORSE = "NOT WORSE THAN δ"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+def claim_verdict(
+    relation: str,
+    threshold: float,
+    interval: Interval | None,
+    *,
+    n: int,
+    comparable: bool = True,
+    centre: float = 0.0,
+) -> Verdict:
+    """SUPPORTED where the whole interval satisfies the claim, REFUTED where none of it does.
+
+    The interval is the one that the claim was decided on (of an exact quantity the point, twice); n counts
+    complete pairs. The claim is strict: an end that touches the threshold does not satisfy it.
+    """
+    low, high = region(relation, threshold, centre)
+    if n == 0:
+        return Verdict.NO_RESULT
+    if not comparable:
+        return Verdict.NOT_COMPARABLE
+    if interval is None:
+        return Verdict.INCONCLUSIVE
+    assert interval[0] <= interval[1], "low, then high, and no NaN"
+    if low < interval[0] and interval[1] < high:
+        return Verdict.SUPPORTED
+    if interval[1] <= low or interval[0] >= high:
+        return Verdict.REFUTED
+    return Verdict.INCONCLUSIVE
+
+
+def effect_word(
+    interval: Interval | None, tolerance: Interval | None, margin: float | None, direction: str = "lower"
+) -> Word:
+    """The word for an effect, from its 95 % interval, its 90 % interval (`tolerance`) and the margin.
+
+    The first row that holds speaks. An effect that is surely there and surely below the margin is EQUIVALENT:
+    the margin is what was declared to matter. Without a margin only a direction can be told.
+    """
+    if direction not in ("lower", "higher"):
+        raise ValueError(f"direction={direction!r} must be 'lower' or 'higher' (which of them is better)")
+    if interval is None or tolerance is None:
+        return Word.INCONCLUSIVE
+    low, high = _harm(interval, direction)
+    inner_low, inner_high = _harm(tolerance, direction)
+    assert low <= inner_low <= inner_high <= high, "the 90 % interval lies inside the 95 % one"
+    delta = math.nan if margin is None else margin  # no comparison with NaN holds
+    rows = (
+        (low > delta, Word.WORSE_MORE),
+        (high < -delta, Word.BETTER_MORE),
+        (inner_low > -delta and inner_high < delta, Word.EQUIVALENT),
+        (low > 0, Word.WORSE),
+        (high < 0, Word.BETTER),
+        (inner_high < delta, Word.NOT_WORSE),
+        (True, Word.INCONCLUSIVE),
+    )
+    return next(word for holds, word in rows if holds)
+
+
+MEANING = {
+    Word.BETTER_MORE: "better, and by more than the margin that was declared to matter",
+    Word.BETTER: "better; whether by more than the margin is open",
+    Word.WORSE_MORE: "worse, and by more than the margin that was declared to matter",
+    Word.WORSE: "worse; whether by more than the margin is open",
+    Word.EQUIVALENT: "any difference is smaller than the margin that was declared to matter",
+    Word.NOT_WORSE: "any loss is smaller than the margin that was declared to matter; a gain is possible",
+    Word.INCONCLUSIVE: "these seeds cannot tell; that is not evidence of no difference",
+}
+
+
+def _harm(interval: Interval, direction: str) -> Interval:
+    """The interval turned so that positive is worse."""
+    return interval if direction == "lower" else (-interval[1], -interval[0])
