@@ -63,7 +63,8 @@ def plain(claim: Claim, verdict: Verdict, unequal: Sequence[str] = ()) -> str:
     return {
         Verdict.SUPPORTED: f"Every value that the measurements leave plausible fits the claim that {says}.",
         Verdict.REFUTED: f"No value that the measurements leave plausible fits the claim that {says}.",
-        Verdict.INCONCLUSIVE: f"The measurements cannot tell whether {says}; it does not show equal arms.",
+        Verdict.INCONCLUSIVE: f"The measurements cannot tell whether {says}. That they cannot tell is no "
+        "evidence that the arms are equal.",
         Verdict.NOT_COMPARABLE: f"{claim.arm} and {claim.against} did not get equal {_listed(unequal)}, so a "
         "difference between them would not be due to attention alone.",
         Verdict.NO_RESULT: f"Nothing was measured that bears on whether {says}.",
