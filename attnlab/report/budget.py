@@ -34,7 +34,11 @@ def canonical(name: str) -> str:
 
 def _measured(runs: list[Run], key: str) -> tuple[Any, bool]:
     """The arm's value and whether its own seeds disagree on it (then the value is their mean, or all their words)."""
-    seen = [run.record["budget"][key] for run in runs if run.record and run.record.get("budget", {}).get(key) is not None]
+    seen = [
+        run.record["budget"][key]
+        for run in runs
+        if run.record and run.record.get("budget", {}).get(key) is not None
+    ]
     if not seen or common(seen) is not None:
         return (seen[0] if seen else None), False
     if all(isinstance(value, int | float) for value in seen):
@@ -68,8 +72,12 @@ def budget(sweep: Sweep) -> dict[str, Any]:
             "key": key, "label": label, "unit": unit, "tolerance": tolerance, "held": key in held, "cells": cells,
             "mark": "unknown" if all(c["same"] is None for c in cells) else "differs" if differs else "equal",
         })  # fmt: skip
-    counts = [{"arm": arm, "planned": len(sweep.seeds), "finished": len(sweep.done(arm))} for arm in sweep.arms]
-    tuning = sweep.experiment.get("lr_tuning") or "not declared: read any difference as one at this learning rate"
+    counts = [
+        {"arm": arm, "planned": len(sweep.seeds), "finished": len(sweep.done(arm))} for arm in sweep.arms
+    ]
+    tuning = (
+        sweep.experiment.get("lr_tuning") or "not declared: read any difference as one at this learning rate"
+    )
     return {"rows": rows, "held": sorted(held), "seeds": counts, "match": sweep.experiment.get("match") or "none",
             "match_by": sweep.experiment.get("match_by"), "lr_tuning": tuning}  # fmt: skip
 
@@ -94,4 +102,10 @@ def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str
 
 def _plain(cell: dict[str, Any]) -> str:
     value = cell["value"]
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.6g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -65,14 +65,20 @@ def _run(run: Run) -> dict[str, Any]:
             "started": record.get("started"), **groups}  # fmt: skip
 
 
-def warnings(sweep: Sweep, table: dict[str, Any], maps: dict[str, Any] | None, *, declared: bool) -> list[str]:
+def warnings(
+    sweep: Sweep, table: dict[str, Any], maps: dict[str, Any] | None, *, declared: bool
+) -> list[str]:
     """What a careful reader should know before believing a number, each as one sentence."""
     out = []
     if not declared:
-        out.append("The experiment file's own values were not handed over, so departures from it could not be checked.")
+        out.append(
+            "The experiment file's own values were not handed over, so departures from it could not be checked."
+        )
     if len(sweep.seeds) < 6:
         floor = 2.0 ** (1 - len(sweep.seeds))
-        out.append(f"With {len(sweep.seeds)} seeds the exact sign-flip test cannot go below {floor:.3g}; read the interval.")
+        out.append(
+            f"With {len(sweep.seeds)} seeds the exact sign-flip test cannot go below {floor:.3g}; read the interval."
+        )
     for row in table["rows"]:
         if row["held"] and row["mark"] == "unknown":
             out.append(f"{row['label']} is declared held, but no finished run says what it was.")
@@ -83,9 +89,13 @@ def warnings(sweep: Sweep, table: dict[str, Any], maps: dict[str, Any] | None, *
         memory = (run.record or {}).get("memory") or {}
         formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")
         if formula is not None and live is not None and formula != live:
-            out.append(f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, the formula says {formula}.")
+            out.append(
+                f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, the formula says {formula}."
+            )
     if maps and maps["left_out"]:
-        out.append(f"Attention maps of {', '.join(maps['left_out'])} were left out to keep the page small; see attention.npz.")
+        out.append(
+            f"Attention maps of {', '.join(maps['left_out'])} were left out to keep the page small; see attention.npz."
+        )
     return out
 
 

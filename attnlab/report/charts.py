@@ -22,7 +22,7 @@ def style(arms: list[str], baseline: str) -> dict[str, tuple[str, str]]:
     others = [arm for arm in arms if arm != baseline]
     colours = [BLUE, VERMILION, GREEN, PURPLE]
     given = {arm: (colours[i % 4], SHAPES[1 + i % 6]) for i, arm in enumerate(others)}
-    return {**given, baseline: (GREY, "circle")}
+    return {arm: given.get(arm, (GREY, "circle")) for arm in arms}
 
 
 def span(values: list[float | None], pad: float = 0.08) -> list[float]:
@@ -36,12 +36,22 @@ def span(values: list[float | None], pad: float = 0.08) -> list[float]:
 
 
 def _x(field: str, domain: list[float], title: str | None, **axis: Any) -> Spec:
-    axis = {"title": title, "tickCount": 6, **axis}
-    return {"field": field, "type": "quantitative", "scale": {"domain": domain, "nice": False, "zero": False}, "axis": axis}
+    axis = {"title": title, "tickCount": 6, "labelOverlap": "greedy", **axis}
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": {"domain": domain, "nice": False, "zero": False},
+        "axis": axis,
+    }
 
 
 def _scale(field: str, table: dict[str, Any]) -> Spec:
-    return {"field": field, "type": "nominal", "scale": {"domain": list(table), "range": list(table.values())}, "legend": None}
+    return {
+        "field": field,
+        "type": "nominal",
+        "scale": {"domain": list(table), "range": list(table.values())},
+        "legend": None,
+    }
 
 
 def _layers(width: int, height: int, layers: list[Spec], **more: Any) -> Spec:
@@ -56,15 +66,18 @@ def intervals(rows: list[Spec], *, unit: str, width: int, centre: float = 0.0) -
     """
     ends = [row[key] for row in rows for key in ("mean", "low", "high", "from", "to")]
     domain = span([*ends, centre], pad=0.12)
+    letter = (domain[1] - domain[0]) / max(1, width - 120) * 6.2  # an average one, as a share of the axis
     drawn = [
         {
             **row,
+            "t": min(max(row["mean"], domain[0] + half), domain[1] - half),
             "a": domain[0] if row["low"] is None else row["low"],
             "b": domain[1] if row["high"] is None else row["high"],
             "c": domain[0] if row["from"] is None else row["from"],
             "e": domain[1] if row["to"] is None else row["to"],
         }
         for row in rows
+        for half in (letter * len(row["text"]) / 2,)
     ]
     y = {"field": "label", "type": "nominal", "sort": None, "axis": {"title": None, "ticks": False, "domain": False,
          "labelColor": INK, "labelFontSize": 12, "labelLimit": 150}}  # fmt: skip
@@ -82,7 +95,7 @@ def intervals(rows: list[Spec], *, unit: str, width: int, centre: float = 0.0) -
         {"mark": {"type": "point", "filled": True, "size": 130, "opacity": 1, "stroke": PAPER, "strokeWidth": 1},
          "encoding": {"x": {**x, "field": "mean"}, "y": y, "color": colour, "shape": shape, "description": {"field": "said"}}},
         {"mark": {"type": "text", "dy": -14, "color": INK, "aria": False},
-         "encoding": {"x": {**x, "field": "mean"}, "y": y, "text": {"field": "text"}}},
+         "encoding": {"x": {**x, "field": "t"}, "y": y, "text": {"field": "text"}}},
     ]  # fmt: skip
     return _layers(width, 48 + 52 * len(rows), layers, data={"values": drawn})
 
@@ -175,7 +188,13 @@ def curves(lines: list[Spec], means: list[Spec], styles: dict[str, tuple[str, st
                       "description": {"field": "said"}}},
     ]  # fmt: skip
     if zero:
-        layers.insert(0, {"mark": {"type": "rule", "color": INK, "strokeDash": [3, 3], "aria": False}, "encoding": {"y": {"datum": 0}}})
+        layers.insert(
+            0,
+            {
+                "mark": {"type": "rule", "color": INK, "strokeDash": [3, 3], "aria": False},
+                "encoding": {"y": {"datum": 0}},
+            },
+        )
     if margin:
         band = {"y": {"datum": -margin}, "y2": {"datum": margin}}
         layers.insert(0, {"mark": {"type": "rect", "color": BAND, "aria": False}, "encoding": band})
@@ -187,28 +206,52 @@ def last_of_each(rows: list[Spec]) -> list[Spec]:
     return list({row["arm"]: row for row in rows}.values())
 
 
-def strip(points: list[Spec], chance: float | None, styles: dict[str, tuple[str, str]], *, title: str, summary: bool) -> Spec:
+def strip(
+    points: list[Spec], chance: float | None, styles: dict[str, tuple[str, str]], *, title: str, summary: bool
+) -> Spec:
     """Head scores by layer: a mark per head, arms side by side, the chance level dashed."""
-    domain = span([p[key] for p in points for key in (("low", "high") if summary else ("value",))] + [0.0, chance], pad=0.06)
+    domain = span(
+        [p[key] for p in points for key in (("low", "high") if summary else ("value",))] + [0.0, chance],
+        pad=0.06,
+    )
     arms = [arm for arm in styles if any(p["arm"] == arm for p in points)]
     colour = _scale("arm", {arm: c for arm, (c, _) in styles.items()})
     shape = _scale("arm", {arm: s for arm, (_, s) in styles.items()})
     x = {"field": "layer", "type": "ordinal", "axis": {"title": "layer", "labelAngle": 0}}
     offset = {"field": "arm", "type": "nominal", "sort": arms}
     y = _x("value", domain, None)
-    points_mark = {"type": "point", "size": 26, "strokeWidth": 1.1, "opacity": 0.75, "filled": summary, "aria": False}
+    points_mark = {
+        "type": "point",
+        "size": 26,
+        "strokeWidth": 1.1,
+        "opacity": 0.75,
+        "filled": summary,
+        "aria": False,
+    }
     layers: list[Spec] = [
-        {"mark": points_mark, "encoding": {"x": x, "xOffset": offset, "y": y, "color": colour, "shape": shape}}
+        {
+            "mark": points_mark,
+            "encoding": {"x": x, "xOffset": offset, "y": y, "color": colour, "shape": shape},
+        }
     ]
     if summary:
         rule = {"type": "rule", "aria": False}
         both = {"x": x, "xOffset": offset, "color": colour}
         layers += [
-            {"mark": {**rule, "strokeWidth": 1}, "encoding": {**both, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-            {"mark": {**rule, "strokeWidth": 4}, "encoding": {**both, "y": {**y, "field": "q1"}, "y2": {"field": "q3"}}},
+            {
+                "mark": {**rule, "strokeWidth": 1},
+                "encoding": {**both, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            },
+            {
+                "mark": {**rule, "strokeWidth": 4},
+                "encoding": {**both, "y": {**y, "field": "q1"}, "y2": {"field": "q3"}},
+            },
         ]
     if chance is not None:
-        line = {"mark": {"type": "rule", "color": INK, "strokeDash": [4, 3], "aria": False}, "encoding": {"y": {"datum": chance}}}
+        line = {
+            "mark": {"type": "rule", "color": INK, "strokeDash": [4, 3], "aria": False},
+            "encoding": {"y": {"datum": chance}},
+        }
         layers.append(line)
     return _layers(310, 190, layers, data={"values": points}, title=title)
 
@@ -241,7 +284,11 @@ def budget(cells: list[Spec]) -> Spec:
     y = {"field": "row", "type": "nominal", "sort": None, "axis": {"title": None, "labelColor": INK, "ticks": False,
          "domain": False, "labelLimit": 260}}  # fmt: skip
     legend = {"title": None, "orient": "bottom", "symbolType": None}
-    mark = {"field": "mark", "type": "nominal", "legend": {k: v for k, v in legend.items() if v or k == "title"}}
+    mark = {
+        "field": "mark",
+        "type": "nominal",
+        "legend": {k: v for k, v in legend.items() if v or k == "title"},
+    }
     layers = [
         {"mark": {"type": "point", "filled": True, "size": 60, "xOffset": -42, "opacity": 1},
          "encoding": {"x": x, "y": y,

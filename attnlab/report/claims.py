@@ -50,7 +50,9 @@ def declared(sweep: Sweep) -> list[dict[str, Any]]:
 
 def _counted(sweep: Sweep, metric: str) -> bool:
     records = [run.record for run in sweep.planned if run.done and run.record]
-    return any(metric in record["budget"] or metric.startswith(("kv_bytes", "saved_for")) for record in records)
+    return any(
+        metric in record["budget"] or metric.startswith(("kv_bytes", "saved_for")) for record in records
+    )
 
 
 def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | None, str, list[dict[str, Any]]]:
@@ -69,7 +71,11 @@ def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | Non
     pairs = sweep.pairs(arm, against, metric)
     if not pairs:
         return None, "seeds", []
-    return Ratios(pairs) if ratio else stats.Differences([pair["difference"] for pair in pairs]), "seeds", pairs
+    return (
+        Ratios(pairs) if ratio else stats.Differences([pair["difference"] for pair in pairs]),
+        "seeds",
+        pairs,
+    )
 
 
 def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict[str, Any]]:
@@ -82,10 +88,14 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
         for claim, (evidence, _, _), middle in zip(asked, measured, centre, strict=True)
     ]
     out = []
-    for claim, (_, kind, pairs), middle, decision in zip(asked, measured, centre, stats.decide(questions), strict=True):
+    for claim, (_, kind, pairs), middle, decision in zip(
+        asked, measured, centre, stats.decide(questions), strict=True
+    ):
         unequal = crosses(budget, claim["arm"], claim["against"])
         interval = None if decision.low is None or decision.high is None else (decision.low, decision.high)
-        word = claim_verdict(claim["is"], claim["threshold"], interval, n=decision.n, comparable=not unequal, centre=middle)
+        word = claim_verdict(
+            claim["is"], claim["threshold"], interval, n=decision.n, comparable=not unequal, centre=middle
+        )
         primary = claim["metric"] == sweep.experiment["metric"]
         text = Claim(
             claim["arm"], claim["against"], claim["is"], claim["threshold"], claim["compare"], claim["metric"],
@@ -128,5 +138,9 @@ def headline(found: list[dict[str, Any]]) -> str:
         return str(Verdict.NO_RESULT)
     counts = [(word, words.count(word)) for word in map(str, Verdict) if word in words]
     if len(counts) == 1:
-        return counts[0][0] if len(words) == 1 else f"{counts[0][0]}: {'both' if len(words) == 2 else f'all {len(words)}'} claims"
+        return (
+            words[0]
+            if len(words) == 1
+            else f"{'both' if len(words) == 2 else f'all {len(words)}'} claims {words[0]}"
+        )
     return ", ".join(f"{count} {word}" for word, count in counts)

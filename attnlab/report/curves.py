@@ -15,7 +15,11 @@ def _series(run: Run, name: str) -> dict[int, float]:
     if run.curves is None:
         return {}
     table = run.curves.to_pydict()
-    return {t: v for t, n, v in zip(table["tokens"], table["name"], table["value"], strict=True) if n == name and v == v}
+    return {
+        t: v
+        for t, n, v in zip(table["tokens"], table["name"], table["value"], strict=True)
+        if n == name and v == v
+    }
 
 
 def _thin(tokens: list[int]) -> tuple[list[int], int]:
@@ -28,7 +32,9 @@ def _mean(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The mean over seeds, only where every seed of the arm has a point: a seed that stops must not bend it."""
     out = []
     for arm in dict.fromkeys(line["arm"] for line in lines):
-        members = [dict(zip(line["tokens"], line["values"], strict=True)) for line in lines if line["arm"] == arm]
+        members = [
+            dict(zip(line["tokens"], line["values"], strict=True)) for line in lines if line["arm"] == arm
+        ]
         shared = sorted(set.intersection(*(set(member) for member in members)))
         means = [sum(member[t] for member in members) / len(members) for t in shared]
         out.append({"arm": arm, "tokens": shared, "values": means, "seeds": len(members)})
@@ -37,7 +43,12 @@ def _mean(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def curves(sweep: Sweep) -> dict[str, Any] | None:
     """Lines of the primary metric (of the training loss where the metric has no curve), or None without any."""
-    names = {n for run in sweep.planned if run.curves is not None for n in run.curves.column("name").unique().to_pylist()}
+    names = {
+        n
+        for run in sweep.planned
+        if run.curves is not None
+        for n in run.curves.column("name").unique().to_pylist()
+    }
     metric = sweep.experiment["metric"]
     name = next((n for n in (metric, "val/loss", "train/loss") if n in names), None)
     if name is None:

@@ -22,7 +22,9 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
     """Rows of (key, value in each arm); an absent key is None with `present` false."""
     whole = {}
     for arm in sweep.arms:
-        config = next((run.record["config"] for run in sweep.of(arm) if run.record and run.record.get("config")), None)
+        config = next(
+            (run.record["config"] for run in sweep.of(arm) if run.record and run.record.get("config")), None
+        )
         if config is not None:
             whole[arm] = {key: value for key, value in config.items() if key not in NOT_DESIGN}
     flat = {arm: flatten(config) for arm, config in whole.items()}
@@ -31,7 +33,11 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
         cells = [{"arm": arm, "present": key in flat[arm], "value": flat[arm].get(key)} for arm in flat]
         if any(cell != {**cells[0], "arm": cell["arm"]} for cell in cells):
             rows.append({"key": key, "cells": cells})
-    return {"arms": list(flat), "rows": rows, "whole": whole.get(sweep.baseline) or next(iter(whole.values()), {})}
+    return {
+        "arms": list(flat),
+        "rows": rows,
+        "whole": whole.get(sweep.baseline) or next(iter(whole.values()), {}),
+    }
 
 
 def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:
@@ -40,6 +46,19 @@ def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:
     data = {record["data"]["sha256"]: record["data"] for record in records}
     runs = [{"arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status} for run in sweep.planned]
     environment = [record.get("environment") or {} for record in records]
-    shown = {key: common(e.get(key) for e in environment) for key in ("python", "platform", "cpu", "device", "threads")}
-    mixed = [key for key, value in shown.items() if value is None and any(e.get(key) is not None for e in environment)]
-    return {**provenance, "data": [data[key] for key in sorted(data)], "runs": runs, "environment": shown, "mixed": mixed}
+    shown = {
+        key: common(e.get(key) for e in environment)
+        for key in ("python", "platform", "cpu", "device", "threads")
+    }
+    mixed = [
+        key
+        for key, value in shown.items()
+        if value is None and any(e.get(key) is not None for e in environment)
+    ]
+    return {
+        **provenance,
+        "data": [data[key] for key in sorted(data)],
+        "runs": runs,
+        "environment": shown,
+        "mixed": mixed,
+    }

@@ -24,9 +24,15 @@ def unit_of(metric: str) -> str:
 def metrics(sweep: Sweep) -> list[str]:
     """The primary metric first, then what the claims and the file's own list add, if any seed has it."""
     claims = sweep.experiment.get("claims") or []
-    extra = [c["metric"] for c in claims if c.get("metric") and c.get("compare", "difference") == "difference"]
+    extra = [
+        c["metric"] for c in claims if c.get("metric") and c.get("compare", "difference") == "difference"
+    ]
     wanted = dict.fromkeys([sweep.experiment["metric"], *extra, *(sweep.experiment.get("metrics") or [])])
-    return [m for m in wanted if m == sweep.experiment["metric"] or any(sweep.values(arm, m) for arm in sweep.arms)]
+    return [
+        m
+        for m in wanted
+        if m == sweep.experiment["metric"] or any(sweep.values(arm, m) for arm in sweep.arms)
+    ]
 
 
 def beside(sweep: Sweep, pairs: list[dict[str, Any]], direction: str, margin: float | None) -> dict[str, Any]:
@@ -74,7 +80,9 @@ def _row(sweep: Sweep, arm: str, metric: str, direction: str, margin: float | No
     # without a direction of its own, a second metric can only be described
     word = effect_word(wide, tight, margin, direction) if primary else None
     equivalent = stats.tost(differences, margin) if margin and differences else None
-    noninferior = stats.noninferior(differences, margin, direction=direction) if margin and differences else None
+    noninferior = (
+        stats.noninferior(differences, margin, direction=direction) if margin and differences else None
+    )
     digits = decimals(wide[1] - wide[0]) if wide else 3
     return {
         "arm": arm, "against": sweep.baseline, "metric": metric, "unit": unit, "primary": primary, "margin": margin,

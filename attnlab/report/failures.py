@@ -6,7 +6,7 @@ from attnlab.report.runs import Sweep
 
 WORDS = {
     "diverged": "diverged", "out_of_memory": "ran out of memory", "crashed": "crashed", "timed_out": "timed out",
-    "killed": "was killed", "missing": "is missing: it never started, or never ended",
+    "killed": "was killed", "missing": "left no record",
 }  # fmt: skip
 
 
@@ -21,16 +21,29 @@ def failures(sweep: Sweep) -> dict[str, Any]:
             "arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status, "word": WORDS[run.status],
             "message": failure.get("message"), "step": failure.get("step"), "tail": list(failure.get("tail") or [])[-20:],
         })  # fmt: skip
-    counts = [{"arm": arm, "planned": len(sweep.seeds), "failed": sum(not r.done for r in sweep.of(arm))} for arm in sweep.arms]
-    return {"runs": rows, "counts": counts, "caveats": caveats(sweep)}
+    counts = [
+        {"arm": arm, "planned": len(sweep.seeds), "failed": sum(not r.done for r in sweep.of(arm))}
+        for arm in sweep.arms
+    ]
+    seen = [row["word"] for row in rows]
+    words = [[word, seen.count(word)] for word in WORDS.values() if word in seen]
+    return {"runs": rows, "counts": counts, "words": words, "caveats": caveats(sweep)}
 
 
 def caveats(sweep: Sweep) -> list[str]:
     """What the interval does not cover, in plain words."""
     records = [run.record for run in sweep.planned if run.record]
     data = sorted({record["data"]["name"] for record in records})
-    sizes = sorted({record["budget"]["parameters"] for record in records if record["budget"].get("parameters")})
-    scale = f"{sizes[0]:,} to {sizes[-1]:,} parameters" if len(sizes) > 1 else f"{sizes[0]:,} parameters" if sizes else "this size"
+    sizes = sorted(
+        {record["budget"]["parameters"] for record in records if record["budget"].get("parameters")}
+    )
+    scale = (
+        f"{sizes[0]:,} to {sizes[-1]:,} parameters"
+        if len(sizes) > 1
+        else f"{sizes[0]:,} parameters"
+        if sizes
+        else "this size"
+    )
     rates = sorted({record["budget"]["lr"] for record in records if record["budget"].get("lr") is not None})
     lr = ", ".join(f"{rate:g}" for rate in rates) or "one learning rate"
     return [
@@ -56,5 +69,9 @@ def departures(sweep: Sweep) -> list[str] | None:
 
 def _say(value: Any) -> str:
     if isinstance(value, list):
-        return f"{len(value)} claims" if value and isinstance(value[0], dict) else ", ".join(str(item) for item in value)
+        return (
+            f"{len(value)} claims"
+            if value and isinstance(value[0], dict)
+            else ", ".join(str(item) for item in value)
+        )
     return "nothing" if value is None else str(value)

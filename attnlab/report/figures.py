@@ -54,7 +54,9 @@ def verdicts(report: Report, width: int, name: str = "verdict") -> list[Figure]:
     found = []
     for i, ((metric, compare, unit), rows) in enumerate(groups.items()):
         title = with_unit(f"{'ratio' if compare == 'ratio' else 'difference'} in {metric}", unit)
-        label = f"Interval of each claim against the region where it holds, {title}. " + "; ".join(r["said"] for r in rows)
+        label = f"Interval of each claim against the region where it holds, {title}. " + "; ".join(
+            r["said"] for r in rows
+        )
         spec = charts.intervals(rows, unit=title, width=width, centre=1.0 if compare == "ratio" else 0.0)
         found.append(Figure(f"{name}{i}", spec, label))
     return found
@@ -83,7 +85,9 @@ def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:
         ]  # fmt: skip
         unit = with_unit(f"{metric}: arm − {rows[0]['against']}", rows[0]["unit"])
         spec = charts.forest(drawn, points, styles(report), unit=unit, margin=rows[0]["margin"], width=width)
-        found.append(Figure(f"{name}{i}", spec, f"Effects on {metric}. " + "; ".join(d["said"] for d in drawn)))
+        found.append(
+            Figure(f"{name}{i}", spec, f"Effects on {metric}. " + "; ".join(d["said"] for d in drawn))
+        )
     return found
 
 
@@ -94,13 +98,20 @@ def slopes(report: Report) -> list[Figure]:
     found = []
     for i, row in enumerate(rows):
         points = [
-            {"arm": arm, "seed": p["seed"], "value": value, "said": f"{arm}, seed {p['seed']}: {text(value, row['digits'] + 1)}"}
+            {
+                "arm": arm,
+                "seed": p["seed"],
+                "value": value,
+                "said": f"{arm}, seed {p['seed']}: {text(value, row['digits'] + 1)}",
+            }
             for p in row["pairs"]
             for arm, value in ((row["against"], p["against"]), (row["arm"], p["value"]))
         ]
         spec = charts.slopes(points, row["arm"], row["against"], styles(report), domain=domain,
                              unit=with_unit(row["metric"], row["unit"]))  # fmt: skip
-        found.append(Figure(f"slope{i}", spec, f"{row['metric']} of each seed, from {row['against']} to {row['arm']}"))
+        found.append(
+            Figure(f"slope{i}", spec, f"{row['metric']} of each seed, from {row['against']} to {row['arm']}")
+        )
     return found
 
 
@@ -110,12 +121,19 @@ def tradeoffs(report: Report) -> list[Figure]:
     for i, panel in enumerate(report["tradeoff"]):
         axis = with_unit(panel["label"], panel["unit"])
         points = [
-            {**p, "said": f"{p['arm']}: {axis} {text(p['x'])}, {experiment['metric']} {text(p['y'], 4)}"} for p in panel["points"]
+            {**p, "said": f"{p['arm']}: {axis} {text(p['x'])}, {experiment['metric']} {text(p['y'], 4)}"}
+            for p in panel["points"]
         ]
         front = sorted((p for p in points if p["arm"] in panel["front"]), key=lambda p: p["x"])
         spec = charts.tradeoff(points, front, styles(report), x_title=axis, y_title=with_unit(experiment["metric"], unit),
                                lower_x=panel["lower_is_better"])  # fmt: skip
-        found.append(Figure(f"trade{i}", spec, f"{experiment['metric']} against {axis}. " + "; ".join(p["said"] for p in points)))
+        found.append(
+            Figure(
+                f"trade{i}",
+                spec,
+                f"{experiment['metric']} against {axis}. " + "; ".join(p["said"] for p in points),
+            )
+        )
     return found
 
 
@@ -133,10 +151,21 @@ def curves(report: Report) -> list[Figure]:
     ):
         lines = _points(table[key])
         if lines:
-            ends = [{**p, "said": f"{p['arm']}: ends at {text(p['value'], 4)}"} for p in _points(table[means])]
-            spec = charts.curves(lines, ends, styles(report), y_title=title, zero=zero, margin=margin if zero and primary else None)
+            ends = [
+                {**p, "said": f"{p['arm']}: ends at {text(p['value'], 4)}"} for p in _points(table[means])
+            ]
+            spec = charts.curves(
+                lines,
+                ends,
+                styles(report),
+                y_title=title,
+                zero=zero,
+                margin=margin if zero and primary else None,
+            )
             ending = "; ".join(p["said"] for p in charts.last_of_each(ends))
-            found.append(Figure(f"curve{len(found)}", spec, f"{title} over training tokens, every seed. {ending}"))
+            found.append(
+                Figure(f"curve{len(found)}", spec, f"{title} over training tokens, every seed. {ending}")
+            )
     return found
 
 
@@ -163,7 +192,9 @@ def lengths(report: Report) -> list[Figure]:
             title = f"{table['title']}{': ' + series if series else ''}"
             x_title = "multiple of the trained length" if table["key"] == "length" else "distance"
             spec = charts.by_condition(points, styles(report), title=title, x_title=x_title)
-            found.append(Figure(f"length{len(found)}", spec, title + ". " + "; ".join(p["said"] for p in points)))
+            found.append(
+                Figure(f"length{len(found)}", spec, title + ". " + "; ".join(p["said"] for p in points))
+            )
     return found
 
 
@@ -192,7 +223,11 @@ def _summary(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
         groups.setdefault((p["arm"], p["layer"]), []).append(p["value"])
     names = ("low", "q1", "value", "q3", "high")
     return [
-        {"arm": arm, "layer": layer, **dict(zip(names, map(float, np.quantile(v, [0, 0.25, 0.5, 0.75, 1])), strict=True))}
+        {
+            "arm": arm,
+            "layer": layer,
+            **dict(zip(names, map(float, np.quantile(v, [0, 0.25, 0.5, 0.75, 1])), strict=True)),
+        }
         for (arm, layer), v in groups.items()
     ]
 

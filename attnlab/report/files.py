@@ -42,7 +42,9 @@ def render(path: Path) -> Path:
     if len(page) > HARD_LIMIT and report["heads"] and report["heads"]["maps"]:
         left_out = [entry["arm"] for entry in report["heads"]["maps"]]
         report["heads"]["maps"] = []
-        report["warnings"].append(f"Attention maps of {', '.join(left_out)} were left out: the page passed 10 MB.")
+        report["warnings"].append(
+            f"Attention maps of {', '.join(left_out)} were left out: the page passed 10 MB."
+        )
         page = html(report).encode()
     folder = source.parent
     (folder / "figures").mkdir(exist_ok=True)
@@ -52,7 +54,10 @@ def render(path: Path) -> Path:
             old.unlink()
     for name, figure in pictures.items():
         _put(folder / "figures" / f"{name}.png", png(figure.spec))
-    _put(folder / "report.md", markdown(report, {name: figure.label for name, figure in pictures.items()}).encode())
+    _put(
+        folder / "report.md",
+        markdown(report, {name: figure.label for name, figure in pictures.items()}).encode(),
+    )
     _put(folder / "report.html", page)
     return folder / "report.html"
 
@@ -102,7 +107,10 @@ def _write_curves(path: Path, runs: list[Run]) -> None:
 def _write_maps(path: Path, runs: list[Run]) -> None:
     """All maps of all runs under `arm/seed/name`; the archive carries no time of writing."""
     arrays = {
-        f"{run.arm}/{run.seed}/{name}": array for run in runs if run.maps for name, array in sorted(run.maps.items())
+        f"{run.arm}/{run.seed}/{name}": array
+        for run in runs
+        if run.maps
+        for name, array in sorted(run.maps.items())
     }
     if not arrays:
         return

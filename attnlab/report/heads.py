@@ -97,10 +97,14 @@ def heads(sweep: Sweep) -> dict[str, Any] | None:
         return None
     agreement = []
     for arm in sweep.arms:
-        kernels = [run.record["kernels"] for run in sweep.done(arm) if run.record and run.record.get("kernels")]
+        kernels = [
+            run.record["kernels"] for run in sweep.done(arm) if run.record and run.record.get("kernels")
+        ]
         errors = [k["max_abs_eager_fused"] for k in kernels if k.get("max_abs_eager_fused") is not None]
         notes = sorted({k["note"] for k in kernels if k.get("note")})
-        agreement.append({"arm": arm, "max_abs": max(errors, default=None), "runs": len(errors), "notes": notes})
+        agreement.append(
+            {"arm": arm, "max_abs": max(errors, default=None), "runs": len(errors), "notes": notes}
+        )
     shown = sum(entry["layers"] * entry["heads"] for entry in packed)
     return {"scores": scores, "maps": packed, "left_out": left_out, "agreement": agreement,
             "gallery_heads": shown, "gallery_limit": GALLERY}  # fmt: skip

@@ -26,9 +26,11 @@ def inert(value: Any) -> Markup:
 def environment() -> Environment:
     env = Environment(
         loader=PackageLoader("attnlab.report"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        lstrip_blocks=True,
     )  # fmt: skip
-    env.globals.update(n=numbers.data, p=numbers.data_p, interval=numbers.data_span, mark=figures.mark, zip=zip)
+    env.globals.update(
+        n=numbers.data, p=numbers.data_p, interval=numbers.data_span, mark=figures.mark, zip=zip
+    )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
     env.filters["after_word"] = lambda sentence: sentence.partition(": ")[2]
@@ -62,7 +64,11 @@ def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
 def _explorer(report: dict[str, Any]) -> dict[str, Any]:
     """What a script needs to draw the maps large."""
     found = report["heads"] or {}
-    return {"maps": found.get("maps", []), "scores": found.get("scores", []), "styles": figures.styles(report)}
+    return {
+        "maps": found.get("maps", []),
+        "scores": found.get("scores", []),
+        "styles": figures.styles(report),
+    }
 
 
 def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -73,7 +79,9 @@ def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
     decoded = [(entry, *maps.decode(entry)) for entry in packed]
     layers = max(entry["layers"] for entry in packed)
     room = max(1, report["heads"]["gallery_limit"] // max(1, sum(entry["heads"] for entry in packed)))
-    shown = sorted({round(i * (layers - 1) / max(1, min(room, layers) - 1)) for i in range(min(room, layers))})
+    shown = sorted(
+        {round(i * (layers - 1) / max(1, min(room, layers) - 1)) for i in range(min(room, layers))}
+    )
     rows = []
     for layer in shown:
         arms = []
@@ -82,7 +90,9 @@ def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
                 groups: dict[int, list[dict[str, Any]]] = {}
                 for head in range(entry["heads"]):
                     image = maps.data_uri(maps.thumbnail(weights[layer, head], visible[layer]))
-                    groups.setdefault(entry["groups"][layer][head], []).append({"head": head, "image": Markup(image)})
+                    groups.setdefault(entry["groups"][layer][head], []).append(
+                        {"head": head, "image": Markup(image)}
+                    )
                 arms.append({"arm": entry["arm"], "seed": entry["seed"], "groups": groups})
         rows.append({"layer": layer, "arms": arms})
     return rows

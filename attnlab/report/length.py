@@ -14,7 +14,11 @@ TITLES = {"length": "Loss by length", "recall": "Accuracy by condition"}
 
 
 def _natural(name: str) -> list[Any]:
-    return [(0, float(part)) if re.fullmatch(r"[\d.]+", part) else (1, part) for part in re.split(r"([\d.]+)", name) if part]
+    return [
+        (0, float(part)) if re.fullmatch(r"[\d.]+", part) else (1, part)
+        for part in re.split(r"([\d.]+)", name)
+        if part
+    ]
 
 
 def _place(condition: str) -> float | None:
@@ -36,8 +40,17 @@ def length(sweep: Sweep) -> list[dict[str, Any]]:
                 values = sweep.values(arm, f"{prefix}/{condition}")
                 if values:
                     found = stats.paired(values)
-                    cells.append({"arm": arm, "n": found.n, "mean": found.mean, "low": found.low, "high": found.high})
-            rows.append({"condition": condition, "x": _place(condition), "series": condition.rpartition("/")[0], "cells": cells})
+                    cells.append(
+                        {"arm": arm, "n": found.n, "mean": found.mean, "low": found.low, "high": found.high}
+                    )
+            rows.append(
+                {
+                    "condition": condition,
+                    "x": _place(condition),
+                    "series": condition.rpartition("/")[0],
+                    "cells": cells,
+                }
+            )
         if rows:
             tables.append({"key": prefix, "title": title, "rows": rows})
     return tables

@@ -21,7 +21,11 @@ _STOPS = np.array([[int(stop[i : i + 2], 16) for i in (0, 2, 4)] for stop in _HE
 def cividis(levels: int) -> np.ndarray:
     """`levels` colours from dark blue to yellow, [levels, 3] uint8; read alike by the colour-blind."""
     at = np.linspace(0, len(_STOPS) - 1, levels)
-    return np.stack([np.interp(at, np.arange(len(_STOPS)), _STOPS[:, c]) for c in range(3)], 1).round().astype(np.uint8)
+    return (
+        np.stack([np.interp(at, np.arange(len(_STOPS)), _STOPS[:, c]) for c in range(3)], 1)
+        .round()
+        .astype(np.uint8)
+    )
 
 
 def pack(values: np.ndarray) -> str:

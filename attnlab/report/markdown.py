@@ -24,7 +24,12 @@ def table(header: list[str], rows: list[list[str]]) -> list[str]:
 def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
     """The short report; report.html beside it has the rest."""
     experiment, verdict = report["experiment"], report["verdict"]
-    lines = [f"# {cell(experiment['name'])}: {verdict['headline']}", "", cell(experiment["question"] or ""), ""]
+    lines = [
+        f"# {cell(experiment['name'])}: {verdict['headline']}",
+        "",
+        cell(experiment["question"] or ""),
+        "",
+    ]
     if verdict["exploratory"]:
         lines += ["**EXPLORATORY**: the sweep left what its file declares.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
@@ -62,13 +67,22 @@ def _budget(report: dict[str, Any]) -> list[str]:
     budget = report["budget"]
     rows = []
     for row in budget["rows"]:
-        name = cell(row["label"]) + (f" ({row['unit']})" if row["unit"] else "") + (" **held**" if row["held"] else "")
+        name = (
+            cell(row["label"])
+            + (f" ({row['unit']})" if row["unit"] else "")
+            + (" **held**" if row["held"] else "")
+        )
         cells = []
         for found in row["cells"]:
             ratio = f" ({text(found['ratio'], 3)}×)" if found["ratio"] not in (None, 1) else ""
             cells.append(f"{cell(text(found['value']))}{ratio} {SIGNS[mark(row, found)]}")
         rows.append([name, *cells])
-    rows.append(["seeds finished of planned", *(f"{count['finished']} of {count['planned']}" for count in budget["seeds"])])
+    rows.append(
+        [
+            "seeds finished of planned",
+            *(f"{count['finished']} of {count['planned']}" for count in budget["seeds"]),
+        ]
+    )
     return table(["", *map(cell, report["experiment"]["arms"])], rows)
 
 
@@ -82,13 +96,26 @@ def _effects(report: dict[str, Any]) -> list[str]:
         ])  # fmt: skip
     if not rows:
         return ["No other arm than the baseline.", ""]
-    header = ["arm", "metric", "seeds", f"mean − {cell(rows and report['experiment']['baseline'])}", "95 % interval", "p (Holm)", "word"]
+    header = [
+        "arm",
+        "metric",
+        "seeds",
+        f"mean − {cell(rows and report['experiment']['baseline'])}",
+        "95 % interval",
+        "p (Holm)",
+        "word",
+    ]
     return table(header, rows)
 
 
 def _failures(report: dict[str, Any]) -> list[str]:
     lines = []
     for run in report["failures"]["runs"]:
-        lines += [f"- **{cell(run['arm'])}, seed {run['seed']}** {run['word']}" + (f": {cell(run['message'])}" if run["message"] else "")]
+        lines += [
+            f"- **{cell(run['arm'])}, seed {run['seed']}** {run['word']}"
+            + (f": {cell(run['message'])}" if run["message"] else "")
+        ]
     lines += [""] if lines else ["Every planned run finished.", ""]
-    return lines + [f"- {cell(item)}" for item in (*report["failures"]["caveats"], *report["warnings"])] + [""]
+    return (
+        lines + [f"- {cell(item)}" for item in (*report["failures"]["caveats"], *report["warnings"])] + [""]
+    )

@@ -16,7 +16,7 @@ def text(value: Any, digits: int | None = None, *, sign: bool = False, unit: str
     if digits is None and float(value).is_integer() and abs(value) < 1e15:
         written = f"{value:{'+' if sign else ''},.0f}"
     elif digits is None:
-        written = f"{value:{'+' if sign else ''}.4g}"
+        written = f"{value:{'+' if sign else ''}{',.0f' if 1000 <= abs(value) < 1e15 else '.4g'}}"
     else:
         written = f"{value:{'+' if sign else ''},.{digits}f}"
     return written.replace("-", "\N{MINUS SIGN}") + (f" {unit}" if unit else "")
@@ -36,15 +36,25 @@ def data(value: Any, digits: int | None = None, *, sign: bool = False, unit: str
 
 def data_p(value: float | None) -> Markup:
     """A p-value for the page."""
-    return escape(NONE) if value is None else Markup('<data value="{}">{}</data>').format(repr(value), pvalue(value))
+    return (
+        escape(NONE)
+        if value is None
+        else Markup('<data value="{}">{}</data>').format(repr(value), pvalue(value))
+    )
 
 
 def span(low: float | None, high: float | None, digits: int | None = None, *, sign: bool = True) -> str:
     """An interval as text."""
-    return NONE if low is None or high is None else f"[{text(low, digits, sign=sign)}, {text(high, digits, sign=sign)}]"
+    return (
+        NONE
+        if low is None or high is None
+        else f"[{text(low, digits, sign=sign)}, {text(high, digits, sign=sign)}]"
+    )
 
 
-def data_span(low: float | None, high: float | None, digits: int | None = None, *, sign: bool = True) -> Markup:
+def data_span(
+    low: float | None, high: float | None, digits: int | None = None, *, sign: bool = True
+) -> Markup:
     """An interval for the page."""
     if low is None or high is None:
         return escape(NONE)

@@ -62,7 +62,9 @@ class Sweep:
     at: dict[tuple[str, int], Run] = field(init=False)
 
     def __post_init__(self) -> None:
-        at: dict[tuple[str, int], Run] = {(arm, seed): Run(arm, seed, "") for arm in self.arms for seed in self.seeds}
+        at: dict[tuple[str, int], Run] = {
+            (arm, seed): Run(arm, seed, "") for arm in self.arms for seed in self.seeds
+        }
         at.update({(run.arm, run.seed): run for run in self.runs})
         object.__setattr__(self, "at", at)
 

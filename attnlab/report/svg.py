@@ -4,15 +4,23 @@ Colours that must follow the reader's light or dark scheme cannot be written in 
 colours below; they become CSS variables in the SVG and literal colours in the PNG.
 """
 
+import io
 import json
 import re
 from html import escape, unescape
 from typing import Any
 
 import vl_convert
+from PIL import Image
 
 INK, MUTED, GRID, BAND, PAPER = "#010101", "#010102", "#010103", "#010104", "#010105"
-CSS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)", BAND: "var(--band)", PAPER: "var(--paper)"}
+CSS = {
+    INK: "currentColor",
+    MUTED: "var(--muted)",
+    GRID: "var(--grid)",
+    BAND: "var(--band)",
+    PAPER: "var(--paper)",
+}
 LITERAL = {INK: "#1b1f24", MUTED: "#59636e", GRID: "#e3e6ea", BAND: "#d9ecdf", PAPER: "#ffffff"}
 FONT = "Roboto, Helvetica, Arial, sans-serif"
 
@@ -37,7 +45,16 @@ _NOISE = re.compile(
 
 def _with_config(spec: dict[str, Any]) -> str:
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
-    return json.dumps({"$schema": schema, "config": CONFIG, "padding": 4, **spec}, sort_keys=True, allow_nan=False)
+    return json.dumps(
+        {
+            "$schema": schema,
+            "config": CONFIG,
+            "padding": {"left": 10, "right": 6, "top": 5, "bottom": 4},
+            **spec,
+        },
+        sort_keys=True,
+        allow_nan=False,
+    )
 
 
 def _shorten(attribute: re.Match[str]) -> str:
@@ -56,7 +73,9 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
     text = re.sub(r' font-family="[^"]*"', "", text)
     text = re.sub(r'\b(?:d|transform|x2|y2)="[^"]*"', _shorten, text)
     # what a screen reader hears for a mark is also its hover text, without a script
-    text = re.sub(r'<path aria-label="([^"]*)"([^>]*)/>', r'<path aria-label="\1"\2><title>\1</title></path>', text)
+    text = re.sub(
+        r'<path aria-label="([^"]*)"([^>]*)/>', r'<path aria-label="\1"\2><title>\1</title></path>', text
+    )
     width, height = re.search(r'width="([\d.]+)" height="([\d.]+)" viewBox', text).groups()  # type: ignore[union-attr]
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
@@ -70,4 +89,7 @@ def png(spec: dict[str, Any]) -> bytes:
     text = _with_config({**spec, "background": LITERAL[PAPER]})
     for placeholder, literal in LITERAL.items():
         text = text.replace(placeholder, literal)
-    return vl_convert.vegalite_to_png(text, scale=2)
+    picture = Image.open(io.BytesIO(vl_convert.vegalite_to_png(text, scale=2))).convert("RGB")
+    out = io.BytesIO()
+    picture.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    return out.getvalue()

@@ -31,7 +31,10 @@ def _throughput(sweep: Sweep) -> tuple[dict[str, tuple[float, float | None, floa
     timing = sweep.timing or {}
     if timed and timing.get("batch") and timing.get("context"):
         tokens = 1000 * timing["batch"] * timing["context"]
-        flip = {arm: (tokens / m, tokens / h if h else None, tokens / low if low else None) for arm, (m, low, h) in timed.items()}
+        flip = {
+            arm: (tokens / m, tokens / h if h else None, tokens / low if low else None)
+            for arm, (m, low, h) in timed.items()
+        }
         return flip, "measured alone, arms interleaved"
     seen = {arm: sweep.values(arm, "train_tokens_per_s") for arm in sweep.arms}
     ranges = {arm: (stats.median_interval(v).estimate, min(v), max(v)) for arm, v in seen.items() if v}
@@ -44,9 +47,23 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
     timing_note = "median of interleaved repeats"
     speed, speed_note = _throughput(sweep)
     costs = [
-        ("kv_bytes_per_token", "KV cache per token", "B", True, _counted(sweep, "kv_bytes_per_token"), "counted, exact"),
+        (
+            "kv_bytes_per_token",
+            "KV cache per token",
+            "B",
+            True,
+            _counted(sweep, "kv_bytes_per_token"),
+            "counted, exact",
+        ),
         ("parameters", "parameters", "", True, _counted(sweep, "parameters"), "counted, exact"),
-        ("decode_ms_per_token", "decode", "ms/token", True, _timed(sweep, "decode_ms_per_token"), timing_note),
+        (
+            "decode_ms_per_token",
+            "decode",
+            "ms/token",
+            True,
+            _timed(sweep, "decode_ms_per_token"),
+            timing_note,
+        ),
         ("train_tokens_per_s", "training speed", "tokens/s", False, speed, speed_note),
     ]
     by_arm = {row["arm"]: row for row in effects if row["metric"] == metric and row["mean"] is not None}
@@ -74,6 +91,7 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
 
 def _front(points: list[Panel], lower_x: bool, lower_y: bool) -> list[str]:
     """Arms that no other arm matches or beats on both sides, from the cheapest on."""
+
     def rank(point: Panel) -> tuple[float, float]:
         return (point["x"] if lower_x else -point["x"]), (point["y"] if lower_y else -point["y"])
 

@@ -48,7 +48,9 @@ def experiment(world: World, **changes: Any) -> dict[str, Any]:
         ],
     }  # fmt: skip
     found["claims"] = [claim for claim in found["claims"] if claim["arm"] in arms]
-    declared = {key: found[key] for key in ("arms", "seeds", "margin", "metric", "direction", "claims", "held")}
+    declared = {
+        key: found[key] for key in ("arms", "seeds", "margin", "metric", "direction", "claims", "held")
+    }
     return {**found, "declared": declared, **changes}
 
 
@@ -62,7 +64,8 @@ def provenance(**changes: Any) -> dict[str, Any]:
 
 def timing(world: World) -> dict[str, Any]:
     def row(median: float) -> dict[str, Any]:
-        samples = [median * (1 + 0.01 * ((7 * i) % 5 - 2)) for i in range(20)]
+        step = int(median * 10) % 4 + 3  # so that two arms are not slow in the same repeats
+        samples = [median * (1 + 0.01 * ((step * i) % 11 % 5 - 2)) for i in range(20)]
         return {"median": median, "low": median * 0.99, "high": median * 1.01, "samples": samples}
 
     arms = {
@@ -70,7 +73,15 @@ def timing(world: World) -> dict[str, Any]:
               "decode_uncached_ms_per_token": None, "note": None}
         for i, arm in enumerate(world.effects)
     }  # fmt: skip
-    return {"schema": 1, "order": "ABBA", "device": "cpu", "threads": 1, "context": CONTEXT, "batch": 8, "arms": arms}
+    return {
+        "schema": 1,
+        "order": "ABBA",
+        "device": "cpu",
+        "threads": 1,
+        "context": CONTEXT,
+        "batch": 8,
+        "arms": arms,
+    }
 
 
 def noise(world: World, arm: str) -> np.ndarray:

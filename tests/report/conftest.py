@@ -1,0 +1,34 @@
+"""One report of each kind, built once: tests read them and never change them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnlab.report import build, write
+from synthetic import World, experiment, provenance, timing, write_runs
+
+EVIL = "</script><img src=x onerror=alert(1)>"
+WORLDS = {
+    "good": World(extra={f"length/{x}x": 1.7 + 0.1 * float(x) for x in ("1", "1.25", "2", "4")}),
+    "broken": World(
+        status={("gqa", 1): "diverged", ("mqa", 2): "missing"},
+        parameters={"mqa": 130_000},
+        tokens=[EVIL, "<b>", "&", "\u2028", *"the cat sat"],
+    ),
+    "nothing": World(status={(arm, seed): "crashed" for arm in ("mha", "gqa", "mqa") for seed in range(5)}),
+    "single": World(seeds=[0]),
+}
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], Path]]:
+    """name -> (report, its folder)."""
+    found = {}
+    for name, world in WORLDS.items():
+        runs = write_runs(tmp_path_factory.mktemp(f"runs-{name}"), world)
+        report = build(experiment(world), runs, timing(world) if name == "good" else None, provenance())
+        folder = tmp_path_factory.mktemp(f"report-{name}")
+        write(folder, report, runs)
+        found[name] = (report, folder)
+    return found

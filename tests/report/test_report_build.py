@@ -1,0 +1,164 @@
+"""Known truths in, the right words out."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from synthetic import World, experiment, noise, provenance, timing, write_runs
+
+import attnlab.report
+from attnlab.report import build
+
+SCHEMA = json.loads((Path(attnlab.report.__file__).parent / "schema.json").read_text())
+
+
+def report(folder: Path, world: World, **changes: object) -> dict:
+    return build(experiment(world, **changes), write_runs(folder, world), timing(world), provenance())
+
+
+def words(found: dict) -> list[str]:
+    return [claim["verdict"] for claim in found["verdict"]["claims"]]
+
+
+@pytest.mark.parametrize(
+    ("effect", "sd", "word", "claim"),
+    [
+        (0.004, 0.008, "EQUIVALENT WITHIN ±0.030 nats", "SUPPORTED"),
+        (-0.2, 0.008, "BETTER by more than 0.030 nats", "REFUTED"),
+        (0.2, 0.008, "WORSE by more than 0.030 nats", "REFUTED"),
+        (0.04, 0.015, "WORSE, size undecided", "INCONCLUSIVE"),
+        (-0.01, 0.035, "NOT WORSE THAN 0.030 nats", "INCONCLUSIVE"),
+        (0.02, 0.2, "INCONCLUSIVE", "INCONCLUSIVE"),
+    ],
+)
+def test_a_planted_effect_gets_its_word(tmp_path: Path, effect: float, sd: float, word: str, claim: str) -> None:
+    found = report(tmp_path, World(effects={"mha": 0.0, "gqa": effect}, sd=sd, seeds=[0, 1, 2, 3, 4, 5]))
+    assert found["effects"][0]["word"] == word
+    assert words(found)[0] == claim
+
+
+def test_mean_sd_and_pairs_are_the_planted_ones(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.0123}, sd=0.007, seeds=[3, 5, 8, 13])
+    row = report(tmp_path, world)["effects"][0]
+    assert row["mean"] == pytest.approx(0.0123, abs=1e-9)
+    assert row["sd"] == pytest.approx(0.007, abs=1e-9)
+    assert [pair["seed"] for pair in row["pairs"]] == [3, 5, 8, 13]
+    assert [p["difference"] for p in row["pairs"]] == pytest.approx(list(0.0123 + noise(world, "gqa")), abs=1e-9)
+
+
+def test_a_higher_is_better_metric_turns_the_word(tmp_path: Path) -> None:
+    found = report(tmp_path, World(effects={"mha": 0.0, "gqa": 0.2}), direction="higher")
+    assert found["effects"][0]["word"].startswith("BETTER")
+
+
+def test_an_unequal_held_budget_is_not_comparable_and_says_why(tmp_path: Path) -> None:
+    found = report(tmp_path, World(parameters={"gqa": 130_000}))
+    first = found["verdict"]["claims"][0]
+    assert first["verdict"] == "NOT COMPARABLE"
+    assert first["not_comparable"] == [
+        "parameters, total is declared held, but is 130,000 in gqa and 120,000 in mha"
+    ]
+    assert words(found)[1] == "SUPPORTED", "the other arm's budget is equal"
+
+
+@pytest.mark.parametrize(("parameters", "mark"), [(121_000, "equal"), (122_000, "differs")])
+def test_parameters_have_one_percent_of_room(tmp_path: Path, parameters: int, mark: str) -> None:
+    rows = report(tmp_path, World(parameters={"gqa": parameters}))["budget"]["rows"]
+    assert next(row for row in rows if row["key"] == "parameters")["mark"] == mark
+
+
+def test_a_difference_that_is_not_held_decides_nothing(tmp_path: Path) -> None:
+    found = report(tmp_path, World(parameters={"gqa": 130_000}), held=["tokens"])
+    assert "NOT COMPARABLE" not in words(found)
+
+
+def test_a_failed_seed_leaves_its_pair_but_not_the_denominator(tmp_path: Path) -> None:
+    status = {("gqa", 1): "diverged", ("mha", 3): "missing"}
+    found = report(tmp_path, World(status=status))
+    row = found["effects"][0]
+    assert (row["n"], row["planned"]) == (3, 5)
+    assert row["worst_case"]["missing"] == 2
+    assert row["worst_case"]["n"] == 5
+    assert row["worst_case"]["mean"] > row["mean"]
+    assert {(run["arm"], run["seed"], run["status"]) for run in found["failures"]["runs"]} == {
+        ("mha", 3, "missing"),
+        ("gqa", 1, "diverged"),
+    }
+    assert found["failures"]["runs"][-1]["tail"][1] == "RuntimeError: something gave way"
+
+
+def test_one_seed_decides_nothing_but_what_is_counted(tmp_path: Path) -> None:
+    found = report(tmp_path, World(seeds=[0]))
+    assert words(found) == ["INCONCLUSIVE", "INCONCLUSIVE", "SUPPORTED"]
+    assert found["effects"][0]["low"] is None
+
+
+def test_a_sweep_with_nothing_usable_is_no_result(tmp_path: Path) -> None:
+    found = report(tmp_path, World(status={(a, s): "crashed" for a in ("mha", "gqa", "mqa") for s in range(5)}))
+    assert found["verdict"]["headline"] == "NO RESULT"
+    assert set(words(found)) == {"NO RESULT"}
+    assert len(found["failures"]["runs"]) == 15
+
+
+def test_a_counted_claim_is_exact_and_needs_no_share_of_the_error(tmp_path: Path) -> None:
+    decision = report(tmp_path, World())["verdict"]["claims"][2]["decision"]
+    assert decision["exact"]
+    assert decision["estimate"] == 0.5
+    assert decision["alpha"] is None
+
+
+def test_a_timed_claim_is_decided_by_a_bootstrap(tmp_path: Path) -> None:
+    claim = {"says": "gqa decodes faster", "arm": "gqa", "metric": "decode_ms_per_token", "compare": "ratio", "is": "below",
+             "threshold": 1.0}  # fmt: skip
+    found = report(tmp_path, World(), claims=[claim])["verdict"]["claims"][0]
+    assert found["kind"] == "timing"
+    assert found["decision"]["estimate"] == pytest.approx(1.3 / 1.4)
+    assert found["decision"]["low"] <= 1.3 / 1.4 <= found["decision"]["high"] < 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("seeds", [0, 1, 2, 3, 4], "seeds: declared 0, 1, 2, used 0, 1, 2, 3, 4"),
+        ("margin", 0.03, "margin: declared 0.01, used 0.03"),
+    ],
+)
+def test_what_left_the_declaration_is_named_and_exploratory(tmp_path: Path, key: str, value: object, said: str) -> None:
+    world = World()
+    declared = {**experiment(world)["declared"], key: [0, 1, 2] if key == "seeds" else 0.01}
+    found = report(tmp_path, world, declared=declared)
+    assert found["verdict"]["departures"] == [said]
+    assert all("(exploratory)" in claim["sentence"] for claim in found["verdict"]["claims"])
+    assert not report(tmp_path / "same", world)["verdict"]["exploratory"]
+
+
+def test_the_pareto_front_leaves_out_what_is_beaten(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.05, "mqa": 0.02})
+    panel = next(p for p in report(tmp_path, world)["tradeoff"] if p["key"] == "kv_bytes_per_token")
+    assert panel["front"] == ["mqa", "mha"]
+
+
+def test_only_keys_that_differ_are_in_the_diff(tmp_path: Path) -> None:
+    rows = report(tmp_path, World())["config"]["rows"]
+    assert [row["key"] for row in rows] == ["model.attention.heads.n_kv_heads", "model.ffn_width"]
+    assert [cell["value"] for cell in rows[0]["cells"]] == [4, 2, 1]
+
+
+def test_a_cache_that_is_not_what_the_formula_says_is_a_warning(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path, World())
+    runs[0].record["memory"]["kv_bytes_per_token_live"] += 1
+    found = build(experiment(World()), runs, None, provenance())
+    assert any("the live cache holds 1025 B" in warning for warning in found["warnings"])
+
+
+@pytest.mark.parametrize("name", ["good", "broken", "nothing", "single"])
+def test_every_report_fits_the_schema(made: dict, name: str) -> None:
+    jsonschema.validate(made[name][0], SCHEMA, cls=jsonschema.Draft202012Validator)
+
+
+def test_neither_the_report_nor_the_statistics_import_torch() -> None:
+    code = "import sys, attnlab.stats, attnlab.report; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,66 @@
+"""Charts carry words and shapes beside colours, follow the reader's scheme, and repeat exactly."""
+
+import re
+
+import pytest
+
+from attnlab.report import charts, figures
+from attnlab.report.svg import CSS, svg
+
+
+def everything(report: dict) -> list[figures.Figure]:
+    draw = [figures.slopes, figures.tradeoffs, figures.curves, figures.lengths, figures.strips]
+    found = [figure for one in draw for figure in one(report)]
+    return [*figures.verdicts(report, 700), *figures.forests(report, 700), *found]
+
+
+def test_every_chart_says_what_it_shows_and_follows_the_scheme(made: dict) -> None:
+    for figure in everything(made["good"][0]):
+        drawn = figure.svg()
+        assert re.match(r'<svg [^>]*aria-label="[^"]{20,}"', drawn), figure.name
+        assert "currentColor" in drawn
+        assert "var(--muted)" in drawn
+        assert not any(placeholder in drawn for placeholder in CSS)
+        assert len(drawn) < 60_000, figure.name
+
+
+def test_the_same_chart_is_the_same_bytes(made: dict) -> None:
+    figure = figures.tradeoffs(made["good"][0])[0]
+    assert figure.svg() == figure.svg()
+
+
+def test_ids_are_told_apart_by_the_charts_name() -> None:
+    spec = {"data": {"values": [{"x": 1}]}, "mark": {"type": "line", "clip": True}, "encoding": {"x": {"field": "x"}}}
+    names = [set(re.findall(r'id="([^"]+)"', svg(spec, name=name, label="a label"))) for name in ("a", "b")]
+    assert names[0]
+    assert not names[0] & names[1]
+
+
+def test_what_is_drawn_for_a_claim_is_the_interval_that_decided_it(made: dict) -> None:
+    report = made["good"][0]
+    rows = figures.verdicts(report, 700)[0].spec["data"]["values"]
+    for row, claim in zip(rows, report["verdict"]["claims"], strict=False):
+        assert (row["low"], row["high"]) == (claim["decision"]["low"], claim["decision"]["high"])
+
+
+def test_arms_differ_in_colour_or_shape_and_the_baseline_is_grey() -> None:
+    arms = [f"arm{i}" for i in range(13)]
+    found = charts.style(arms, "arm3")
+    assert list(found) == arms
+    assert len(set(found.values())) == 13
+    assert found["arm3"] == (charts.GREY, "circle")
+
+
+@pytest.mark.parametrize("values", [[], [None], [1.0], [0.0, 0.0]])
+def test_a_domain_never_has_zero_width(values: list) -> None:
+    low, high = charts.span(values)
+    assert low < high
+
+
+def test_too_many_heads_become_ranges(made: dict) -> None:
+    report = {**made["good"][0]}
+    score = {**report["heads"]["scores"][0], "runs": report["heads"]["scores"][0]["runs"] * 8}
+    report["heads"] = {**report["heads"], "scores": [score]}
+    drawn = figures.strips(report)[0].spec["data"]["values"]
+    assert len(drawn) == 3 * 2
+    assert all(p["low"] <= p["q1"] <= p["value"] <= p["q3"] <= p["high"] for p in drawn)

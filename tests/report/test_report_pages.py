@@ -1,0 +1,174 @@
+"""The page and the Markdown say what report.json says, ask for nothing, and are the same bytes every time."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from conftest import EVIL
+from PIL import Image
+
+from attnlab.report import render
+from attnlab.report.html import inert
+from attnlab.report.numbers import NONE, pvalue, text
+
+ANCHORS = ["verdict", "budget", "effects", "tradeoff", "curves", "heads", "failures", "config", "reproduce"]
+NAMES = ["good", "broken", "nothing", "single"]
+
+
+class Page(HTMLParser):
+    """Numbers (value, shown), ids, addresses and the inert data of a page."""
+
+    def __init__(self, source: str):
+        super().__init__()
+        self.numbers: list[tuple[str, str]] = []
+        self.ids: list[str] = []
+        self.addresses: list[str] = []
+        self.words: list[str] = []
+        self.tags: set[str] = set()
+        self.inside: list[tuple[str, dict]] = []
+        self.data = ""
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        found = dict(attrs)
+        self.tags.add(tag)
+        self.inside.append((tag, found))
+        self.ids += [found["id"]] if "id" in found else []
+        self.addresses += [found[key] for key in ("src", "href", "xlink:href") if key in found]
+        if tag in ("meta", "br", "img", "link", "input"):
+            self.inside.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.inside and self.inside.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        tag, attrs = self.inside[-1] if self.inside else ("", {})
+        if tag == "data":
+            self.numbers.append((attrs["value"], data))
+        elif tag == "script" and attrs.get("id") == "data":
+            self.data += data
+        elif tag not in ("script", "style"):
+            self.words.append(data)
+
+
+def page(folder: Path) -> Page:
+    return Page((folder / "report.html").read_text("utf-8"))
+
+
+def numbers_in(value: object) -> set[float]:
+    if isinstance(value, dict):
+        return set().union(*(numbers_in(item) for item in value.values()), set())
+    if isinstance(value, list):
+        return {float(len(value))}.union(*(numbers_in(item) for item in value))
+    return {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: dict, name: str) -> None:
+    folder = made[name][1]
+    known = numbers_in(json.loads((folder / "report.json").read_text()))
+    found = page(folder).numbers
+    assert len(found) > 15
+    for value, shown in found:
+        assert float(value) in known
+        plain = shown.replace(",", "").replace("\N{MINUS SIGN}", "-").lstrip("+")
+        if plain.startswith("<"):
+            assert float(value) < float(plain[1:])
+        else:
+            digits = len(plain.partition("e")[0].partition(".")[2])
+            assert float(plain) == pytest.approx(float(value), abs=0.51 * 10.0**-digits, rel=6e-3 if "." not in plain else 1e-9)
+
+
+def test_the_effects_table_of_the_markdown_is_the_json(made: dict) -> None:
+    report, folder = made["broken"]
+    markdown = (folder / "report.md").read_text("utf-8")
+    for row in report["effects"]:
+        mean, p = text(row["mean"], row["digits"], sign=True), pvalue(row["p_holm"])
+        assert re.search(rf"\| {row['arm']} \| val/loss \| {row['n']} of 5 \| {re.escape(mean)} \| .*\| {re.escape(p)} \|", markdown)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_section_has_its_anchor_and_no_id_comes_twice(made: dict, name: str) -> None:
+    found = page(made[name][1]).ids
+    assert [anchor for anchor in found if anchor in ANCHORS] == ANCHORS
+    assert len(found) == len(set(found))
+
+
+def test_length_is_shown_only_where_it_was_measured(made: dict) -> None:
+    assert "length" in page(made["good"][1]).ids
+    assert "length" not in page(made["broken"][1]).ids
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_asks_for_nothing(made: dict, name: str) -> None:
+    found = page(made[name][1])
+    beside = {"report.json", "runs.csv", "report.md"}
+    assert all(a.startswith(("#", "data:image/png;base64,")) or a in beside for a in found.addresses)
+    assert not found.tags & {"link", "iframe", "object", "base", "form"}
+    assert all((made[name][1] / file).exists() for file in beside)
+
+
+def test_a_token_that_ends_a_script_stays_text(made: dict) -> None:
+    folder = made["broken"][1]
+    found = page(folder)
+    assert EVIL not in (folder / "report.html").read_text("utf-8")
+    assert "x" not in found.addresses
+    assert any(EVIL in word for word in found.words)
+    assert json.loads(found.data)["maps"][0]["tokens"][0] == EVIL
+
+
+def test_no_character_that_ends_a_script_survives() -> None:
+    value = {"a": "</script><!--&\u2028\u2029"}
+    assert not set(inert(value)) & set("<>&\u2028\u2029")
+    assert json.loads(inert(value)) == value
+
+
+def test_the_headline_is_on_the_page_and_in_the_markdown(made: dict) -> None:
+    for report, folder in made.values():
+        assert report["verdict"]["headline"] in "".join(page(folder).words)
+        assert report["verdict"]["headline"] in (folder / "report.md").read_text("utf-8").splitlines()[0]
+    assert made["nothing"][0]["verdict"]["headline"] == "NO RESULT"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_keep_their_budgets(made: dict, name: str) -> None:
+    folder = made[name][1]
+    assert (folder / "report.html").stat().st_size < 3_000_000
+    assert all(len(a) < 2048 * 4 / 3 + 40 for a in page(folder).addresses)
+    for picture in (folder / "figures").iterdir():
+        assert picture.stat().st_size < 60_000
+        assert Image.open(io.BytesIO(picture.read_bytes())).size[0] > 500
+
+
+def test_rendering_again_gives_the_same_bytes_in_any_process(made: dict, tmp_path: Path) -> None:
+    source = made["good"][1]
+    code = "import sys; from pathlib import Path; from attnlab.report import render; render(Path(sys.argv[1]))"
+    for i, (seed, locale, zone) in enumerate([("1", "C", "UTC"), ("2", "de_DE.UTF-8", "Asia/Kolkata")]):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        (folder / "report.json").write_bytes((source / "report.json").read_bytes())
+        env = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
+        subprocess.run([sys.executable, "-c", code, str(folder / "report.json")], env=env, check=True)
+        for file in ("report.html", "report.md", *(f"figures/{n}.png" for n in ("verdict", "budget", "effects"))):
+            assert (folder / file).read_bytes() == (source / file).read_bytes(), file
+
+
+def test_a_folder_without_a_report_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no report\.json here"):
+        render(tmp_path)
+
+
+def test_numbers_are_written_with_a_true_minus_and_the_decimals_asked_for() -> None:
+    assert text(-0.0123, 3, sign=True) == "\N{MINUS SIGN}0.012"
+    assert text(0.5, 2, sign=True) == "+0.50"
+    assert text(1234567) == "1,234,567"
+    assert text(24380.95) == "24,381"
+    assert text(None) == NONE
+    assert pvalue(1e-9) == "< 0.0001"
