@@ -19,7 +19,9 @@ from attnlab.measure.maps import Maps, attention_maps, encode
 
 
 class Curves(pl.Callback):
-    """Rows (step, tokens, name, value): the training loss every `log_every_n_steps`, the validation loss whenever it is taken."""
+    """Rows (step, tokens, name, value): the training loss every `log_every_n_steps`, the validation loss
+    whenever it is taken.
+    """
 
     def __init__(self, batch_tokens: int) -> None:
         self.batch_tokens = batch_tokens
@@ -41,7 +43,9 @@ class Curves(pl.Callback):
             self._mark = time.perf_counter()
             self._mark_step = trainer.global_step
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Training loss and learning rate, at intervals and at the end."""
         step = trainer.global_step
         if step % trainer.log_every_n_steps and step != trainer.max_steps:
@@ -81,7 +85,11 @@ class ProbeMaps(pl.Callback):
         if points < 0:
             raise ValueError(f"measure.maps must be 0 or more, got {points}")
         self.tokens = tokens
-        self.steps = sorted({round(k * max_steps / max(points - 1, 1)) for k in range(points)}) if points > 1 else [max_steps]
+        self.steps = (
+            sorted({round(k * max_steps / max(points - 1, 1)) for k in range(points)})
+            if points > 1
+            else [max_steps]
+        )
         self.steps = self.steps if points else []
         self.taken: dict[int, Tensor] = {}
         self.last: Maps | None = None
@@ -90,7 +98,9 @@ class ProbeMaps(pl.Callback):
         """The maps of the untrained model."""
         self.take(trainer, module)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """The maps at this step, if it is one of the points."""
         self.take(trainer, module)
 
@@ -141,7 +151,9 @@ class Heartbeat(pl.Callback):
     def __init__(self, path: Path, every: float = 1.0) -> None:
         self.path, self.every, self.last = path, every, 0.0
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Says where the run is."""
         now = time.time()
         if now - self.last < self.every and trainer.global_step != trainer.max_steps:
@@ -149,7 +161,9 @@ class Heartbeat(pl.Callback):
         self.last = now
         loss = module.last_loss.item()
         beat = {"step": trainer.global_step, "max_steps": trainer.max_steps, "loss": loss, "time": now}
-        temporary = self.path.with_suffix(".tmp")  # renamed, but not synced: it is worth nothing after a crash
+        temporary = self.path.with_suffix(
+            ".tmp"
+        )  # renamed, but not synced: it is worth nothing after a crash
         temporary.write_text(json.dumps(beat))
         temporary.replace(self.path)
 
@@ -162,17 +176,27 @@ class Checkpoints(pl.Callback):
             raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
         self.path, self.every = folder / "last.ckpt", every
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Saves, unless the run is about to end anyway."""
         step = trainer.global_step
-        if step % self.every == 0 and step != trainer.max_steps and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+        if (
+            step % self.every == 0
+            and step != trainer.max_steps
+            and (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        ):
             trainer.save_checkpoint(self.path)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Lightning's checkpoint files, written beside, synced and renamed, in two generations; read without executing anything."""
+    """Lightning's checkpoint files, written beside, synced and renamed, in two generations; read without
+    executing anything.
+    """
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
+    ) -> None:
         """Replaces `path`; what was there becomes previous.ckpt."""
         path = Path(path)
         with replacing(path) as temporary:
@@ -180,7 +204,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             if path.exists():
                 path.replace(path.with_name("previous.ckpt"))
 
-    def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = True) -> Any:
+    def load_checkpoint(
+        self, path: Any, map_location: Any | None = None, weights_only: bool | None = True
+    ) -> Any:
         """Tensors and plain values only."""
         return torch.load(path, map_location="cpu", weights_only=True)
 
@@ -193,7 +219,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
             torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             continue
-        except Exception:  # noqa: S112 - torch raises many kinds for a torn file, and all mean the same here
+        except Exception:
             continue
         return path
     return None

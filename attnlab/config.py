@@ -16,7 +16,9 @@ def _divide(number: int, by: int) -> int:
 
 
 def register_resolvers() -> None:
-    """`${divide:a,b}` (exact), `${times:a,b}`, `${eights:a,b}` (a * b to the nearest multiple of 8) for yaml. Safe to call again."""
+    """`${divide:a,b}` (exact), `${times:a,b}`, `${eights:a,b}` (a * b to the nearest multiple of 8) for
+    yaml. Safe to call again.
+    """
     OmegaConf.register_new_resolver("divide", _divide, replace=True)
     OmegaConf.register_new_resolver("times", lambda a, b: a * b, replace=True)
     OmegaConf.register_new_resolver("eights", lambda a, b: max(8, 8 * round(a * b / 8)), replace=True)

@@ -1,4 +1,6 @@
-"""Generation: one prefill over the prompt, then one token at a time through the caches. Without caches, the whole text each time."""
+"""Generation: one prefill over the prompt, then one token at a time through the caches. Without caches, the
+whole text each time.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +12,17 @@ from attnlab.model import Transformer
 
 
 @torch.inference_mode()
-def generate(model: Transformer, prompt_BT: Tensor, new_tokens: int, make_cache: Callable[[], Any] | None) -> Tensor:
+def generate(
+    model: Transformer, prompt_BT: Tensor, new_tokens: int, make_cache: Callable[[], Any] | None
+) -> Tensor:
     """Greedy continuation: prompt [B, T] -> [B, T + new_tokens]. `make_cache` None computes every step anew.
 
     ValueError for an empty prompt or fewer than one new token.
     """
     if prompt_BT.shape[1] < 1 or new_tokens < 1:
-        raise ValueError(f"generate needs a prompt and new_tokens >= 1, got {prompt_BT.shape[1]} tokens and {new_tokens}")
+        raise ValueError(
+            f"generate needs a prompt and new_tokens >= 1, got {prompt_BT.shape[1]} tokens and {new_tokens}"
+        )
     caches = [make_cache() for _ in model.blocks] if make_cache is not None else None
     tokens, feed = prompt_BT, prompt_BT
     for _ in range(new_tokens):

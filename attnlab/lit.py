@@ -1,4 +1,5 @@
-"""The LightningModule: one training step, one validation pass, AdamW with warm-up and cosine. Metrics are named split/metric.
+"""The LightningModule: one training step, one validation pass, AdamW with warm-up and cosine. Metrics are
+named split/metric.
 
 Nothing is logged through `self.log`: at these step times it would cost more than the step's arithmetic.
 """
@@ -28,11 +29,12 @@ class Diverged(RuntimeError):
 
 @final
 class LanguageModel(pl.LightningModule):
-    """Next-token training of `model` on batches {tokens, targets, lengths?, documents?}; targets of -100 do not count.
+    """Next-token training of `model` on batches {tokens, targets, lengths?, documents?}; targets of -100 do
+    not count.
 
-    Learning rate: linear over `warmup` steps to `lr`, then cosine to `min_lr` at the trainer's last step. Weight decay falls on
-    matrices only. `compile` compiles the model. The random state of step n depends on (seed, n) alone, so that a resumed
-    run draws the dropout that an undisturbed one draws.
+    Learning rate: linear over `warmup` steps to `lr`, then cosine to `min_lr` at the trainer's last step.
+    Weight decay falls on matrices only. `compile` compiles the model. The random state of step n depends on
+    (seed, n) alone, so that a resumed run draws the dropout that an undisturbed one draws.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class LanguageModel(pl.LightningModule):
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"optim.{key} must be a finite number >= 0, got {value}")
         if lr == 0 or min_lr > lr or warmup < 0:
-            raise ValueError(f"optim needs 0 <= min_lr <= lr, lr > 0 and warmup >= 0, got {min_lr}, {lr}, {warmup}")
+            raise ValueError(
+                f"optim needs 0 <= min_lr <= lr, lr > 0 and warmup >= 0, got {min_lr}, {lr}, {warmup}"
+            )
         self.model = model
         self.lr, self.min_lr, self.warmup = lr, min_lr, warmup
         self.betas, self.weight_decay, self.seed = tuple(betas), weight_decay, seed
@@ -66,9 +70,9 @@ class LanguageModel(pl.LightningModule):
             documents(batch["documents"]) if "documents" in batch else None,
         )
         logits = self._call(batch["tokens"], mask=mask)
-        return F.cross_entropy(logits.flatten(0, 1).float(), batch["targets"].flatten(), reduction="none").view(
-            batch["targets"].shape
-        )
+        return F.cross_entropy(
+            logits.flatten(0, 1).float(), batch["targets"].flatten(), reduction="none"
+        ).view(batch["targets"].shape)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Makes this step's randomness a function of (seed, step)."""
@@ -85,7 +89,9 @@ class LanguageModel(pl.LightningModule):
         return loss
 
     def require_finite(self) -> None:
-        """Raises Diverged where the last loss is NaN or infinite; a synchronisation on a GPU, so not done at every step there."""
+        """Raises Diverged where the last loss is NaN or infinite; a synchronisation on a GPU, so not done
+        at every step there.
+        """
         if self.last_loss is not None and not math.isfinite(self.last_loss.item()):
             raise Diverged(self.trainer.global_step)
 
@@ -108,19 +114,23 @@ class LanguageModel(pl.LightningModule):
 
     def configure_optimizers(self) -> dict[str, Any]:
         """AdamW in two groups, and the schedule."""
+        optimizer, schedule = self.optimizer(self.trainer.max_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def optimizer(self, max_steps: int) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+        """For a training of so many steps, with or without a trainer."""
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.weight_decay},
             {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
         ]
         optimizer = torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, fused=True)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self.share_of_lr)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def share_of_lr(self, step: int) -> float:
-        """Learning rate at `step` as a share of `lr`."""
-        if step < self.warmup:
-            return (step + 1) / (self.warmup + 1)
-        done = (step - self.warmup) / max(1, self.trainer.max_steps - self.warmup)
         floor = self.min_lr / self.lr
-        return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+        def share_of_lr(step: int) -> float:
+            if step < self.warmup:
+                return (step + 1) / (self.warmup + 1)
+            done = (step - self.warmup) / max(1, max_steps - self.warmup)
+            return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, share_of_lr)

@@ -1,7 +1,9 @@
-"""Weights & Biases as a mirror: what is on disk is the result, and no trouble of the mirror's may delay or fail a run.
+"""Weights & Biases as a mirror: what is on disk is the result, and no trouble of the mirror's may delay or
+fail a run.
 
-Offline by default. Online is tried behind a short probe and bounded waits; whatever goes wrong there turns into an offline
-run and one line of warning. `WANDB_MODE` is honoured over the config, as W&B's users expect.
+Offline by default. Online is tried behind a short probe and bounded waits; whatever goes wrong there turns
+into an offline run and one line of warning. `WANDB_MODE` is honoured over the config, as W&B's users
+expect.
 """
 
 import os
@@ -53,7 +55,10 @@ def logger(
             run = wandb.init(**wanted, mode="online", settings=wandb.Settings(**quiet))
             return WandbLogger(experiment=run)
         except Exception as error:  # whatever the mirror's trouble is, the run goes on
-            warnings.warn(f"W&B is not reachable ({error}); this run is logged offline: wandb sync {folder}", stacklevel=2)
+            warnings.warn(
+                f"W&B is not reachable ({error}); this run is logged offline: wandb sync {folder}",
+                stacklevel=2,
+            )
     run = wandb.init(**wanted, mode="offline", settings=wandb.Settings(**quiet))
     return WandbLogger(experiment=run)
 

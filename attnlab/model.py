@@ -1,7 +1,9 @@
-"""A decoder-only transformer around any mixer: embedding, blocks, head, and one function that initialises all of it.
+"""A decoder-only transformer around any mixer: embedding, blocks, head, and one function that initialises
+all of it.
 
-The model never sees a config: it is handed `make_mixer(layer) -> module`, called once per layer, so layers cannot share weights.
-A mixer maps x [B, T, M] to [B, T, M] and takes the keywords positions, mask and cache.
+The model never sees a config: it is handed `make_mixer(layer) -> module`, called once per layer, so layers
+cannot share weights. A mixer maps x [B, T, M] to [B, T, M] and takes the keywords positions, mask and
+cache.
 """
 
 import hashlib
@@ -55,9 +57,13 @@ class LearnedPositions(nn.Module):
         self.table = nn.Embedding(length, dim)
 
     def forward(self, positions_BT: Tensor, length: int) -> Tensor:
-        """[B or 1, T] -> [B or 1, T, M]; `length` is the sequence's, past included. ValueError beyond the table."""
+        """[B or 1, T] -> [B or 1, T, M]; `length` is the sequence's, past included. ValueError beyond the
+        table.
+        """
         if length > self.table.num_embeddings:
-            raise ValueError(f"learned positions end at {self.table.num_embeddings}: the sequence has {length} tokens")
+            raise ValueError(
+                f"learned positions end at {self.table.num_embeddings}: the sequence has {length} tokens"
+            )
         return self.table(positions_BT.clamp(min=0))
 
 
@@ -104,9 +110,10 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Token ids [B, T] to logits [B, T, vocabulary].
 
-    `qk_gain` sets the initial standard deviation of q's and k's entries for an input of unit RMS; None leaves their weights at
-    `init_std` like all others. `tie` shares the embedding with the output head. Every parameter is drawn from a generator
-    of its own, keyed by (seed, name), so models that share a tensor's name and shape start with the same numbers in it.
+    `qk_gain` sets the initial standard deviation of q's and k's entries for an input of unit RMS; None
+    leaves their weights at `init_std` like all others. `tie` shares the embedding with the output head.
+    Every parameter is drawn from a generator of its own, keyed by (seed, name), so models that share a
+    tensor's name and shape start with the same numbers in it.
     """
 
     def __init__(
@@ -129,14 +136,16 @@ class Transformer(nn.Module):
         super().__init__()
         if min(vocab_size, dim, n_layers, ffn_width) < 1:
             raise ValueError(
-                f"model sizes must be positive: vocab_size {vocab_size}, dim {dim}, n_layers {n_layers}, ffn_width {ffn_width}"
+                f"model sizes must be positive: vocab_size {vocab_size}, dim {dim}, n_layers {n_layers}, "
+                f"ffn_width {ffn_width}"
             )
         if not 0 <= dropout < 1:
             raise ValueError(f"model.dropout must lie in [0, 1), got {dropout}")
         self.embedding = nn.Embedding(vocab_size, dim)
         self.positions = positions
         self.blocks = nn.ModuleList(
-            Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout) for layer in range(n_layers)
+            Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout)
+            for layer in range(n_layers)
         )
         self.norm = norm(dim)
         self.head = nn.Linear(dim, vocab_size, bias=False)
@@ -214,7 +223,9 @@ def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None)
         for part, weight in zip(parts, slices, strict=True):
             gained = qk_gain is not None and part in ("q", "k", "qkv")
             part_std = qk_gain / math.sqrt(weight.shape[1]) if gained else spread
-            fresh = torch.empty(weight.shape).normal_(0.0, part_std, generator=named_generator(seed, f"{name}.{part}"))
+            fresh = torch.empty(weight.shape).normal_(
+                0.0, part_std, generator=named_generator(seed, f"{name}.{part}")
+            )
             weight.copy_(fresh)
         if getattr(module, "bias", None) is not None:
             module.bias.zero_()

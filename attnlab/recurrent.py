@@ -1,4 +1,6 @@
-"""Recurrent mixers, the baselines that attention replaced: the same contract as an attention layer, a fixed-size state."""
+"""Recurrent mixers, the baselines that attention replaced: the same contract as an attention layer, a
+fixed-size state.
+"""
 
 from typing import Any, final
 
@@ -12,10 +14,11 @@ from attnlab.attention.mask import Mask
 
 @final
 class Recurrent(nn.Module):
-    """`cell` is torch.nn.LSTM or torch.nn.GRU; x [B, T, M] -> [B, T, M]. It knows order, so positions change nothing.
+    """`cell` is torch.nn.LSTM or torch.nn.GRU; x [B, T, M] -> [B, T, M]. It knows order, so positions
+    change nothing.
 
-    A data mask is accepted where it leaves a real token its whole past, as padding on the right does. `dim` in and out,
-    `width` features of state.
+    A data mask is accepted where it leaves a real token its whole past, as padding on the right does. `dim`
+    in and out, `width` features of state.
     """
 
     def __init__(self, cell: type[nn.LSTM] | type[nn.GRU], dim: int, width: int) -> None:
@@ -24,7 +27,12 @@ class Recurrent(nn.Module):
         self.out = IntoResidual(width, dim, bias=False)
 
     def forward(
-        self, x_BTM: Tensor, *, positions: Tensor | None = None, mask: Mask | None = None, cache: Any | None = None
+        self,
+        x_BTM: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Mask | None = None,
+        cache: Any | None = None,
     ) -> Tensor:
         """Unsupported for a cache of keys, and for a mask that hides part of the past."""
         if cache is not None:
@@ -46,4 +54,6 @@ def _require_whole_past(mask: Mask, x_BTM: Tensor) -> None:
     real = visible.diagonal(dim1=-2, dim2=-1)[..., None]
     past = where[:, None] >= where[None, :]
     if not (visible | ~past | ~real).all():
-        raise Unsupported("a recurrent mixer cannot forget part of its past: it takes no packed documents and no left padding")
+        raise Unsupported(
+            "a recurrent mixer cannot forget part of its past: no packed documents, no left padding"
+        )

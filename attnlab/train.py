@@ -31,7 +31,13 @@ from attnlab.model import Transformer
 
 __all__ = ["Diverged", "build_model", "check", "run"]
 
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False, "num_sanity_val_steps": 0}
+logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
+QUIET = {
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "enable_checkpointing": False,
+    "num_sanity_val_steps": 0,
+}
 
 
 def make(config: Mapping[str, Any], /, **given: Any) -> Any:
@@ -48,9 +54,15 @@ def make(config: Mapping[str, Any], /, **given: Any) -> Any:
 
 
 def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
-    """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in turn."""
+    """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in
+    turn.
+    """
     mixers = mixer_configs(config)
-    model = {key: value for key, value in config["model"].items() if key not in ("attention", "mixer", "layers", "n_heads")}
+    model = {
+        key: value
+        for key, value in config["model"].items()
+        if key not in ("attention", "mixer", "layers", "n_heads")
+    }
     return make(model, make_mixer=lambda layer: make(mixers[layer % len(mixers)]), vocab_size=vocab_size)
 
 
@@ -62,9 +74,11 @@ def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything about a run that can be known without training it. ValueError, one line, where it cannot run.
+    """Everything about a run that can be known without training it. ValueError, one line, where it cannot
+    run.
 
-    Builds the data (and its cache), the model on the meta device, and one small real pass through every kind of layer.
+    Builds the data (and its cache), the model on the meta device, and one small real pass through every
+    kind of layer.
     """
     data = make(config["data"])
     length, batch_size = data.task.length, config["data"]["batch_size"]
@@ -92,29 +106,35 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         "lr": optim["lr"],
         "context": length,
         "dtype": str(trainer["precision"]),
-        "kernel": getattr(mixer.kernel, "__name__", type(mixer.kernel).__name__) if isinstance(mixer, Attention) else "none",
+        "kernel": getattr(mixer.kernel, "__name__", type(mixer.kernel).__name__)
+        if isinstance(mixer, Attention)
+        else "none",
         "device": device_kind(device),
     }
 
 
 def device_of(config: Mapping[str, Any]) -> str:
-    """"cpu" or "cuda", as the trainer will choose. ValueError where the device asked for is not there."""
+    """ "cpu" or "cuda", as the trainer will choose. ValueError where the device asked for is not there."""
     wanted = config["trainer"]["accelerator"]
     here = torch.cuda.is_available()
     if wanted in ("gpu", "cuda") and not here:
-        raise ValueError(f"trainer.accelerator={wanted}: there is no CUDA device here; use trainer.accelerator=cpu")
+        raise ValueError(
+            f"trainer.accelerator={wanted}: there is no CUDA device here; use trainer.accelerator=cpu"
+        )
     if wanted not in ("auto", "cpu", "gpu", "cuda"):
         raise ValueError(f"trainer.accelerator must be auto, cpu, gpu or cuda, got {wanted}")
     return "cuda" if here and wanted != "cpu" else "cpu"
 
 
 def device_kind(device: str) -> str:
-    """"cpu", or the card's name: runs on different kinds are different runs."""
+    """ "cpu", or the card's name: runs on different kinds are different runs."""
     return "cpu" if device == "cpu" else torch.cuda.get_device_name()
 
 
 def _try_layers(config: Mapping[str, Any], device: str) -> None:
-    """Runs every kind of layer once on a few tokens, backward where it will be trained here: a kernel that refuses does it now."""
+    """Runs every kind of layer once on a few tokens, backward where it will be trained here: a kernel that
+    refuses does it now.
+    """
     x = torch.zeros(2, 5, config["model"]["dim"])
     for mixer in mixer_configs(config):
         layer = make(mixer)
@@ -124,14 +144,19 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
         except RuntimeError as error:
             raise ValueError(f"the parts of {mixer['_target_']} do not fit together: {error}") from error
         if y.shape != x.shape:
-            raise ValueError(f"{mixer['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape")
+            raise ValueError(
+                f"{mixer['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape"
+            )
         if y.requires_grad:
             y.sum().backward()
 
 
 def environment(device: str) -> dict[str, Any]:
     """Where the run ran."""
-    packages = {name: version(name) for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb")}
+    packages = {
+        name: version(name)
+        for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb")
+    }
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -149,13 +174,14 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def run(folder: Path) -> None:
-    """Trains the run that `folder/spec.json` describes, or goes on from its checkpoint, and writes its record last."""
+    """Trains the run that `folder/spec.json` describes, or goes on from its checkpoint, and writes its
+    record last.
+    """
     clock, began = time.perf_counter(), datetime.now(UTC)
     spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
     config = spec["config"]
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines tell a sweep's reader nothing
     torch.manual_seed(config["seed"])
-    facts = check(config)
+    facts = spec.get("figures") or check(config)
     data = make(config["data"])
     module: LanguageModel = make(config["optim"], model=build_model(config, data.task.vocab_size))
 
@@ -198,7 +224,9 @@ def run(folder: Path) -> None:
         "seconds": round(time.perf_counter() - clock, 3),
     }
     maps.save(folder / "attention.npz", data.task.decode(probe[0].tolist()))
-    table = pa.table(dict(zip(("step", "tokens", "name", "value"), zip(*curves.rows, strict=True), strict=True)))
+    table = pa.table(
+        dict(zip(("step", "tokens", "name", "value"), zip(*curves.rows, strict=True), strict=True))
+    )
     with replacing(folder / "curves.parquet") as temporary:
         pq.write_table(table, temporary)
     with replacing(folder / "model.safetensors") as temporary:
@@ -210,21 +238,31 @@ def run(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def measure(module: LanguageModel, data: Any, maps: callbacks.ProbeMaps, curves: callbacks.Curves) -> dict[str, Any]:
+def measure(
+    module: LanguageModel, data: Any, maps: callbacks.ProbeMaps, curves: callbacks.Curves
+) -> dict[str, Any]:
     """What is measured once the run has ended."""
     model, device = module.model, module.device
     memory = size.peak_memory(device)  # before the measurements below raise it
-    batch = {key: value.to(device) for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()}
+    batch = {
+        key: value.to(device) for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()
+    }
     formula, live = model.state_size(), size.live_cache_bytes(model.eval(), batch["tokens"][:1])
     assert live == formula, f"the cache holds {live} bytes per token, the formula says {formula}"
     model.train()
     val = [value for _, _, name, value in curves.rows if name == "val/loss"]
     train = [value for _, _, name, value in curves.rows if name == "train/loss"]
-    tokens_per_s = curves.busy_steps * curves.batch_tokens / curves.busy_seconds if curves.busy_seconds else None
+    tokens_per_s = (
+        curves.busy_steps * curves.batch_tokens / curves.busy_seconds if curves.busy_seconds else None
+    )
     difference = maps.last.difference if maps.last else None
     by_position = module.validation["by_position"]
     return {
-        "metrics": {"val/loss": module.validation["loss"], "val/best_loss": min(val), "train/loss": train[-1]},
+        "metrics": {
+            "val/loss": module.validation["loss"],
+            "val/best_loss": min(val),
+            "train/loss": train[-1],
+        },
         "by_position": {"val/loss": [None if math.isnan(value) else value for value in by_position]},
         "memory": {
             "kv_bytes_per_token_formula": formula,
@@ -235,7 +273,9 @@ def measure(module: LanguageModel, data: Any, maps: callbacks.ProbeMaps, curves:
         "speed": {"train_tokens_per_s": tokens_per_s},
         "kernels": {
             "max_abs_eager_fused": difference,
-            "note": "maps are read with the eager kernel" if difference is not None else "no other kernel to compare with",
+            "note": "maps are read with the eager kernel"
+            if difference is not None
+            else "no other kernel to compare with",
         },
         "head_scores": {},
     }
@@ -264,5 +304,3 @@ def mirror_summary(logger: Any, record: Mapping[str, Any]) -> None:
             if isinstance(value, int | float):
                 logger.experiment.summary[key if group == "metrics" else f"{group}/{key}"] = value
     logger.experiment.finish()
-
-

@@ -1,9 +1,11 @@
-"""Caches: what a layer keeps of past tokens. They store a heads' `State` and the keys' positions, and know nothing else.
+"""Caches: what a layer keeps of past tokens. They store a heads' `State` and the keys' positions, and know
+nothing else.
 
     append(state, positions) -> (state, positions) of everything the new queries may see, themselves included
     len(cache) -> tokens seen so far · live_bytes() -> bytes of the states held
 
-Because positions travel with the keys, left padding, packed documents and dropped keys need no special case here.
+Because positions travel with the keys, left padding, packed documents and dropped keys need no special case
+here.
 """
 
 from typing import final
@@ -59,7 +61,9 @@ class Static:
         """Writes T new keys into the next slots; returns views of the used ones."""
         begin, end = self.used, self.used + positions_BT.shape[1]
         if end > self.length:
-            raise ValueError(f"the static cache has room for {self.length} tokens, {end} came: raise decode.cache.length")
+            raise ValueError(
+                f"the static cache has room for {self.length} tokens, {end} came: raise decode.cache.length"
+            )
         if self.state is None:
             self.state = tuple(part.new_zeros(*part.shape[:2], self.length, part.shape[3]) for part in state)
             self.positions = positions_BT.new_zeros(len(positions_BT), self.length)
@@ -80,9 +84,11 @@ class Static:
 
 @final
 class Rolling:
-    """The last `size` tokens and the first `keep`: memory bounded by the window (Mistral 7B §2; StreamingLLM §3.2).
+    """The last `size` tokens and the first `keep`: memory bounded by the window (Mistral 7B §2;
+    StreamingLLM §3.2).
 
-    Exact where the mask is that window. New queries see what is held plus all new keys, so a long prefill loses nothing.
+    Exact where the mask is that window. New queries see what is held plus all new keys, so a long prefill
+    loses nothing.
     """
 
     def __init__(self, size: int, keep: int = 0) -> None:
@@ -94,8 +100,14 @@ class Rolling:
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
         """Adds T new keys, returns what they may see, then drops what no later query may."""
-        if self.keep and len(positions_BT) > 1 and not torch.equal(positions_BT, positions_BT[:1].expand_as(positions_BT)):
-            raise Unsupported("decode=rolling keeps first tokens of one place only: prompts of unequal length need keep=0")
+        if (
+            self.keep
+            and len(positions_BT) > 1
+            and not torch.equal(positions_BT, positions_BT[:1].expand_as(positions_BT))
+        ):
+            raise Unsupported(
+                "decode=rolling keeps first tokens of one place only: prompts of unequal length need keep=0"
+            )
         self.seen += positions_BT.shape[1]
         if self.state is not None:
             state, positions_BT = _joined(self.state, self.positions, state, positions_BT)

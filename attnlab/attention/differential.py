@@ -1,4 +1,6 @@
-"""Differential attention as heads: two softmax maps per output head, the second taken off the first when they are merged."""
+"""Differential attention as heads: two softmax maps per output head, the second taken off the first when
+they are merged.
+"""
 
 from typing import final
 
@@ -12,11 +14,13 @@ from attnlab.attention.rotary import Rotate
 
 @final
 class Differential(nn.Module):
-    """(softmax_1 - λ softmax_2) v, normalised per head and scaled by 1 - λ_0 (Ye et al. 2024, arXiv 2410.05258, eq. 1-3).
+    """(softmax_1 - λ softmax_2) v, normalised per head and scaled by 1 - λ_0 (Ye et al. 2024, arXiv
+    2410.05258, eq. 1-3).
 
-    `n_heads` counts softmax maps, so two make one output head of twice the width, and the parameters are those of `Heads`. The first
-    half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with λ_0 the same in every layer (the paper's ablation finds
-    0.8 as good as a value by depth). State: (k [B, G, S, D], v [B, G / 2, S, 2D]).
+    `n_heads` counts softmax maps, so two make one output head of twice the width, and the parameters are
+    those of `Heads`. The first half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with λ_0
+    the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). State: (k [B, G,
+    S, D], v [B, G / 2, S, 2D]).
     """
 
     def __init__(
@@ -32,10 +36,13 @@ class Differential(nn.Module):
         super().__init__()
         if n_heads < 2 or n_heads % 2 or n_kv_heads < 2 or n_kv_heads % 2 or n_heads % n_kv_heads:
             raise ValueError(
-                f"differential attention needs even numbers of heads, KV heads dividing heads, got {n_heads} and {n_kv_heads}"
+                "differential attention needs even numbers of heads and KV heads, the latter dividing the "
+                f"former, got {n_heads} and {n_kv_heads}"
             )
         if head_dim is None and dim % n_heads:
-            raise ValueError(f"heads do not divide the width: {n_heads} heads, dim {dim}; change model.n_heads or model.dim")
+            raise ValueError(
+                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
+            )
         if not 0 <= lambda_init < 1:
             raise ValueError(f"lambda_init must lie in [0, 1), got {lambda_init}")
         self.n_heads, self.n_kv_heads, self.lambda_init = n_heads, n_kv_heads, lambda_init

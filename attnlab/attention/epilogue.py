@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 @final
 class Sinks(nn.Module):
-    """A learned logit per head joins the softmax denominator and has no value: out * sigmoid(lse - sink) (gpt-oss).
+    """A learned logit per head joins the softmax denominator and has no value: out * sigmoid(lse - sink)
+    (gpt-oss).
 
     It equals one extra key with a value of zero, so the weights of a row sum to one minus the sink's share.
     """
@@ -29,7 +30,9 @@ class Sinks(nn.Module):
 
 @final
 class Gate(nn.Module):
-    """out * sigmoid(x W + b), a gate per feature or one per head (Qiu et al. 2025, arXiv 2505.06708, §2.2, position G1)."""
+    """out * sigmoid(x W + b), a gate per feature or one per head (Qiu et al. 2025, arXiv 2505.06708, §2.2,
+    position G1).
+    """
 
     needs = ()
 

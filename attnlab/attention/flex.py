@@ -1,7 +1,8 @@
-"""The flex kernel: `torch.nn.attention.flex_attention` driven by the same position-based functions as the reference.
+"""The flex kernel: `torch.nn.attention.flex_attention` driven by the same position-based functions as the
+reference.
 
-It works on slots, the functions on positions, so each is wrapped once per call with the two position tables. Compiled on CUDA;
-on a CPU it runs its own slow reference, forward only.
+It works on slots, the functions on positions, so each is wrapped once per call with the two position
+tables. Compiled on CUDA; on a CPU it runs its own slow reference, forward only.
 """
 
 import warnings
@@ -21,7 +22,8 @@ KEPT = 4  # block masks a layer keeps: training, validation, the probe, and one 
 
 @final
 class Flex:
-    """One per layer, so that its compiled code and its block masks are reused. `compile` None means: on CUDA only.
+    """One per layer, so that its compiled code and its block masks are reused. `compile` None means: on
+    CUDA only.
 
     Block masks of a design mask over plain positions are kept per (B, T, S, device).
     """
@@ -50,12 +52,16 @@ class Flex:
     ) -> Attended:
         """See `attnlab.attention.kernels`."""
         if dropout:
-            raise Unsupported("kernel flex has no dropout on attention weights: use kernel=eager or kernel=sdpa")
+            raise Unsupported(
+                "kernel flex has no dropout on attention weights: use kernel=eager or kernel=sdpa"
+            )
         if "weights" in need:
             raise Unsupported("kernel flex gives no weights: use kernel=eager")
         on_cpu = q.device.type == "cpu"
         if on_cpu and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            raise Unsupported("kernel flex has no backward pass on a CPU: use kernel=sdpa or kernel=eager, or a GPU")
+            raise Unsupported(
+                "kernel flex has no backward pass on a CPU: use kernel=sdpa or kernel=eager, or a GPU"
+            )
         B, H, T, _ = q.shape
         S = k.shape[2]
         rows, columns = i.expand(B, 1, T, 1)[:, 0, :, 0], j.expand(B, 1, 1, S)[:, 0, 0]
@@ -79,9 +85,11 @@ class Flex:
                 k,
                 v,
                 score_mod=score_mod if scores else None,
-                block_mask=None if mask is None else self._block_mask(mask, mask_mod, (B, T, S), q.device, aligned),
+                block_mask=None
+                if mask is None
+                else self._block_mask(mask, mask_mod, (B, T, S), q.device, aligned),
                 scale=scale,
-                enable_gqa=H != k.shape[1],
+                enable_gqa=k.shape[1] != H,
                 return_aux=AuxRequest(lse=True),
             )
         return Attended(out, aux.lse if "lse" in need else None)

@@ -1,9 +1,10 @@
 """Heads: what is projected, what is cached, and how it becomes keys and values.
 
-    project(x, rotate) -> (q, State) · expand(State) -> (k, v) · merge(y) -> x · state_size() -> bytes per token
+    project(x, rotate) -> (q, State) · expand(State) -> (k, v) · merge(y) -> x · state_size() -> bytes per
+    token
 
-Heads decide *what* turns with position; `rotate` decides how. Grouped heads expand by doing nothing: the cache holds G heads, and
-kernels read them in groups. Both classes are final.
+Heads decide *what* turns with position; `rotate` decides how. Grouped heads expand by doing nothing: the
+cache holds G heads, and kernels read them in groups. Both classes are final.
 """
 
 from typing import final
@@ -28,16 +29,19 @@ class Fused(nn.Linear):
 
 
 class IntoResidual(nn.Linear):
-    """A projection whose output is added to the residual stream; it starts smaller, the deeper the model (GPT-2)."""
+    """A projection whose output is added to the residual stream; it starts smaller, the deeper the model
+    (GPT-2).
+    """
 
 
 @final
 class Heads(nn.Module):
-    """Single-head, multi-head, grouped and multi-query attention (Vaswani 2017 §3.2.2; Shazeer 2019; Ainslie 2023).
+    """Single-head, multi-head, grouped and multi-query attention (Vaswani 2017 §3.2.2; Shazeer 2019;
+    Ainslie 2023).
 
-    n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm` normalises q and
-    k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1, with RMS). `tied` uses one
-    projection for q, k and v. State: (k, v), each [B, G, S, D].
+    n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm`
+    normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
+    with RMS). `tied` uses one projection for q, k and v. State: (k, v), each [B, G, S, D].
     """
 
     def __init__(
@@ -53,10 +57,12 @@ class Heads(nn.Module):
     ) -> None:
         super().__init__()
         if n_heads < 1 or (head_dim is None and dim % n_heads):
-            raise ValueError(f"heads do not divide the width: {n_heads} heads, dim {dim}; change model.n_heads or model.dim")
+            raise ValueError(
+                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
+            )
         if n_kv_heads < 1 or n_heads % n_kv_heads:
             raise ValueError(
-                f"KV heads do not divide the heads: {n_kv_heads} KV heads, {n_heads} heads; "
+                f"{n_kv_heads} KV heads do not divide {n_heads} heads: "
                 "change model.attention.heads.n_kv_heads or model.n_heads"
             )
         if tied and n_kv_heads != n_heads:
@@ -98,11 +104,13 @@ class Heads(nn.Module):
 
 @final
 class Latent(nn.Module):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1): keys and values rebuilt from one small latent.
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1): keys and values rebuilt from one
+    small latent.
 
-    A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads, and only the latter turn.
-    State: (latent [B, 1, S, rank], turned key [B, 1, S, rope_dim]). With `absorbed` the up-projections move to the query and the
-    output, which makes it multi-query attention over the latent: the same numbers, and the cache is read as it is (§2.1.2).
+    A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads, and
+    only the latter turn. State: (latent [B, 1, S, rank], turned key [B, 1, S, rope_dim]). With `absorbed`
+    the up-projections move to the query and the output, which makes it multi-query attention over the
+    latent: the same numbers, and the cache is read as it is (§2.1.2).
     """
 
     def __init__(
@@ -120,12 +128,20 @@ class Latent(nn.Module):
         super().__init__()
         if min(n_heads, rank, head_dim, rope_dim) < 1:
             raise ValueError(
-                f"latent heads need n_heads, rank, head_dim and rope_dim >= 1, got {n_heads}, {rank}, {head_dim}, {rope_dim}"
+                "latent heads need n_heads, rank, head_dim and rope_dim >= 1, got "
+                f"{n_heads}, {rank}, {head_dim}, {rope_dim}"
             )
         if qk_norm:
-            raise Unsupported("heads=mla has no per-head keys to normalise before they turn: use another score than qk_norm")
+            raise Unsupported(
+                "heads=mla has no per-head keys to normalise before they turn: use another score than qk_norm"
+            )
         self.n_heads, self.n_kv_heads = n_heads, n_heads
-        self.head_dim, self.score_dim, self.rope_dim, self.rank = head_dim, head_dim + rope_dim, rope_dim, rank
+        self.head_dim, self.score_dim, self.rope_dim, self.rank = (
+            head_dim,
+            head_dim + rope_dim,
+            rope_dim,
+            rank,
+        )
         self.absorbed = absorbed
         self.down = Fused(dim, {"q": n_heads * self.score_dim, "latent": rank, "k_rope": rope_dim}, bias)
         self.norm = nn.RMSNorm(rank)
@@ -138,17 +154,21 @@ class Latent(nn.Module):
         return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.head_dim, -1)
 
     def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
-        """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new tokens' state."""
+        """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new
+        tokens' state.
+        """
         B, T, _ = x_BTM.shape
         q, latent, k_rope = self.down(x_BTM).split(tuple(self.down.parts.values()), dim=-1)
-        q, q_rope = q.view(B, T, self.n_heads, -1).transpose(1, 2).split((self.head_dim, self.rope_dim), dim=-1)
+        q, q_rope = (
+            q.view(B, T, self.n_heads, -1).transpose(1, 2).split((self.head_dim, self.rope_dim), dim=-1)
+        )
         if self.absorbed:
             q = q @ self._up()[0]
         state = (self.norm(latent).unsqueeze(1), rotate(k_rope.unsqueeze(1)))
         return torch.cat((q, rotate(q_rope)), dim=-1), state
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
-        """Keys and values: per head from the latent, or the latent itself as the one KV head when absorbed."""
+        """Keys and values: per head from the latent, or the latent itself as one KV head when absorbed."""
         latent, k_rope = state
         if self.absorbed:
             return torch.cat((latent, k_rope), dim=-1), latent

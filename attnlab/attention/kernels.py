@@ -2,9 +2,10 @@
 
     kernel(q, k, v, *, i, j, mask, scores, scale, dropout, need, aligned) -> Attended(out, lse, weights)
 
-q [B, H, T, D], k [B, G, S, D], v [B, G, S, V]; i [B or 1, 1, T, 1] and j [B or 1, 1, 1, S] are positions; `need` names what
-is wanted beside the output ("lse", "weights"); `aligned` says that the keys are the queries' own, in order. A kernel that cannot
-do what is asked raises `Unsupported`: falling back would change what is measured. A query with no visible key gets zeros.
+q [B, H, T, D], k [B, G, S, D], v [B, G, S, V]; i [B or 1, 1, T, 1] and j [B or 1, 1, 1, S] are positions;
+`need` names what is wanted beside the output ("lse", "weights"); `aligned` says that the keys are the
+queries' own, in order. A kernel that cannot do what is asked raises `Unsupported`: falling back would
+change what is measured. A query with no visible key gets zeros.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,9 @@ class Unsupported(ValueError):
 
 
 class Attended(NamedTuple):
-    """out [B, H, T, V]; lse [B, H, T] log of the softmax denominator; weights [B, H, T, S]. The last two if needed."""
+    """out [B, H, T, V]; lse [B, H, T] log of the softmax denominator; weights [B, H, T, S]. The last two if
+    needed.
+    """
 
     out: Tensor
     lse: Tensor | None = None
@@ -40,7 +43,7 @@ def _axes(q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _visible(mask: Mask, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
-    """(visible, alive): rows that see nothing are opened and reported, since a softmax over nothing is NaN."""
+    """(visible, alive): rows that see nothing are opened and reported: a softmax over nothing is NaN."""
     visible = mask(b, h, i, j)
     alive = visible.any(-1, keepdim=True)
     return visible | ~alive, alive
@@ -60,7 +63,9 @@ def eager(
     need: Sequence[str] = (),
     aligned: bool = False,
 ) -> Attended:
-    """The reference: softmax(score(scale * q k^T)) v in plain broadcasting, O(T S) memory. Defines what is correct."""
+    """The reference: softmax(score(scale * q k^T)) v in plain broadcasting, O(T S) memory. Defines what is
+    correct.
+    """
     B, H, T, D = q.shape
     G, S = k.shape[1:3]
     b, h = _axes(q)
@@ -98,17 +103,20 @@ def sdpa(
     need: Sequence[str] = (),
     aligned: bool = False,
 ) -> Attended:
-    """`torch.nn.functional.scaled_dot_product_attention`: fused where the mask is causal, or an explicit mask.
+    """`torch.nn.functional.scaled_dot_product_attention`: fused where the mask is causal, or an explicit
+    mask.
 
-    Its `is_causal` counts from the top left, so that one query over eight cached keys would see key 0 only; it is used
-    where keys and queries are aligned and nothing else. Grouped heads go through `enable_gqa`: keys are never repeated.
+    Its `is_causal` counts from the top left, so that one query over eight cached keys would see key 0 only;
+    it is used where keys and queries are aligned and nothing else. Grouped heads go through `enable_gqa`:
+    keys are never repeated.
     """
     if need:
         raise Unsupported(f"kernel sdpa gives no {' or '.join(need)}: use kernel=eager (or flex for lse)")
     for function in scores:
         if not isinstance(function, Bias):
             raise Unsupported(
-                f"kernel sdpa takes additive scores only, not {function.__name__}: use kernel=eager or kernel=flex"
+                f"kernel sdpa takes additive scores only, not {function.__name__}: "
+                "use kernel=eager or kernel=flex"
             )
     call = {"scale": scale, "dropout_p": dropout, "enable_gqa": q.shape[1] != k.shape[1]}
     if mask is causal and aligned and not scores:

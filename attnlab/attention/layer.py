@@ -1,4 +1,6 @@
-"""The attention layer: project, append to the cache, expand, attend, finish, merge. Everything else is a part handed in."""
+"""The attention layer: project, append to the cache, expand, attend, finish, merge. Everything else is a
+part handed in.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
@@ -18,9 +20,9 @@ from attnlab.attention.score import Score
 class Attention(nn.Module):
     """One attention layer over any heads, kernel, masks, scores, rotation and epilogue.
 
-    Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D. `masks` and `scores` are
-    mappings, applied in their order, so that several axes can each contribute one. `dropout` falls on attention weights,
-    in training only. ValueError where the parts do not fit together.
+    Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D.
+    `masks` and `scores` are mappings, applied in their order, so that several axes can each contribute one.
+    `dropout` falls on attention weights, in training only. ValueError where the parts do not fit together.
     """
 
     def __init__(
@@ -37,13 +39,21 @@ class Attention(nn.Module):
         super().__init__()
         if not 0 <= dropout < 1:
             raise ValueError(f"attention dropout must lie in [0, 1), got {dropout}")
-        self.heads, self.kernel, self.rotary, self.epilogue, self.dropout = heads, kernel, rotary, epilogue, dropout
+        self.heads, self.kernel, self.rotary, self.epilogue, self.dropout = (
+            heads,
+            kernel,
+            rotary,
+            epilogue,
+            dropout,
+        )
         self.mask = every(*(masks or {}).values())
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale = heads.score_dim**scale_exponent
         if rotary is not None:
-            self.rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))  # an odd width fails here, not in training
+            self.rotary(torch.zeros(1, 1))(
+                torch.zeros(1, 1, 1, heads.rope_dim)
+            )  # an odd width fails here, not in training
 
     def forward(
         self,
@@ -53,7 +63,9 @@ class Attention(nn.Module):
         mask: Mask | None = None,
         cache: Growing | None = None,
     ) -> Tensor:
-        """x [B, T, M] -> [B, T, M]. `positions` [B or 1, T] default to 0..T-1, or go on from the cache; `mask` joins the design masks."""
+        """x [B, T, M] -> [B, T, M]. `positions` [B or 1, T] default to 0..T-1, or go on from the cache;
+        `mask` joins the design masks.
+        """
         attended = self.attend(x_BTM, positions=positions, mask=mask, cache=cache)
         return self.heads.merge(attended.out)
 
@@ -67,13 +79,17 @@ class Attention(nn.Module):
         kernel: Kernel | None = None,
         need: Sequence[str] = (),
     ) -> Attended:
-        """The layer up to the merge; `need=("weights",)` with another kernel is how attention maps are read."""
+        """The layer up to the merge; `need=("weights",)` with another kernel is how attention maps are
+        read.
+        """
         T, past = x_BTM.shape[1], len(cache) if cache is not None else 0
         aligned = positions is None and not past
         if positions is None:
             positions = torch.arange(past, past + T, device=x_BTM.device)[None]
         if cache is not None and self.changes_with_length:
-            raise Unsupported("a rotation whose scaling changes with the length cannot be cached: use decode=none")
+            raise Unsupported(
+                "a rotation whose scaling changes with the length cannot be cached: use decode=none"
+            )
         rotate = identity if self.rotary is None else self.rotary(positions)
         q, state = self.heads.project(x_BTM, rotate)
         state, key_positions = (state, positions) if cache is None else cache.append(state, positions)

@@ -1,8 +1,8 @@
 """Masks: which keys a query may see, as pure functions of (batch, head, query position, key position).
 
-Positions are absolute, not slots of a cache, so a mask stays right when keys are dropped, padded on the left or packed.
-A mask gets broadcastable integer tensors (or scalars, inside flex) and returns bool, True = visible. No mask at all
-(`None`) means that every key is visible. Padding has negative positions.
+Positions are absolute, not slots of a cache, so a mask stays right when keys are dropped, padded on the
+left or packed. A mask gets broadcastable integer tensors (or scalars, inside flex) and returns bool, True =
+visible. No mask at all (`None`) means that every key is visible. Padding has negative positions.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,9 @@ def window(size: int, keep: int = 0) -> Mask:
 
 
 def prefix(n: int) -> Mask:
-    """Every query sees the first `n` positions; beyond them, causal (prefix LM, Raffel et al. 2020, §3.2.1)."""
+    """Every query sees the first `n` positions; beyond them, causal (prefix LM, Raffel et al. 2020,
+    §3.2.1).
+    """
     if n < 0:
         raise ValueError(f"prefix needs n >= 0, got {n}")
 
@@ -57,7 +59,9 @@ def padding(lengths_B: Tensor) -> Mask:
 
 
 def documents(ids_BS: Tensor) -> Mask:
-    """Data mask for packed rows: a query sees keys of its own document. `ids[b, p]` is the document at position p."""
+    """Data mask for packed rows: a query sees keys of its own document. `ids[b, p]` is the document at
+    position p.
+    """
 
     def documents_mask(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return ids_BS[b, i] == ids_BS[b, j]
@@ -66,7 +70,9 @@ def documents(ids_BS: Tensor) -> Mask:
 
 
 def every(*masks: Mask | None) -> Mask | None:
-    """The conjunction. Of none it is `None`; of one it is that one, so that a kernel can still recognise `causal`."""
+    """The conjunction. Of none it is `None`; of one it is that one, so that a kernel can still recognise
+    `causal`.
+    """
     parts = tuple(mask for mask in masks if mask is not None)
     if len(parts) < 2:
         return parts[0] if parts else None

@@ -1,8 +1,10 @@
-"""Rotary positions (RoFormer, Su et al. 2021, arXiv 2104.09864, eq. 15), in the split-halves pairing of Llama checkpoints.
+"""Rotary positions (RoFormer, Su et al. 2021, arXiv 2104.09864, eq. 15), in the split-halves pairing of
+Llama checkpoints.
 
-`rotary(positions, ...)` returns a function that turns q or k. Feature f of the first half is paired with feature f of the
-second, not with its neighbour: weights made for the interleaved pairing need a permutation. Long-context variants change the
-frequencies through `scaling`; YaRN's magnitude sits in cos and sin, so the softmax scale belongs to the score axis alone.
+`rotary(positions, ...)` returns a function that turns q or k. Feature f of the first half is paired with
+feature f of the second, not with its neighbour: weights made for the interleaved pairing need a
+permutation. Long-context variants change the frequencies through `scaling`; YaRN's magnitude sits in cos
+and sin, so the softmax scale belongs to the score axis alone.
 """
 
 import math
@@ -12,7 +14,9 @@ import torch
 from torch import Tensor
 
 Rotate = Callable[[Tensor], Tensor]
-Scaling = Callable[[Tensor, float, Tensor], tuple[Tensor, float]]  # (frequencies, base, positions) -> (frequencies, magnitude)
+Scaling = Callable[
+    [Tensor, float, Tensor], tuple[Tensor, float]
+]  # (frequencies, base, positions) -> (frequencies, magnitude)
 
 
 def identity(x_BHTD: Tensor) -> Tensor:
@@ -25,8 +29,8 @@ def rotary(
 ) -> Rotate:
     """Rotation by position * base^(-2f/R) of the first R = fraction * D features; the others stay.
 
-    positions [B or 1, T] integers. Angles are computed in float32 (float64 for float64 input): bfloat16 would lose
-    whole turns. ValueError where R is odd or zero.
+    positions [B or 1, T] integers. Angles are computed in float32 (float64 for float64 input): bfloat16
+    would lose whole turns. ValueError where R is odd or zero.
     """
     tables: dict[tuple, tuple[Tensor, Tensor]] = {}
 
@@ -44,7 +48,8 @@ def rotary(
         if width < 2 or width % 2:
             raise ValueError(
                 f"rotary needs an even number of features to turn, got {width} "
-                f"(fraction {fraction} of a head width of {x_BHTD.shape[-1]}): change the head width or position.fraction"
+                f"(fraction {fraction} of a head width of {x_BHTD.shape[-1]}): "
+                "change the head width or model.attention.rotary.fraction"
             )
         key = (width, x_BHTD.dtype)
         if key not in tables:
@@ -66,11 +71,15 @@ def interpolation(factor: float) -> Scaling:
 
 
 def ntk(factor: float) -> Scaling:
-    """base * factor^(R / (R - 2)): slow features stretched by `factor`, fast ones left (NTK-aware, YaRN paper eq. 16)."""
+    """base * factor^(R / (R - 2)): slow features stretched by `factor`, fast ones left (NTK-aware, YaRN
+    paper eq. 16).
+    """
 
     def stretch(frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
         width = 2 * len(frequencies)
-        power = torch.arange(0, width, 2, device=frequencies.device, dtype=frequencies.dtype) / max(width - 2, 1)
+        power = torch.arange(0, width, 2, device=frequencies.device, dtype=frequencies.dtype) / max(
+            width - 2, 1
+        )
         return frequencies * float(factor) ** -power, 1.0
 
     return _checked(factor, stretch)
@@ -79,7 +88,8 @@ def ntk(factor: float) -> Scaling:
 def dynamic_ntk(trained: int) -> Scaling:
     """NTK with factor = longest position now / trained length, at least 1 (YaRN paper §3.3).
 
-    The factor changes with the length, so keys rotated earlier would be wrong later: a cache refuses it (`changes_with_length`).
+    The factor changes with the length, so keys rotated earlier would be wrong later: a cache refuses it
+    (`changes_with_length`).
     """
     if trained < 1:
         raise ValueError(f"dynamic_ntk needs trained >= 1, got {trained}")
@@ -87,7 +97,9 @@ def dynamic_ntk(trained: int) -> Scaling:
     def stretch(frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
         factor = ((positions.amax() + 1) / trained).clamp(min=1).to(frequencies.dtype)
         width = 2 * len(frequencies)
-        power = torch.arange(0, width, 2, device=frequencies.device, dtype=frequencies.dtype) / max(width - 2, 1)
+        power = torch.arange(0, width, 2, device=frequencies.device, dtype=frequencies.dtype) / max(
+            width - 2, 1
+        )
         return frequencies * factor**-power, 1.0
 
     stretch.changes_with_length = True
@@ -95,8 +107,10 @@ def dynamic_ntk(trained: int) -> Scaling:
 
 
 def yarn(factor: float, trained: int, fast: float = 32.0, slow: float = 1.0) -> Scaling:
-    """Features that turn more than `fast` times over the trained length stay, those below `slow` are interpolated, a ramp between;
-    magnitude 0.1 ln(factor) + 1 (YaRN, Peng et al. 2023, arXiv 2309.00071, eq. 22-23)."""
+    """Features that turn more than `fast` times over the trained length stay, those below `slow` are
+    interpolated, a ramp between; magnitude 0.1 ln(factor) + 1 (YaRN, Peng et al. 2023, arXiv 2309.00071,
+    eq. 22-23).
+    """
     if trained < 1 or not fast > slow > 0:
         raise ValueError(f"yarn needs trained >= 1 and fast > slow > 0, got {trained}, {fast}, {slow}")
 

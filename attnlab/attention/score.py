@@ -1,7 +1,8 @@
-"""Scores: pointwise functions (score, b, h, i, j) -> score, applied in the order of the config before the mask.
+"""Scores: pointwise functions (score, b, h, i, j) -> score, applied in the order of the config before the
+mask.
 
-What only adds is declared by its type (`Bias`), because a fused kernel can take an addition and nothing else. Asking a
-function for its value at zero to find its bias would silently delete a soft cap.
+What only adds is declared by its type (`Bias`), because a fused kernel can take an addition and nothing
+else. Asking a function for its value at zero to find its bias would silently delete a soft cap.
 """
 
 import math
@@ -29,7 +30,8 @@ class Bias(nn.Module, ABC):
 class Alibi(Bias):
     """-slope[h] * |i - j|, slopes 2^(-8/H), 2^(-16/H), ... (Press et al. 2022, arXiv 2108.12409, §3).
 
-    Where H is no power of two: the slopes of the power below, then every second one of the power above, as in the paper.
+    Where H is no power of two: the slopes of the power below, then every second one of the power above, as
+    in the paper.
     """
 
     def __init__(self, n_heads: int) -> None:
@@ -49,17 +51,18 @@ class Alibi(Bias):
 
 
 class RelativeBias(Bias):
-    """A learned number per head and bucket of i - j (T5, Raffel et al. 2020, §2.1), one-sided: made for causal masks.
+    """A learned number per head and bucket of i - j (T5, Raffel et al. 2020, §2.1), one-sided: made for
+    causal masks.
 
-    The first half of the buckets holds one distance each; the rest grow with the logarithm up to `max_distance`. Keys after the
-    query share bucket 0.
+    The first half of the buckets holds one distance each; the rest grow with the logarithm up to
+    `max_distance`. Keys after the query share bucket 0.
     """
 
     def __init__(self, n_heads: int, buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__()
         if buckets < 2 or max_distance <= buckets // 2:
             raise ValueError(
-                f"relative position needs buckets >= 2 and max_distance > buckets / 2, got buckets={buckets}, "
+                f"relative positions need buckets >= 2 and max_distance > buckets / 2, got buckets={buckets}, "
                 f"max_distance={max_distance}"
             )
         self.buckets, self.max_distance = buckets, max_distance
@@ -90,7 +93,9 @@ def softcap(cap: float) -> Score:
 
 
 def log_length(base: float) -> Score:
-    """score * ln(i + 1) / ln(base): sharper with more keys, neutral at i + 1 = base (Chiang & Cholak 2022, §5.3)."""
+    """score * ln(i + 1) / ln(base): sharper with more keys, neutral at i + 1 = base (Chiang & Cholak 2022,
+    §5.3).
+    """
     if not base > 1:
         raise ValueError(f"log_length needs base > 1, got {base}")
 

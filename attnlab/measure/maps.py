@@ -1,4 +1,6 @@
-"""Attention maps of a fixed probe text, taken by running it through the eager kernel, never during training steps."""
+"""Attention maps of a fixed probe text, taken by running it through the eager kernel, never during training
+steps.
+"""
 
 from typing import NamedTuple
 
@@ -12,8 +14,10 @@ from attnlab.model import Transformer
 
 
 class Maps(NamedTuple):
-    """weights [layer, head, T, T] (row = query); visible [layer, T, T]; groups [layer, head]: the KV group of a head;
-    difference: largest |eager - configured kernel| over the layers' outputs, None where that kernel cannot run here."""
+    """weights [layer, head, T, T] (row = query); visible [layer, T, T]; groups [layer, head]: the KV group
+    of a head; difference: largest |eager - configured kernel| over the layers' outputs, None where that
+    kernel cannot run here.
+    """
 
     weights: Tensor
     visible: Tensor
@@ -33,7 +37,9 @@ def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
     model.eval()
     try:
         model(tokens_1T)
-        reference = [layer.attend(x, kernel=eager, need=("weights",)) for layer, x in zip(layers, inputs, strict=True)]
+        reference = [
+            layer.attend(x, kernel=eager, need=("weights",)) for layer, x in zip(layers, inputs, strict=True)
+        ]
         difference = _difference(layers, inputs, [attended.out for attended in reference])
     finally:
         model.train(training)
@@ -61,7 +67,10 @@ def _visible(layer: Attention, T: int) -> Tensor:
 
 def _groups(layers: list[Attention]) -> Tensor:
     return torch.stack(
-        [torch.arange(layer.heads.n_heads) // (layer.heads.n_heads // layer.heads.n_kv_heads) for layer in layers]
+        [
+            torch.arange(layer.heads.n_heads) // (layer.heads.n_heads // layer.heads.n_kv_heads)
+            for layer in layers
+        ]
     )
 
 

@@ -1,4 +1,6 @@
-"""What a model costs on paper and in fact: parameters, FLOPs, cached bytes, bytes saved for backward, peak memory."""
+"""What a model costs on paper and in fact: parameters, FLOPs, cached bytes, bytes saved for backward, peak
+memory.
+"""
 
 import resource
 from collections.abc import Callable
@@ -29,7 +31,8 @@ def parameters(model: Transformer) -> dict[str, int]:
 def flops_per_token(model: Transformer, length: int) -> int:
     """Forward and backward FLOPs per token at this length, counted by torch over the eager reference.
 
-    `model` lives on the meta device, so nothing is computed. Matrix products only; causal scores count as the full square.
+    `model` lives on the meta device, so nothing is computed. Matrix products only; causal scores count as
+    the full square.
     """
     assert next(model.parameters()).is_meta
     with reference_kernel(model):
@@ -66,7 +69,7 @@ def live_cache_bytes(model: Transformer, tokens: Tensor) -> int:
 
 
 def saved_for_backward(loss: Callable[[], Tensor], model: nn.Module) -> int:
-    """Bytes that autograd keeps for the backward pass of `loss()`: every storage once, parameters left out."""
+    """Bytes that autograd keeps for the backward pass of `loss()`: each storage once, without parameters."""
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     storages: dict[int, int] = {}
     held = []  # an address stays unique only while its tensor lives

@@ -1,6 +1,8 @@
-"""Time of a training step and of a decoded token, arms interleaved A B ... B A, in one process that has the device to itself.
+"""Time of a training step and of a decoded token, arms interleaved A B ... B A, in one process that has the
+device to itself.
 
-Slow drifts (heat, a neighbour) hit all arms alike that way; a loop over arms would give them to the last one. Raw samples are kept.
+Slow drifts (heat, a neighbour) hit all arms alike that way; a loop over arms would give them to the last
+one. Raw samples are kept.
 """
 
 import json
@@ -23,7 +25,8 @@ PROMPT = 16
 
 
 def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
-    """Timings of finished runs, one per arm: training step, decoding with the run's cache and without any. Milliseconds.
+    """Timings of finished runs, one per arm: training step, decoding with the run's cache and without any.
+    Milliseconds.
 
     Training steps are timed on throw-away optimiser state over the final weights, so nothing on disk changes.
     """
@@ -32,7 +35,7 @@ def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
     first = next(iter(arms.values()))
     works = {arm: _works(*loaded) for arm, loaded in arms.items()}
     samples = {
-        kind: interleave({arm: work[kind] for arm, work in works.items() if work[kind] is not None}, first[2])
+        kind: interleave({arm: work[kind] for arm, work in works.items() if work[kind] is not None})
         for kind in ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token")
     }
     return {
@@ -43,31 +46,47 @@ def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
         "context": first[3].task.length,
         "batch": first[3].batch_size,
         "arms": {
-            arm: {kind: _summary(samples[kind][arm]) if arm in samples[kind] else None for kind in samples} | {"note": None}
+            arm: {kind: _summary(samples[kind][arm]) if arm in samples[kind] else None for kind in samples}
+            | {"note": None}
             for arm in arms
         },
     }
 
 
-def interleave(works: Mapping[str, Callable[[], float]], device: str, rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Runs every work twice per round, forwards then backwards, after one warm-up each; a work returns the units it did.
+def interleave(
+    works: Mapping[str, Callable[[], float]],
+    rounds: int = ROUNDS,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, list[float]]:
+    """Calls every work twice per round, forwards then backwards, after one call each that does not count.
 
-    Returns milliseconds per unit.
+    A work returns its own figure; figures 2r and 2r + 1 of all works belong to the same moment.
     """
-    samples: dict[str, list[float]] = {arm: [] for arm in works}
+    samples: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values():
         work()
-    for _ in range(rounds):
-        for arm in [*works, *reversed(works)]:
-            _wait(device)
-            began = time.perf_counter()
-            units = works[arm]()
-            _wait(device)
-            samples[arm].append((time.perf_counter() - began) * 1e3 / units)
+    for n in range(rounds):
+        say(f"round {n + 1} of {rounds}")
+        for name in [*works, *reversed(works)]:
+            samples[name].append(works[name]())
     return samples
 
 
-def _wait(device: str) -> None:
+def timed(work: Callable[[], None], units: int, device: str) -> Callable[[], float]:
+    """`work` as a function that returns its milliseconds per unit, the device's queue included."""
+
+    def figure() -> float:
+        wait(device)
+        began = time.perf_counter()
+        work()
+        wait(device)
+        return (time.perf_counter() - began) * 1e3 / units
+
+    return figure
+
+
+def wait(device: str) -> None:
+    """Until the device has done what it was given."""
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -89,16 +108,19 @@ def _load(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any]]:
     return module, model, device, data, config
 
 
-def _works(module: Any, model: Any, device: str, data: Any, config: Mapping[str, Any]) -> dict[str, Callable | None]:
+def _works(
+    module: Any, model: Any, device: str, data: Any, config: Mapping[str, Any]
+) -> dict[str, Callable | None]:
     batch = {key: value.to(device) for key, value in data.task.train_batch(0, 0, data.batch_size).items()}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)  # a step of length zero costs what any step costs
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=0.0, fused=True
+    )  # a step of length zero costs what any step costs
 
-    def train() -> float:
+    def train() -> None:
         model.train()
         module.losses(batch).mean().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return 1
 
     length = data.task.length
     prompt: Tensor = batch["tokens"][:1, : min(PROMPT, length // 2)]
@@ -106,21 +128,21 @@ def _works(module: Any, model: Any, device: str, data: Any, config: Mapping[str,
     cache = make(config["decode"]["cache"]) if config["decode"]["cache"] is not None else None
 
     def decode(make_cache: Callable[[], Any] | None) -> Callable[[], float]:
-        def work() -> float:
-            model.eval()
-            generate(model, prompt, new, make_cache)
-            return new
+        def work() -> None:
+            generate(model.eval(), prompt, new, make_cache)
 
-        return work
+        return timed(work, new, device)
 
     return {
-        "train_step_ms": train,
+        "train_step_ms": timed(train, 1, device),
         "decode_ms_per_token": decode(cache) if cache is not None else None,
         "decode_uncached_ms_per_token": decode(None),
     }
 
 
 def main(request: Path, answer: Path) -> None:
-    """Reads {arm: folder} as JSON from `request`, writes the timings to `answer`: the process the sweep starts."""
+    """Reads {arm: folder} as JSON from `request`, writes the timings to `answer`: the process the sweep
+    starts.
+    """
     folders = {arm: Path(folder) for arm, folder in json.loads(request.read_text()).items()}
     answer.write_text(json.dumps(measure(folders)))
