@@ -1,7 +1,8 @@
 """Is it a fair fight? What each arm was given, against the baseline, and whether it is the same.
 
-A row that the experiment declares `held` and that differs makes a claim NOT COMPARABLE; any other difference is shown
-and may well be the point of the experiment (fewer KV bytes), so it is marked in words and never in alarm.
+A row that the experiment declares `held` and that differs makes a claim NOT COMPARABLE; any other
+difference is shown and may well be the point of the experiment (fewer KV bytes), so it is marked in words
+and never in alarm.
 """
 
 from typing import Any
@@ -33,7 +34,7 @@ def canonical(name: str) -> str:
 
 
 def _measured(runs: list[Run], key: str) -> tuple[Any, bool]:
-    """The arm's value and whether its own seeds disagree on it (then the value is their mean, or all their words)."""
+    """The arm's value, and whether its seeds disagree on it: then it is their mean, or all their words."""
     seen = [
         run.record["budget"][key]
         for run in runs
@@ -53,7 +54,7 @@ def _same(value: Any, base: Any, tolerance: float | None) -> bool:
 
 
 def budget(sweep: Sweep) -> dict[str, Any]:
-    """The table: a row per resource, a cell per arm with its value, its ratio to the baseline and its mark."""
+    """A row per resource, a cell per arm with its value, its ratio to the baseline and its mark."""
     held = {canonical(name) for name in sweep.experiment.get("held") or []}
     known = {key for key, *_ in ROWS}
     rows = []
@@ -68,18 +69,35 @@ def budget(sweep: Sweep) -> dict[str, Any]:
             ratio = value / base if not missing and isinstance(value, int | float) and base else None
             cells.append({"arm": arm, "value": value, "ratio": ratio, "same": same, "varies": varies})
         differs = any(cell["same"] is False for cell in cells)
-        rows.append({
-            "key": key, "label": label, "unit": unit, "tolerance": tolerance, "held": key in held, "cells": cells,
-            "mark": "unknown" if all(c["same"] is None for c in cells) else "differs" if differs else "equal",
-        })  # fmt: skip
+        rows.append(
+            {
+                "key": key,
+                "label": label,
+                "unit": unit,
+                "tolerance": tolerance,
+                "held": key in held,
+                "cells": cells,
+                "mark": "unknown"
+                if all(c["same"] is None for c in cells)
+                else "differs"
+                if differs
+                else "equal",
+            }
+        )
     counts = [
         {"arm": arm, "planned": len(sweep.seeds), "finished": len(sweep.done(arm))} for arm in sweep.arms
     ]
     tuning = (
         sweep.experiment.get("lr_tuning") or "not declared: read any difference as one at this learning rate"
     )
-    return {"rows": rows, "held": sorted(held), "seeds": counts, "match": sweep.experiment.get("match") or "none",
-            "match_by": sweep.experiment.get("match_by"), "lr_tuning": tuning}  # fmt: skip
+    return {
+        "rows": rows,
+        "held": sorted(held),
+        "seeds": counts,
+        "match": sweep.experiment.get("match") or "none",
+        "match_by": sweep.experiment.get("match_by"),
+        "lr_tuning": tuning,
+    }
 
 
 def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str]]:
@@ -95,7 +113,8 @@ def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str
             text = f"{row['label']} is declared held, but changes from seed to seed"
             reasons.append({"label": row["label"], "text": text})
         elif not _same(ours["value"], theirs["value"], row["tolerance"]):
-            text = f"{row['label']} is declared held, but is {_plain(ours)} in {arm} and {_plain(theirs)} in {against}"
+            found = f"{_plain(ours)} in {arm} and {_plain(theirs)} in {against}"
+            text = f"{row['label']} is declared held, but is {found}"
             reasons.append({"label": row["label"], "text": text})
     return reasons
 

@@ -1,7 +1,7 @@
 """Runs to report: one pure function, the same runs always give the same report.json.
 
-Everything a page shows is decided here; the renderers only lay it out. A sweep with nothing usable still gets a
-report, and its word is NO RESULT.
+Everything a page shows is decided here; the renderers only lay it out. A sweep with nothing usable still
+gets a report, and its word is NO RESULT.
 """
 
 import math
@@ -21,8 +21,21 @@ from attnlab.report.runs import Run, Sweep
 from attnlab.report.tradeoff import tradeoff
 
 SCHEMA = 1
-SHOWN = ("name", "question", "size", "arms", "baseline", "seeds", "held", "match", "match_by", "metric", "direction",
-         "margin", "margin_reason")  # fmt: skip
+SHOWN = (
+    "name",
+    "question",
+    "size",
+    "arms",
+    "baseline",
+    "seeds",
+    "held",
+    "match",
+    "match_by",
+    "metric",
+    "direction",
+    "margin",
+    "margin_reason",
+)
 
 
 def build(
@@ -39,8 +52,12 @@ def build(
         "schema": SCHEMA,
         "experiment": {key: experiment.get(key) for key in SHOWN},
         "verdict": {
-            "headline": headline(found), "exploratory": bool(left), "departures": left or [], "claims": found,
-            "finished": finished, "planned": len(sweep.planned),
+            "headline": headline(found),
+            "exploratory": bool(left),
+            "departures": left or [],
+            "claims": found,
+            "finished": finished,
+            "planned": len(sweep.planned),
         },
         "budget": table,
         "effects": rows,
@@ -54,15 +71,22 @@ def build(
         "timing": timing,
         "runs": [_run(run) for run in sweep.planned],
         "warnings": warnings(sweep, table, maps, declared=left is not None),
-    }  # fmt: skip
+    }
     return plain(report)
 
 
 def _run(run: Run) -> dict[str, Any]:
     record = run.record or {}
     groups = {key: record.get(key) or {} for key in ("metrics", "budget", "memory", "speed")}
-    return {"arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status, "seconds": record.get("seconds"),
-            "started": record.get("started"), **groups}  # fmt: skip
+    return {
+        "arm": run.arm,
+        "seed": run.seed,
+        "id": run.id,
+        "status": run.status,
+        "seconds": record.get("seconds"),
+        "started": record.get("started"),
+        **groups,
+    }
 
 
 def warnings(
@@ -72,12 +96,13 @@ def warnings(
     out = []
     if not declared:
         out.append(
-            "The experiment file's own values were not handed over, so departures from it could not be checked."
+            "Nothing says what the experiment file declares, so departures from it could not be checked."
         )
     if len(sweep.seeds) < 6:
         floor = 2.0 ** (1 - len(sweep.seeds))
         out.append(
-            f"With {len(sweep.seeds)} seeds the exact sign-flip test cannot go below {floor:.3g}; read the interval."
+            f"With {len(sweep.seeds)} seeds the exact sign-flip test cannot go below {floor:.3g}: "
+            "read the interval instead."
         )
     for row in table["rows"]:
         if row["held"] and row["mark"] == "unknown":
@@ -90,11 +115,13 @@ def warnings(
         formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")
         if formula is not None and live is not None and formula != live:
             out.append(
-                f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, the formula says {formula}."
+                f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, "
+                f"the formula says {formula}."
             )
     if maps and maps["left_out"]:
         out.append(
-            f"Attention maps of {', '.join(maps['left_out'])} were left out to keep the page small; see attention.npz."
+            f"Attention maps of {', '.join(maps['left_out'])} were left out to keep the page small; "
+            "attention.npz has them."
         )
     return out
 

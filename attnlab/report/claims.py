@@ -1,7 +1,7 @@
 """The declared claims: what was measured for each, the decision over the whole family, and its word.
 
-A claim about a seed metric is decided on paired differences (or ratios), one about a counted quantity on its exact
-value, one about a measured time on a bootstrap of interleaved blocks.
+A claim about a seed metric is decided on paired differences (or ratios), one about a counted quantity on
+its exact value, one about a measured time on a bootstrap of interleaved blocks.
 """
 
 import math
@@ -38,13 +38,22 @@ class Ratios:
 
 
 def declared(sweep: Sweep) -> list[dict[str, Any]]:
-    """The claims with their defaults filled in: against the baseline, on the primary metric, as a difference."""
+    """The claims, by default against the baseline, on the primary metric, as a difference."""
     out = []
     for claim in sweep.experiment.get("claims") or []:
         metric = canonical(claim.get("metric") or sweep.experiment["metric"])
         against, compare = claim.get("against") or sweep.baseline, claim.get("compare") or "difference"
-        out.append({"says": claim["says"], "arm": claim["arm"], "against": against, "metric": metric, "compare": compare,
-                    "is": claim["is"], "threshold": float(claim["threshold"])})  # fmt: skip
+        out.append(
+            {
+                "says": claim["says"],
+                "arm": claim["arm"],
+                "against": against,
+                "metric": metric,
+                "compare": compare,
+                "is": claim["is"],
+                "threshold": float(claim["threshold"]),
+            }
+        )
     return out
 
 
@@ -56,13 +65,13 @@ def _counted(sweep: Sweep, metric: str) -> bool:
 
 
 def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | None, str, list[dict[str, Any]]]:
-    """What was measured for a claim, of which kind (seeds, exact, timing), and the pairs of seeds where there are any."""
+    """What was measured for a claim, of which kind (seeds, exact, timing), and the pairs of seeds."""
     arm, against, metric, ratio = claim["arm"], claim["against"], claim["metric"], claim["compare"] == "ratio"
     if metric in TIMED:
         rows = [((sweep.timing or {}).get("arms") or {}).get(name, {}).get(metric) for name in (arm, against)]
         if not ratio or not all(row and row.get("samples") for row in rows):
             return None, "timing", []
-        return stats.ratio_draws(*(row["samples"] for row in rows)), "timing", []
+        return stats.ratio_draws(*(_blocks(row["samples"]) for row in rows)), "timing", []
     if _counted(sweep, metric):
         ours, theirs = (common(sweep.values(name, metric)) for name in (arm, against))
         if ours is None or theirs is None or (ratio and not theirs):
@@ -76,6 +85,11 @@ def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | Non
         "seeds",
         pairs,
     )
+
+
+def _blocks(samples: list[float]) -> list[list[float]]:
+    """Rounds of A B B A hold two samples of each arm, taken in the same moment."""
+    return [samples[i : i + 2] for i in range(0, len(samples) - 1, 2)]
 
 
 def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict[str, Any]]:
@@ -98,24 +112,53 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
         )
         primary = claim["metric"] == sweep.experiment["metric"]
         text = Claim(
-            claim["arm"], claim["against"], claim["is"], claim["threshold"], claim["compare"], claim["metric"],
+            claim["arm"],
+            claim["against"],
+            claim["is"],
+            claim["threshold"],
+            claim["compare"],
+            claim["metric"],
             unit="" if claim["compare"] == "ratio" else unit_of(claim["metric"]),
             direction=sweep.experiment["direction"] if primary else None if kind == "seeds" else "lower",
             baseline=sweep.baseline,
-        )  # fmt: skip
+        )
         low, high = stats.region(claim["is"], claim["threshold"], middle)
         names = [reason["label"] for reason in unequal]
         counted = {"seeds": "paired seed", "exact": "exact count", "timing": "timing block"}[kind]
         planned = len(sweep.seeds) if kind == "seeds" else None
-        out.append({
-            **claim, "kind": kind, "unit": text.unit, "verdict": str(word), "exploratory": exploratory,
-            "sentence": sentence(text, decision, word, planned=planned, unequal=names, counted=counted, exploratory=exploratory),
-            "plain": plain(text, word, names), "not_comparable": [reason["text"] for reason in unequal],
-            "decision": asdict(decision), "planned": planned,
-            "digits": decimals(interval[1] - interval[0]) if interval and interval[0] != interval[1] else 3,
-            "from": low if math.isfinite(low) else None, "to": high if math.isfinite(high) else None,
-            **beside(sweep, pairs if claim["compare"] == "difference" else [], _hurts(claim, decision), _margin(claim)),
-        })  # fmt: skip
+        out.append(
+            {
+                **claim,
+                "kind": kind,
+                "unit": text.unit,
+                "verdict": str(word),
+                "exploratory": exploratory,
+                "sentence": sentence(
+                    text,
+                    decision,
+                    word,
+                    planned=planned,
+                    unequal=names,
+                    counted=counted,
+                    exploratory=exploratory,
+                ),
+                "plain": plain(text, word, names),
+                "not_comparable": [reason["text"] for reason in unequal],
+                "decision": asdict(decision),
+                "planned": planned,
+                "digits": decimals(interval[1] - interval[0])
+                if interval and interval[0] != interval[1]
+                else 3,
+                "from": low if math.isfinite(low) else None,
+                "to": high if math.isfinite(high) else None,
+                **beside(
+                    sweep,
+                    pairs if claim["compare"] == "difference" else [],
+                    _hurts(claim, decision),
+                    _margin(claim),
+                ),
+            }
+        )
     return out
 
 

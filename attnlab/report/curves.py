@@ -29,7 +29,7 @@ def _thin(tokens: list[int]) -> tuple[list[int], int]:
 
 
 def _mean(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The mean over seeds, only where every seed of the arm has a point: a seed that stops must not bend it."""
+    """The mean, only where every seed of the arm has a point: a seed that stops must not bend it."""
     out = []
     for arm in dict.fromkeys(line["arm"] for line in lines):
         members = [
@@ -42,7 +42,7 @@ def _mean(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def curves(sweep: Sweep) -> dict[str, Any] | None:
-    """Lines of the primary metric (of the training loss where the metric has no curve), or None without any."""
+    """Lines of the primary metric, of a loss where it has no curve, or None without any."""
     names = {
         n
         for run in sweep.planned
@@ -65,6 +65,10 @@ def curves(sweep: Sweep) -> dict[str, Any] | None:
             values = [found[t] - base[t] for t in shared]
             differences.append({"arm": arm, "seed": seed, "tokens": shared, "values": values})
     return {
-        "name": name, "every": step, "lines": lines, "means": _mean(lines),
-        "differences": differences, "mean_differences": _mean([d for d in differences if d["tokens"]]),
-    }  # fmt: skip
+        "name": name,
+        "every": step,
+        "lines": lines,
+        "means": _mean(lines),
+        "differences": differences,
+        "mean_differences": _mean([d for d in differences if d["tokens"]]),
+    }

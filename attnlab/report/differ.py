@@ -4,8 +4,25 @@ from typing import Any
 
 from attnlab.report.runs import Sweep, common
 
-NOT_DESIGN = ("seed", "replica", "parent", "id", "paths", "logger", "sweep", "name", "question", "arms", "arm_overrides",
-              "baseline", "seeds", "claims", "declared", "margin_reason", "size_overrides")  # fmt: skip
+NOT_DESIGN = (
+    "seed",
+    "replica",
+    "parent",
+    "id",
+    "paths",
+    "logger",
+    "sweep",
+    "name",
+    "question",
+    "arms",
+    "arm_overrides",
+    "baseline",
+    "seeds",
+    "claims",
+    "declared",
+    "margin_reason",
+    "size_overrides",
+)
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Effects: each arm against the baseline on each declared metric, paired by seed, with what stands beside the mean.
+"""Effects: each arm against the baseline on each declared metric, paired by seed, with what stands beside
+the mean.
 
-The 95 % interval is the estimate; the word beside it comes from `verdict`. Only the primary metric is judged against
-the margin; the other metrics are exploratory, get no margin and stay out of the verdict.
+The 95 % interval is the estimate; the word beside it comes from `verdict`. Only the primary metric is
+judged against the margin; the other metrics are exploratory, get no margin and stay out of the verdict.
 """
 
 from dataclasses import asdict
@@ -85,13 +86,30 @@ def _row(sweep: Sweep, arm: str, metric: str, direction: str, margin: float | No
     )
     digits = decimals(wide[1] - wide[0]) if wide else 3
     return {
-        "arm": arm, "against": sweep.baseline, "metric": metric, "unit": unit, "primary": primary, "margin": margin,
-        "n": len(pairs), "planned": len(sweep.seeds), "digits": digits,
-        "mean": found.mean if found else None, "sd": found.sd if found else None,
-        "low": wide[0] if wide else None, "high": wide[1] if wide else None, "level": 0.95,
-        "p": found.p if found else None, "p_holm": None,
-        "p_equivalent": equivalent.p if equivalent else None, "p_not_worse": noninferior.p if noninferior else None,
-        "word": phrase(word, margin, digits, unit) if word and found else "NO RESULT" if primary else "exploratory",
+        "arm": arm,
+        "against": sweep.baseline,
+        "metric": metric,
+        "unit": unit,
+        "primary": primary,
+        "margin": margin,
+        "n": len(pairs),
+        "planned": len(sweep.seeds),
+        "digits": digits,
+        "mean": found.mean if found else None,
+        "sd": found.sd if found else None,
+        "low": wide[0] if wide else None,
+        "high": wide[1] if wide else None,
+        "level": 0.95,
+        "p": found.p if found else None,
+        "p_holm": None,
+        "p_equivalent": equivalent.p if equivalent else None,
+        "p_not_worse": noninferior.p if noninferior else None,
+        "word": phrase(word, margin, digits, unit)
+        if word and found
+        else "NO RESULT"
+        if primary
+        else "exploratory",
         "meaning": MEANING[word] if word and found else None,
-        "pairs": pairs, **beside(sweep, pairs, direction, margin),
-    }  # fmt: skip
+        "pairs": pairs,
+        **beside(sweep, pairs, direction, margin),
+    }

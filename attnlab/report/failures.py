@@ -1,13 +1,19 @@
-"""Failure is data: every run that did not end well, by name, with its last lines; and what else to keep in mind."""
+"""Failure is data: every run that did not end well, by name, with its last lines; and what else to keep in
+mind.
+"""
 
 from typing import Any
 
 from attnlab.report.runs import Sweep
 
 WORDS = {
-    "diverged": "diverged", "out_of_memory": "ran out of memory", "crashed": "crashed", "timed_out": "timed out",
-    "killed": "was killed", "missing": "left no record",
-}  # fmt: skip
+    "diverged": "diverged",
+    "out_of_memory": "ran out of memory",
+    "crashed": "crashed",
+    "timed_out": "timed out",
+    "killed": "was killed",
+    "missing": "left no record",
+}
 
 
 def failures(sweep: Sweep) -> dict[str, Any]:
@@ -17,10 +23,18 @@ def failures(sweep: Sweep) -> dict[str, Any]:
         if run.done:
             continue
         failure = (run.record or {}).get("failure") or {}
-        rows.append({
-            "arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status, "word": WORDS[run.status],
-            "message": failure.get("message"), "step": failure.get("step"), "tail": list(failure.get("tail") or [])[-20:],
-        })  # fmt: skip
+        rows.append(
+            {
+                "arm": run.arm,
+                "seed": run.seed,
+                "id": run.id,
+                "status": run.status,
+                "word": WORDS[run.status],
+                "message": failure.get("message"),
+                "step": failure.get("step"),
+                "tail": list(failure.get("tail") or [])[-20:],
+            }
+        )
     counts = [
         {"arm": arm, "planned": len(sweep.seeds), "failed": sum(not r.done for r in sweep.of(arm))}
         for arm in sweep.arms
@@ -47,16 +61,18 @@ def caveats(sweep: Sweep) -> list[str]:
     rates = sorted({record["budget"]["lr"] for record in records if record["budget"].get("lr") is not None})
     lr = ", ".join(f"{rate:g}" for rate in rates) or "one learning rate"
     return [
-        f"The interval covers other seeds of these same runs. It does not cover other data than {', '.join(data) or 'these'}, "
+        "The interval covers other seeds of these same runs. "
+        f"It does not cover other data than {', '.join(data) or 'these'}, "
         f"other scales than {scale}, or other hyper-parameters (learning rate {lr}).",
-        "Attention weights show where information is routed from. They do not explain why the model said what it said.",
-        "Training speed seen while other runs were busy is indicative only; the timing figures come from a process "
-        "that had the machine to itself.",
+        "Attention weights show where information is routed from. "
+        "They do not explain why the model said what it said.",
+        "Training speed seen while other runs were busy is indicative only; the timing figures come from "
+        "a process that had the machine to itself.",
     ]
 
 
 def departures(sweep: Sweep) -> list[str] | None:
-    """Where the sweep left what its file declared, in words; None where nothing was declared, so nothing can be checked."""
+    """Where the sweep left what its file declares, in words; None where that is not known."""
     declared = sweep.experiment.get("declared")
     if not declared:
         return None
@@ -68,10 +84,8 @@ def departures(sweep: Sweep) -> list[str] | None:
 
 
 def _say(value: Any) -> str:
-    if isinstance(value, list):
-        return (
-            f"{len(value)} claims"
-            if value and isinstance(value[0], dict)
-            else ", ".join(str(item) for item in value)
-        )
-    return "nothing" if value is None else str(value)
+    if value is None or value == []:
+        return "nothing"
+    if not isinstance(value, list):
+        return str(value)
+    return f"{len(value)} claims" if isinstance(value[0], dict) else ", ".join(map(str, value))

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.report import charts
-from attnlab.report.numbers import span, text
+from attnlab.report import charts, marks, series
+from attnlab.report.numbers import MINUS, span, text
 from attnlab.report.svg import svg
 
 Report = dict[str, Any]
@@ -19,7 +19,7 @@ CROWD = 400  # points in one strip plot before it turns into a summary
 @dataclass(frozen=True)
 class Figure:
     name: str
-    spec: charts.Spec
+    spec: marks.Spec
     label: str
 
     def svg(self) -> str:
@@ -27,7 +27,7 @@ class Figure:
 
 
 def styles(report: Report) -> dict[str, tuple[str, str]]:
-    return charts.style(report["experiment"]["arms"], report["experiment"]["baseline"])
+    return marks.style(report["experiment"]["arms"], report["experiment"]["baseline"])
 
 
 def with_unit(label: str, unit: str) -> str:
@@ -42,15 +42,23 @@ def verdicts(report: Report, width: int, name: str = "verdict") -> list[Figure]:
         if decision["exact"] or decision["estimate"] is None:
             continue
         ratio = claim["compare"] == "ratio"
-        joint = f"{claim['arm']} {'/' if ratio else '−'} {claim['against']}"
+        joint = f"{claim['arm']} {'/' if ratio else MINUS} {claim['against']}"
         written = text(decision["estimate"], claim["digits"], sign=not ratio)
         if decision["low"] is not None:
             written += f"  {span(decision['low'], decision['high'], claim['digits'], sign=not ratio)}"
-        groups.setdefault((claim["metric"], claim["compare"], claim["unit"]), []).append({
-            "label": f"{number}  {joint}", "mean": decision["estimate"], "low": _or(decision["low"], decision["estimate"]),
-            "high": _or(decision["high"], decision["estimate"]), "from": claim["from"], "to": claim["to"],
-            "word": claim["verdict"], "text": written, "said": f"{claim['says']}: {claim['verdict']}, {joint} {written}",
-        })  # fmt: skip
+        groups.setdefault((claim["metric"], claim["compare"], claim["unit"]), []).append(
+            {
+                "label": f"{number}  {joint}",
+                "mean": decision["estimate"],
+                "low": _or(decision["low"], decision["estimate"]),
+                "high": _or(decision["high"], decision["estimate"]),
+                "from": claim["from"],
+                "to": claim["to"],
+                "word": claim["verdict"],
+                "text": written,
+                "said": f"{claim['says']}: {claim['verdict']}, {joint} {written}",
+            }
+        )
     found = []
     for i, ((metric, compare, unit), rows) in enumerate(groups.items()):
         title = with_unit(f"{'ratio' if compare == 'ratio' else 'difference'} in {metric}", unit)
@@ -74,16 +82,27 @@ def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:
         rows = [row for row in report["effects"] if row["metric"] == metric and row["mean"] is not None]
         if not rows:
             continue
-        drawn = [{
-            "arm": row["arm"], "mean": row["mean"], "low": row["low"], "high": row["high"],
-            "said": f"{row['arm']}: mean {text(row['mean'], row['digits'], sign=True)}, 95 % interval "
-                    f"{span(row['low'], row['high'], row['digits'])}, {row['word']}",
-        } for row in rows]  # fmt: skip
+        drawn = [
+            {
+                "arm": row["arm"],
+                "mean": row["mean"],
+                "low": row["low"],
+                "high": row["high"],
+                "said": f"{row['arm']}: mean {text(row['mean'], row['digits'], sign=True)}, 95 % interval "
+                f"{span(row['low'], row['high'], row['digits'])}, {row['word']}",
+            }
+            for row in rows
+        ]
         points = [
-            {"arm": row["arm"], "value": p["difference"], "said": f"{row['arm']}, seed {p['seed']}: {text(p['difference'], 4, sign=True)}"}
-            for row in rows for p in row["pairs"]
-        ]  # fmt: skip
-        unit = with_unit(f"{metric}: arm − {rows[0]['against']}", rows[0]["unit"])
+            {
+                "arm": row["arm"],
+                "value": p["difference"],
+                "said": f"{row['arm']}, seed {p['seed']}: {text(p['difference'], 4, sign=True)}",
+            }
+            for row in rows
+            for p in row["pairs"]
+        ]
+        unit = with_unit(f"{metric}: arm {MINUS} {rows[0]['against']}", rows[0]["unit"])
         spec = charts.forest(drawn, points, styles(report), unit=unit, margin=rows[0]["margin"], width=width)
         found.append(
             Figure(f"{name}{i}", spec, f"Effects on {metric}. " + "; ".join(d["said"] for d in drawn))
@@ -94,7 +113,7 @@ def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:
 def slopes(report: Report) -> list[Figure]:
     """Paired slopes of the primary metric, one panel per arm, on one scale."""
     rows = [row for row in report["effects"] if row["primary"] and row["pairs"]]
-    domain = charts.span([v for row in rows for p in row["pairs"] for v in (p["value"], p["against"])])
+    domain = marks.span([v for row in rows for p in row["pairs"] for v in (p["value"], p["against"])])
     found = []
     for i, row in enumerate(rows):
         points = [
@@ -107,8 +126,14 @@ def slopes(report: Report) -> list[Figure]:
             for p in row["pairs"]
             for arm, value in ((row["against"], p["against"]), (row["arm"], p["value"]))
         ]
-        spec = charts.slopes(points, row["arm"], row["against"], styles(report), domain=domain,
-                             unit=with_unit(row["metric"], row["unit"]))  # fmt: skip
+        spec = charts.slopes(
+            points,
+            row["arm"],
+            row["against"],
+            styles(report),
+            domain=domain,
+            unit=with_unit(row["metric"], row["unit"]),
+        )
         found.append(
             Figure(f"slope{i}", spec, f"{row['metric']} of each seed, from {row['against']} to {row['arm']}")
         )
@@ -125,8 +150,14 @@ def tradeoffs(report: Report) -> list[Figure]:
             for p in panel["points"]
         ]
         front = sorted((p for p in points if p["arm"] in panel["front"]), key=lambda p: p["x"])
-        spec = charts.tradeoff(points, front, styles(report), x_title=axis, y_title=with_unit(experiment["metric"], unit),
-                               lower_x=panel["lower_is_better"])  # fmt: skip
+        spec = charts.tradeoff(
+            points,
+            front,
+            styles(report),
+            x_title=axis,
+            y_title=with_unit(experiment["metric"], unit),
+            lower_x=panel["lower_is_better"],
+        )
         found.append(
             Figure(
                 f"trade{i}",
@@ -147,14 +178,14 @@ def curves(report: Report) -> list[Figure]:
     primary = table["name"] == report["experiment"]["metric"]
     for key, means, title, zero in (
         ("lines", "means", table["name"], False),
-        ("differences", "mean_differences", f"{table['name']}: arm − {base}", True),
+        ("differences", "mean_differences", f"{table['name']}: arm {MINUS} {base}", True),
     ):
         lines = _points(table[key])
         if lines:
             ends = [
                 {**p, "said": f"{p['arm']}: ends at {text(p['value'], 4)}"} for p in _points(table[means])
             ]
-            spec = charts.curves(
+            spec = series.curves(
                 lines,
                 ends,
                 styles(report),
@@ -162,7 +193,7 @@ def curves(report: Report) -> list[Figure]:
                 zero=zero,
                 margin=margin if zero and primary else None,
             )
-            ending = "; ".join(p["said"] for p in charts.last_of_each(ends))
+            ending = "; ".join(p["said"] for p in series.last_of_each(ends))
             found.append(
                 Figure(f"curve{len(found)}", spec, f"{title} over training tokens, every seed. {ending}")
             )
@@ -172,26 +203,34 @@ def curves(report: Report) -> list[Figure]:
 def _points(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"arm": line["arm"], "seed": line.get("seed"), "tokens": t, "value": v}
-        for line in lines for t, v in zip(line["tokens"], line["values"], strict=True)
-    ]  # fmt: skip
+        for line in lines
+        for t, v in zip(line["tokens"], line["values"], strict=True)
+    ]
 
 
 def lengths(report: Report) -> list[Figure]:
     """A chart for every table whose conditions can be placed on an axis."""
     found = []
     for table in report["length"]:
-        for series in dict.fromkeys(row["series"] for row in table["rows"]):
-            rows = [r for r in table["rows"] if r["series"] == series and r["x"] is not None]
+        for group in dict.fromkeys(row["series"] for row in table["rows"]):
+            rows = [r for r in table["rows"] if r["series"] == group and r["x"] is not None]
             if len(rows) < 2:
                 continue
             points = [
-                {"arm": c["arm"], "x": r["x"], "mean": c["mean"], "low": c["low"], "high": c["high"],
-                 "said": f"{c['arm']} at {r['condition']}: {text(c['mean'], 4)}"}
-                for r in rows for c in r["cells"]
-            ]  # fmt: skip
-            title = f"{table['title']}{': ' + series if series else ''}"
+                {
+                    "arm": c["arm"],
+                    "x": r["x"],
+                    "mean": c["mean"],
+                    "low": c["low"],
+                    "high": c["high"],
+                    "said": f"{c['arm']} at {r['condition']}: {text(c['mean'], 4)}",
+                }
+                for r in rows
+                for c in r["cells"]
+            ]
+            title = f"{table['title']}{': ' + group if group else ''}"
             x_title = "multiple of the trained length" if table["key"] == "length" else "distance"
-            spec = charts.by_condition(points, styles(report), title=title, x_title=x_title)
+            spec = series.by_condition(points, styles(report), title=title, x_title=x_title)
             found.append(
                 Figure(f"length{len(found)}", spec, title + ". " + "; ".join(p["said"] for p in points))
             )
@@ -204,15 +243,18 @@ def strips(report: Report) -> list[Figure]:
     for i, score in enumerate((report["heads"] or {}).get("scores", [])):
         points = [
             {"arm": run["arm"], "layer": layer, "value": value}
-            for run in score["runs"] for layer, row in enumerate(run["values"]) for value in row if value is not None
-        ]  # fmt: skip
+            for run in score["runs"]
+            for layer, row in enumerate(run["values"])
+            for value in row
+            if value is not None
+        ]
         crowded = len(points) > CROWD
         label = f"{score['label']} of every head, by layer and arm. " + "; ".join(
             f"{c['arm']}: mean {text(c['mean'], 2)}" for c in score["counts"]
         )
         if points:
             drawn = _summary(points) if crowded else points
-            spec = charts.strip(drawn, score["chance"], styles(report), title=score["label"], summary=crowded)
+            spec = series.strip(drawn, score["chance"], styles(report), title=score["label"], summary=crowded)
             found.append(Figure(f"strip{i}", spec, label))
     return found
 
@@ -236,10 +278,15 @@ def budget(report: Report) -> Figure:
     """The budget table as a picture, for places where only pictures travel."""
     table = report["budget"]
     cells = [
-        {"row": row["label"] + (" (held)" if row["held"] else ""), "arm": cell["arm"], "text": text(cell["value"]),
-         "mark": mark(row, cell)}
-        for row in table["rows"] for cell in row["cells"]
-    ]  # fmt: skip
+        {
+            "row": row["label"] + (" (held)" if row["held"] else ""),
+            "arm": cell["arm"],
+            "text": text(cell["value"]),
+            "mark": mark(row, cell),
+        }
+        for row in table["rows"]
+        for cell in row["cells"]
+    ]
     return Figure("budget", charts.budget(cells), "What each arm was given")
 
 

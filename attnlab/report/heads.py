@@ -1,7 +1,7 @@
 """Head scores by layer, pooled over seeds, and the attention maps of one run of each arm on the same text.
 
-Head numbers mean nothing across seeds or arms, so scores are compared as distributions and maps only stand side by
-side; nothing here averages "head 3".
+Head numbers mean nothing across seeds or arms, so scores are compared as distributions and maps only stand
+side by side; nothing here averages "head 3".
 """
 
 from typing import Any
@@ -13,19 +13,45 @@ from attnlab.report.runs import Run, Sweep
 
 # label, what it is, threshold for the count, chance under uniform causal attention over T positions
 SCORES: dict[str, tuple[str, str, float | None, Any]] = {
-    "previous": ("previous token", "mean attention from each token to the one before it", 0.3, lambda t: _harmonic(t)[1:].mean()),
+    "previous": (
+        "previous token",
+        "mean attention from each token to the one before it",
+        0.3,
+        lambda t: _harmonic(t)[1:].mean(),
+    ),
     "current": ("current token", "mean attention of a token to itself", 0.3, lambda t: _harmonic(t).mean()),
     "duplicate": ("duplicate token", "attention to earlier copies of the same token", 0.3, None),
     "induction": ("induction", "attention to what followed the earlier copy of this token", 0.3, None),
-    "copying": ("copying (OV)", "share of the rise in logits that goes to the attended token, -1 to 1", 0.3, lambda t: 0.0),
+    "copying": (
+        "copying (OV)",
+        "share of the rise in logits that goes to the attended token, -1 to 1",
+        0.3,
+        lambda t: 0.0,
+    ),
     "sink": ("attention sink", "mean attention to the first token", 0.3, lambda t: _harmonic(t).mean()),
     "entropy": ("entropy", "of each row, as a share of the uniform one: 1 is uniform", None, lambda t: 1.0),
-    "local": ("local (8 tokens)", "mean attention to the last 8 tokens", 0.7, lambda t: (8 * _harmonic(t)[8:]).mean() if t > 8 else 1.0),
+    "local": (
+        "local (8 tokens)",
+        "mean attention to the last 8 tokens",
+        0.7,
+        lambda t: (8 * _harmonic(t)[8:]).mean() if t > 8 else 1.0,
+    ),
     "distance": ("mean distance", "how far back attention reaches, in tokens", None, lambda t: (t - 1) / 4),
-    "confidence": ("confidence", "mean of the largest weight of each row", 0.5, lambda t: _harmonic(t).mean()),
-}  # fmt: skip
-ALIASES = {"previous_token": "previous", "current_token": "current", "duplicate_token": "duplicate", "local_8": "local",
-           "mean_distance": "distance", "copying_ov": "copying"}  # fmt: skip
+    "confidence": (
+        "confidence",
+        "mean of the largest weight of each row",
+        0.5,
+        lambda t: _harmonic(t).mean(),
+    ),
+}
+ALIASES = {
+    "previous_token": "previous",
+    "current_token": "current",
+    "duplicate_token": "duplicate",
+    "local_8": "local",
+    "mean_distance": "distance",
+    "copying_ov": "copying",
+}
 ROOM = 6_000_000  # characters of packed maps in one report
 GALLERY = 96  # thumbnails on the page
 
@@ -59,15 +85,30 @@ def _scores(sweep: Sweep) -> list[dict[str, Any]]:
             if tables:
                 over = [int((table > threshold).sum()) for table in tables] if threshold is not None else []
                 pooled = np.concatenate([table.ravel() for table in tables])
-                counts.append({
-                    "arm": arm, "heads": int(tables[0].size), "seeds": len(tables), "mean": float(np.mean(pooled)),
-                    "mean_low": float(min(table.mean() for table in tables)),
-                    "mean_high": float(max(table.mean() for table in tables)),
-                    "over": float(np.mean(over)) if over else None,
-                    "over_low": min(over, default=None), "over_high": max(over, default=None),
-                })  # fmt: skip
-        out.append({"name": name, "label": label, "about": about, "threshold": threshold, "chance": level,
-                    "runs": found[name], "counts": counts})  # fmt: skip
+                counts.append(
+                    {
+                        "arm": arm,
+                        "heads": int(tables[0].size),
+                        "seeds": len(tables),
+                        "mean": float(np.mean(pooled)),
+                        "mean_low": float(min(table.mean() for table in tables)),
+                        "mean_high": float(max(table.mean() for table in tables)),
+                        "over": float(np.mean(over)) if over else None,
+                        "over_low": min(over, default=None),
+                        "over_high": max(over, default=None),
+                    }
+                )
+        out.append(
+            {
+                "name": name,
+                "label": label,
+                "about": about,
+                "threshold": threshold,
+                "chance": level,
+                "runs": found[name],
+                "counts": counts,
+            }
+        )
     return out
 
 
@@ -106,5 +147,11 @@ def heads(sweep: Sweep) -> dict[str, Any] | None:
             {"arm": arm, "max_abs": max(errors, default=None), "runs": len(errors), "notes": notes}
         )
     shown = sum(entry["layers"] * entry["heads"] for entry in packed)
-    return {"scores": scores, "maps": packed, "left_out": left_out, "agreement": agreement,
-            "gallery_heads": shown, "gallery_limit": GALLERY}  # fmt: skip
+    return {
+        "scores": scores,
+        "maps": packed,
+        "left_out": left_out,
+        "agreement": agreement,
+        "gallery_heads": shown,
+        "gallery_limit": GALLERY,
+    }

@@ -1,7 +1,7 @@
 """report.json to one HTML file that asks for nothing: no request leaves it, and scripts only add comfort.
 
-Whatever came from a corpus or a log goes through autoescape, and the data for scripts is JSON in an inert element
-with every character escaped that could end it.
+Whatever came from a corpus or a log goes through autoescape, and the data for scripts is JSON in an inert
+element with every character escaped that could end it.
 """
 
 import json
@@ -25,9 +25,11 @@ def inert(value: Any) -> Markup:
 
 def environment() -> Environment:
     env = Environment(
-        loader=PackageLoader("attnlab.report"), autoescape=True, undefined=StrictUndefined,
+        loader=PackageLoader("attnlab.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     env.globals.update(
         n=numbers.data, p=numbers.data_p, interval=numbers.data_span, mark=figures.mark, zip=zip
     )
@@ -42,14 +44,25 @@ def html(report: dict[str, Any]) -> str:
     drawn = {
         "verdict": _both(lambda width, name: figures.verdicts(report, width, name), "verdict"),
         "effects": _both(lambda width, name: figures.forests(report, width, name), "effects"),
-        "slopes": _svg(figures.slopes(report)), "tradeoff": _svg(figures.tradeoffs(report)),
-        "curves": _svg(figures.curves(report)), "length": _svg(figures.lengths(report)),
+        "slopes": _svg(figures.slopes(report)),
+        "tradeoff": _svg(figures.tradeoffs(report)),
+        "curves": _svg(figures.curves(report)),
+        "length": _svg(figures.lengths(report)),
         "strips": _svg(figures.strips(report)),
-    }  # fmt: skip
-    return environment().get_template("page.html").render(
-        r=report, figures=drawn, styles=figures.styles(report), gallery=gallery(report), data=inert(_explorer(report)),
-        css=Markup((TEMPLATES / "page.css").read_text("utf-8")), js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
-    )  # fmt: skip
+    }
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            r=report,
+            figures=drawn,
+            styles=figures.styles(report),
+            gallery=gallery(report),
+            data=inert(_explorer(report)),
+            css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
+            js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
+        )
+    )
 
 
 def _svg(found: list[figures.Figure]) -> list[Markup]:

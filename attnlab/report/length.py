@@ -1,7 +1,8 @@
 """Loss by length and accuracy by condition, where an experiment measures them.
 
-The names carry the meaning: a metric `length/<multiple>` is the loss at that multiple of the trained length on the
-same target tokens, and `recall/<condition>/<distance>` an accuracy. Anything under these two prefixes is shown.
+The names carry the meaning: a metric `length/<multiple>` is the loss at that multiple of the trained length
+on the same target tokens, and `recall/<condition>/<distance>` an accuracy. Anything under these two
+prefixes is shown.
 """
 
 import re
@@ -28,7 +29,7 @@ def _place(condition: str) -> float | None:
 
 
 def length(sweep: Sweep) -> list[dict[str, Any]]:
-    """One table per prefix and series: rows are conditions, cells the arms; empty where nothing was measured."""
+    """One table per prefix: rows are conditions, cells the arms; empty where nothing was measured."""
     names = {name for run in sweep.planned if run.done and run.record for name in run.record["metrics"]}
     tables = []
     for prefix, title in TITLES.items():

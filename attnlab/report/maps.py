@@ -1,7 +1,8 @@
 """Attention maps for the page: packed once into report.json, and small PNG thumbnails made from that packing.
 
-A map is stored as its lower triangle, one byte sqrt(a) * 255 per cell (off by 0.004 at most), gzipped with no time in
-its header. Cells that the mask forbids are hatched, not coloured as zero: a zero was chosen, a masked cell was not.
+A map is stored as its lower triangle, one byte sqrt(a) * 255 per cell (off by 0.004 at most), gzipped with
+no time in its header. Cells that the mask forbids are hatched, not coloured as zero: a zero was chosen, a
+masked cell was not.
 """
 
 import base64
@@ -45,13 +46,16 @@ def encode(maps: Mapping[str, Any], point: int = -1) -> dict[str, Any]:
     causal = not visible[:, np.triu(np.ones((length, length), bool), 1)].any()
     keep = np.tril(np.ones((length, length), bool)) if causal else np.ones((length, length), bool)
     return {
-        "layers": layers, "heads": heads, "length": length, "triangle": causal,
+        "layers": layers,
+        "heads": heads,
+        "length": length,
+        "triangle": causal,
         "step": int(np.asarray(maps["steps"])[point]),
         "tokens": [str(token) for token in maps["tokens"]],
         "groups": np.asarray(maps["groups"]).astype(int).tolist(),
         "weights": pack(values[:, :, keep]),
         "visible": pack(np.packbits(visible[:, keep])),
-    }  # fmt: skip
+    }
 
 
 def decode(encoded: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:

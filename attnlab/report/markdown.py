@@ -1,9 +1,9 @@
-"""report.json to Markdown for a pull request: the verdict, the budget and the effects, with three pictures."""
+"""report.json to Markdown for a pull request: verdict, budget, effects, failures, with three pictures."""
 
 from typing import Any
 
 from attnlab.report.figures import mark
-from attnlab.report.numbers import pvalue, span, text
+from attnlab.report.numbers import MINUS, TIMES, pvalue, span, text
 
 SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
 MARKS = {"SUPPORTED": "✓", "REFUTED": "✗", "INCONCLUSIVE": "?", "NOT COMPARABLE": "≠", "NO RESULT": "∅"}
@@ -34,14 +34,18 @@ def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
         lines += ["**EXPLORATORY**: the sweep left what its file declares.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += _verdict(report) + _picture("verdict", pictures)
-    lines += ["## Fair fight?", ""] + _budget(report) + _picture("budget", pictures)
-    lines += ["## Effects", ""] + _effects(report) + _picture("effects", pictures)
-    lines += ["## Failures and caveats", ""] + _failures(report)
+    lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
+    lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
+    lines += ["## Failures and caveats", "", *_failures(report)]
     made = report["reproduce"]
     dirty = {True: "dirty", False: "clean", None: "unknown"}[made.get("dirty")]
     lines += ["## Reproduce", "", "```sh", str(made.get("command")), "```", ""]
-    lines += [f"Commit `{made.get('commit') or 'unknown'}` ({dirty}), runs of {cell(made.get('date') or 'unknown date')}, "
-              f"{cell(made.get('device') or 'unknown device')}. Everything else is in report.html and report.json.", ""]  # fmt: skip
+    lines += [
+        f"Commit `{made.get('commit') or 'unknown'}` ({dirty}), "
+        f"runs of {cell(made.get('date') or 'unknown date')}, "
+        f"{cell(made.get('device') or 'unknown device')}. Everything else is in report.html and report.json.",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -57,9 +61,15 @@ def _verdict(report: dict[str, Any]) -> list[str]:
     for number, claim in enumerate(report["verdict"]["claims"], 1):
         power = claim["power"]
         if power:
-            half = power["seeds_for_half"]
-            lines += [f"Power of claim {number}: {claim['decision']['n']} seeds detect {text(power['detectable'], claim['digits'])} "
-                      f"{claim['unit']} (80 %); half of that needs {text(half) if half else 'more than 10,000'} seeds.", ""]  # fmt: skip
+            found, half = (
+                text(power["detectable"], claim["digits"], unit=claim["unit"]),
+                power["seeds_for_half"],
+            )
+            lines += [
+                f"Power of claim {number}: {claim['decision']['n']} seeds detect {found} (80 %); "
+                f"half of that needs {text(half) if half else 'more than 10,000'} seeds.",
+                "",
+            ]
     return lines
 
 
@@ -74,7 +84,7 @@ def _budget(report: dict[str, Any]) -> list[str]:
         )
         cells = []
         for found in row["cells"]:
-            ratio = f" ({text(found['ratio'], 3)}×)" if found["ratio"] not in (None, 1) else ""
+            ratio = f" ({text(found['ratio'], 3)}{TIMES})" if found["ratio"] not in (None, 1) else ""
             cells.append(f"{cell(text(found['value']))}{ratio} {SIGNS[mark(row, found)]}")
         rows.append([name, *cells])
     rows.append(
@@ -90,17 +100,24 @@ def _effects(report: dict[str, Any]) -> list[str]:
     rows = []
     for row in report["effects"]:
         digits = row["digits"]
-        rows.append([
-            cell(row["arm"]), cell(row["metric"]), f"{row['n']} of {row['planned']}", text(row["mean"], digits, sign=True),
-            span(row["low"], row["high"], digits), pvalue(row["p_holm"]), cell(row["word"]),
-        ])  # fmt: skip
+        rows.append(
+            [
+                cell(row["arm"]),
+                cell(row["metric"]),
+                f"{row['n']} of {row['planned']}",
+                text(row["mean"], digits, sign=True),
+                span(row["low"], row["high"], digits),
+                pvalue(row["p_holm"]),
+                cell(row["word"]),
+            ]
+        )
     if not rows:
         return ["No other arm than the baseline.", ""]
     header = [
         "arm",
         "metric",
         "seeds",
-        f"mean − {cell(rows and report['experiment']['baseline'])}",
+        f"mean {MINUS} {cell(rows and report['experiment']['baseline'])}",
         "95 % interval",
         "p (Holm)",
         "word",

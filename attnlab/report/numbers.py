@@ -4,7 +4,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-NONE = "–"  # not measured, or no such thing
+MINUS, TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+NONE = "\N{EN DASH}"  # not measured, or no such thing
 
 
 def text(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "") -> str:
@@ -19,7 +20,7 @@ def text(value: Any, digits: int | None = None, *, sign: bool = False, unit: str
         written = f"{value:{'+' if sign else ''}{',.0f' if 1000 <= abs(value) < 1e15 else '.4g'}}"
     else:
         written = f"{value:{'+' if sign else ''},.{digits}f}"
-    return written.replace("-", "\N{MINUS SIGN}") + (f" {unit}" if unit else "")
+    return written.replace("-", MINUS) + (f" {unit}" if unit else "")
 
 
 def pvalue(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What the report is made from: the runs of one sweep, found or missing, and how their figures are looked up."""
+"""What the report is made from: the runs of one sweep, found or missing, and how to look up their figures."""
 
 import json
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 @dataclass(frozen=True)
 class Run:
-    """One planned run. `record` is its run.json, None where it never ended; a report counts it all the same."""
+    """One planned run. `record` is its run.json, or None where it never ended; it counts all the same."""
 
     arm: str
     seed: int
@@ -36,11 +36,13 @@ def read_run(folder: Path, arm: str, seed: int) -> Run:
     record = folder / "run.json"
     curves, maps = folder / "curves.parquet", folder / "attention.npz"
     return Run(
-        arm, seed, folder.name,
+        arm,
+        seed,
+        folder.name,
         record=json.loads(record.read_text()) if record.exists() else None,
         curves=pq.read_table(curves) if curves.exists() else None,
         maps=dict(np.load(maps)) if maps.exists() else None,
-    )  # fmt: skip
+    )
 
 
 def figure(record: dict[str, Any], name: str) -> float | None:

@@ -1,7 +1,8 @@
-"""Vega-Lite specs to SVG (inline in the page) and PNG (for Markdown), at build time, the same bytes every time.
+"""Vega-Lite specs to SVG (inline in the page) and PNG (for Markdown), at build time, the same bytes every
+time.
 
-Colours that must follow the reader's light or dark scheme cannot be written in a spec, so specs use the placeholder
-colours below; they become CSS variables in the SVG and literal colours in the PNG.
+Colours that must follow the reader's light or dark scheme cannot be written in a spec, so specs use the
+placeholder colours below; they become CSS variables in the SVG and literal colours in the PNG.
 """
 
 import io
@@ -29,13 +30,21 @@ CONFIG: dict[str, Any] = {
     "background": None,
     "view": {"stroke": None},
     "axis": {
-        "labelColor": MUTED, "titleColor": INK, "tickColor": GRID, "domainColor": GRID, "gridColor": GRID,
-        "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 180, "titleLimit": 320,
+        "labelColor": MUTED,
+        "titleColor": INK,
+        "tickColor": GRID,
+        "domainColor": GRID,
+        "gridColor": GRID,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelLimit": 180,
+        "titleLimit": 320,
     },
     "title": {"color": INK, "fontSize": 12, "fontWeight": "bold", "anchor": "start", "limit": 420},
     "legend": {"labelColor": INK, "titleColor": INK, "labelFontSize": 11},
     "text": {"color": INK, "fontSize": 11},
-}  # fmt: skip
+}
 
 _NOISE = re.compile(
     r'<path class="(?:foreground|background)" aria-hidden="true" d="(?:M0,0h0v0h0Z)?"[^>]*/>'
@@ -63,7 +72,7 @@ def _shorten(attribute: re.Match[str]) -> str:
 
 
 def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
-    """The chart as an inline SVG element; `name` makes its ids unique in the page, `label` is read to the blind."""
+    """The chart as an inline SVG; `name` makes its ids unique in the page, screen readers say `label`."""
     text = vl_convert.vegalite_to_svg(_with_config(spec))
     text = _NOISE.sub("", text)
     for placeholder, css in CSS.items():
@@ -78,7 +87,8 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
     )
     width, height = re.search(r'width="([\d.]+)" height="([\d.]+)" viewBox', text).groups()  # type: ignore[union-attr]
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" '
         f'role="graphics-document" aria-roledescription="chart" aria-label="{escape(unescape(label))}">'
     )
     return head + text[text.index(">") + 1 :]

@@ -1,7 +1,8 @@
 """What each arm costs against what it achieves: one small panel per cost.
 
-The bar on the loss is the interval of the paired difference, set at the arm's own mean; the baseline has none. Costs
-that are counted (bytes, parameters) have no interval; times have a bootstrap or order-statistic one.
+The bar on the loss is the interval of the paired difference, set at the arm's own mean; the baseline has
+none. Costs that are counted (bytes, parameters) have no interval; times have a bootstrap or order-statistic
+one.
 """
 
 from typing import Any
@@ -77,15 +78,30 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
             x, x_low, x_high = found[arm]
             y, effect = sum(values) / len(values), by_arm.get(arm)
             known = effect is not None and effect["low"] is not None
-            points.append({
-                "arm": arm, "x": x, "x_low": x_low, "x_high": x_high, "y": y,
-                "y_low": y + effect["low"] - effect["mean"] if known and effect else None,
-                "y_high": y + effect["high"] - effect["mean"] if known and effect else None,
-            })  # fmt: skip
+            points.append(
+                {
+                    "arm": arm,
+                    "x": x,
+                    "x_low": x_low,
+                    "x_high": x_high,
+                    "y": y,
+                    "y_low": y + effect["low"] - effect["mean"] if known and effect else None,
+                    "y_high": y + effect["high"] - effect["mean"] if known and effect else None,
+                }
+            )
         if len(points) > 1:
             front = _front(points, lower, sweep.experiment["direction"] == "lower")
-            panels.append({"key": key, "label": label, "unit": unit, "lower_is_better": lower, "note": note,
-                           "points": points, "front": front})  # fmt: skip
+            panels.append(
+                {
+                    "key": key,
+                    "label": label,
+                    "unit": unit,
+                    "lower_is_better": lower,
+                    "note": note,
+                    "points": points,
+                    "front": front,
+                }
+            )
     return panels
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic import World, experiment, provenance, timing, write_runs
 
 from attnlab.report import build, write
-from synthetic import World, experiment, provenance, timing, write_runs
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 WORLDS = {

@@ -1,4 +1,4 @@
-"""Run folders with a known truth: every difference between arms has exactly the mean and sd that was asked for."""
+"""Run folders with a known truth: each difference between arms has exactly the mean and sd asked for."""
 
 import json
 from dataclasses import dataclass, field
@@ -35,18 +35,32 @@ KV = {"mha": 4, "gqa": 2, "mqa": 1}
 def experiment(world: World, **changes: Any) -> dict[str, Any]:
     arms = list(world.effects)
     found: dict[str, Any] = {
-        "name": "gqa_vs_mha", "size": "debug",
+        "name": "gqa_vs_mha",
+        "size": "debug",
         "question": "Does sharing key and value heads between query heads cost quality, and what does it save?",
-        "arms": arms, "baseline": "mha", "seeds": list(world.seeds), "held": ["params", "tokens"], "match": "params",
-        "match_by": "model.ffn_width", "metric": "val/loss", "direction": "lower", "margin": 0.03,
+        "arms": arms,
+        "baseline": "mha",
+        "seeds": list(world.seeds),
+        "held": ["params", "tokens"],
+        "match": "params",
+        "match_by": "model.ffn_width",
+        "metric": "val/loss",
+        "direction": "lower",
+        "margin": 0.03,
         "margin_reason": "15 % of the gap between one head and four in the same harness",
         "claims": [
             {"says": "gqa costs at most the margin", "arm": "gqa", "is": "within", "threshold": 0.03},
             {"says": "mqa is worse than mha", "arm": "mqa", "is": "above", "threshold": 0.0},
-            {"says": "gqa keeps at most half of the KV cache", "arm": "gqa", "metric": "kv_bytes_per_token",
-             "compare": "ratio", "is": "below", "threshold": 0.51},
+            {
+                "says": "gqa keeps at most half of the KV cache",
+                "arm": "gqa",
+                "metric": "kv_bytes_per_token",
+                "compare": "ratio",
+                "is": "below",
+                "threshold": 0.51,
+            },
         ],
-    }  # fmt: skip
+    }
     found["claims"] = [claim for claim in found["claims"] if claim["arm"] in arms]
     declared = {
         key: found[key] for key in ("arms", "seeds", "margin", "metric", "direction", "claims", "held")
@@ -56,10 +70,16 @@ def experiment(world: World, **changes: Any) -> dict[str, Any]:
 
 def provenance(**changes: Any) -> dict[str, Any]:
     return {
-        "command": "python -m attnlab +experiment=gqa_vs_mha size=debug", "commit": "0123456789abcdef0123456789abcdef01234567",
-        "dirty": False, "dirty_diff": None, "packages": {"torch": "2.13.0", "numpy": "2.4.6"}, "device": "cpu (2 cores)",
-        "date": "2026-01-02", "declaration_sha256": "ab" * 32, **changes,
-    }  # fmt: skip
+        "command": "python -m attnlab +experiment=gqa_vs_mha size=debug",
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "dirty": False,
+        "dirty_diff": None,
+        "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
+        "device": "cpu (2 cores)",
+        "date": "2026-01-02",
+        "declaration_sha256": "ab" * 32,
+        **changes,
+    }
 
 
 def timing(world: World) -> dict[str, Any]:
@@ -69,10 +89,14 @@ def timing(world: World) -> dict[str, Any]:
         return {"median": median, "low": median * 0.99, "high": median * 1.01, "samples": samples}
 
     arms = {
-        arm: {"train_step_ms": row(21.0 - i), "decode_ms_per_token": row(1.4 - 0.1 * i),
-              "decode_uncached_ms_per_token": None, "note": None}
+        arm: {
+            "train_step_ms": row(21.0 - i),
+            "decode_ms_per_token": row(1.4 - 0.1 * i),
+            "decode_uncached_ms_per_token": None,
+            "note": None,
+        }
         for i, arm in enumerate(world.effects)
-    }  # fmt: skip
+    }
     return {
         "schema": 1,
         "order": "ABBA",
@@ -117,38 +141,98 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
     heads = np.linspace(0.05, 0.6, 4 * world.layers).reshape(world.layers, 4)
     heads = np.clip(heads + 0.03 * np.random.default_rng(seed + kv).normal(size=heads.shape), 0, 1)
     record = {
-        "schema": 1, "id": where.name, "status": status, "seed": seed,
+        "schema": 1,
+        "id": where.name,
+        "status": status,
+        "seed": seed,
         "failure": None if done else {"message": "loss is not a number", "step": 160, "tail": TAIL},
         "config": {
-            "seed": seed, "size": "debug", "model": {"dim": 64, "n_layers": world.layers, "ffn_width": 256 + 16 * (4 - kv),
-            "attention": {"heads": {"n_heads": 4, "n_kv_heads": kv}}}, "optim": {"lr": 3e-3},
-            "trainer": {"max_steps": STEPS}, "paths": {"runs": "runs"},
+            "seed": seed,
+            "size": "debug",
+            "model": {
+                "dim": 64,
+                "n_layers": world.layers,
+                "ffn_width": 256 + 16 * (4 - kv),
+                "attention": {"heads": {"n_heads": 4, "n_kv_heads": kv}},
+            },
+            "optim": {"lr": 3e-3},
+            "trainer": {"max_steps": STEPS},
+            "paths": {"runs": "runs"},
         },
-        "data": {"name": "text", "sha256": "cd" * 32, "train_tokens": 419_430, "val_tokens": 46_603, "vocab_size": 97,
-                 "val_windows": 128, "unit": "char"},
-        "environment": {"python": "3.11.7", "torch": "2.13.0", "platform": "Linux", "cpu": "some cpu", "device": "cpu",
-                        "threads": 1, "git_commit": "0" * 40, "git_dirty": False, "packages": {"torch": "2.13.0"}},
-        "budget": {"parameters": parameters, "parameters_non_embedding": parameters - 6208,
-                   "parameters_attention": 8192 + 2048 * kv, "tokens": STEPS * BATCH, "steps": STEPS,
-                   "flops_per_token": 6 * parameters, "lr": 3e-3, "context": CONTEXT, "kv_bytes_per_token": kv_bytes,
-                   "dtype": "float32", "kernel": "sdpa", "device": "cpu", "batch_tokens": BATCH},
-        "metrics": {"val/loss": loss, "val/best_loss": loss - 0.001, "train/loss": loss - 0.1, **world.extra} if done else {},
-        "memory": {"kv_bytes_per_token_formula": kv_bytes, "kv_bytes_per_token_live": kv_bytes,
-                   "saved_for_backward_bytes": 1_000_000 + kv, "peak_rss_bytes": 400_000_000, "peak_cuda_bytes": None},
+        "data": {
+            "name": "text",
+            "sha256": "cd" * 32,
+            "train_tokens": 419_430,
+            "val_tokens": 46_603,
+            "vocab_size": 97,
+            "val_windows": 128,
+            "unit": "char",
+        },
+        "environment": {
+            "python": "3.11.7",
+            "torch": "2.13.0",
+            "platform": "Linux",
+            "cpu": "some cpu",
+            "device": "cpu",
+            "threads": 1,
+            "git_commit": "0" * 40,
+            "git_dirty": False,
+            "packages": {"torch": "2.13.0"},
+        },
+        "budget": {
+            "parameters": parameters,
+            "parameters_non_embedding": parameters - 6208,
+            "parameters_attention": 8192 + 2048 * kv,
+            "tokens": STEPS * BATCH,
+            "steps": STEPS,
+            "flops_per_token": 6 * parameters,
+            "lr": 3e-3,
+            "context": CONTEXT,
+            "kv_bytes_per_token": kv_bytes,
+            "dtype": "float32",
+            "kernel": "sdpa",
+            "device": "cpu",
+            "batch_tokens": BATCH,
+        },
+        "metrics": {"val/loss": loss, "val/best_loss": loss - 0.001, "train/loss": loss - 0.1, **world.extra}
+        if done
+        else {},
+        "memory": {
+            "kv_bytes_per_token_formula": kv_bytes,
+            "kv_bytes_per_token_live": kv_bytes,
+            "saved_for_backward_bytes": 1_000_000 + kv,
+            "peak_rss_bytes": 400_000_000,
+            "peak_cuda_bytes": None,
+        },
         "speed": {"train_tokens_per_s": 24_000.0 + 100 * seed},
         "kernels": {"max_abs_eager_fused": 2.4e-7, "note": None},
-        "head_scores": {"previous": heads.tolist(), "sink": heads[::-1].tolist(), "entropy": (1 - heads).tolist(),
-                        "induction": heads.T.reshape(heads.shape).tolist()} if done else {},
-        "started": "2026-01-02T03:04:05+00:00", "seconds": 12.5,
-    }  # fmt: skip
+        "head_scores": {
+            "previous": heads.tolist(),
+            "sink": heads[::-1].tolist(),
+            "entropy": (1 - heads).tolist(),
+            "induction": heads.T.reshape(heads.shape).tolist(),
+        }
+        if done
+        else {},
+        "started": "2026-01-02T03:04:05+00:00",
+        "seconds": 12.5,
+    }
     (where / "run.json").write_text(json.dumps(record))
     points = np.arange(20, STEPS + 1, 20)
     values = loss + 2.2 * np.exp(-points / 90) + 0.01 * np.sin(points + seed)
     values[-1] = loss
     points, values = (points, values) if done else (points[:8], values[:8])
-    pq.write_table(pa.table({
-        "step": points, "tokens": points * BATCH, "name": ["val/loss"] * len(points), "value": values,
-    }), where / "curves.parquet")  # fmt: skip
+    pq.write_table(
+        pa.table(
+            {
+                "step": points,
+                "tokens": points * BATCH,
+                "name": ["val/loss"] * len(points),
+                "value": values,
+            }
+        ),
+        where / "curves.parquet",
+    )
     if done:
         np.savez(where / "attention.npz", **attention(world, kv, seed))
 
@@ -167,6 +251,9 @@ def attention(world: World, kv: int, seed: int) -> dict[str, np.ndarray]:
     weights /= weights.sum(-1, keepdims=True)
     groups = np.repeat(np.arange(kv), heads // kv)[None].repeat(world.layers, 0)
     return {
-        "maps": np.round(255 * np.sqrt(weights)).astype(np.uint8)[None], "visible": visible[None].repeat(world.layers, 0),
-        "steps": np.array([STEPS]), "tokens": np.array(world.tokens), "groups": groups,
-    }  # fmt: skip
+        "maps": np.round(255 * np.sqrt(weights)).astype(np.uint8)[None],
+        "visible": visible[None].repeat(world.layers, 0),
+        "steps": np.array([STEPS]),
+        "tokens": np.array(world.tokens),
+        "groups": groups,
+    }

@@ -34,7 +34,9 @@ def words(found: dict) -> list[str]:
         (0.02, 0.2, "INCONCLUSIVE", "INCONCLUSIVE"),
     ],
 )
-def test_a_planted_effect_gets_its_word(tmp_path: Path, effect: float, sd: float, word: str, claim: str) -> None:
+def test_a_planted_effect_gets_its_word(
+    tmp_path: Path, effect: float, sd: float, word: str, claim: str
+) -> None:
     found = report(tmp_path, World(effects={"mha": 0.0, "gqa": effect}, sd=sd, seeds=[0, 1, 2, 3, 4, 5]))
     assert found["effects"][0]["word"] == word
     assert words(found)[0] == claim
@@ -46,7 +48,9 @@ def test_mean_sd_and_pairs_are_the_planted_ones(tmp_path: Path) -> None:
     assert row["mean"] == pytest.approx(0.0123, abs=1e-9)
     assert row["sd"] == pytest.approx(0.007, abs=1e-9)
     assert [pair["seed"] for pair in row["pairs"]] == [3, 5, 8, 13]
-    assert [p["difference"] for p in row["pairs"]] == pytest.approx(list(0.0123 + noise(world, "gqa")), abs=1e-9)
+    assert [p["difference"] for p in row["pairs"]] == pytest.approx(
+        list(0.0123 + noise(world, "gqa")), abs=1e-9
+    )
 
 
 def test_a_higher_is_better_metric_turns_the_word(tmp_path: Path) -> None:
@@ -97,7 +101,9 @@ def test_one_seed_decides_nothing_but_what_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_sweep_with_nothing_usable_is_no_result(tmp_path: Path) -> None:
-    found = report(tmp_path, World(status={(a, s): "crashed" for a in ("mha", "gqa", "mqa") for s in range(5)}))
+    found = report(
+        tmp_path, World(status={(a, s): "crashed" for a in ("mha", "gqa", "mqa") for s in range(5)})
+    )
     assert found["verdict"]["headline"] == "NO RESULT"
     assert set(words(found)) == {"NO RESULT"}
     assert len(found["failures"]["runs"]) == 15
@@ -111,8 +117,14 @@ def test_a_counted_claim_is_exact_and_needs_no_share_of_the_error(tmp_path: Path
 
 
 def test_a_timed_claim_is_decided_by_a_bootstrap(tmp_path: Path) -> None:
-    claim = {"says": "gqa decodes faster", "arm": "gqa", "metric": "decode_ms_per_token", "compare": "ratio", "is": "below",
-             "threshold": 1.0}  # fmt: skip
+    claim = {
+        "says": "gqa decodes faster",
+        "arm": "gqa",
+        "metric": "decode_ms_per_token",
+        "compare": "ratio",
+        "is": "below",
+        "threshold": 1.0,
+    }
     found = report(tmp_path, World(), claims=[claim])["verdict"]["claims"][0]
     assert found["kind"] == "timing"
     assert found["decision"]["estimate"] == pytest.approx(1.3 / 1.4)
@@ -126,7 +138,9 @@ def test_a_timed_claim_is_decided_by_a_bootstrap(tmp_path: Path) -> None:
         ("margin", 0.03, "margin: declared 0.01, used 0.03"),
     ],
 )
-def test_what_left_the_declaration_is_named_and_exploratory(tmp_path: Path, key: str, value: object, said: str) -> None:
+def test_what_left_the_declaration_is_named_and_exploratory(
+    tmp_path: Path, key: str, value: object, said: str
+) -> None:
     world = World()
     declared = {**experiment(world)["declared"], key: [0, 1, 2] if key == "seeds" else 0.01}
     found = report(tmp_path, world, declared=declared)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from attnlab.report import charts, figures
+from attnlab.report import figures, marks
 from attnlab.report.svg import CSS, svg
 
 
@@ -30,7 +30,11 @@ def test_the_same_chart_is_the_same_bytes(made: dict) -> None:
 
 
 def test_ids_are_told_apart_by_the_charts_name() -> None:
-    spec = {"data": {"values": [{"x": 1}]}, "mark": {"type": "line", "clip": True}, "encoding": {"x": {"field": "x"}}}
+    spec = {
+        "data": {"values": [{"x": 1}]},
+        "mark": {"type": "line", "clip": True},
+        "encoding": {"x": {"field": "x"}},
+    }
     names = [set(re.findall(r'id="([^"]+)"', svg(spec, name=name, label="a label"))) for name in ("a", "b")]
     assert names[0]
     assert not names[0] & names[1]
@@ -45,15 +49,15 @@ def test_what_is_drawn_for_a_claim_is_the_interval_that_decided_it(made: dict) -
 
 def test_arms_differ_in_colour_or_shape_and_the_baseline_is_grey() -> None:
     arms = [f"arm{i}" for i in range(13)]
-    found = charts.style(arms, "arm3")
+    found = marks.style(arms, "arm3")
     assert list(found) == arms
     assert len(set(found.values())) == 13
-    assert found["arm3"] == (charts.GREY, "circle")
+    assert found["arm3"] == (marks.GREY, "circle")
 
 
 @pytest.mark.parametrize("values", [[], [None], [1.0], [0.0, 0.0]])
 def test_a_domain_never_has_zero_width(values: list) -> None:
-    low, high = charts.span(values)
+    low, high = marks.span(values)
     assert low < high
 
 

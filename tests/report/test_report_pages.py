@@ -83,7 +83,9 @@ def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: dict, n
             assert float(value) < float(plain[1:])
         else:
             digits = len(plain.partition("e")[0].partition(".")[2])
-            assert float(plain) == pytest.approx(float(value), abs=0.51 * 10.0**-digits, rel=6e-3 if "." not in plain else 1e-9)
+            assert float(plain) == pytest.approx(
+                float(value), abs=0.51 * 10.0**-digits, rel=6e-3 if "." not in plain else 1e-9
+            )
 
 
 def test_the_effects_table_of_the_markdown_is_the_json(made: dict) -> None:
@@ -91,7 +93,10 @@ def test_the_effects_table_of_the_markdown_is_the_json(made: dict) -> None:
     markdown = (folder / "report.md").read_text("utf-8")
     for row in report["effects"]:
         mean, p = text(row["mean"], row["digits"], sign=True), pvalue(row["p_holm"])
-        assert re.search(rf"\| {row['arm']} \| val/loss \| {row['n']} of 5 \| {re.escape(mean)} \| .*\| {re.escape(p)} \|", markdown)
+        assert re.search(
+            rf"\| {row['arm']} \| val/loss \| {row['n']} of 5 \| {re.escape(mean)} \| .*\| {re.escape(p)} \|",
+            markdown,
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,14 +154,20 @@ def test_sizes_keep_their_budgets(made: dict, name: str) -> None:
 
 def test_rendering_again_gives_the_same_bytes_in_any_process(made: dict, tmp_path: Path) -> None:
     source = made["good"][1]
-    code = "import sys; from pathlib import Path; from attnlab.report import render; render(Path(sys.argv[1]))"
+    code = (
+        "import sys; from pathlib import Path; from attnlab.report import render; render(Path(sys.argv[1]))"
+    )
     for i, (seed, locale, zone) in enumerate([("1", "C", "UTC"), ("2", "de_DE.UTF-8", "Asia/Kolkata")]):
         folder = tmp_path / str(i)
         folder.mkdir()
         (folder / "report.json").write_bytes((source / "report.json").read_bytes())
         env = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
         subprocess.run([sys.executable, "-c", code, str(folder / "report.json")], env=env, check=True)
-        for file in ("report.html", "report.md", *(f"figures/{n}.png" for n in ("verdict", "budget", "effects"))):
+        for file in (
+            "report.html",
+            "report.md",
+            *(f"figures/{n}.png" for n in ("verdict", "budget", "effects")),
+        ):
             assert (folder / file).read_bytes() == (source / file).read_bytes(), file
 
 
