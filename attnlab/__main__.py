@@ -76,10 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def verbs() -> dict[str, tuple[str, str]]:
     """The verbs whose modules exist, found without importing them."""
     home = Path(__file__).parent.parent
-    return {
-        verb: told for verb, told in VERBS.items()
-        if (home / (told[0].partition(":")[0].replace(".", "/") + ".py")).is_file()
-    }  # fmt: skip
+
+    def exists(where: str) -> bool:
+        module = home / where.partition(":")[0].replace(".", "/")
+        return module.with_suffix(".py").is_file() or (module / "__init__.py").is_file()
+
+    return {verb: told for verb, told in VERBS.items() if exists(told[0])}
 
 
 def help_text() -> str:
@@ -97,7 +99,12 @@ def plan(arguments: Sequence[str]) -> int:
     """The plan of a command, with nothing trained."""
     if not arguments:
         raise Refused("plan what? As in: python -m attnlab plan +experiment=NAME")
-    return hydra([*arguments, "++sweep.dry_run=true"])
+    at = next(
+        (i for i, word in enumerate(arguments) if "=" in word and not word.startswith("-")), len(arguments)
+    )
+    return hydra(
+        [*arguments[:at], "++sweep.dry_run=true", *arguments[at:]]
+    )  # argparse wants overrides in a row
 
 
 def report(arguments: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """The manners of every process that a sweep starts: its own group, its own log, an end with its parent."""
 
 import importlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -28,7 +29,7 @@ def guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
     """`main(arguments)`, ended by SIGTERM and by its parent's end. Ctrl-C is the parent's business."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminate)
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads()
     return main(arguments)
 
@@ -37,8 +38,10 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)  # training unwinds, and may save a checkpoint on its way
 
 
-def _end_with_parent(parent: int) -> None:
-    while os.getppid() == parent:
+def _end_with_parent() -> None:
+    """A forked child's system parent is the fork server, which lives as long as its children: ask for the real one."""
+    sweep, parent = multiprocessing.parent_process(), os.getppid()
+    while sweep.is_alive() if sweep else os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(3)

@@ -23,8 +23,8 @@ def complaint(error: BaseException, config_dirs: Sequence[Path]) -> str:
         return _unselected(found[1], config_dirs)
     if found := re.search(r"Could not override '([^']+)'", text):
         return f"no key {found[1]}{nearest(found[1], _keys(config_dirs))}; to add it, write +{found[1]}=..."
-    if found := re.search(r"Missing mandatory value: (\S+)|Missing mandatory value.*?full_key: (\S+)", text):
-        return f"{found[1] or found[2]} has no value: set {found[1] or found[2]}=..."
+    if found := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
+        return f"{found[1]} has no value: set {found[1]}=..."
     return _first(text)
 
 

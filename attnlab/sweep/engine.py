@@ -171,7 +171,8 @@ def _report(
         found = read_run(root / run.id, run.arm, run.seed)
         valid = store.record(root / run.id) is not None
         runs.append(found if valid else type(found)(run.arm, run.seed, run.id))
-    source = provenance(arguments, one.declared or {}, one.changed, one.runs[0].figures["device_kind"])
+    device, records = one.runs[0].figures["device_kind"], [run.record for run in runs if run.record]
+    source = provenance(arguments, one.declared or {}, one.changed, device, records)
     report = build(_with_declared(one), runs, times, source)
     folder = reports / one.title
     page = write(folder, report, runs)

@@ -152,24 +152,24 @@ def _arm_runs(
         figures = checker.check(resolved)
     except ValueError as error:
         raise Refused(f"arm {arm}: {error}" if experiment else str(error)) from error
+    source = semantic.source(resolved, trainer(resolved))
     runs = []
     for seed in seeds:
         OmegaConf.update(config, "seed", seed)
         resolved = composer.resolve(config)
-        runs.append(_run(arm, seed, resolved, figures, (*overrides, f"seed={seed}")))
+        runs.append(_run(arm, seed, resolved, figures, source, (*overrides, f"seed={seed}")))
     return runs
 
 
 def _run(
-    arm: str, seed: int, config: dict[str, Any], figures: dict[str, Any], overrides: tuple[str, ...]
+    arm: str,
+    seed: int,
+    config: dict[str, Any],
+    figures: dict[str, Any],
+    source: dict[str, str],
+    overrides: tuple[str, ...],
 ) -> Run:
-    hashed = semantic.semantic(
-        config,
-        data=(figures.get("data") or {}).get("sha256"),
-        device_kind=figures["device_kind"],
-        trainer=trainer(config),
-    )
-    run_id = semantic.digest(hashed)
+    run_id, hashed = semantic.identify(config, figures, source)
     return Run(run_id, arm, seed, {**config, "id": run_id}, figures, hashed, overrides)
 
 
@@ -226,9 +226,9 @@ def _with_parents(runs: list[Run], arms: set[str]) -> list[Run]:
         for run in ready:
             parent = done[run.config["parent"], run.seed].id
             config = {**run.config, "parent": parent, "id": None}
-            done[run.arm, run.seed] = _run(
-                run.arm, run.seed, config, run.figures, (*run.overrides, f"parent='{parent}'")
-            )
+            overrides = (*run.overrides, f"parent='{parent}'")
+            source = run.semantic["source"]
+            done[run.arm, run.seed] = _run(run.arm, run.seed, config, run.figures, source, overrides)
     return [done[run.arm, run.seed] for run in runs]
 
 

@@ -1,6 +1,6 @@
 """Where a report comes from: command, code, packages, device, and what was declared."""
 
-import platform
+import os
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,24 +11,30 @@ from typing import Any
 import attnlab
 from attnlab.sweep import semantic
 
+HOME = Path(attnlab.__file__).parent.parent
+DIFF_LIMIT = 100_000  # characters of uncommitted changes that a report carries
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "numpy", "scipy", "datasets", "wandb")
 
 
 def provenance(
-    arguments: Sequence[str], declared: Mapping[str, Any], changed: Sequence[str], device_kind: str
+    arguments: Sequence[str],
+    declared: Mapping[str, Any],
+    changed: Sequence[str],
+    device: str,
+    records: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Plain values only. `declaration` is the sha256 of what the experiment's file says."""
+    """Plain values only. `declaration_sha256` is of what the experiment's file says; `date` is the runs' own."""
     commit, dirty = git()
     return {
         "command": shlex.join(["python", "-m", "attnlab", *arguments]),
         "commit": commit,
         "dirty": dirty,
+        "dirty_diff": _ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
         "packages": packages(),
-        "device": device_kind,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
+        "device": f"cpu ({os.cpu_count()} cores)" if device == "cpu" else device,
+        "date": max((record["started"][:10] for record in records if record.get("started")), default=None),
         "declared": dict(declared),
-        "declaration": semantic.digest(declared, 64),
+        "declaration_sha256": semantic.digest(declared, 64),
         "changed": list(changed),
     }
 
@@ -46,17 +52,14 @@ def packages() -> dict[str, str]:
 
 def git() -> tuple[str | None, bool | None]:
     """Commit of attnlab's checkout and whether it was edited; (None, None) where there is no git."""
-    home = Path(attnlab.__file__).parent
-
-    def ask(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(home), *words], capture_output=True, text=True, timeout=20, check=True
-        )
-        return done.stdout.strip()
-
     try:
-        if "site-packages" in home.parts:
+        if "site-packages" in HOME.parts:
             return None, None
-        return ask("rev-parse", "HEAD"), bool(ask("status", "--porcelain", "--untracked-files=no"))
+        return _ask("rev-parse", "HEAD"), bool(_ask("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
+
+
+def _ask(*words: str) -> str:
+    command = ["git", "-C", str(HOME), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()

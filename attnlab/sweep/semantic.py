@@ -46,17 +46,22 @@ def digest(value: Any, length: int = 16) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:length]
 
 
-def semantic(
-    config: Mapping[str, Any], *, data: str | None, device_kind: str, trainer: str
-) -> dict[str, Any]:
-    """The part of a resolved config that is hashed, with what else decides the result."""
-    kept = _kept(config, "")
-    return {
-        "config": kept,
-        "data": data,
-        "device_kind": device_kind,
-        "source": sources([trainer, *targets(kept)]),
+def identify(
+    config: Mapping[str, Any], figures: Mapping[str, Any], source: Mapping[str, str]
+) -> tuple[str, dict[str, Any]]:
+    """A run's id, and what it is the hash of. `figures`: the data's fingerprint, the device."""
+    hashed = {
+        "config": _kept(config, ""),
+        "data": (figures.get("data") or {}).get("sha256"),
+        "device_kind": figures["device_kind"],
+        "source": dict(source),
     }
+    return digest(hashed), hashed
+
+
+def source(config: Mapping[str, Any], trainer: str) -> dict[str, str]:
+    """The hashed source of a run: its trainer's and its targets'."""
+    return sources([trainer, *targets(_kept(config, ""))])
 
 
 def _kept(node: Any, path: str) -> Any:

@@ -35,17 +35,11 @@ def _prepare(config: DictConfig) -> Path:
     resolved: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     trainer = checker.trainer(resolved)
     figures = {"device_kind": "cpu", **importlib.import_module(trainer).check(resolved)}
-    hashed = semantic.semantic(
-        resolved,
-        data=(figures.get("data") or {}).get("sha256"),
-        device_kind=figures["device_kind"],
-        trainer=trainer,
-    )
+    resolved["id"], hashed = semantic.identify(resolved, figures, semantic.source(resolved, trainer))
     root = Path(config.paths.runs)
     store.refuse_unwritable(root)
-    folder = root / semantic.digest(hashed)
+    folder = root / resolved["id"]
     if store.record(folder) is None:
         use = {"experiment": None, "arm": "run", "overrides": []}
-        resolved["id"] = folder.name
         store.write_spec(folder, semantic=hashed, config=resolved, figures=figures, use=use)
     return folder

@@ -1,7 +1,7 @@
 """One run in one fresh process: `python -m attnlab.sweep.worker runs/<id>`. Every launcher submits just this.
 
 The lock on the run's folder is held for the process's life and falls with it. A run that ends badly is
-recorded here, where the exception is known; the parent records what this process cannot (a kill, a hard exit).
+recorded here, where the exception is known; the parent records what this one cannot (a kill, a hard exit).
 An interrupted run records nothing: it is unfinished, not failed.
 """
 

@@ -1,0 +1,124 @@
+"""The laws of a sweep, over real processes: done is skipped, every end is recorded, nothing outlives its parent."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def records(folder: Path) -> dict[str, dict]:
+    """Act -> record, for the experiment that tries every end."""
+    found = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]
+    return {record["config"]["model"]["act"]: record for record in found}
+
+
+def wait(until: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_again(attnlab):
+    status, out, _ = attnlab("+experiment=ends", "sweep.max_time=1")
+    ends = records(attnlab.folder)
+    assert status == 1
+    assert {act: record["status"] for act, record in ends.items()} == {
+        "train": "done", "crash": "crashed", "kill": "killed", "memory": "out_of_memory", "diverge": "diverged",
+        "sleep": "timed_out",
+    }  # fmt: skip
+    assert ends["crash"]["failure"]["message"] == "KeyError: 'the toy broke'"
+    assert ends["crash"]["failure"]["step"] == 2
+    assert f"the last words of {ends['kill']['id']}" in ends["kill"]["failure"]["tail"]
+    assert "report: reports/ends/report.html" in out
+    assert (attnlab.folder / "reports/ends/report.json").exists()
+
+    status, out, _ = attnlab("+experiment=ends", "sweep.max_time=1")
+    assert status == 1
+    assert "6 runs, 1 done, 0 to train, 5 failed before" in out
+    assert len(attnlab.trained()) == 6
+
+    (attnlab.folder / "mended").touch()
+    (attnlab.folder / "runs" / ends["train"]["id"] / "run.json").write_text('{"schema": 1, "id": "cut')
+    attnlab("+experiment=ends", "sweep.max_time=1", "arms=[train,crash,sleep]", "sweep.retry_failed=true")
+    assert sorted(act for act, *_ in attnlab.trained()[6:]) == ["crash", "sleep", "train"]
+    assert {records(attnlab.folder)[act]["status"] for act in ("train", "crash", "sleep")} == {"done"}
+
+
+def test_a_run_of_one_experiment_serves_every_other_command(attnlab):
+    status, out, _ = attnlab("heads=two", "seed=0,1")
+    assert status == 0
+    assert "done  val/loss 2.0800" in out
+    status, out, _ = attnlab("+experiment=heads", "arms=[two,copy]", "claims=[]")
+    assert status == 0
+    assert "4 runs, 2 done, 2 to train" in out
+    assert len(attnlab.trained()) == 4
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_the_whole_tree_and_the_report_says_what_is_missing(attnlab, number, expected):
+    process = attnlab.start("+experiment=ends", "arms=[train,sleep]")
+    wait(lambda: len(attnlab.trained()) == 2 and records(attnlab.folder).get("train") is not None)
+    sent = time.monotonic()
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == expected
+    assert time.monotonic() - sent < 15
+    assert not any(alive(pid) for *_, pid in attnlab.trained())
+    assert set(records(attnlab.folder)) == {"train"}
+    [report] = (attnlab.folder / "reports").glob("*/report.json")
+    assert {run["arm"]: run["status"] for run in json.loads(report.read_text())["runs"]} == {
+        "train": "done",
+        "sleep": "missing",
+    }
+
+
+def test_workers_do_not_outlive_a_sweep_that_is_killed(attnlab):
+    process = attnlab.start("model.act=sleep", "seed=0,1")
+    wait(lambda: len(attnlab.trained()) == 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    wait(lambda: not any(alive(pid) for *_, pid in attnlab.trained()))
+
+
+def test_fail_fast_starts_nothing_after_the_first_failure(attnlab):
+    status, out, _ = attnlab("model.act=crash", "seed=0,1,2,3", "sweep.fail_fast=true", "sweep.slots=1")
+    assert status == 1
+    assert len(attnlab.trained()) == 1
+    assert out.count("missing") == 3
+
+
+@pytest.mark.parametrize("line", [["hydra/launcher=basic"], ["hydra.mode=RUN"]])
+def test_other_launchers_and_a_plain_hydra_run_store_the_very_same_run(attnlab, line):
+    status, out, err = attnlab("heads=four", *line)
+    assert status == 0, err
+    assert "done  val/loss 2.1600" in out
+    status, out, _ = attnlab("heads=four")
+    assert (status, len(attnlab.trained())) == (0, 1)
+
+
+def test_a_variant_of_ones_own_needs_a_module_and_a_yaml_and_no_file_of_ours(attnlab):
+    (attnlab.folder / "conf" / "heads").mkdir(parents=True)
+    (attnlab.folder / "conf" / "heads" / "mine.yaml").write_text(
+        "# @package _global_\nmodel: {attention: {_target_: my_variant.Heads, n_heads: 3}}\n"
+    )
+    (attnlab.folder / "my_variant.py").write_text("class Heads: ...\n")
+    command = ("--config-dir", "conf", "heads=mine")
+    status, out, err = attnlab(*command)
+    assert status == 0, err
+    assert "done  val/loss 2.1200" in out
+    (attnlab.folder / "my_variant.py").write_text("class Heads: 'another'\n")
+    attnlab(*command)
+    attnlab(*command)
+    assert len(attnlab.trained()) == 2

@@ -1,0 +1,46 @@
+import io
+from pathlib import Path
+
+from attnlab.sweep import progress
+from attnlab.sweep.progress import Progress
+
+RUN, OTHER = Path("runs/a"), Path("runs/b")
+LABELS = {RUN: "gqa seed=0", OTHER: "mha seed=0"}
+RECORD = {"status": "done", "metrics": {"val/loss": 1.25}, "seconds": 3.0, "failure": None}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_without_a_terminal_every_ended_run_is_a_line():
+    out = io.StringIO()
+    with Progress(LABELS, out) as shown:
+        shown.finished(RUN, RECORD)
+        shown.finished(OTHER, {"status": "crashed", "failure": {"message": "KeyError: x"}})
+    first, second = out.getvalue().splitlines()
+    assert first == "[1/2] gqa seed=0  done  val/loss 1.2500  3.0 s  runs/a"
+    assert "[2/2] mha seed=0  crashed: KeyError: x" in second
+
+
+def test_without_a_terminal_a_line_now_and_then_says_where_the_runs_are(monkeypatch, tmp_path):
+    (tmp_path / "progress.json").write_text('{"step": 3, "max_steps": 12, "loss": 2.5}')
+    out = io.StringIO()
+    with Progress({tmp_path: "gqa seed=0"}, out) as shown:
+        shown.tick([(tmp_path, 0)])
+        assert out.getvalue() == ""
+        monkeypatch.setattr(progress, "_EVERY", 0.0)
+        shown.tick([(tmp_path, 0)])
+    assert "0/1 runs ended, 1 running" in out.getvalue()
+    assert "gqa seed=0 step 3/12 loss 2.5000" in out.getvalue()
+
+
+def test_a_terminal_shows_slots_steps_and_losses(monkeypatch, tmp_path):
+    monkeypatch.setattr(progress, "_REDRAW", 0.0)
+    (tmp_path / "progress.json").write_text('{"step": 3, "max_steps": 12, "loss": 2.5}')
+    out = Terminal()
+    with Progress({tmp_path: "gqa seed=0"}, out) as shown:
+        shown.tick([(tmp_path, 0)])
+    assert "3/12" in out.getvalue()
+    assert "2.5000" in out.getvalue()

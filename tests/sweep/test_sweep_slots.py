@@ -1,0 +1,35 @@
+import pytest
+
+from attnlab.errors import Refused
+from attnlab.sweep import slots
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [("0,1", ["0", "1"]), ("3", ["3"]), ("GPU-abc, 5", ["GPU-abc", "5"]), ("2,-1,3", ["2"]), ("", [])],
+)
+def test_the_visible_gpus_are_those_of_the_environment(monkeypatch, visible, found):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert slots.visible_gpus() == found
+
+
+def test_one_slot_per_gpu_each_seeing_its_own_only(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-abc")
+    monkeypatch.setattr(slots, "_cores", lambda: 13)
+    found = slots.slots("NVIDIA H200")
+    assert [slot.environment()["CUDA_VISIBLE_DEVICES"] for slot in found] == ["3", "GPU-abc"]
+    assert {slot.threads for slot in found} == {6}
+
+
+def test_one_slot_per_core_with_one_thread_each(monkeypatch):
+    monkeypatch.setattr(slots, "_cores", lambda: 5)
+    found = slots.slots("cpu")
+    assert [slot.threads for slot in found] == [1] * 5
+    assert found[0].environment() == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    assert [slot.threads for slot in slots.slots("cpu", 2)] == [2, 2]
+
+
+@pytest.mark.parametrize("wanted", [0, -1, "many", True])
+def test_a_senseless_number_of_slots_is_refused(wanted):
+    with pytest.raises(Refused, match="sweep.slots"):
+        slots.slots("cpu", wanted)

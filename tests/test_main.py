@@ -1,0 +1,100 @@
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from attnlab import __main__ as entry
+from attnlab.config import CONF
+
+TOY = Path(__file__).parent / "sweep" / "toy"
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capfd):
+    """`run(...)`: exit status, output, errors of a command line over the toy conf tree, in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(TOY))
+    monkeypatch.setattr(sys, "argv", ["attnlab"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = entry.main(
+            [*arguments, "--config-path", str(TOY / "conf")] if "=" in "".join(arguments) else arguments
+        )
+        return status, *capfd.readouterr()
+
+    return call
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["list"]])
+def test_help_and_list_import_neither_torch_nor_hydra(arguments):
+    script = f"import sys; from attnlab.__main__ import main; code = main({arguments}); " \
+             "sys.exit(code or any(name in sys.modules for name in ('torch', 'hydra', 'pytorch_lightning')))"  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=CONF.parent, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "heads" in done.stdout
+
+
+def test_help_shows_the_verbs_that_exist_and_no_other(monkeypatch):
+    monkeypatch.setitem(entry.VERBS, "dream", ("attnlab.dream:main", "not there yet"))
+    text = entry.help_text()
+    for verb, (where, _) in entry.VERBS.items():
+        assert (f"attnlab {verb} " in text) == (find_spec(where.partition(":")[0]) is not None), verb
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["lst"], "no command lst (nearest: list)"),
+        (["heads=tow"], "heads has no option tow (nearest: two)"),
+        (["head=two"], "no key head (nearest: heads"),
+        (["model.widht=3"], "no key model.widht (nearest: model.width"),
+        (["heads=one,tow"], "heads has no option tow (nearest: two)"),
+        (["+experiment=haeds"], "experiment has no option haeds (nearest: heads"),
+        (["experiment=heads"], "write +experiment=... to add it"),
+        (["+experiment=heads", "arms=[tow]"], "heads has no arm tow (nearest: two, twin"),
+        (["seed=a"], "seed=a: seeds are integers"),
+        (["model.width=[3"], "model.width=[3"),
+        (["model.width=0"], "model.width=0"),
+        (["model.width=???"], "model.width has no value"),
+        (["sweep.slots=0"], "sweep.slots=0"),
+        (["sweep.max_time=-1"], "sweep.max_time=-1"),
+        (["paths.runs=/proc/nowhere"], "paths.runs=/proc/nowhere cannot be written"),
+        (["--config-dir", "nowhere", "heads=two"], "nowhere"),
+        (["-m", "--cfg", "job", "heads=two"], "Only one of"),
+    ],
+)
+def test_a_command_that_cannot_be_carried_out_is_one_line_and_exit_2_and_nothing_starts(
+    run, line, told, tmp_path
+):
+    status, _, errors = run(*line)
+    assert status == 2
+    assert errors.startswith("attnlab: ")
+    assert errors.count("\n") == 1
+    assert told in errors
+    assert not (tmp_path / "trained").exists()
+
+
+def test_cfg_job_prints_the_composed_config(run):
+    status, out, _ = run("--cfg", "job", "heads=four")
+    assert status == 0
+    assert "n_heads: 4" in out
+
+
+def test_plan_shows_every_run_and_trains_none(run, tmp_path):
+    status, out, errors = run("plan", "+experiment=heads")
+    assert status == 0, errors
+    assert "two: parameters=160" in out
+    assert out.count("to train") == 6
+    assert not (tmp_path / "trained").exists()
+
+
+def test_a_bug_of_ours_shows_its_traceback(run, monkeypatch):
+    monkeypatch.setattr(entry, "hydra", lambda line: {}["missing"])
+    status, _, errors = run("heads=two")
+    assert status == 1
+    assert "Traceback" in errors
