@@ -11,11 +11,11 @@ from attnlab.report.runs import Run, Sweep, common
 
 # key, label, unit, tolerance (relative; None means that the text must be the same)
 ROWS: list[tuple[str, str, str, float | None]] = [
-    ("parameters", "parameters, total", "", 0.01),
-    ("parameters_non_embedding", "parameters, non-embedding", "", 0.01),
-    ("parameters_attention", "parameters, attention", "", 0.01),
+    ("parameters", "total parameters", "", 0.01),
+    ("parameters_non_embedding", "non-embedding parameters", "", 0.01),
+    ("parameters_attention", "attention parameters", "", 0.01),
     ("tokens", "training tokens", "", 0.0),
-    ("flops_per_token", "training FLOPs per token", "FLOP", 0.01),
+    ("flops_per_token", "training FLOPs per token", "", 0.01),
     ("steps", "steps", "", 0.0),
     ("batch_tokens", "tokens per batch", "", 0.0),
     ("lr", "learning rate", "", 0.0),
@@ -110,11 +110,11 @@ def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str
         if ours["value"] is None or theirs["value"] is None:
             continue
         if ours["varies"] or theirs["varies"]:
-            text = f"{row['label']} is declared held, but changes from seed to seed"
+            text = f"{row['label']} declared held, but changing from seed to seed"
             reasons.append({"label": row["label"], "text": text})
         elif not _same(ours["value"], theirs["value"], row["tolerance"]):
             found = f"{_plain(ours)} in {arm} and {_plain(theirs)} in {against}"
-            text = f"{row['label']} is declared held, but is {found}"
+            text = f"{row['label']} declared held, but {found}"
             reasons.append({"label": row["label"], "text": text})
     return reasons
 

@@ -106,7 +106,7 @@ def warnings(
         )
     for row in table["rows"]:
         if row["held"] and row["mark"] == "unknown":
-            out.append(f"{row['label']} is declared held, but no finished run says what it was.")
+            out.append(f"{row['label']} declared held, but no finished run says what it was.")
     for arm in sweep.others:
         if row := crosses(table, arm, sweep.baseline):
             out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
@@ -118,10 +118,10 @@ def warnings(
                 f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, "
                 f"the formula says {formula}."
             )
-    if maps and maps["left_out"]:
+    if maps and maps["layers_shown"] < maps["layers"]:
         out.append(
-            f"Attention maps of {', '.join(maps['left_out'])} were left out to keep the page small; "
-            "attention.npz has them."
+            f"Attention maps of {maps['layers_shown']} of {maps['layers']} layers are here, "
+            "to keep the page small; attention.npz has them all."
         )
     return out
 

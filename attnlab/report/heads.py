@@ -52,8 +52,7 @@ ALIASES = {
     "mean_distance": "distance",
     "copying_ov": "copying",
 }
-ROOM = 6_000_000  # characters of packed maps in one report
-GALLERY = 96  # thumbnails on the page
+ROOM = 2_000_000  # characters of packed maps in one report
 
 
 def _harmonic(length: int) -> np.ndarray:
@@ -121,19 +120,29 @@ def _shown(sweep: Sweep) -> list[Run]:
     return [next((run for run in runs if run.seed == shared), runs[0]) for runs in having.values()]
 
 
+def _packed(runs: list[Run]) -> list[dict[str, Any]]:
+    """The runs' maps, of as many evenly spaced layers as there is room for; in all arms the same ones."""
+
+    def pack(layers: list[int] | None) -> list[dict[str, Any]]:
+        return [
+            {"arm": run.arm, "seed": run.seed, "run": run.id, **maps.encode(run.maps, layers)}
+            for run in runs
+            if run.maps is not None
+        ]
+
+    found = pack(None)
+    size = sum(len(entry["weights"]) for entry in found)
+    shared = min((len(entry["layers"]) for entry in found), default=0)
+    if size <= ROOM:
+        return found
+    kept = max(1, shared * ROOM // size)
+    return pack(sorted({round(i * (shared - 1) / max(1, kept - 1)) for i in range(kept)}))
+
+
 def heads(sweep: Sweep) -> dict[str, Any] | None:
     """Scores, packed maps and max|eager - fused| per arm; None where nothing was measured."""
-    scores = _scores(sweep)
-    packed, left_out, room = [], [], ROOM
-    for run in _shown(sweep):
-        assert run.maps is not None
-        entry = {"arm": run.arm, "seed": run.seed, "run": run.id, **maps.encode(run.maps)}
-        size = len(entry["weights"]) + len(entry["visible"])
-        if size > room:
-            left_out.append(run.arm)
-            continue
-        room -= size
-        packed.append(entry)
+    scores, runs = _scores(sweep), _shown(sweep)
+    packed = _packed(runs)
     if not scores and not packed:
         return None
     agreement = []
@@ -146,12 +155,6 @@ def heads(sweep: Sweep) -> dict[str, Any] | None:
         agreement.append(
             {"arm": arm, "max_abs": max(errors, default=None), "runs": len(errors), "notes": notes}
         )
-    shown = sum(entry["layers"] * entry["heads"] for entry in packed)
-    return {
-        "scores": scores,
-        "maps": packed,
-        "left_out": left_out,
-        "agreement": agreement,
-        "gallery_heads": shown,
-        "gallery_limit": GALLERY,
-    }
+    layers = max((run.maps["maps"].shape[1] for run in runs if run.maps), default=0)
+    shown = len(packed[0]["layers"]) if packed else 0
+    return {"scores": scores, "maps": packed, "agreement": agreement, "layers": layers, "layers_shown": shown}

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from attnlab.report import figures, maps, numbers
 
 TEMPLATES = Path(__file__).parent / "templates"
+THUMBNAILS = 240  # on one page
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -61,6 +62,7 @@ def html(report: dict[str, Any]) -> str:
             data=inert(_explorer(report)),
             css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
             js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
+            explorer=Markup((TEMPLATES / "explorer.js").read_text("utf-8")),
         )
     )
 
@@ -86,26 +88,21 @@ def _explorer(report: dict[str, Any]) -> dict[str, Any]:
 
 def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Per shown layer, each arm's heads as thumbnails, in boxes by KV group."""
-    packed = (report["heads"] or {}).get("maps", [])
-    if not packed:
-        return []
-    decoded = [(entry, *maps.decode(entry)) for entry in packed]
-    layers = max(entry["layers"] for entry in packed)
-    room = max(1, report["heads"]["gallery_limit"] // max(1, sum(entry["heads"] for entry in packed)))
-    shown = sorted(
-        {round(i * (layers - 1) / max(1, min(room, layers) - 1)) for i in range(min(room, layers))}
-    )
+    decoded = [(entry, *maps.decode(entry)) for entry in (report["heads"] or {}).get("maps", [])]
+    layers = sorted({layer for entry, *_ in decoded for layer in entry["layers"]})
+    most = max(1, THUMBNAILS // max(1, sum(entry["heads"] for entry, *_ in decoded)))
+    step = -(-len(layers) // most) or 1
     rows = []
-    for layer in shown:
+    for layer in layers[::step]:
         arms = []
         for entry, weights, visible in decoded:
-            if layer < entry["layers"]:
-                groups: dict[int, list[dict[str, Any]]] = {}
-                for head in range(entry["heads"]):
-                    image = maps.data_uri(maps.thumbnail(weights[layer, head], visible[layer]))
-                    groups.setdefault(entry["groups"][layer][head], []).append(
-                        {"head": head, "image": Markup(image)}
-                    )
-                arms.append({"arm": entry["arm"], "seed": entry["seed"], "groups": groups})
+            if layer not in entry["layers"]:
+                continue
+            row, groups = entry["layers"].index(layer), {}
+            for head in range(entry["heads"]):
+                image = maps.data_uri(maps.thumbnail(weights[row, head], visible[row]))
+                group = groups.setdefault(entry["groups"][row][head], [])
+                group.append({"head": head, "image": Markup(image)})
+            arms.append({"arm": entry["arm"], "seed": entry["seed"], "groups": groups})
         rows.append({"layer": layer, "arms": arms})
     return rows

@@ -39,10 +39,12 @@ def unpack(text: str) -> np.ndarray:
     return np.frombuffer(gzip.decompress(base64.b64decode(text)), np.uint8)
 
 
-def encode(maps: Mapping[str, Any], point: int = -1) -> dict[str, Any]:
-    """One run's attention.npz at one point of training, as the page's explorer and thumbnails read it."""
+def encode(maps: Mapping[str, Any], layers: list[int] | None = None, point: int = -1) -> dict[str, Any]:
+    """One run's attention.npz (all layers, or these) at one point of training, for the page."""
     values, visible = np.asarray(maps["maps"])[point], np.asarray(maps["visible"], bool)
-    layers, heads, length, _ = values.shape
+    layers = list(range(len(values))) if layers is None else layers
+    values, visible = values[layers], visible[layers]
+    _, heads, length, _ = values.shape
     causal = not visible[:, np.triu(np.ones((length, length), bool), 1)].any()
     keep = np.tril(np.ones((length, length), bool)) if causal else np.ones((length, length), bool)
     return {
@@ -52,7 +54,7 @@ def encode(maps: Mapping[str, Any], point: int = -1) -> dict[str, Any]:
         "triangle": causal,
         "step": int(np.asarray(maps["steps"])[point]),
         "tokens": [str(token) for token in maps["tokens"]],
-        "groups": np.asarray(maps["groups"]).astype(int).tolist(),
+        "groups": np.asarray(maps["groups"])[layers].astype(int).tolist(),
         "weights": pack(values[:, :, keep]),
         "visible": pack(np.packbits(visible[:, keep])),
     }
@@ -60,7 +62,7 @@ def encode(maps: Mapping[str, Any], point: int = -1) -> dict[str, Any]:
 
 def decode(encoded: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Back from `encode`: weights uint8 [layer, head, T, T] and visible bool [layer, T, T]."""
-    layers, heads, length = encoded["layers"], encoded["heads"], encoded["length"]
+    layers, heads, length = len(encoded["layers"]), encoded["heads"], encoded["length"]
     keep = np.ones((length, length), bool)
     if encoded["triangle"]:
         keep = np.tril(keep)

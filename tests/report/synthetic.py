@@ -37,7 +37,7 @@ def experiment(world: World, **changes: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": "gqa_vs_mha",
         "size": "debug",
-        "question": "Does sharing key and value heads between query heads cost quality, and what does it save?",
+        "question": "Does sharing key and value heads cost quality, and what does it save?",
         "arms": arms,
         "baseline": "mha",
         "seeds": list(world.seeds),

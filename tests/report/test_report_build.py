@@ -63,7 +63,7 @@ def test_an_unequal_held_budget_is_not_comparable_and_says_why(tmp_path: Path) -
     first = found["verdict"]["claims"][0]
     assert first["verdict"] == "NOT COMPARABLE"
     assert first["not_comparable"] == [
-        "parameters, total is declared held, but is 130,000 in gqa and 120,000 in mha"
+        "total parameters declared held, but 130,000 in gqa and 120,000 in mha"
     ]
     assert words(found)[1] == "SUPPORTED", "the other arm's budget is equal"
 
