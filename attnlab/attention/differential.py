@@ -31,6 +31,7 @@ class Differential(nn.Module):
         head_dim: int | None,
         bias: bool,
         out_bias: bool,
+        qk_norm: bool = False,
         lambda_init: float = 0.8,
     ) -> None:
         super().__init__()
@@ -50,7 +51,9 @@ class Differential(nn.Module):
         self.score_dim = self.rope_dim = self.head_dim
         wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
         self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)
-        self.lambdas = nn.Parameter(torch.zeros(4, self.head_dim))
+        self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.lambdas = nn.Parameter(torch.full((4, self.head_dim), 0.1))  # zeros would stay zeros
         self.norm = nn.RMSNorm(2 * self.head_dim)
         self.out = IntoResidual(wide, dim, bias=out_bias)
 
@@ -60,6 +63,8 @@ class Differential(nn.Module):
         q, k, v = self.qkv(x_BTM).split(tuple(self.qkv.parts.values()), dim=-1)
         q, k = (part.view(B, T, -1, self.head_dim).transpose(1, 2) for part in (q, k))
         v = v.view(B, T, -1, 2 * self.head_dim).transpose(1, 2)
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         return rotate(q), (rotate(k), v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,15 @@
 """Epilogues: what happens to the attended values of each head before they are merged: (out, lse, x) -> out.
 
-`needs` says what the kernel has to deliver beside the output.
+`needs` says what the kernel has to deliver beside the output; `reweighs`, that the epilogue shrinks attention
+weights as it shrinks outputs, so that maps go through it too.
 """
 
 from typing import final
 
 import torch
 from torch import Tensor, nn
+
+from attnlab.attention.kernels import Unsupported
 
 
 @final
@@ -18,6 +21,7 @@ class Sinks(nn.Module):
     """
 
     needs = ("lse",)
+    reweighs = True
 
     def __init__(self, n_heads: int) -> None:
         super().__init__()
@@ -35,6 +39,7 @@ class Gate(nn.Module):
     """
 
     needs = ()
+    reweighs = False
 
     def __init__(self, dim: int, n_heads: int, head_dim: int, per_head: bool = False) -> None:
         super().__init__()
@@ -42,7 +47,12 @@ class Gate(nn.Module):
         self.gate = nn.Linear(dim, n_heads if per_head else n_heads * head_dim)
 
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor) -> Tensor:
-        """Scales the output with a gate computed from the layer's input."""
+        """Scales the output by a gate computed from the layer's input. Unsupported for other widths."""
         B, T, _ = x_BTM.shape
         gate = torch.sigmoid(self.gate(x_BTM)).view(B, T, self.n_heads, -1).transpose(1, 2)
+        if gate.shape[-1] not in (1, out_BHTV.shape[-1]):
+            raise Unsupported(
+                f"a gate of {gate.shape[-1]} features a head does not fit heads whose values have "
+                f"{out_BHTV.shape[-1]}: use epilogue=gate_per_head"
+            )
         return out_BHTV * gate

@@ -6,7 +6,9 @@ visible. No mask at all (`None`) means that every key is visible. Padding has ne
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 Mask = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -84,3 +86,18 @@ def every(*masks: Mask | None) -> Mask | None:
         return visible
 
     return every_mask
+
+
+def looks_ahead(mask: Mask | None, i_BT: Tensor, j_BS: Tensor) -> bool:
+    """Whether a query at one of the positions `i` may see a key at one of `j`; padding has no say."""
+    if mask is None or mask is causal:
+        return mask is None
+    zero = torch.zeros(1, dtype=torch.long, device=i_BT.device)
+    i, j = i_BT[:, None, :, None], j_BS[:, None, None, :]
+    return bool((mask(zero, zero, i, j) & (i >= 0)).any())
+
+
+@lru_cache(maxsize=4096)
+def step_looks_ahead(mask: Mask | None, past: int, new: int) -> bool:
+    """The same for positions 0..past-1 and the `new` that follow; remembered: decoding asks at every step."""
+    return looks_ahead(mask, torch.arange(past)[None], torch.arange(past, past + new)[None])
