@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -27,14 +28,15 @@ def trainer(config: Mapping[str, Any]) -> str:
     return (config.get("sweep") or {}).get("train") or TRAINER
 
 
-def warm(module: str, threads: int = 1) -> BaseContext:
-    """A process context whose children find `module` (and torch with it) imported already."""
+def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> BaseContext:
+    """A process context whose children find `module` (and torch with it) imported already.
+
+    The server is started once: what a later call asks for beside that, its children import themselves.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([module])
-    from multiprocessing import forkserver
-
+    context.set_forkserver_preload([module, "attnlab.sweep.worker", *also])
     before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     os.environ.update(dict.fromkeys(before, str(threads)))  # thread pools read these when they are loaded
     try:

@@ -39,7 +39,7 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end_with_parent() -> None:
-    """A forked child's system parent is the fork server, which lives as long as its children: ask for the real one."""
+    """A forked child's system parent is the fork server, which outlives the sweep: ask for the real one."""
     sweep, parent = multiprocessing.parent_process(), os.getppid()
     while sweep.is_alive() if sweep else os.getppid() == parent:
         time.sleep(0.5)

@@ -125,7 +125,8 @@ def _plan(point: Sequence[str], seeds: Sequence[int] | None, composer: Composer,
     )  # seed by seed: an interrupted sweep leaves whole pairs
     runs = _with_parents(runs, set(rank))
     _refuse_twins(runs)
-    declared_config = composer.compose([line for line in point if "experiment" in command.keys([line])])
+    named = [line for line in point if "experiment" in command.keys([line])]
+    declared_config = base_config if len(named) == len(point) else composer.compose(named)
     declared = experiments.keys(composer.resolve(declared_config))
     return Plan(experiment, runs, declared, _changes(point, seeds, declared_config, declared))
 

@@ -23,7 +23,7 @@ def provenance(
     device: str,
     records: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Plain values only. `declaration_sha256` is of what the experiment's file says; `date` is the runs' own."""
+    """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own."""
     commit, dirty = git()
     return {
         "command": shlex.join(["python", "-m", "attnlab", *arguments]),

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -119,10 +120,9 @@ def end(children: Sequence[Child], grace: float = 3.0) -> None:
     """Ask the children to stop (a checkpoint may be saved), then make them and all that they started."""
     if not children:
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [
-        signal.signal(number, signal.SIG_IGN) for number in numbers
-    ]  # a second Ctrl-C must leave no orphan
+    main = threading.current_thread() is threading.main_thread()  # elsewhere signals are not ours to set
+    numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]  # a second Ctrl-C leaves no orphan
     try:
         for each in children:
             _signal(each.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A toy conf tree and a trainer that takes no time, and attnlab on the command line over them. Hydra is the real one."""
+"""A toy conf tree, a trainer that takes no time, and attnlab over them. Hydra is the real one."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def planned(toy: Path) -> Callable[..., list[Plan]]:
-    """`planned("+experiment=heads", ...)`: the plans of a toy command line, composed by Hydra in this process."""
+    """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process."""
 
     def call(*arguments: str) -> list[Plan]:
         import toy_trainer
@@ -48,10 +48,17 @@ class Command:
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOY), str(REPOSITORY)])}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        line = [sys.executable, "-m", "attnlab", "--config-path", str(TOY / "conf"), *arguments]
+        pipe = subprocess.PIPE
         return subprocess.Popen(
-            [sys.executable, "-m", "attnlab", "--config-path", str(TOY / "conf"), *arguments], cwd=self.folder,
-            env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            line,
+            cwd=self.folder,
+            env=self.environment,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+        )
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Exit status, output, errors."""

@@ -1,4 +1,4 @@
-"""The laws of a sweep, over real processes: done is skipped, every end is recorded, nothing outlives its parent."""
+"""The laws of a sweep, over real processes: done is skipped, ends are recorded, nothing is orphaned."""
 
 import json
 import os
@@ -35,9 +35,13 @@ def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_a
     ends = records(attnlab.folder)
     assert status == 1
     assert {act: record["status"] for act, record in ends.items()} == {
-        "train": "done", "crash": "crashed", "kill": "killed", "memory": "out_of_memory", "diverge": "diverged",
+        "train": "done",
+        "crash": "crashed",
+        "kill": "killed",
+        "memory": "out_of_memory",
+        "diverge": "diverged",
         "sleep": "timed_out",
-    }  # fmt: skip
+    }
     assert ends["crash"]["failure"]["message"] == "KeyError: 'the toy broke'"
     assert ends["crash"]["failure"]["step"] == 2
     assert f"the last words of {ends['kill']['id']}" in ends["kill"]["failure"]["tail"]
@@ -71,11 +75,11 @@ def test_an_interrupt_ends_the_whole_tree_and_the_report_says_what_is_missing(at
     process = attnlab.start("+experiment=ends", "arms=[train,sleep]")
     wait(lambda: len(attnlab.trained()) == 2 and records(attnlab.folder).get("train") is not None)
     sent = time.monotonic()
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    os.killpg(process.pid, number)  # as a terminal does it: to the whole group
+    process.communicate(timeout=30)
     assert process.returncode == expected
     assert time.monotonic() - sent < 15
-    assert not any(alive(pid) for *_, pid in attnlab.trained())
+    assert not any(alive(pid) for _, _, pid, _ in attnlab.trained())
     assert set(records(attnlab.folder)) == {"train"}
     [report] = (attnlab.folder / "reports").glob("*/report.json")
     assert {run["arm"]: run["status"] for run in json.loads(report.read_text())["runs"]} == {
@@ -89,7 +93,14 @@ def test_workers_do_not_outlive_a_sweep_that_is_killed(attnlab):
     wait(lambda: len(attnlab.trained()) == 2)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
-    wait(lambda: not any(alive(pid) for *_, pid in attnlab.trained()))
+    wait(lambda: not any(alive(pid) for _, _, pid, _ in attnlab.trained()))
+
+
+def test_on_gpus_every_run_is_an_interpreter_that_sees_its_own_device_only(attnlab):
+    attnlab.environment["CUDA_VISIBLE_DEVICES"] = "3,GPU-abc"
+    status, _, errors = attnlab("model.device=toy card", "seed=0,1", "model.act=train", "sweep.slots=null")
+    assert status == 0, errors
+    assert sorted(device for *_, device in attnlab.trained()) == ["3", "GPU-abc"]
 
 
 def test_fail_fast_starts_nothing_after_the_first_failure(attnlab):

@@ -7,8 +7,9 @@ from attnlab.sweep import semantic
 
 CONFIG = {
     "seed": 0, "model": {"dim": 7, "n_heads": 2, "attention": {"_target_": "mine.variant.Heads", "n": 2}},
-    "trainer": {"max_steps": 5, "log_every_n_steps": 50}, "data": {"num_workers": 0}, "paths": {"runs": "runs"},
-    "logger": {"mode": "offline"}, "sweep": {"slots": 1}, "margin": 0.1, "id": None,
+    "trainer": {"max_steps": 5, "log_every_n_steps": 50}, "data": {"num_workers": 0},
+    "paths": {"runs": "runs"}, "logger": {"mode": "offline"},
+    "sweep": {"slots": 1}, "margin": 0.1, "id": None,
 }  # fmt: skip
 FIGURES = {"data": {"sha256": "d"}, "device_kind": "cpu"}
 

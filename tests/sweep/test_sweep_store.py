@@ -5,8 +5,10 @@ import pytest
 from attnlab.errors import Refused
 from attnlab.sweep import store
 
-DONE = {"schema": 1, "status": "done", "seed": 0, "config": {}, "failure": None, "data": {}, "budget": {}, "environment": {},
-        "metrics": {"val/loss": 1.5}}  # fmt: skip
+DONE = {
+    "schema": 1, "status": "done", "seed": 0, "config": {}, "failure": None, "data": {}, "budget": {},
+    "environment": {}, "metrics": {"val/loss": 1.5},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def test_a_run_is_done_when_its_record_validates(run):
         {"metrics": {}},
         {"metrics": {"val/loss": float("nan")}},
         {"metrics": {"val/loss": None}},
-    ],  # fmt: skip
+    ],
 )
 def test_a_record_that_does_not_validate_is_no_record(run, changes):
     put(run, **changes)

@@ -1,4 +1,4 @@
-"""A trainer that takes no time: it does what `model.act` says, and leaves a line in `trained` for each attempt."""
+"""A trainer that takes no time: it does what `model.act` says. Each attempt leaves a line in `trained`."""
 
 import json
 import os
@@ -21,28 +21,38 @@ DATA = {
 
 def check(config):
     heads, width = config["model"]["attention"].get("n_heads", 1), config["model"]["width"]
-    if width < 1 or config["trainer"]["max_steps"] < 1:
-        raise ValueError(
-            f"model.width={width}, trainer.max_steps={config['trainer']['max_steps']}: both must be positive"
-        )
-    return {"data": DATA, "device_kind": "cpu", "parameters": width * 10 + heads * 20, "flops_per_token": width, "steps": 3,
-            "kv_bytes_per_token": heads * 4, "tokens": 30, "lr": 0.1}  # fmt: skip
+    steps = config["trainer"]["max_steps"]
+    if width < 1 or steps < 1:
+        raise ValueError(f"model.width={width}, trainer.max_steps={steps}: both must be positive")
+    return {
+        "data": DATA, "device_kind": config["model"]["device"], "parameters": width * 10 + heads * 20,
+        "lr": 0.1, "flops_per_token": width, "kv_bytes_per_token": heads * 4, "tokens": 30, "steps": 3,
+    }  # fmt: skip
 
 
 def run(folder: Path):
     config = json.loads((folder / "spec.json").read_text())["config"]
     with Path("trained").open("a") as file:
-        file.write(f"{config['model']['act']} {config['seed']} {os.getpid()}\n")
+        print(
+            config["model"]["act"],
+            config["seed"],
+            os.getpid(),
+            os.environ.get("CUDA_VISIBLE_DEVICES"),
+            file=file,
+        )
     print(f"the last words of {folder.name}")
     write_json(folder / "progress.json", {"step": 2, "max_steps": 3, "loss": 1.5, "time": time.time()})
     act(config["model"]["act"])
     figures = check(config)
-    write_json(folder / "run.json", {
-        "schema": 1, "id": folder.name, "status": "done", "seed": config["seed"], "failure": None, "config": config,
-        "data": DATA, "environment": {"device_kind": "cpu"}, "budget": {k: v for k, v in figures.items() if k != "data"},
-        "metrics": {"val/loss": 2.0 + config["seed"] / 10 + 0.01 * figures["kv_bytes_per_token"]},
-        "memory": {}, "speed": {}, "kernels": {}, "head_scores": {}, "started": "2026-01-02T00:00:00+00:00", "seconds": 0.1,
-    })  # fmt: skip
+    data = figures.pop("data")
+    loss = 2.0 + config["seed"] / 10 + 0.01 * figures["kv_bytes_per_token"]
+    record = {
+        "schema": 1, "id": folder.name, "status": "done", "seed": config["seed"], "failure": None,
+        "config": config, "data": data, "environment": {}, "budget": figures, "metrics": {"val/loss": loss},
+        "memory": {}, "speed": {}, "kernels": {}, "head_scores": {}, "seconds": 0.1,
+        "started": "2026-01-02T00:00:00+00:00",
+    }  # fmt: skip
+    write_json(folder / "run.json", record)
 
 
 def act(what: str):
