@@ -88,7 +88,8 @@ def budget(sweep: Sweep) -> dict[str, Any]:
         {"arm": arm, "planned": len(sweep.seeds), "finished": len(sweep.done(arm))} for arm in sweep.arms
     ]
     tuning = (
-        sweep.experiment.get("lr_tuning") or "not declared: read any difference as one at this learning rate"
+        sweep.experiment.get("lr_tuning")
+        or "not declared, so read any difference as one at this learning rate"
     )
     return {
         "rows": rows,

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnlab.report.budget import budget, crosses
 from attnlab.report.claims import claims, headline
-from attnlab.report.curves import curves
+from attnlab.report.curves import curves, positions
 from attnlab.report.differ import config_diff, reproduce
 from attnlab.report.effects import effects
 from attnlab.report.failures import departures, failures
@@ -63,6 +63,7 @@ def build(
         "effects": rows,
         "tradeoff": tradeoff(sweep, rows),
         "curves": curves(sweep),
+        "positions": positions(sweep),
         "length": length(sweep),
         "heads": maps,
         "failures": failures(sweep),

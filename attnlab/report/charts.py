@@ -105,7 +105,7 @@ def tradeoff(
         format="~s",
     )
     y = number("y", span([row[key] for row in rows for key in ("y", "y_low", "y_high")], 0.18), y_title)
-    code = coded("arm", styles)
+    code, rows = coded("arm", styles), _told_apart(rows, x["scale"]["domain"], y["scale"]["domain"])
     steps = {
         "interpolate": "step-after" if lower_x else "step-before",
         "strokeDash": [4, 3],
@@ -117,9 +117,18 @@ def tradeoff(
         layer("rule", bar, x={**x, "field": "x_low"}, x2="x_high", y=y, color=code["color"]),
         layer("rule", bar, x=x, y={**y, "field": "y_low"}, y2="y_high", color=code["color"]),
         layer("point", dot, x=x, y=y, description="said", **code),
-        layer("text", {"dy": -11, "dx": 6, "align": "left"}, x=x, y=y, text="arm"),
+        layer("text", {"dy": -11, "dx": 6, "align": "left"}, x=x, y={**y, "field": "tag"}, text="arm"),
     ]
     return chart(330, 260, layers, rows)
+
+
+def _told_apart(rows: list[Spec], xs: list[float], ys: list[float]) -> list[Spec]:
+    """Rows with the height of their label, `tag`: where points crowd, labels are stacked."""
+    line, near, out = 0.06 * (ys[1] - ys[0]), 0.2 * (xs[1] - xs[0]), []
+    for row in sorted(rows, key=lambda row: row["y"]):
+        below = [other["tag"] for other in out if abs(other["x"] - row["x"]) < near]
+        out.append({**row, "tag": max([row["y"], *(tag + line for tag in below)])})
+    return out
 
 
 def budget(cells: list[Spec]) -> Spec:

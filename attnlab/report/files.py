@@ -34,9 +34,7 @@ def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
 
 def render(path: Path) -> Path:
     """HTML, Markdown and figures from a report.json or its folder."""
-    source = path / "report.json" if path.is_dir() else path
-    if not source.is_file():
-        raise ValueError(f"{path}: no report.json here; give the folder of a report, or the file itself")
+    source = find(path)
     report = json.loads(source.read_text("utf-8"))
     page = html(report).encode()
     if len(page) > HARD_LIMIT and report["heads"] and report["heads"]["maps"]:
@@ -60,6 +58,14 @@ def render(path: Path) -> Path:
     )
     _put(folder / "report.html", page)
     return folder / "report.html"
+
+
+def find(path: Path) -> Path:
+    """The report.json that a user means by its folder or by itself."""
+    source = path / "report.json" if path.is_dir() else path
+    if not source.is_file():
+        raise ValueError(f"{path}: no report.json here; give the folder of a report, or the file itself")
+    return source
 
 
 def pngs(report: dict[str, Any]) -> list[figures.Figure]:

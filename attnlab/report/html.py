@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from attnlab.report import figures, maps, numbers
+from attnlab.report import figures, maps, numbers, series_figures
 
 TEMPLATES = Path(__file__).parent / "templates"
 THUMBNAILS = 240  # on one page
@@ -47,9 +47,10 @@ def html(report: dict[str, Any]) -> str:
         "effects": _both(lambda width, name: figures.forests(report, width, name), "effects"),
         "slopes": _svg(figures.slopes(report)),
         "tradeoff": _svg(figures.tradeoffs(report)),
-        "curves": _svg(figures.curves(report)),
-        "length": _svg(figures.lengths(report)),
-        "strips": _svg(figures.strips(report)),
+        "curves": _svg(series_figures.curves(report)),
+        "length": _svg(series_figures.lengths(report)),
+        "strips": _svg(series_figures.strips(report)),
+        "positions": _svg(series_figures.positions(report)),
     }
     return (
         environment()

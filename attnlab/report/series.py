@@ -29,6 +29,18 @@ def last_of_each(rows: list[Spec]) -> list[Spec]:
     return list({row["arm"]: row for row in rows}.values())
 
 
+def positions(means: list[Spec], styles: Styles, *, y_title: str) -> Spec:
+    """The mean of each arm at every position of the context."""
+    x = number("position", span([p["position"] for p in means], 0.02), "position in the context", grid=False)
+    y, code = number("value", span([p["value"] for p in means], 0.05), y_title), coded("arm", styles)
+    dot = {"filled": True, "size": 60, "opacity": 1}
+    layers: list[Spec | None] = [
+        layer("line", {"strokeWidth": 1.8}, x=x, y=y, color=code["color"]),
+        layer("point", dot, last_of_each(means), x=x, y=y, description="said", **code),
+    ]
+    return chart(460, 280, layers, means)
+
+
 def by_condition(points: list[Spec], styles: Styles, *, title: str, x_title: str) -> Spec:
     """A line per arm over a numbered condition (a multiple of the length, a distance), with its intervals."""
     at = sorted({p["x"] for p in points})

@@ -96,6 +96,7 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
                     "key": key,
                     "label": label,
                     "unit": unit,
+                    "digits": next((row["digits"] for row in by_arm.values()), 4),
                     "lower_is_better": lower,
                     "note": note,
                     "points": points,

@@ -197,6 +197,7 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         "metrics": {"val/loss": loss, "val/best_loss": loss - 0.001, "train/loss": loss - 0.1, **world.extra}
         if done
         else {},
+        "by_position": {"val/loss": [None, *(loss + 1 / i for i in range(1, CONTEXT))]} if done else {},
         "memory": {
             "kv_bytes_per_token_formula": kv_bytes,
             "kv_bytes_per_token_live": kv_bytes,

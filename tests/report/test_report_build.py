@@ -176,3 +176,14 @@ def test_every_report_fits_the_schema(made: dict, name: str) -> None:
 def test_neither_the_report_nor_the_statistics_import_torch() -> None:
     code = "import sys, attnlab.stats, attnlab.report; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_seed_that_stopped_is_drawn_but_does_not_cut_the_mean_curve(tmp_path: Path) -> None:
+    found = report(tmp_path, World(status={("gqa", 1): "diverged"}))["curves"]
+    lengths = {line["seed"]: len(line["tokens"]) for line in found["lines"] if line["arm"] == "gqa"}
+    assert lengths[1] < lengths[0]
+    mean = next(line for line in found["means"] if line["arm"] == "gqa")
+    assert (len(mean["tokens"]), mean["seeds"]) == (lengths[0], 4)
+    assert (
+        len(next(line for line in found["mean_differences"] if line["arm"] == "gqa")["tokens"]) == lengths[0]
+    )

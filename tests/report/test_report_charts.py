@@ -4,12 +4,13 @@ import re
 
 import pytest
 
-from attnlab.report import figures, marks
+from attnlab.report import charts, figures, marks, series_figures
 from attnlab.report.svg import CSS, svg
 
 
 def everything(report: dict) -> list[figures.Figure]:
-    draw = [figures.slopes, figures.tradeoffs, figures.curves, figures.lengths, figures.strips]
+    along = [getattr(series_figures, name) for name in ("curves", "positions", "lengths", "strips")]
+    draw = [figures.slopes, figures.tradeoffs, *along]
     found = [figure for one in draw for figure in one(report)]
     return [*figures.verdicts(report, 700), *figures.forests(report, 700), *found]
 
@@ -65,6 +66,17 @@ def test_too_many_heads_become_ranges(made: dict) -> None:
     report = {**made["good"][0]}
     score = {**report["heads"]["scores"][0], "runs": report["heads"]["scores"][0]["runs"] * 8}
     report["heads"] = {**report["heads"], "scores": [score]}
-    drawn = figures.strips(report)[0].spec["data"]["values"]
+    drawn = series_figures.strips(report)[0].spec["data"]["values"]
     assert len(drawn) == 3 * 2
     assert all(p["low"] <= p["q1"] <= p["value"] <= p["q3"] <= p["high"] for p in drawn)
+
+
+def test_labels_of_points_that_crowd_are_told_apart() -> None:
+    rows = [
+        {"arm": arm, "x": x, "x_low": None, "x_high": None, "y": y, "y_low": None, "y_high": None}
+        for arm, x, y in (("a", 1.0, 2.0), ("b", 1.0, 2.0), ("c", 1.0, 2.001), ("d", 5.0, 2.0))
+    ]
+    spec = charts.tradeoff(rows, [], marks.style(list("abcd"), "a"), x_title="x", y_title="y", lower_x=True)
+    tags = {row["arm"]: row["tag"] for row in spec["data"]["values"]}
+    assert len({tags["a"], tags["b"], tags["c"]}) == 3
+    assert tags["d"] == 2.0

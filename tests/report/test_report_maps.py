@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 from synthetic import World, attention
 
-from attnlab.report import maps
+from attnlab.report import Run, heads, maps
+from attnlab.report.runs import Sweep
 
 
 def noisy(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,3 +56,15 @@ def test_a_thin_diagonal_survives_shrinking() -> None:
 
 def test_the_colours_run_from_dark_blue_to_yellow() -> None:
     assert maps.cividis(9)[[0, -1]].tolist() == [[0x00, 0x22, 0x4E], [0xFE, 0xE8, 0x38]]
+
+
+def test_maps_that_do_not_fit_lose_whole_layers_in_every_arm_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(layers=5)
+    runs = [Run(arm, 0, arm, {"status": "done"}, None, attention(world, 4, 0)) for arm in ("mha", "gqa")]
+    sweep = Sweep({"arms": ["mha", "gqa"], "seeds": [0], "baseline": "mha"}, runs)
+    found = heads.heads(sweep)
+    assert found["layers_shown"] == found["layers"] == 5
+    monkeypatch.setattr(heads, "ROOM", sum(len(entry["weights"]) for entry in found["maps"]) * 3 // 5 + 10)
+    less = heads.heads(sweep)
+    assert [entry["layers"] for entry in less["maps"]] == [[0, 2, 4], [0, 2, 4]]
+    np.testing.assert_array_equal(maps.decode(less["maps"][0])[0][1], maps.decode(found["maps"][0])[0][2])

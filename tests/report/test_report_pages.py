@@ -13,7 +13,7 @@ import pytest
 from conftest import EVIL
 from PIL import Image
 
-from attnlab.report import render
+from attnlab.report import compare, render
 from attnlab.report.html import inert
 from attnlab.report.numbers import NONE, pvalue, text
 
@@ -154,9 +154,7 @@ def test_sizes_keep_their_budgets(made: dict, name: str) -> None:
 
 def test_rendering_again_gives_the_same_bytes_in_any_process(made: dict, tmp_path: Path) -> None:
     source = made["good"][1]
-    code = (
-        "import sys; from pathlib import Path; from attnlab.report import render; render(Path(sys.argv[1]))"
-    )
+    code = "import sys; from pathlib import Path; from attnlab.report import compare, render; render(Path(sys.argv[1]))"
     for i, (seed, locale, zone) in enumerate([("1", "C", "UTC"), ("2", "de_DE.UTF-8", "Asia/Kolkata")]):
         folder = tmp_path / str(i)
         folder.mkdir()
@@ -183,3 +181,13 @@ def test_numbers_are_written_with_a_true_minus_and_the_decimals_asked_for() -> N
     assert text(24380.95) == "24,381"
     assert text(None) == NONE
     assert pvalue(1e-9) == "< 0.0001"
+
+
+def test_comparing_a_report_names_what_changed_and_only_that(made: dict) -> None:
+    good, broken = made["good"][1], made["broken"][1]
+    assert compare(good, good).endswith("no verdict, effect, budget or run differs")
+    found = compare(good, broken)
+    assert "verdict  mqa is worse than mha: SUPPORTED" in found
+    assert "budget  total parameters of mqa: 120,000 -> 130,000" in found
+    assert "run  gqa, seed 1" in found
+    assert "training tokens" not in found
