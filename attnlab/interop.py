@@ -145,7 +145,7 @@ def _obstacles(family: Family, config: Config) -> list[str]:
     here = _leaves(_canonical(config))
     there = _leaves(_canonical(_our_config(family, _their_config(family, config))))
     names = [name for name in here | there if here.get(name) != there.get(name)]
-    return [f"model.{name} = {here.get(name)} but {there.get(name)}" for name in names]
+    return [f"model.{name} = {here.get(name, 'absent')} (only {there.get(name, 'absent')})" for name in names]
 
 
 def _canonical(config: Config) -> Config:

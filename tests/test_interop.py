@@ -255,9 +255,9 @@ def test_pickled_weights_are_not_read(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_kv_heads": 1}, "gpt2 .* model.attention.heads.n_kv_heads = 1 but 3"),
+        ({"n_kv_heads": 1}, "gpt2 .* model.attention.heads.n_kv_heads = 1 .only 3."),
         ({"epilogue": True}, "model.attention.epilogue"),
-        ({"bias": False}, "model.attention.heads.bias = False but True"),
+        ({"bias": False}, "model.attention.heads.bias = False .only True."),
     ],
 )
 def test_what_no_family_can_hold_is_refused_with_the_reason(change, message, tmp_path):
