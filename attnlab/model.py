@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnlab.attention.heads import Fused, IntoResidual
 from attnlab.attention.mask import Mask
+from attnlab.attention.positions import Positions
 
 
 @final
@@ -176,15 +177,14 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The normalised last hidden states [B, T, M], before the output head."""
         x = self.embedding(tokens_BT)
+        past, count = len(caches[0]) if caches else 0, tokens_BT.shape[1]
+        where = Positions.following(past, count, x.device) if positions is None else Positions(positions)
         if self.positions is not None:
-            past = len(caches[0]) if caches else 0
-            length = past + tokens_BT.shape[1]
-            where = torch.arange(past, length, device=x.device)[None] if positions is None else positions
-            x = x + self.positions(where, length).to(x.dtype)
+            x = x + self.positions(where.of, past + count).to(x.dtype)
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
         for layer, block in enumerate(self.blocks):
-            x = block(x, positions=positions, mask=mask, cache=caches[layer] if caches else None)
+            x = block(x, positions=where, mask=mask, cache=caches[layer] if caches else None)
         return self.norm(x)
 
     def state_size(self) -> int:

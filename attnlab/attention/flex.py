@@ -99,9 +99,10 @@ class Flex:
     ) -> BlockMask:
         B, T, S = shape
         key = (mask, *shape, device)
-        if not aligned or key not in self._blocks:
+        reusable = aligned and T == S
+        if not reusable or key not in self._blocks:
             block = create_block_mask(mask_mod, B, None, T, S, device=device)
-            if not aligned:
+            if not reusable:
                 return block
             while len(self._blocks) >= KEPT:  # a data mask is new in every batch: let the oldest go
                 del self._blocks[next(iter(self._blocks))]

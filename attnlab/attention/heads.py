@@ -82,12 +82,19 @@ class Heads(nn.Module):
     def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
         B, T, _ = x_BTM.shape
-        qkv = self.qkv(x_BTM)
-        parts = (qkv,) * 3 if self.tied else qkv.split(tuple(self.qkv.parts.values()), dim=-1)
-        q, k, v = (part.view(B, T, -1, self.head_dim).transpose(1, 2) for part in parts)
+        H, G = self.n_heads, self.n_kv_heads
+        slab = self.qkv(x_BTM).view(B, T, -1, self.head_dim).transpose(1, 2)
+        if self.tied:
+            q, k, v = slab, slab, slab
+        else:
+            q, k, v = slab.split((H, G, G), dim=1)
         if self.q_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        return rotate(q), (rotate(k), v)
+            return rotate(self.q_norm(q)), (rotate(self.k_norm(k)), v)
+        if self.tied:
+            turned = rotate(slab)
+            return turned, (turned, v)
+        q, k = rotate(slab[:, : H + G]).split((H, G), dim=1)  # in one go: half the calls
+        return q, (k, v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
         """k, v [B, G, S, D]: the state itself."""

@@ -3,8 +3,8 @@
     kernel(q, k, v, *, i, j, mask, scores, scale, dropout, need, aligned) -> Attended(out, lse, weights)
 
 q [B, H, T, D], k [B, G, S, D], v [B, G, S, V]; i [B or 1, 1, T, 1] and j [B or 1, 1, 1, S] are positions;
-`need` names what is wanted beside the output ("lse", "weights"); `aligned` says that the keys are the
-queries' own, in order. A kernel that cannot do what is asked raises `Unsupported`: falling back would
+`need` names what is wanted beside the output ("lse", "weights"); `aligned` says that the queries are
+the newest tokens and the keys all those held, in order. A kernel that cannot do what is asked raises `Unsupported`: falling back would
 change what is measured. A query with no visible key gets zeros.
 """
 
@@ -107,7 +107,7 @@ def sdpa(
     mask.
 
     Its `is_causal` counts from the top left, so that one query over eight cached keys would see key 0 only;
-    it is used where keys and queries are aligned and nothing else. Grouped heads go through `enable_gqa`:
+    it is used where there is no past and nothing else. Grouped heads go through `enable_gqa`:
     keys are never repeated.
     """
     if need:
@@ -119,8 +119,9 @@ def sdpa(
                 "use kernel=eager or kernel=flex"
             )
     call = {"scale": scale, "dropout_p": dropout, "enable_gqa": q.shape[1] != k.shape[1]}
-    if mask is causal and aligned and not scores:
-        return Attended(F.scaled_dot_product_attention(q, k, v, is_causal=True, **call))
+    T, S = q.shape[2], k.shape[2]
+    if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
+        return Attended(F.scaled_dot_product_attention(q, k, v, is_causal=T > 1, **call))
     b, h = _axes(q)
     bias, alive = None, None
     if scores:

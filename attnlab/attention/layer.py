@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from attnlab.attention.cache import Growing
 from attnlab.attention.heads import Heads, Latent
 from attnlab.attention.kernels import Attended, Kernel, Unsupported
-from attnlab.attention.mask import Mask, every
-from attnlab.attention.rotary import Rotate, identity
+from attnlab.attention.mask import Mask, every, looks_ahead, step_looks_ahead
+from attnlab.attention.positions import Positions
+from attnlab.attention.rotary import Rotate
 from attnlab.attention.score import Score
 
 
@@ -59,7 +60,7 @@ class Attention(nn.Module):
         self,
         x_BTM: Tensor,
         *,
-        positions: Tensor | None = None,
+        positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
         cache: Growing | None = None,
     ) -> Tensor:
@@ -73,7 +74,7 @@ class Attention(nn.Module):
         self,
         x_BTM: Tensor,
         *,
-        positions: Tensor | None = None,
+        positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
         cache: Growing | None = None,
         kernel: Kernel | None = None,
@@ -83,33 +84,48 @@ class Attention(nn.Module):
         read.
         """
         T, past = x_BTM.shape[1], len(cache) if cache is not None else 0
-        aligned = positions is None and not past
         if positions is None:
-            positions = torch.arange(past, past + T, device=x_BTM.device)[None]
+            positions = Positions.following(past, T, x_BTM.device)
+        elif isinstance(positions, Tensor):
+            positions = Positions(positions)
         if cache is not None and self.changes_with_length:
             raise Unsupported(
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
-        rotate = identity if self.rotary is None else self.rotary(positions)
-        q, state = self.heads.project(x_BTM, rotate)
-        state, key_positions = (state, positions) if cache is None else cache.append(state, positions)
+        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary))
+        state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
+        if past and self._answered_too_early(past, positions, keys):
+            raise Unsupported(
+                "an earlier token should have seen these later ones: use decode=none, or a first chunk as long "
+                "as the prefix"
+            )
         k, v = self.heads.expand(state)
         attended = (kernel or self.kernel)(
             q,
             k,
             v,
-            i=positions[:, None, :, None],
-            j=key_positions[:, None, None, :],
+            i=positions.of[:, None, :, None],
+            j=keys[:, None, None, :],
             mask=every(self.mask, mask),
             scores=self.scores,
             scale=self.scale,
             dropout=self.dropout if self.training else 0.0,
             need=tuple(need) + (self.epilogue.needs if self.epilogue is not None else ()),
-            aligned=aligned,
+            aligned=positions.consecutive,
         )
         if self.epilogue is None:
             return attended
-        return attended._replace(out=self.epilogue(attended.out, attended.lse, x_BTM))
+        weights = attended.weights
+        if weights is not None and self.epilogue.reweighs:
+            weights = self.epilogue(weights, attended.lse, x_BTM)
+        return attended._replace(out=self.epilogue(attended.out, attended.lse, x_BTM), weights=weights)
+
+    def _answered_too_early(self, past: int, positions: Positions, keys_BS: Tensor) -> bool:
+        """Whether the mask let a cached query see one of the new keys."""
+        new = positions.of.shape[1]
+        if positions.consecutive:
+            return step_looks_ahead(self.mask, past, new)
+        return looks_ahead(self.mask, keys_BS[:, :-new], positions.of)
 
     @property
     def changes_with_length(self) -> bool:

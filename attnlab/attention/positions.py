@@ -1,0 +1,36 @@
+"""Where the tokens of one forward pass are. Made once per pass, so that layers which rotate alike share their tables."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor
+
+from attnlab.attention.rotary import Rotate, identity
+
+
+@final
+class Positions:
+    """`of` [B or 1, T]: absolute positions, negative for padding. `consecutive`: they simply go on from the cache, so keys are the
+    past followed by the queries' own, in order."""
+
+    def __init__(self, of: Tensor, consecutive: bool = False) -> None:
+        self.of, self.consecutive = of, consecutive
+        self._rotations: dict[object, Rotate] = {}
+
+    @classmethod
+    def following(cls, past: int, count: int, device: torch.device) -> "Positions":
+        """The `count` positions after `past` tokens."""
+        return cls(torch.arange(past, past + count, device=device)[None], consecutive=True)
+
+    def rotation(self, rotary: Callable[[Tensor], Rotate] | None) -> Rotate:
+        """What `rotary` makes of these positions; equal partial applications are asked once."""
+        if rotary is None:
+            return identity
+        key: object = rotary
+        if isinstance(rotary, partial):
+            key = (rotary.func, rotary.args, tuple(sorted(rotary.keywords.items(), key=lambda item: item[0])))
+        if key not in self._rotations:
+            self._rotations[key] = rotary(self.of)
+        return self._rotations[key]
