@@ -89,7 +89,7 @@ def test_004_speed_up_of_a_whole_model_is_not_500():
     """FLOPs of a GPT-2 small, logits of the last token only, counted on the eager reference."""
 
     def mixer(layer):
-        return Attention(Heads(768, 12, 12, None, bias=True, out_bias=True), eager)
+        return Attention(Heads(768, 12, 12, None, bias=True, out_bias=True), eager, {"causal": causal})
 
     with torch.device("meta"):
         model = Transformer(
