@@ -1,6 +1,6 @@
 """Two reports side by side: which verdicts, effects and budgets changed. It judges nothing anew.
 
-Two reports of one experiment share runs where nothing changed, so their difference is no independent evidence.
+Two reports of one experiment share the runs that did not change, so they are no independent evidence.
 """
 
 import json

@@ -79,12 +79,7 @@ def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
 
 def _explorer(report: dict[str, Any]) -> dict[str, Any]:
     """What a script needs to draw the maps large."""
-    found = report["heads"] or {}
-    return {
-        "maps": found.get("maps", []),
-        "scores": found.get("scores", []),
-        "styles": figures.styles(report),
-    }
+    return {"maps": (report["heads"] or {}).get("maps", [])}
 
 
 def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
