@@ -154,7 +154,7 @@ def test_sizes_keep_their_budgets(made: dict, name: str) -> None:
 
 def test_rendering_again_gives_the_same_bytes_in_any_process(made: dict, tmp_path: Path) -> None:
     source = made["good"][1]
-    code = "import sys; from pathlib import Path; from attnlab.report import render; render(Path(sys.argv[1]))"
+    code = "import pathlib, sys; from attnlab.report import render; render(pathlib.Path(sys.argv[1]))"
     for i, (seed, locale, zone) in enumerate([("1", "C", "UTC"), ("2", "de_DE.UTF-8", "Asia/Kolkata")]):
         folder = tmp_path / str(i)
         folder.mkdir()
