@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attnlab.attention.heads import IntoResidual
 from attnlab.attention.kernels import Unsupported
 from attnlab.attention.mask import Mask
+from attnlab.attention.positions import Positions
 
 
 @final
@@ -30,7 +31,7 @@ class Recurrent(nn.Module):
         self,
         x_BTM: Tensor,
         *,
-        positions: Tensor | None = None,
+        positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
         cache: Any | None = None,
     ) -> Tensor:
@@ -38,7 +39,7 @@ class Recurrent(nn.Module):
         if cache is not None:
             raise Unsupported("a recurrent mixer has no keys to cache: use decode=none")
         if mask is not None:
-            _require_whole_past(mask, x_BTM)
+            _require_whole_past(mask, x_BTM, positions)
         return self.out(self.cell(x_BTM)[0])
 
     def state_size(self) -> int:
@@ -46,13 +47,14 @@ class Recurrent(nn.Module):
         return 0
 
 
-def _require_whole_past(mask: Mask, x_BTM: Tensor) -> None:
+def _require_whole_past(mask: Mask, x_BTM: Tensor, positions: Tensor | Positions | None) -> None:
     B, T, _ = x_BTM.shape
-    where = torch.arange(T, device=x_BTM.device)
-    b, h = torch.arange(B, device=x_BTM.device)[:, None, None, None], where[:1, None, None, None]
-    visible = mask(b, h, where[:, None], where[None, :]).expand(B, 1, T, T)
+    slots = torch.arange(T, device=x_BTM.device)
+    where = slots[None] if positions is None else positions if isinstance(positions, Tensor) else positions.of
+    b, h = torch.arange(B, device=x_BTM.device)[:, None, None, None], slots[:1, None, None, None]
+    visible = mask(b, h, where[:, None, :, None], where[:, None, None, :]).expand(B, 1, T, T)
     real = visible.diagonal(dim1=-2, dim2=-1)[..., None]
-    past = where[:, None] >= where[None, :]
+    past = slots[:, None] >= slots[None, :]
     if not (visible | ~past | ~real).all():
         raise Unsupported(
             "a recurrent mixer cannot forget part of its past: no packed documents, no left padding"

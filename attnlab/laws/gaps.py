@@ -1,0 +1,49 @@
+"""What shipped axis values cannot do together: declared here, and held to it. A gap that closes fails the
+laws it names.
+
+A kernel or a layer that fell back silently would close one.
+"""
+
+from typing import NamedTuple
+
+
+class Gap(NamedTuple):
+    """Where a variant makes all these choices, these laws are unsupported, for this reason."""
+
+    choices: tuple[str, ...]
+    laws: tuple[str, ...]
+    reason: str
+
+
+BUILT = ("builds",)
+STEPS = (
+    "decode_equals_full_pass",
+    "model_decode_equals_full_pass",
+    "left_padded_decode",
+    "cache_reorder",
+)
+GRADIENTS = ("masked_keys_get_no_gradient", "model_does_not_leak", "blind_rows_are_zero", "trains")
+
+GAPS = (
+    Gap(("kernel=sdpa", "score=softcap"), BUILT, "sdpa takes additive scores only"),
+    Gap(("kernel=sdpa", "score=log_length"), BUILT, "sdpa takes additive scores only"),
+    Gap(("kernel=sdpa", "epilogue=sinks"), BUILT, "sdpa gives no lse"),
+    Gap(("kernel=flex",), GRADIENTS, "flex has no backward pass on a CPU"),
+    Gap(("heads=mla", "score=qk_norm"), BUILT, "a latent head's keys are not there when they turn"),
+    Gap(("heads=differential", "epilogue=gate"), BUILT, "a map's values are twice as wide as its gate"),
+    Gap(("heads=mla", "epilogue=gate"), ("absorbed",), "absorbed values are latents when the gate sees them"),
+    Gap(("heads=mla", "mask=full"), ("absorbed",), "a full mask cannot be decoded in steps"),
+    Gap(("heads=mla", "position=rope_dynamic_ntk"), ("absorbed",), "turned keys would go out of date"),
+    Gap(("decode=rolling", "mask=window_sinks"), ("left_padded_decode",), "kept tokens stand at one place"),
+    *(
+        Gap((f"model={cell}",), (*STEPS, "state_size", "left_padding", "documents"), "it keeps no keys")
+        for cell in ("lstm", "gru")
+    ),
+    Gap(("mask=full",), STEPS, "a full mask cannot be decoded in steps"),
+    Gap(("position=rope_dynamic_ntk",), (*STEPS, "state_size"), "turned keys would go out of date"),
+)
+
+
+def gap(law: str, choices: frozenset[str]) -> Gap | None:
+    """The declared gap of a law for these choices."""
+    return next((one for one in GAPS if law in one.laws and choices.issuperset(one.choices)), None)
