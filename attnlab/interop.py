@@ -16,11 +16,11 @@ from hydra.utils import get_object
 from safetensors.torch import save_file
 from torch import Tensor
 
+from attnlab.build import build_model
 from attnlab.families import FAMILIES, REQUIRED, Config, Family, Row
 from attnlab.files import replacing, write_json
 from attnlab.model import Transformer
 from attnlab.shards import INDEX, WEIGHTS, Shards, read_mapping
-from attnlab.train import build_model
 
 TRAINING = ("seed", "init_std", "qk_gain", "dropout", "attention.dropout", "attention.kernel")
 

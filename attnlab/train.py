@@ -16,20 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
 from safetensors.torch import save_model
 
 import attnlab
 from attnlab import callbacks
 from attnlab.attention.layer import Attention
+from attnlab.build import build_model, make, mixer_configs
 from attnlab.files import replacing, write_json
-from attnlab.lit import Diverged, LanguageModel
+from attnlab.lit import LanguageModel
 from attnlab.measure import size
-from attnlab.model import Transformer
-
-__all__ = ["Diverged", "build_model", "check", "run"]
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
 QUIET = {
@@ -38,39 +33,6 @@ QUIET = {
     "enable_checkpointing": False,
     "num_sanity_val_steps": 0,
 }
-
-
-def make(config: Mapping[str, Any], /, **given: Any) -> Any:
-    """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it."""
-    try:
-        return instantiate(OmegaConf.create(dict(config)), _partial_=True, _convert_="all")(**given)
-    except InstantiationException as error:
-        cause = error.__cause__
-        if isinstance(cause, ValueError | TypeError):
-            raise ValueError(str(cause)) from error
-        raise ValueError(" ".join(str(error).split())) from error
-    except TypeError as error:
-        raise ValueError(f"{config.get('_target_')}: {error}") from error
-
-
-def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
-    """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in
-    turn.
-    """
-    mixers = mixer_configs(config)
-    model = {
-        key: value
-        for key, value in config["model"].items()
-        if key not in ("attention", "mixer", "layers", "n_heads")
-    }
-    return make(model, make_mixer=lambda layer: make(mixers[layer % len(mixers)]), vocab_size=vocab_size)
-
-
-def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
-    """The different mixers of a model, in the order in which its layers take them in turn."""
-    model = config["model"]
-    mixer = model.get("mixer") or model["attention"]
-    return [OmegaConf.merge(mixer, patch) for patch in model.get("layers") or [{}]]
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:

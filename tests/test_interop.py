@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from attnlab.attention.cache import Growing
+from attnlab.build import build_model
 from attnlab.families import LLAMA, Key
 from attnlab.interop import load, save
-from attnlab.train import build_model
 
 SIZES = {"vocab_size": 31, "bos_token_id": None, "eos_token_id": None}
 GPT = SIZES | {"n_positions": 29, "n_embd": 21, "n_layer": 2, "n_head": 3}

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from attnlab.attention.heads import Heads
+from attnlab.build import build_model
 from attnlab.pooling import pool_heads
-from attnlab.train import build_model
 
 DIM, HEADS, KV, WIDTH = 21, 12, 6, 5  # seven is for the vocabulary
 HOWS = ("mean", "first", "random")

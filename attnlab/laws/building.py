@@ -3,9 +3,9 @@
 import torch
 import torch.nn.functional as F
 
+from attnlab.build import make
 from attnlab.laws.variant import VOCABULARY, Variant
 from attnlab.model import Transformer
-from attnlab.train import make
 
 
 def check_builds(variant: Variant) -> None:

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from attnlab.attention.layer import Attention
 from attnlab.attention.mask import Mask, every
+from attnlab.build import make, mixer_configs
 from attnlab.model import Mlp, Transformer, named_generator
-from attnlab.train import make, mixer_configs
 
 GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.Growing"}
 EAGER = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager"}

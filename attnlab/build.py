@@ -1,0 +1,43 @@
+"""From a resolved config to objects: Hydra's `instantiate`, and the model with a mixer of its own in every layer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from attnlab.model import Transformer
+
+
+def make(config: Mapping[str, Any], /, **given: Any) -> Any:
+    """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it."""
+    try:
+        return instantiate(OmegaConf.create(dict(config)), _partial_=True, _convert_="all")(**given)
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, ValueError | TypeError):
+            raise ValueError(str(cause)) from error
+        raise ValueError(" ".join(str(error).split())) from error
+    except TypeError as error:
+        raise ValueError(f"{config.get('_target_')}: {error}") from error
+
+
+def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
+    """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in
+    turn.
+    """
+    mixers = mixer_configs(config)
+    model = {
+        key: value
+        for key, value in config["model"].items()
+        if key not in ("attention", "mixer", "layers", "n_heads")
+    }
+    return make(model, make_mixer=lambda layer: make(mixers[layer % len(mixers)]), vocab_size=vocab_size)
+
+
+def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
+    """The different mixers of a model, in the order in which its layers take them in turn."""
+    model = config["model"]
+    mixer = model.get("mixer") or model["attention"]
+    return [OmegaConf.merge(mixer, patch) for patch in model.get("layers") or [{}]]
