@@ -5,8 +5,9 @@ Curves and maps live in the checkpoint, so that a resumed run has the curves and
 
 import json
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import pytorch_lightning as pl
@@ -18,7 +19,23 @@ from attnlab.files import replacing
 from attnlab.measure.maps import Maps, attention_maps, encode
 
 
-class Curves(pl.Callback):
+class OnStep(pl.Callback, ABC):
+    """A callback after each optimiser step, which with accumulated gradients is not each batch."""
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Calls `on_step_end` where a step has ended."""
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            self.on_step_end(trainer, module)
+
+    @abstractmethod
+    def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """`trainer.global_step` steps are done."""
+
+
+@final
+class Curves(OnStep):
     """Rows (step, tokens, name, value): the training loss every `log_every_n_steps`, the validation loss
     whenever it is taken.
     """
@@ -43,9 +60,7 @@ class Curves(pl.Callback):
             self._mark = time.perf_counter()
             self._mark_step = trainer.global_step
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Training loss and learning rate, at intervals and at the end."""
         step = trainer.global_step
         if step % trainer.log_every_n_steps and step != trainer.max_steps:
@@ -78,7 +93,8 @@ class Curves(pl.Callback):
         self.rows = [tuple(row) for row in state["rows"]]
 
 
-class ProbeMaps(pl.Callback):
+@final
+class ProbeMaps(OnStep):
     """Attention maps of one probe text [1, T] at `points` steps, evenly from the first to the last."""
 
     def __init__(self, tokens: Tensor, points: int, max_steps: int) -> None:
@@ -98,9 +114,7 @@ class ProbeMaps(pl.Callback):
         """The maps of the untrained model."""
         self.take(trainer, module)
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """The maps at this step, if it is one of the points."""
         self.take(trainer, module)
 
@@ -145,15 +159,14 @@ class ProbeMaps(pl.Callback):
         self.taken = state["taken"]
 
 
-class Heartbeat(pl.Callback):
+@final
+class Heartbeat(OnStep):
     """progress.json, about once a second: {step, max_steps, loss, time}."""
 
     def __init__(self, path: Path, every: float = 1.0) -> None:
         self.path, self.every, self.last = path, every, 0.0
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Says where the run is."""
         now = time.time()
         if now - self.last < self.every and trainer.global_step != trainer.max_steps:
@@ -161,32 +174,32 @@ class Heartbeat(pl.Callback):
         self.last = now
         loss = module.last_loss.item()
         beat = {"step": trainer.global_step, "max_steps": trainer.max_steps, "loss": loss, "time": now}
-        temporary = self.path.with_suffix(
-            ".tmp"
-        )  # renamed, but not synced: it is worth nothing after a crash
+        temporary = self.path.with_suffix(".tmp")  # not synced: it is worth nothing after a crash
         temporary.write_text(json.dumps(beat))
         temporary.replace(self.path)
 
 
-class Checkpoints(pl.Callback):
+@final
+class Checkpoints(OnStep):
     """Saves last.ckpt every `every` steps; the one before it stays as previous.ckpt."""
 
     def __init__(self, folder: Path, every: int) -> None:
         if every < 1:
             raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
-        self.path, self.every = folder / "last.ckpt", every
+        self.path, self.every, self.due = folder / "last.ckpt", every, False
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Saves, unless the run is about to end anyway."""
+    def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """Saves, unless the run is about to end, or a validation comes first, which would not be done again."""
         step = trainer.global_step
-        if (
-            step % self.every == 0
-            and step != trainer.max_steps
-            and (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        ):
+        self.due = step % self.every == 0 and step != trainer.max_steps
+        if self.due and (step * trainer.accumulate_grad_batches) % trainer.val_check_batch:
             trainer.save_checkpoint(self.path)
+
+    def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """Saves what the validation kept waiting."""
+        if self.due:
+            trainer.save_checkpoint(self.path)
+            self.due = False
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

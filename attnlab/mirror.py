@@ -33,7 +33,8 @@ def logger(
 
     The W&B id is the run's own, so that a resumed run goes on in the same W&B run.
     """
-    mode = os.environ.get("WANDB_MODE", mode)
+    if mode in ("offline", "online"):
+        mode = os.environ.get("WANDB_MODE", mode)
     if mode not in ("offline", "online", "disabled"):
         raise ValueError(f"logger.mode must be offline, online or disabled, got {mode}")
     if mode == "disabled":

@@ -23,6 +23,7 @@ from attnlab import callbacks
 from attnlab.attention.layer import Attention
 from attnlab.build import build_model, make, mixer_configs
 from attnlab.files import replacing, write_json
+from attnlab.lit import Diverged as Diverged
 from attnlab.lit import LanguageModel
 from attnlab.measure import size
 
@@ -152,8 +153,9 @@ def run(folder: Path) -> None:
     curves = callbacks.Curves(facts["batch_tokens"])
     logger = mirror(spec, folder)
     accumulate = config["trainer"]["accumulate_grad_batches"]
+    often = min(config["trainer"]["log_every_n_steps"], facts["steps"])
     trainer: pl.Trainer = make(
-        config["trainer"],
+        {**config["trainer"], "log_every_n_steps": often},
         **QUIET,
         logger=logger,
         default_root_dir=str(folder),

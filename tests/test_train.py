@@ -1,0 +1,167 @@
+"""One run: repeatable to the bit, resumable to the bit, refused before it starts where it cannot work."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from attnlab import callbacks, train
+from attnlab.files import read_json
+
+torch.set_num_threads(1)
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_bits(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_the_same_config_and_seed_give_the_same_bits_and_another_seed_does_not(compose, store):
+    once, again, other = (
+        store(name, compose(f"seed={seed}")) for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    for folder in (once, again, other):
+        train.run(folder)
+    assert_same_bits(weights(once), weights(again))
+    assert read_json(once / "run.json")["metrics"] == read_json(again / "run.json")["metrics"]
+    assert not torch.equal(weights(once)["embedding.weight"], weights(other)["embedding.weight"])
+
+
+@pytest.mark.parametrize(("accumulate", "every"), [(1, 5), (2, 5), (1, 6), (2, 3)])
+def test_a_run_killed_in_the_middle_ends_with_the_bits_of_an_undisturbed_one(
+    compose, store, monkeypatch, accumulate, every
+):
+    overrides = [
+        "trainer.max_steps=11", "sweep.checkpoint_every=3", "model.dropout=0.1", f"measure.every={every}",
+        f"trainer.accumulate_grad_batches={accumulate}", "trainer.log_every_n_steps=2",
+    ]  # fmt: skip
+    whole, broken = store("whole", compose(*overrides)), store("broken", compose(*overrides))
+    train.run(whole)
+
+    def stop(self, trainer, *_):
+        if trainer.global_step == 8:
+            raise KeyError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.Heartbeat, "on_train_batch_end", stop)
+        with pytest.raises(KeyError, match="power cut"):
+            train.run(broken)
+    assert not (broken / "run.json").exists()
+    assert (broken / "last.ckpt").exists()
+    assert (broken / "previous.ckpt").exists()
+    train.run(broken)
+    assert_same_bits(weights(whole), weights(broken))
+    assert pq.read_table(whole / "curves.parquet").equals(pq.read_table(broken / "curves.parquet"))
+    a, b = np.load(whole / "attention.npz"), np.load(broken / "attention.npz")
+    assert np.array_equal(a["maps"], b["maps"])
+    assert np.array_equal(a["steps"], b["steps"])
+
+
+def test_a_torn_checkpoint_gives_way_to_the_one_before_it(compose, store, monkeypatch):
+    overrides = ["trainer.max_steps=7", "sweep.checkpoint_every=2"]
+    whole, broken = store("whole", compose(*overrides)), store("broken", compose(*overrides))
+    train.run(whole)
+
+    def stop(self, trainer, *_):
+        if trainer.global_step == 6:
+            raise KeyError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.Heartbeat, "on_train_batch_end", stop)
+        with pytest.raises(KeyError):
+            train.run(broken)
+    last = broken / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    assert callbacks.newest_checkpoint(broken) == broken / "previous.ckpt"
+    train.run(broken)
+    assert_same_bits(weights(whole), weights(broken))
+
+
+def test_a_record_says_what_was_trained_measured_and_where(compose, store):
+    folder = store("run", compose("heads=gqa", "trainer.max_steps=6", "measure.every=4"))
+    train.run(folder)
+    record = json.loads((folder / "run.json").read_text())
+    assert record["status"] == "done"
+    assert math.isfinite(record["metrics"]["val/loss"])
+    memory = record["memory"]
+    # two layers x (k and v) x 2 KV heads x 4 features x 4 bytes
+    assert memory["kv_bytes_per_token_live"] == memory["kv_bytes_per_token_formula"] == 2 * 2 * 2 * 4 * 4
+    assert memory["saved_for_backward_bytes"] > 0
+    assert memory["peak_rss_bytes"] > 1e7
+    assert record["budget"]["tokens"] == 6 * 4 * 16
+    assert record["kernels"]["max_abs_eager_fused"] < 1e-5
+    assert len(record["by_position"]["val/loss"]) == 16
+    maps = np.load(folder / "attention.npz")
+    assert maps["steps"].tolist() == [0, 2, 4, 6]
+    assert maps["maps"].shape == (4, 2, 4, 16, 16)
+    assert maps["groups"].tolist() == [[0, 0, 1, 1]] * 2
+    assert not maps["maps"][:, :, :, ~np.tril(np.ones((16, 16), bool))].any()
+    curves = pq.read_table(folder / "curves.parquet").to_pydict()
+    validations = [s for s, n in zip(curves["step"], curves["name"], strict=True) if n == "val/loss"]
+    assert validations == [4, 6]
+
+
+def test_a_loss_that_is_no_number_stops_the_run_with_its_step(compose, store):
+    folder = store(
+        "run",
+        compose("optim.lr=1e30", "optim.warmup=0", "trainer.gradient_clip_val=null", "trainer.max_steps=9"),
+    )
+    with pytest.raises(train.Diverged, match="not finite at step"):
+        train.run(folder)
+
+
+REFUSED = {
+    "heads do not divide the width": (
+        ["model.n_heads=3"],
+        "3 heads do not divide the width 16: change model.n_heads",
+    ),
+    "KV heads do not divide the heads": (
+        ["model.attention.heads.n_kv_heads=3"],
+        "3 KV heads do not divide 4 heads",
+    ),
+    "odd rotary width": (["model.dim=12", "model.n_heads=4"], "rotary needs an even number of features"),
+    "non-finite learning rate": (["optim.lr=nan"], "optim.lr must be a finite number"),
+    "no steps": (["trainer.max_steps=0"], "trainer.max_steps must be a whole number of at least 1"),
+    "no such device": (["trainer.accelerator=gpu"], "trainer.accelerator=gpu: there is no CUDA device here"),
+    "softcap through sdpa": (["score=softcap"], "kernel sdpa takes additive scores only"),
+    "sinks through sdpa": (["epilogue=sinks"], "kernel sdpa gives no lse"),
+    "weights dropout through flex": (["kernel=flex"], "no backward pass on a CPU"),
+    "a key that the constructor does not have": (["+model.attention.heads.wings=2"], "wings"),
+    "qk_norm on latent heads": (["heads=mla", "score=qk_norm"], "heads=mla has no per-head keys"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_run_is_refused_in_one_line(compose, case):
+    overrides, message = REFUSED[case]
+    if case == "no such device" and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(ValueError, match=message) as caught:
+        train.check(compose(*overrides))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_patch_of_layers_repeats_over_them(compose):
+    from attnlab.build import build_model
+
+    window = "{masks: {window: {_target_: attnlab.attention.mask.window, size: 3}}}"
+    config = compose("model.n_layers=5", f"model.layers=[{{}},{{rotary: null}},{window}]")
+    model = build_model(config, 7)
+    turning = [block.mixer.rotary is not None for block in model.blocks]
+    assert turning == [True, False, True, True, False]
+    assert [block.mixer.mask.__name__ for block in model.blocks] == [
+        "causal",
+        "causal",
+        "every_mask",
+        "causal",
+        "causal",
+    ]
