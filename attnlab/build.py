@@ -1,8 +1,11 @@
-"""From a resolved config to objects: Hydra's `instantiate`, and the model with a mixer of its own in every layer."""
+"""From a resolved config to objects: Hydra's `instantiate`, a model with a mixer of its own in every layer,
+and the device.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -41,3 +44,21 @@ def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
     model = config["model"]
     mixer = model.get("mixer") or model["attention"]
     return [OmegaConf.merge(mixer, patch) for patch in model.get("layers") or [{}]]
+
+
+def device_of(config: Mapping[str, Any]) -> str:
+    """ "cpu" or "cuda", as the trainer will choose. ValueError where the device asked for is not there."""
+    wanted = config["trainer"]["accelerator"]
+    here = torch.cuda.is_available()
+    if wanted in ("gpu", "cuda") and not here:
+        raise ValueError(
+            f"trainer.accelerator={wanted}: there is no CUDA device here; use trainer.accelerator=cpu"
+        )
+    if wanted not in ("auto", "cpu", "gpu", "cuda"):
+        raise ValueError(f"trainer.accelerator must be auto, cpu, gpu or cuda, got {wanted}")
+    return "cuda" if here and wanted != "cpu" else "cpu"
+
+
+def device_kind(device: str) -> str:
+    """ "cpu", or the card's name: runs on different kinds are different runs."""
+    return "cpu" if device == "cpu" else torch.cuda.get_device_name()

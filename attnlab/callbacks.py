@@ -189,7 +189,7 @@ class Checkpoints(OnStep):
         self.path, self.every, self.due = folder / "last.ckpt", every, False
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Saves, unless the run is about to end, or a validation comes first, which would not be done again."""
+        """Saves, unless the run is about to end, or a validation comes first: it would be lost."""
         step = trainer.global_step
         self.due = step % self.every == 0 and step != trainer.max_steps
         if self.due and (step * trainer.accumulate_grad_batches) % trainer.val_check_batch:

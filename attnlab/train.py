@@ -21,7 +21,7 @@ from safetensors.torch import save_model
 import attnlab
 from attnlab import callbacks
 from attnlab.attention.layer import Attention
-from attnlab.build import build_model, make, mixer_configs
+from attnlab.build import build_model, device_kind, device_of, make, mixer_configs
 from attnlab.files import replacing, write_json
 from attnlab.lit import Diverged as Diverged
 from attnlab.lit import LanguageModel
@@ -74,24 +74,6 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         else "none",
         "device": device_kind(device),
     }
-
-
-def device_of(config: Mapping[str, Any]) -> str:
-    """ "cpu" or "cuda", as the trainer will choose. ValueError where the device asked for is not there."""
-    wanted = config["trainer"]["accelerator"]
-    here = torch.cuda.is_available()
-    if wanted in ("gpu", "cuda") and not here:
-        raise ValueError(
-            f"trainer.accelerator={wanted}: there is no CUDA device here; use trainer.accelerator=cpu"
-        )
-    if wanted not in ("auto", "cpu", "gpu", "cuda"):
-        raise ValueError(f"trainer.accelerator must be auto, cpu, gpu or cuda, got {wanted}")
-    return "cuda" if here and wanted != "cpu" else "cpu"
-
-
-def device_kind(device: str) -> str:
-    """ "cpu", or the card's name: runs on different kinds are different runs."""
-    return "cpu" if device == "cpu" else torch.cuda.get_device_name()
 
 
 def _try_layers(config: Mapping[str, Any], device: str) -> None:

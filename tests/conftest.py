@@ -16,7 +16,7 @@ TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen
 
 @pytest.fixture
 def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """`compose(*overrides)`: the resolved config of a debug-size run on a small text, nothing outside tmp_path."""
+    """`compose(*overrides)`: the resolved config of a debug-size run on a small text."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from omegaconf import OmegaConf

@@ -33,10 +33,9 @@ def records(path):
 def test_an_offline_run_holds_losses_memory_config_and_images(compose, store):
     config = compose("logger=wandb", "trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2")
     folder = store("abcd0123abcd0123", config)
-    spec = '{"schema": 1, "id": "abcd0123abcd0123", "config": %s, "semantic": {"config": {"model": {"dim": 16}}}, '
-    (folder / "spec.json").write_text(
-        spec % json.dumps(config) + '"use": {"experiment": "exam", "arm": "gqa"}}'
-    )
+    use, semantic = {"experiment": "exam", "arm": "gqa"}, {"config": {"model": {"dim": 16}}}
+    spec = {"schema": 1, "id": folder.name, "config": config, "semantic": semantic, "use": use}
+    (folder / "spec.json").write_text(json.dumps(spec))
     train.run(folder)
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     found = list(records(file))

@@ -64,6 +64,7 @@ class Flex:
             )
         B, H, T, _ = q.shape
         S = k.shape[2]
+        k, v = k.view_as(k), v.view_as(v)  # tied heads give one tensor thrice: torch 2.13's guards stumble
         rows, columns = i.expand(B, 1, T, 1)[:, 0, :, 0], j.expand(B, 1, 1, S)[:, 0, 0]
 
         def score_mod(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:

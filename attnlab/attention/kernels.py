@@ -4,8 +4,8 @@
 
 q [B, H, T, D], k [B, G, S, D], v [B, G, S, V]; i [B or 1, 1, T, 1] and j [B or 1, 1, 1, S] are positions;
 `need` names what is wanted beside the output ("lse", "weights"); `aligned` says that the queries are
-the newest tokens and the keys all those held, in order. A kernel that cannot do what is asked raises `Unsupported`: falling back would
-change what is measured. A query with no visible key gets zeros.
+the newest tokens and the keys all those held, in order. A kernel that cannot do what is asked raises
+`Unsupported`: falling back would change what is measured. A query with no visible key gets zeros.
 """
 
 from collections.abc import Callable, Sequence

@@ -96,8 +96,8 @@ class Attention(nn.Module):
         state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
         if past and self._answered_too_early(past, positions, keys):
             raise Unsupported(
-                "an earlier token should have seen these later ones: use decode=none, or a first chunk as long "
-                "as the prefix"
+                "an earlier token should have seen these later ones: use decode=none, or a first chunk as "
+                "long as the prefix"
             )
         k, v = self.heads.expand(state)
         attended = (kernel or self.kernel)(

@@ -1,4 +1,4 @@
-"""Where the tokens of one forward pass are. Made once per pass, so that layers which rotate alike share their tables."""
+"""Where the tokens of one forward pass are, made once per pass: layers that rotate alike share their tables."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,8 +12,9 @@ from attnlab.attention.rotary import Rotate, identity
 
 @final
 class Positions:
-    """`of` [B or 1, T]: absolute positions, negative for padding. `consecutive`: they simply go on from the cache, so keys are the
-    past followed by the queries' own, in order."""
+    """`of` [B or 1, T]: absolute positions, negative for padding. `consecutive`: they simply go on from the
+    cache, so keys are the past followed by the queries' own, in order.
+    """
 
     def __init__(self, of: Tensor, consecutive: bool = False) -> None:
         self.of, self.consecutive = of, consecutive

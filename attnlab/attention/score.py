@@ -62,8 +62,8 @@ class RelativeBias(Bias):
         super().__init__()
         if buckets < 2 or max_distance <= buckets // 2:
             raise ValueError(
-                f"relative positions need buckets >= 2 and max_distance > buckets / 2, got buckets={buckets}, "
-                f"max_distance={max_distance}"
+                f"relative positions need buckets >= 2 and max_distance > buckets / 2, got "
+                f"buckets={buckets} and max_distance={max_distance}"
             )
         self.buckets, self.max_distance = buckets, max_distance
         self.table = nn.Parameter(torch.zeros(buckets, n_heads))

@@ -8,9 +8,9 @@ import pytorch_lightning as pl
 import torch
 
 from attnlab.bench import Bench, conditions, rows
-from attnlab.build import build_model, make
+from attnlab.build import build_model, device_of, make
 from attnlab.measure.timing import interleave, wait
-from attnlab.train import QUIET, device_of
+from attnlab.train import QUIET
 
 OVERRIDES = [
     "model.n_layers=4", "model.dim=128", "model.n_heads=4", "data.length=64", "data.batch_size=12",

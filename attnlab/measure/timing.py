@@ -15,11 +15,10 @@ import torch
 from safetensors.torch import load_model
 from torch import Tensor
 
-from attnlab.build import build_model, make
+from attnlab.build import build_model, device_of, make
 from attnlab.decode import generate
 from attnlab.files import read_json
 from attnlab.stats import median_interval
-from attnlab.train import device_of
 
 ROUNDS = 12  # each is a block A B B A: two samples per arm
 PROMPT = 16

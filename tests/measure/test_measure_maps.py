@@ -1,0 +1,48 @@
+"""Attention maps: read through the eager kernel, and only looked at."""
+
+import numpy as np
+import torch
+
+from attnlab.build import build_model
+from attnlab.measure.maps import attention_maps, encode
+
+torch.set_num_threads(1)
+
+
+def test_rows_sum_to_one_and_the_future_is_empty(compose):
+    maps = attention_maps(build_model(compose("heads=gqa"), 31), torch.arange(11)[None])
+    assert maps.weights.shape == (2, 4, 11, 11)
+    torch.testing.assert_close(maps.weights.sum(-1), torch.ones(2, 4, 11))
+    assert (maps.weights.triu(1) == 0).all()
+    assert torch.equal(maps.visible, torch.ones(2, 11, 11, dtype=torch.bool).tril())
+    assert maps.groups.tolist() == [[0, 0, 1, 1]] * 2
+
+
+def test_the_difference_between_eager_and_the_trained_kernel_is_told(compose):
+    fused = attention_maps(build_model(compose("kernel=sdpa"), 31), torch.arange(11)[None])
+    same = attention_maps(build_model(compose("kernel=eager"), 31), torch.arange(11)[None])
+    assert 0 <= fused.difference < 1e-5
+    assert same.difference == 0
+
+
+def test_taking_maps_leaves_the_model_as_it_was(compose):
+    model = build_model(compose("model.dropout=0.5"), 31).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    kernels = [block.mixer.kernel for block in model.blocks]
+    attention_maps(model, torch.arange(11)[None])
+    assert model.training
+    assert [block.mixer.kernel for block in model.blocks] == kernels
+    assert not any(block.mixer._forward_pre_hooks for block in model.blocks)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_a_model_without_attention_has_no_maps(compose):
+    assert (
+        attention_maps(build_model(compose("model=gru", "position=none"), 31), torch.arange(5)[None]) is None
+    )
+
+
+def test_the_code_of_a_weight_is_off_by_at_most_four_thousandths():
+    weights = torch.linspace(0, 1, 10007)
+    decoded = (encode(weights).astype(np.float64) / 255) ** 2
+    assert np.abs(decoded - weights.numpy()).max() < 0.004

@@ -1,0 +1,46 @@
+"""Counts against what can be counted by hand."""
+
+import pytest
+import torch
+
+from attnlab.build import build_model
+from attnlab.measure import size
+
+torch.set_num_threads(1)
+
+
+def test_parameters_are_what_paper_and_pencil_give(compose):
+    d, v, layers = 16, 31, 2
+    found = size.parameters(build_model(compose("heads=mqa"), v))
+    attention = layers * (d * d + 2 * d * 4 + d * d)  # q, one head of k and v, out
+    ffn, norms = layers * 2 * d * 4 * d, (2 * layers + 1) * d
+    assert found["parameters_attention"] == attention
+    assert found["parameters_non_embedding"] == attention + ffn + norms
+    assert found["parameters"] == attention + ffn + norms + v * d  # the head is the embedding
+
+
+def test_flops_per_token_are_two_per_weight_and_pass_plus_the_scores(compose):
+    d, v, T, layers = 16, 31, 13, 2
+    with torch.device("meta"):
+        model = build_model(compose("heads=mha"), v)
+    products = layers * (4 * d * d + 8 * d * d) + v * d
+    forward = 2 * products + layers * 2 * 2 * T * d  # scores and weighted values, the whole square
+    backward = 2 * forward
+    assert size.flops_per_token(model, T) == forward + backward
+
+
+def test_bytes_saved_for_backward_count_each_storage_once_and_no_parameter():
+    layer = torch.nn.Linear(5, 3, bias=False)
+    x = torch.randn(7, 5)
+    # x is saved by the product, its output by the square (twice, one storage): 35 + 21 floats
+    assert size.saved_for_backward(lambda: (layer(x) ** 2).sum() + 0 * x.sum(), layer) == (35 + 21) * 4
+
+
+@pytest.mark.parametrize(
+    ("heads", "per_layer"),
+    [("mha", 2 * 16), ("gqa", 2 * 8), ("mqa", 2 * 4), ("single", 2 * 16), ("mla", 8 + 2)],
+)
+def test_cached_bytes_are_the_formula_and_the_live_cache(compose, heads, per_layer):
+    model = build_model(compose(f"heads={heads}"), 31).eval()
+    assert model.state_size() == 2 * per_layer * 4
+    assert size.live_cache_bytes(model, torch.arange(11)[None]) == 2 * per_layer * 4

@@ -1,0 +1,39 @@
+"""Interleaving and what is recorded; never how long anything takes."""
+
+import torch
+
+from attnlab import train
+from attnlab.measure.timing import interleave, measure
+
+torch.set_num_threads(1)
+
+
+def test_arms_are_interleaved_forwards_then_backwards_after_one_call_that_does_not_count():
+    calls = []
+
+    def work(name):
+        def figure():
+            calls.append(name)
+            return float(len(calls))
+
+        return figure
+
+    samples = interleave({name: work(name) for name in "abc"}, rounds=2)
+    assert "".join(calls) == "abc" + "abccba" * 2
+    assert samples == {"a": [4, 9, 10, 15], "b": [5, 8, 11, 14], "c": [6, 7, 12, 13]}
+
+
+def test_a_sweep_is_timed_arm_by_arm_with_and_without_cache(compose, store):
+    folders = {}
+    for arm in ("mha", "gqa"):
+        folders[arm] = store(arm, compose(f"heads={arm}", "trainer.max_steps=1"))
+        train.run(folders[arm])
+    weights = (folders["mha"] / "model.safetensors").read_bytes()
+    found = measure(folders)
+    assert found["order"] == "ABBA"
+    for arm in folders:
+        for kind in ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token"):
+            timed = found["arms"][arm][kind]
+            assert len(timed["samples"]) == 24
+            assert timed["low"] <= timed["median"] <= timed["high"]
+    assert (folders["mha"] / "model.safetensors").read_bytes() == weights
