@@ -4,13 +4,12 @@ for what is given.
 Exit status 0 if no law failed, 1 if one did; what does not compose is refused (2).
 """
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from attnlab.errors import Refused
 
@@ -20,11 +19,8 @@ USAGE = "check takes Hydra overrides and --config-dir DIR, or nothing for all th
 def main(arguments: Sequence[str] = ()) -> int:
     """Prints what every law says of every variant."""
     overrides, config_dir = _split(arguments)
-    import torch
-
     from attnlab import testing  # after the refusals: it takes seconds to import
 
-    torch.set_num_threads(min(2, os.cpu_count() or 1))  # the tensors are tiny
     console = Console()
     if overrides or config_dir:
         variants: Iterable[testing.Variant] = testing.composed(overrides, config_dir)
@@ -34,7 +30,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     with Console(stderr=True).status("checking") as status:
         for variant in variants:
             status.update(f"checking {variant.name}")
-            found[variant.name] = [testing.judge(law, variant) for law in testing.applying(variant)]
+            found[variant.name] = testing.outcomes(variant)
     console.print(_by_law(found) if len(found) == 1 else _by_variant(found))
     counts = {kind: sum(o.status == kind for all_ in found.values() for o in all_) for kind in MARKS}
     console.print(f"{len(found)} variants: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
@@ -62,7 +58,7 @@ def _by_law(found: dict) -> Table:
 
 def _by_variant(found: dict) -> Table:
     """Many variants: a row each, with a further row for every law that did not pass."""
-    table = Table("variant", "passed", "law", "smallest failing case, or reason")
+    table = Table("variant", "passed", Column("law", no_wrap=True), "smallest failing case, or reason")
     for name, outcomes in found.items():
         others = [outcome for outcome in outcomes if outcome.status != "passed"]
         table.add_row(name, str(len(outcomes) - len(others)), "", "")
@@ -70,7 +66,9 @@ def _by_variant(found: dict) -> Table:
         for outcome in others:
             laws.setdefault((outcome.status, outcome.detail), []).append(outcome.law)
         for (status, detail), names in laws.items():
-            table.add_row("", "", f"[{MARKS[status]}]{status}[/]: {', '.join(names)}", _plain(detail))
+            table.add_row(
+                "", "", "\n".join(f"[{MARKS[status]}]{status}[/] {law}" for law in names), _plain(detail)
+            )
     return table
 
 

@@ -5,7 +5,6 @@ Combinations of shipped values are merged here from the group files, which is wh
 hundred times faster.
 """
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
@@ -71,17 +70,22 @@ def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
 def combination(**choices: str) -> Variant:
     """A combination of shipped axis values in small sizes, the usual value where an axis is not named."""
     picked = {"model": "gpt", **USUAL, **choices}
-    config = OmegaConf.merge(_base(picked["model"]), *(_group(axis, picked[axis]) for axis in AXES))
+    merged = functools.reduce(_merged, (_group(axis, picked[axis]) for axis in AXES), _base(picked["model"]))
+    config = OmegaConf.create(merged)
     for axis in AXES:
         for path, value in SMALL.get(f"{axis}={picked[axis]}", {}).items():
             assert OmegaConf.select(config, path) is not None, (
                 f"{path}: gone from conf/{axis}/{picked[axis]}.yaml"
             )
             OmegaConf.update(config, path, value)
-    name = " ".join(f"{axis}={value}" for axis, value in choices.items())
-    (variant,) = variants_of(_resolved(config), name or "the usual values")
-    return dataclasses.replace(
-        variant, choices=frozenset(f"{axis}={value}" for axis, value in picked.items())
+    resolved = _resolved(config)
+    model = resolved["model"]
+    return Variant(
+        " ".join(f"{axis}={value}" for axis, value in choices.items()) or "the usual values",
+        model["mixer"] or model["attention"],
+        model["positions"],
+        resolved["decode"].get("cache"),
+        choices=frozenset(f"{axis}={value}" for axis, value in picked.items()),
     )
 
 
@@ -134,15 +138,25 @@ def _resolved(config: DictConfig) -> dict[str, Any]:
 
 
 @functools.cache
-def _base(model: str) -> DictConfig:
+def _base(model: str) -> dict[str, Any]:
     register_resolvers()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", overrides=[*(f"~{axis}" for axis in AXES), f"model={model}", *SIZES])
-    base = OmegaConf.create({"model": config.model, "data": {"length": config.data.length}})
-    OmegaConf.set_struct(base, False)
-    return base
+    read = ("dim", "n_heads", "attention", "mixer", "positions")  # by the axes, or by what makes a layer
+    whole = OmegaConf.to_container(config.model)
+    return {
+        "model": {key: whole[key] for key in read if key in whole},
+        "data": {"length": config.data.length},
+    }
 
 
 @functools.cache
-def _group(axis: str, option: str) -> DictConfig:
-    return OmegaConf.load(CONF / axis / f"{option}.yaml")
+def _group(axis: str, option: str) -> dict[str, Any]:
+    return OmegaConf.to_container(OmegaConf.load(CONF / axis / f"{option}.yaml"))
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """Interpolations stay as they are: they are resolved once all is there."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}

@@ -163,13 +163,13 @@ def check_absorbed(variant: Variant) -> None:
 
 def has_grouped_heads(variant: Variant) -> bool:
     """Plain heads, fewer for keys than for queries."""
-    heads = variant.layer().heads if variant.is_attention else None
+    heads = variant.specimen.heads if variant.is_attention else None
     return isinstance(heads, Heads) and heads.n_kv_heads < heads.n_heads
 
 
 def has_latent_heads(variant: Variant) -> bool:
     """Latent heads."""
-    return variant.is_attention and isinstance(variant.layer().heads, Latent)
+    return variant.is_attention and isinstance(variant.specimen.heads, Latent)
 
 
 def has_window_or_prefix(variant: Variant) -> bool:
@@ -180,7 +180,7 @@ def has_window_or_prefix(variant: Variant) -> bool:
 
 def has_rotary(variant: Variant) -> bool:
     """Rotary positions."""
-    return variant.is_attention and variant.layer().rotary is not None
+    return variant.is_attention and variant.specimen.rotary is not None
 
 
 def has_softcap(variant: Variant) -> bool:
@@ -190,9 +190,9 @@ def has_softcap(variant: Variant) -> bool:
 
 def has_sink(variant: Variant) -> bool:
     """A sink."""
-    return variant.is_attention and isinstance(variant.layer().epilogue, Sinks)
+    return variant.is_attention and isinstance(variant.specimen.epilogue, Sinks)
 
 
 def has_gate(variant: Variant) -> bool:
     """A gate."""
-    return variant.is_attention and isinstance(variant.layer().epilogue, Gate)
+    return variant.is_attention and isinstance(variant.specimen.epilogue, Gate)

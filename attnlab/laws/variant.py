@@ -94,11 +94,16 @@ class Variant:
         groups = (self.attention.get("masks") or {}, self.attention.get("scores") or {})
         return [name for group in groups for name, node in group.items() if _maker(node) is function]
 
+    @property
+    def specimen(self) -> nn.Module:
+        """The layer that all are copies of: to look at, not to change."""
+        return _prototype(json.dumps(self.attention))
+
     def layer(self) -> nn.Module:
         """A fresh layer in float64 and evaluation mode; the same weights for the same config, by parameter
         name.
         """
-        return copy.deepcopy(_prototype(json.dumps(self.attention)))
+        return copy.deepcopy(self.specimen)
 
     def model(self, n_layers: int = 2, seed: int | None = None) -> Transformer:
         """A small float64 transformer of such layers, with this variant's position embedding.

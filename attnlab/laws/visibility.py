@@ -97,5 +97,5 @@ def keeps_its_past(variant: Variant) -> bool:
     """Whether a token's representation is the same in a longer sequence: not where a rotation stretches
     with the length.
     """
-    layer = variant.layer()
+    layer = variant.specimen
     return not (isinstance(layer, Attention) and layer.changes_with_length)
