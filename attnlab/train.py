@@ -26,6 +26,7 @@ from attnlab.files import replacing, write_json
 from attnlab.lit import Diverged as Diverged
 from attnlab.lit import LanguageModel
 from attnlab.measure import size
+from attnlab.measure.heads import head_scores, probe_texts
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
 QUIET = {
@@ -223,7 +224,7 @@ def measure(
             if difference is not None
             else "no other kernel to compare with",
         },
-        "head_scores": {},
+        "head_scores": head_scores(model, probe_texts(next(iter(data.val_dataloader()))), data.task.length),
     }
 
 
@@ -249,4 +250,9 @@ def mirror_summary(logger: Any, record: Mapping[str, Any]) -> None:
         for key, value in record[group].items():
             if isinstance(value, int | float):
                 logger.experiment.summary[key if group == "metrics" else f"{group}/{key}"] = value
+    for name, table in record["head_scores"].items():
+        if isinstance(table, list):  # [layer][head]
+            values = [value for row in table for value in row]
+            logger.experiment.summary[f"heads/{name}/mean"] = sum(values) / len(values)
+            logger.experiment.summary[f"heads/{name}/max"] = max(values)
     logger.experiment.finish()

@@ -1,0 +1,130 @@
+"""Head scores of a model: `scores` of its attention to a few texts, and to random tokens repeated four times.
+
+Surprising: heads without a value matrix of their own (latent, differential) have no copying score; the
+record says why instead of giving a number.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlab.attention.heads import Heads
+from attnlab.attention.layer import Attention
+from attnlab.measure import scores
+from attnlab.measure.maps import attention_maps
+from attnlab.model import Transformer
+
+TEXTS, REPEATS, SEED = 4, 4, 20_220_311
+LONGEST = 128  # tokens of a probe
+
+
+def probe_texts(batch: dict[str, Tensor], count: int = TEXTS) -> list[Tensor]:
+    """The first examples of a batch, each [1, T] without its padding."""
+    rows = batch["tokens"][:count, :LONGEST]
+    lengths = batch.get("lengths", torch.full((len(rows),), rows.shape[1]))[:count]
+    return [row[None, : int(length)] for row, length in zip(rows, lengths, strict=True)]
+
+
+def repeated(length: int, vocab_size: int, count: int = TEXTS) -> Tensor:
+    """[count, 4 P] tokens, each row four times the same random P, at most `length` long, alike in any run."""
+    period = min(length, LONGEST) // REPEATS
+    rng = np.random.default_rng(SEED)
+    rows = [rng.choice(vocab_size, period, replace=period > vocab_size) for _ in range(count)]
+    return torch.from_numpy(np.tile(np.stack(rows), (1, REPEATS)))
+
+
+def head_scores(model: Transformer, texts: Iterable[Tensor], length: int) -> dict[str, Any]:
+    """Score -> [layer][head], with the level of uniform attention under `chance` and what is absent, and why,
+    under `notes`. {} where the model has no attention. `length` is the longest that the model may read.
+    """
+    device = model.embedding.weight.device
+    found: dict[str, list[Any]] = {}
+    levels: dict[str, list[float]] = {}
+    peaks: list[np.ndarray] = []
+    for tokens in texts:
+        maps = attention_maps(model, tokens.to(device))
+        if maps is None:
+            return {}
+        A, ids = maps.weights.double().numpy(), tokens[0].cpu().numpy()
+        for name, value in scores.pattern_scores(A, ids).items():
+            found.setdefault(name, []).append(value)
+        for name, value in scores.pattern_scores(scores.uniform(len(ids)), ids).items():
+            levels.setdefault(name, []).append(float(value))
+        peaks.append(np.pad(scores.peaks(A), ((0, 0), (0, 0), (0, LONGEST - len(ids)))))
+    notes: dict[str, str] = {}
+    if peaks:
+        counts = np.sum(peaks, 0)
+        found["positional"] = [counts.max(-1) / counts.sum(-1)]
+    for name in ("previous", "duplicate", "entropy", "local"):
+        if name not in found:
+            notes[name] = "the probe texts are too short, or repeat no token"
+    vocab_size = model.head.weight.shape[0]
+    rows = repeated(length, vocab_size)
+    period = rows.shape[1] // REPEATS
+    if period < 2:
+        notes["induction"] = notes["copying"] = f"a context of {length} tokens has no room for repeats"
+    else:
+        _on_random_tokens(model, rows.to(device), period, found, levels, notes)
+    tables = {name: np.mean(values, 0).round(6).tolist() for name, values in sorted(found.items())}
+    chance = {name: float(np.mean(values)) for name, values in sorted(levels.items())}
+    return {**tables, **{name: None for name in notes}, "chance": chance, "notes": notes}
+
+
+def _on_random_tokens(
+    model: Transformer,
+    rows: Tensor,
+    period: int,
+    found: dict[str, list[Any]],
+    levels: dict[str, list[float]],
+    notes: dict[str, str],
+) -> None:
+    """Induction and copying, and their chance levels."""
+    layers: list[Attention] = [block.mixer for block in model.blocks]
+    without = sorted({type(x.heads).__name__ for x in layers if not isinstance(x.heads, Heads)})
+    if without:
+        notes["copying"] = f"{', '.join(without)} heads have no value matrix of their own to follow"
+    for row in rows:
+        ids, length = row.cpu().numpy(), len(row)
+        maps = attention_maps(model, row[None])
+        assert maps is not None
+        found.setdefault("induction", []).append(scores.induction(maps.weights.double().numpy(), ids, period))
+        level = scores.induction(scores.uniform(length), ids, period)
+        levels.setdefault("induction", []).append(float(level))
+        if not without:
+            rises = written(model, row[None, :period])
+            found.setdefault("copying", []).append([scores.copying(rise, ids[:period]) for rise in rises])
+            # a head that raises all tokens alike gives each of them one share
+            levels.setdefault("copying", []).append(2 / model.head.weight.shape[0] - 1)
+
+
+@torch.no_grad()
+def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
+    """Per layer [head, T, vocabulary]: what a head adds to the logits where it attends to one token alone:
+    its value there (of the head's KV group), through its slice of W_O and the unembedding.
+    """
+    values: list[Tensor] = []
+
+    def keep(layer: Attention, given: tuple[Tensor]) -> None:
+        x = given[0]
+        heads = layer.heads
+        values.append(heads.expand(heads.project(x, lambda y: y)[1])[1][0])
+
+    layers = [block.mixer for block in model.blocks]
+    hooks = [layer.register_forward_pre_hook(keep) for layer in layers]
+    training = model.training
+    model.eval()
+    try:
+        model(tokens_1T)
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    for layer, v_GTD in zip(layers, values, strict=True):
+        heads = layer.heads
+        slices = heads.out.weight.view(-1, heads.n_heads, heads.head_dim)
+        v_HTD = v_GTD.repeat_interleave(heads.n_heads // heads.n_kv_heads, 0)
+        into = torch.einsum("htd,mhd->htm", v_HTD, slices)
+        yield (into @ model.head.weight.T).float().cpu().numpy()
