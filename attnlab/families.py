@@ -88,14 +88,25 @@ class Family:
     ignored: tuple[str, ...] = ()
 
 
+_LLAMA3 = {
+    "factor": "factor",
+    "trained": "original_max_position_embeddings",
+    "low": "low_freq_factor",
+    "high": "high_freq_factor",
+}
+
+
 def _scaling(theirs: Any) -> Config | None:
     if not isinstance(theirs, Mapping):
         raise ValueError(f"must be a mapping, not {theirs!r}")
     kind = theirs.get("rope_type", theirs.get("type", "default"))
     if kind == "linear":
         return {"_target_": "attnlab.attention.rotary.interpolation", "factor": _number(theirs.get("factor"))}
+    if kind == "llama3":
+        ours = {key: _number(theirs.get(name)) for key, name in _LLAMA3.items()}
+        return {"_target_": "attnlab.attention.rotary.llama3", **ours}
     if kind != "default":
-        raise ValueError(f"of type {kind!r} is not supported (only default and linear)")
+        raise ValueError(f"of type {kind!r} is not supported (only default, linear and llama3)")
     return None
 
 
@@ -104,8 +115,11 @@ def _exponent(scaled: bool) -> float:
 
 
 def _unscaling(ours: Config) -> Config | None:
-    linear = ours["_target_"] == "attnlab.attention.rotary.interpolation"
-    return {"rope_type": "linear", "factor": ours["factor"]} if linear else None
+    if ours["_target_"] == "attnlab.attention.rotary.interpolation":
+        return {"rope_type": "linear", "factor": ours["factor"]}
+    if ours["_target_"] == "attnlab.attention.rotary.llama3":
+        return {"rope_type": "llama3", **{name: ours[key] for key, name in _LLAMA3.items()}}
+    return None
 
 
 _BASE = {

@@ -172,6 +172,20 @@ def test_the_older_spelling_of_rope_scaling_means_the_same(folder, tokens):
     assert torch.equal(load(folder)[1](tokens), old)
 
 
+def test_the_scaling_of_llama_3_is_theirs(tmp_path, tokens):
+    rope = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "original_max_position_embeddings": 11}
+    rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    model = theirs(LlamaForCausalLM, LlamaConfig(**LLAMAS | {"rope_parameters": rope}))
+    model.save_pretrained(tmp_path / "theirs")
+    config, ours = load(tmp_path / "theirs")
+    with torch.no_grad():
+        assert (ours(tokens) - model(tokens).logits).abs().max() < 1e-6
+        plain = theirs(LlamaForCausalLM, LlamaConfig(**LLAMAS))
+        assert (plain(tokens).logits - model(tokens).logits).abs().max() > 1e-4
+    save(tmp_path / "ours", ours, config)
+    assert load(tmp_path / "ours")[0] == config
+
+
 def test_dtype_is_the_files_or_the_callers(tmp_path):
     theirs(*CASES["gpt2"][:2]).to(torch.bfloat16).save_pretrained(tmp_path)
     assert {p.dtype for p in load(tmp_path)[1].parameters()} == {torch.bfloat16}
@@ -199,7 +213,7 @@ def test_a_further_family_is_a_table(tmp_path, tokens):
     [
         ({"model_type": "bert"}, "model_type 'bert' is not known .known: gpt2, llama."),
         ({"hidden_act": "relu"}, "hidden_act = 'relu' is not supported .only 'silu', 'swish'."),
-        ({"rope_parameters": {"rope_type": "llama3"}}, "rope_scaling of type 'llama3' is not supported"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_scaling of type 'yarn' is not supported"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5 is not supported"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"hidden_size": None}, "hidden_size is missing"),

@@ -41,7 +41,10 @@ def rotary(
         if scaling is not None:
             frequencies, magnitude = scaling(frequencies, base, positions_BT)
         angles = positions_BT[:, None, :, None].to(exact) * frequencies
-        return (angles.cos() * magnitude).to(dtype), (angles.sin() * magnitude).to(dtype)
+        cos, sin = angles.cos(), angles.sin()
+        if magnitude != 1.0:
+            cos, sin = cos * magnitude, sin * magnitude
+        return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
 
     def rotate(x_BHTD: Tensor) -> Tensor:
         width = round(x_BHTD.shape[-1] * fraction)
@@ -55,8 +58,9 @@ def rotary(
         if key not in tables:
             tables[key] = table(width, x_BHTD.dtype)
         cos, sin = tables[key]
-        first, second, rest = x_BHTD.split((width // 2, width // 2, x_BHTD.shape[-1] - width), dim=-1)
-        return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
+        turning = x_BHTD if fraction == 1.0 else x_BHTD[..., :width]
+        turned = turning * cos + turning.roll(width // 2, dims=-1) * sin  # first half: the other with a minus
+        return turned if fraction == 1.0 else torch.cat((turned, x_BHTD[..., width:]), dim=-1)
 
     return rotate
 
@@ -118,6 +122,21 @@ def yarn(factor: float, trained: int, fast: float = 32.0, slow: float = 1.0) -> 
         turns = trained * frequencies / (2 * math.pi)
         keep = ((turns - slow) / (fast - slow)).clamp(0, 1)
         return frequencies * (keep + (1 - keep) / factor), 0.1 * math.log(factor) + 1.0
+
+    return _checked(factor, blend)
+
+
+def llama3(factor: float, trained: int, low: float = 1.0, high: float = 4.0) -> Scaling:
+    """As in Llama 3.1: features that turn more than `high` times over the trained length stay, those below
+    `low` are interpolated, and between them the frequency is blended linearly in the number of turns.
+    """
+    if trained < 1 or not high > low > 0:
+        raise ValueError(f"llama3 needs trained >= 1 and high > low > 0, got {trained}, {high}, {low}")
+
+    def blend(frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
+        turns = trained * frequencies / (2 * math.pi)
+        keep = ((turns - low) / (high - low)).clamp(0, 1)
+        return frequencies * (keep + (1 - keep) / factor), 1.0
 
     return _checked(factor, blend)
 
