@@ -32,6 +32,19 @@ def test_packed_documents_get_the_loss_they_get_alone(module):
     torch.testing.assert_close(packed[:, 5:], alone, rtol=1e-5, atol=1e-6)  # rotary: only distances matter
 
 
+def test_packed_names_get_the_losses_they_get_alone(tmp_path, compose):
+    file = tmp_path / "names.txt"
+    file.write_text("bea\nal\nzoe\ncleo\nbo\nann\nu\nida\n")
+    alone, packed = (compose("data=names", "data.path=" + str(file), f"data.pack={pack}") for pack in (1, 3))
+    tasks = [make(config["data"]).task for config in (alone, packed)]
+    module = make(alone["optim"], model=build_model(alone, tasks[0].vocab_size))
+    single, batch = (
+        module.losses(task.train_batch(0, 0, rows)) for task, rows in zip(tasks, (6, 2), strict=True)
+    )
+    scored = [losses[losses != 0] for losses in (single, batch)]
+    torch.testing.assert_close(scored[1], scored[0], rtol=1e-4, atol=1e-5)
+
+
 def test_the_learning_rate_rises_then_falls_as_a_cosine_to_its_floor(module):
     optimizer, schedule = module.optimizer(24)
     rates = []

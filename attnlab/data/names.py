@@ -21,11 +21,17 @@ START = 0  # also the end, and the padding, which is neither read nor scored
 
 
 class Names:
-    """Windows are as long as the longest name needs, `length` at the most."""
+    """Windows are as long as the longest name needs, `length` at the most. With `pack` above 1 each holds as
+    many names, back to back, and "documents" says which token belongs to which, so that none sees another.
+    """
 
     unit = "char"
 
-    def __init__(self, source: Source, length: int, val_fraction: float, val_windows: int | None) -> None:
+    def __init__(
+        self, source: Source, length: int, val_fraction: float, val_windows: int | None, pack: int
+    ) -> None:
+        if pack < 1:
+            raise ValueError(f"data.pack={pack}: a window holds at least one name")
         check_split(length, val_fraction, val_windows)
         names = sorted({name for line in source.text().splitlines() if (name := line.strip())}, key=_order)
         longest = max(names, key=len)
@@ -43,10 +49,13 @@ class Names:
         self._characters = Char()
         self._characters.fit("".join(names), "")
         self.name = source.name
-        self.length = len(longest) + 1
+        self.pack = pack
+        self._width = len(longest) + 1
+        self.length = self._width * pack
         self.vocab_size = self._characters.vocab_size + 1
-        self.val_windows = held_out if val_windows is None else min(val_windows, held_out)
-        self._val = self._examples(names[: self.val_windows])
+        scored = held_out if val_windows is None else min(val_windows * pack, held_out)
+        self.val_windows = -(-scored // pack)
+        self._val = self._examples(names[:scored])
         self._train = self._examples(names[held_out:])
         self.train_tokens = sum(len(name) + 1 for name in names[held_out:])
         self.val_tokens = sum(len(name) + 1 for name in names[:held_out])
@@ -55,34 +64,51 @@ class Names:
             names=names,
             origin=source.origin,
             held_out=held_out,
-            val_windows=self.val_windows,
+            scored=scored,
+            pack=pack,
         )
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         rows, lengths = self._train
-        chosen = torch.randint(len(rows), (batch_size,), generator=generator(seed, step))
+        chosen = torch.randint(len(rows), (batch_size * self.pack,), generator=generator(seed, step))
         return self._batch(rows[chosen], lengths[chosen])
 
     def val_batches(self, batch_size: int) -> list[Batch]:
         rows, lengths = self._val
         return [
-            self._batch(rows[i : i + batch_size], lengths[i : i + batch_size])
-            for i in range(0, len(rows), batch_size)
+            self._batch(rows[i : i + batch_size * self.pack], lengths[i : i + batch_size * self.pack])
+            for i in range(0, len(rows), batch_size * self.pack)
         ]
 
     def _examples(self, names: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """Padded rows [N, T + 1], and how many targets each of them has [N]."""
         sizes = np.array([len(name) for name in names])
-        rows = np.full((len(names), self.length + 1), START)
-        inside = np.arange(self.length + 1)[None, :] < sizes[:, None] + 1
+        rows = np.full((len(names), self._width + 1), START)
+        inside = np.arange(self._width + 1)[None, :] < sizes[:, None] + 1
         inside[:, 0] = False
         rows[inside] = self._characters.encode("".join(names)) + 1
         return torch.from_numpy(rows), torch.from_numpy(sizes + 1)
 
     def _batch(self, rows: torch.Tensor, lengths: torch.Tensor) -> Batch:
-        padding = torch.arange(self.length) >= lengths[:, None]
+        padding = torch.arange(self._width) >= lengths[:, None]
         targets = rows[:, 1:].masked_fill(padding, IGNORE)
-        return {"tokens": rows[:, :-1].contiguous(), "targets": targets, "lengths": lengths}
+        tokens = rows[:, :-1].contiguous()
+        if self.pack == 1:
+            return {"tokens": tokens, "targets": targets, "lengths": lengths}
+        missing = -len(rows) % self.pack  # the last validation window may be short of names
+
+        def together(x: torch.Tensor, fill: int | bool) -> torch.Tensor:
+            extra = x.new_full((missing, self._width), fill)
+            return torch.cat((x, extra)).view(-1, self.length)
+
+        order = together(padding, True).byte().argsort(dim=1, stable=True)  # names first, in their order
+        which = torch.arange(self.length).expand_as(order) // self._width
+        return {
+            "tokens": together(tokens, START).gather(1, order),
+            "targets": together(targets, IGNORE).gather(1, order),
+            "documents": which.gather(1, order),
+            "lengths": (~together(padding, True)).sum(1),
+        }
 
     def encode(self, text: str) -> list[int]:
         """A prompt begins with the start token, as every example does."""
@@ -106,6 +132,7 @@ def names(
     length: int,
     val_fraction: float,
     val_windows: int | None,
+    pack: int,
 ) -> Names:
     """From a file, or from a field of a data set of the hub."""
     if path is not None and name is None:
@@ -114,4 +141,4 @@ def names(
         source = sources.hub(name, config, split, field, None, False, None, cache)
     else:
         raise ValueError("give one of data.path (a file, one name a line) and data.name (a hub data set)")
-    return Names(source, length, val_fraction, val_windows)
+    return Names(source, length, val_fraction, val_windows, pack)

@@ -18,6 +18,7 @@ def make(tmp_path):
         "length": 6,
         "val_fraction": 0.25,
         "val_windows": None,
+        "pack": 1,
     }
 
     def build(content: str = "bea\nal\n\nzoë\r\nal\n cleo \n", **changes):
@@ -89,6 +90,31 @@ def test_the_fingerprint_follows_the_names_and_the_split(make):
     assert len({task.fingerprint for task in prints}) == 4
 
 
+def test_packed_windows_hold_the_same_names_back_to_back(make):
+    content = "bea\nal\nzoe\ncleo\nbo\nann\nu\n"
+    alone, packed = make(content), make(content, pack=3)
+    assert packed.length == 3 * alone.length
+    single, batch = (task.train_batch(5, 7, count) for task, count in ((alone, 6), (packed, 2)))
+    for row in range(2):
+        names = [3 * row + k for k in range(3)]
+        sizes = single["lengths"][names].tolist()
+        for key in ("tokens", "targets"):
+            expected = [single[key][name, :size].tolist() for name, size in zip(names, sizes, strict=True)]
+            assert batch[key][row, : sum(sizes)].tolist() == sum(expected, [])
+        assert batch["documents"][row, : sum(sizes)].tolist() == [
+            k for k in range(3) for _ in range(sizes[k])
+        ]
+        assert batch["lengths"][row] == sum(sizes)
+        assert (batch["targets"][row, sum(sizes) :] == IGNORE).all()
+
+
+def test_a_last_packed_window_may_be_short_of_names(make):
+    task = make("bea\nal\nzoe\ncleo\nbo\nann\nu\nida\n", pack=3, val_fraction=0.5)
+    (batch,) = task.val_batches(10)
+    assert batch["tokens"].shape == (2, 15)
+    assert (batch["targets"] != IGNORE).sum() == task.val_tokens
+
+
 def test_a_prompt_begins_with_the_start_token(make):
     task = make()
     assert task.decode(task.encode("bea")) == ["<start>", "b", "e", "a"]
@@ -99,6 +125,7 @@ def test_a_prompt_begins_with_the_start_token(make):
 @pytest.mark.parametrize(
     ("content", "changes", "message"),
     [
+        ("bea\nal\n", {"pack": 0}, "data.pack=0: a window holds at least one name"),
         ("", {}, r"data\.path=.* is empty"),
         ("bea\ncleopatra", {}, r"'cleopatra' has 9 characters, .* data\.length=6 .* use data\.length=10"),
         ("bea", {}, r"1 names leave none for validation; .* data\.val_fraction than 0\.25"),
