@@ -100,7 +100,7 @@ def test_packed_windows_hold_the_same_names_back_to_back(make):
         sizes = single["lengths"][names].tolist()
         for key in ("tokens", "targets"):
             expected = [single[key][name, :size].tolist() for name, size in zip(names, sizes, strict=True)]
-            assert batch[key][row, : sum(sizes)].tolist() == sum(expected, [])
+            assert batch[key][row, : sum(sizes)].tolist() == [token for name in expected for token in name]
         assert batch["documents"][row, : sum(sizes)].tolist() == [
             k for k in range(3) for _ in range(sizes[k])
         ]
