@@ -23,7 +23,8 @@ class Task(Protocol):
     targets    int64 [B, T], `IGNORE` where nothing is scored
     lengths    int64 [B]     optional: how many positions from the left are real, the rest is padding
     documents  int64 [B, T]  optional: packed documents; positions of two numbers do not see each other
-    condition  int64 [B]     optional: the class that an example is reported under
+    condition  int64 [B, T]  optional, in validation: the class that a target is reported under, an index into
+                             the task's `conditions`, which name them (kind/number, as in distance/8)
     """
 
     name: str
@@ -44,7 +45,7 @@ class Task(Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """What the model reads for a prompt. ValueError names the first character without a token."""
+        """What the model reads for a prompt. ValueError names the first character or word without a token."""
         ...
 
     def decode(self, ids: Sequence[int]) -> list[str]:
@@ -52,7 +53,7 @@ class Task(Protocol):
         ...
 
 
-def generator(seed: int, step: int) -> torch.Generator:
+def generator(seed: int | str, step: int) -> torch.Generator:
     """The random numbers of one training batch."""
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=4).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little"))

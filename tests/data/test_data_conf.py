@@ -6,7 +6,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from attnlab.config import CONF
+from attnlab.config import CONF, register_resolvers
 
 
 @pytest.fixture
@@ -19,6 +19,8 @@ def data(tmp_path: Path):
     )
     (tmp_path / "size").mkdir()
     (tmp_path / "size" / "S.yaml").write_text("# @package _global_\ndata: {length: 12, batch_size: 3}\n")
+
+    register_resolvers()
 
     def build(*overrides: str):
         with initialize_config_dir(str(tmp_path), version_base=None):
@@ -57,3 +59,10 @@ def test_names(data, tmp_path):
 def test_a_forced_misspelling_is_refused(data):
     with pytest.raises(InstantiationException, match="val_window'"):
         data("+data.val_window=3")
+
+
+@pytest.mark.parametrize("name", ["recall", "induction", "copy", "reverse", "needle"])
+@pytest.mark.parametrize("length", [16, 64])
+def test_drawn_tasks_fit_the_sizes(data, name, length):
+    task = data(f"data={name}", f"data.length={length}").task
+    assert (task.name, task.length) == (name, length)

@@ -1,0 +1,203 @@
+"""The tasks that draw their examples: each is what its drawing says, and a function of (seed, step)."""
+
+import pytest
+import torch
+
+from attnlab.data.copying import Copying
+from attnlab.data.drawn import doubling, doublings
+from attnlab.data.induction import Induction
+from attnlab.data.needle import Needle
+from attnlab.data.recall import Recall
+
+IGNORE = -100
+MAKE = {
+    "recall": lambda **more: Recall(
+        **{"length": 23, "vocabulary": 14, "pairs": 5, "power": 0.01, "val_windows": 31} | more
+    ),
+    "induction": lambda **more: Induction(
+        **{"length": 17, "vocabulary": 11, "shortest": 3, "longest": 7, "val_windows": 31} | more
+    ),
+    "copy": lambda **more: Copying(
+        **{"length": 19, "symbols": 5, "longest": 4, "val_longest": 9, "backwards": False, "val_windows": 31}
+        | more
+    ),
+    "reverse": lambda **more: MAKE["copy"](backwards=True, **more),
+    "needle": lambda **more: Needle(
+        **{"length": 19, "values": 5, "distances": [2, 7, 11], "earliest": 3, "val_windows": 31} | more
+    ),
+}
+
+
+def rows(task, count=200):
+    """Examples as lists of words, with the words of their targets, None where nothing is scored."""
+    batch = task.train_batch(0, 0, count)
+    for tokens, targets in zip(batch["tokens"].tolist(), batch["targets"].tolist(), strict=True):
+        yield task.decode(tokens), [None if t == IGNORE else task.words[t] for t in targets]
+
+
+def validation(task):
+    return {key: torch.cat([batch[key] for batch in task.val_batches(7)]) for key in task.val_batches(7)[0]}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_batch_is_a_function_of_seed_and_step(name):
+    task, again = MAKE[name](), MAKE[name]()
+    batch = task.train_batch(3, 5, 4)
+    assert all(torch.equal(batch[key], again.train_batch(3, 5, 4)[key]) for key in batch)
+    for seed, step in ((3, 6), (4, 5), (5, 3)):
+        assert not torch.equal(batch["tokens"], task.train_batch(seed, step, 4)["tokens"])
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_shapes_and_numbers_are_those_of_the_contract(name):
+    task = MAKE[name]()
+    batch = validation(task)
+    assert {key: (value.shape, value.dtype) for key, value in batch.items()} == dict.fromkeys(
+        ("tokens", "targets", "condition"), ((31, task.length), torch.int64)
+    )
+    assert batch["tokens"].min() >= 0
+    assert batch["tokens"].max() < task.vocab_size
+    scored = batch["targets"] != IGNORE
+    assert batch["targets"][scored].min() >= 0
+    assert batch["targets"].max() < task.vocab_size
+    assert scored.any(1).all()
+    assert set(batch["condition"][scored].tolist()) <= set(range(len(task.conditions)))
+    assert "condition" not in task.train_batch(0, 0, 2)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_validation_does_not_depend_on_its_batches_and_is_not_trained_on(name):
+    task = MAKE[name]()
+    one, other = task.val_batches(31)[0], task.val_batches(7)
+    assert [len(batch["tokens"]) for batch in other] == [7, 7, 7, 7, 3]
+    assert torch.equal(one["tokens"], torch.cat([batch["tokens"] for batch in other]))
+    assert not torch.equal(one["tokens"], task.train_batch(0, 0, 31)["tokens"])
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_the_fingerprint_follows_the_settings(name):
+    prints = [MAKE[name](**more).fingerprint for more in ({}, {}, {"val_windows": 3}, {"length": 25})]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_words_go_in_and_come_out(name):
+    task = MAKE[name]()
+    assert task.decode(task.encode(" ".join(task.words))) == list(task.words)
+    with pytest.raises(ValueError, match="has no word 'xyz'"):
+        task.encode(f"{task.words[0]} xyz")
+
+
+def test_recall_asks_every_key_once_for_its_value():
+    for words, targets in rows(MAKE["recall"]()):
+        pairs = dict(zip(words[:10:2], words[1:10:2], strict=True))
+        assert len(pairs) == 5
+        asked = {words[i]: target for i, target in enumerate(targets) if target}
+        assert asked == pairs
+        assert not any(targets[:10])
+        assert [i for i, word in enumerate(words) if word[0] == "k" and i >= 10] == [
+            i for i, target in enumerate(targets) if target
+        ]
+
+
+def test_recall_asks_mostly_early_and_evenly_where_power_is_one():
+    def mean_place(power):
+        targets = MAKE["recall"](length=90, pairs=2, power=power).train_batch(0, 0, 1000)["targets"]
+        return (targets != IGNORE).nonzero()[:, 1].double().mean().item()
+
+    assert mean_place(1.0) == pytest.approx(4 + 42, abs=2)
+    assert mean_place(0.01) < 25
+
+
+def test_recall_knows_how_far_back_each_pair_is():
+    task = MAKE["recall"]()
+    batch = validation(task)
+    for tokens, targets, condition in zip(*(batch[key].tolist() for key in batch), strict=True):
+        for i, target in enumerate(targets):
+            if target != IGNORE:
+                least = int(task.conditions[condition[i]].removeprefix("distance/"))
+                assert least <= i - tokens.index(tokens[i]) < 2 * least
+
+
+def test_the_classes_of_distances_are_exact():
+    distances = torch.tensor([1, 2, 3, 4, 7, 8, 1023, 1024, 2**30 - 1, 2**30])
+    assert doubling(distances).tolist() == [0, 1, 1, 2, 2, 3, 9, 10, 29, 30]
+    assert doublings(8) == ["distance/1", "distance/2", "distance/4", "distance/8"]
+
+
+def test_induction_repeats_distinct_tokens_with_every_period():
+    periods = set()
+    for words, targets in rows(MAKE["induction"]()):
+        period = words.index(words[0], 1)
+        periods.add(period)
+        assert words == [words[i % period] for i in range(17)]
+        assert len(set(words)) == period
+        assert targets == [None] * period + [words[(i + 1) % period] for i in range(period, 17)]
+    assert periods == {3, 4, 5, 6, 7}
+
+
+def test_induction_counts_how_often_a_token_was_seen():
+    task = MAKE["induction"]()
+    batch = validation(task)
+    for tokens, targets, condition in zip(*(batch[key].tolist() for key in batch), strict=True):
+        for i, target in enumerate(targets):
+            if target != IGNORE:
+                assert task.conditions[condition[i]] == f"seen/{tokens[:i].count(tokens[i])}"
+
+
+@pytest.mark.parametrize(("name", "step"), [("copy", 1), ("reverse", -1)])
+def test_a_copy_follows_its_mark(name, step):
+    sizes = set()
+    for words, targets in rows(MAKE[name]()):
+        size = words.index("=")
+        sizes.add(size)
+        string = words[:size]
+        copy = [*string[::step], "_"]
+        assert words == [*string, "=", *copy, *"_" * 99][:19]
+        assert targets == ([None] * size + copy + [None] * 19)[:19]
+    assert sizes == {1, 2, 3, 4}
+
+
+def test_validation_strings_are_longer_and_told_apart_by_length():
+    task = MAKE["copy"]()
+    assert task.conditions == ("length/3", "length/5", "length/7", "length/9")
+    batch = validation(task)
+    sizes = (batch["targets"] != IGNORE).sum(1) - 1
+    assert sizes.max() == 9
+    for size, condition in zip(sizes.tolist(), batch["condition"][:, 0].tolist(), strict=True):
+        assert condition == next(n for n, end in enumerate((3, 5, 7, 9)) if size <= end)
+
+
+def test_a_needle_is_asked_for_at_every_distance():
+    places = set()
+    for words, targets in rows(MAKE["needle"]()):
+        (place,) = [i for i, word in enumerate(words) if word[0] == "v"]
+        places.add(place)
+        asked = [i for i, word in enumerate(words) if word == "?"]
+        assert [i - place for i in asked] == [2, 7, 11]
+        assert targets == [words[place] if i in asked else None for i in range(19)]
+    assert places == {3, 4, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("recall", {"vocabulary": 9}, r"data\.vocabulary=9: .* even"),
+        ("recall", {"pairs": 8}, r"data\.vocabulary=14: .* data\.pairs=8"),
+        ("recall", {"length": 19}, r"data\.length=19: 5 pairs .* 20 tokens"),
+        ("recall", {"power": 0}, r"data\.power=0"),
+        ("recall", {"val_windows": 0}, r"data\.val_windows=0"),
+        ("induction", {"longest": 12}, r"data\.longest=12"),
+        ("induction", {"shortest": 0}, r"data\.shortest=0"),
+        ("induction", {"length": 7}, r"data\.length=7"),
+        ("copy", {"length": 18}, r"data\.length=18: a string of 9.* 19 tokens"),
+        ("copy", {"symbols": 0}, r"data\.symbols=0"),
+        ("needle", {"distances": [7, 2]}, r"data\.distances=\[7, 2\]: .* shortest first"),
+        ("needle", {"distances": []}, r"data\.distances=\[\]"),
+        ("needle", {"length": 14}, r"data\.length=14: .* 15 tokens"),
+    ],
+)
+def test_bad_settings_are_refused(name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        MAKE[name](**changes)
