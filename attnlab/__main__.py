@@ -18,7 +18,7 @@ from attnlab.errors import Refused, nearest
 VERBS = {
     "list": ("attnlab.sweep.listing:main", "the experiments, and the options of every axis"),
     "plan": ("attnlab.__main__:plan", "what a command would train, with figures, and what is done already"),
-    "report": ("attnlab.__main__:report", "render a report again, from the report.json in FOLDER"),
+    "report": ("attnlab.__main__:report", "render a report again from its FOLDER; --diff A B compares two"),
     "check": ("attnlab.check:main", "run the conformance laws over the shipped variants, or over your own"),
     "bench": ("attnlab.bench:main", "time kernels and decoding"),
 }
@@ -108,9 +108,14 @@ def plan(arguments: Sequence[str]) -> int:
 
 
 def report(arguments: Sequence[str]) -> int:
-    """The pages of a report, from its data alone."""
-    if len(arguments) != 1:
-        raise Refused("report which? As in: python -m attnlab report reports/NAME")
+    """The pages of a report, from its data alone; or what differs between two."""
+    if len(arguments) == 3 and arguments[0] == "--diff":
+        from attnlab.report import compare
+
+        print(compare(Path(arguments[1]), Path(arguments[2])))
+        return 0
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        raise Refused("report which? As in: python -m attnlab report reports/NAME, or report --diff A B")
     from attnlab.report import render
 
     print(render(Path(arguments[0])))

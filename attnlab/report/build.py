@@ -18,9 +18,9 @@ from attnlab.report.failures import departures, failures
 from attnlab.report.heads import heads
 from attnlab.report.length import length
 from attnlab.report.runs import Run, Sweep
+from attnlab.report.schema import SCHEMA
 from attnlab.report.tradeoff import tradeoff
 
-SCHEMA = 1
 SHOWN = (
     "name",
     "question",

@@ -3,21 +3,17 @@
 Two reports of one experiment share the runs that did not change, so they are no independent evidence.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from attnlab.report.files import find
 from attnlab.report.numbers import NONE, span, text
+from attnlab.report.schema import load
 
 
 def compare(a: Path, b: Path) -> str:
     """What differs from report `a` to report `b`, as lines of text; says so where nothing does."""
-    old, new = (json.loads(find(path).read_text("utf-8")) for path in (a, b))
-    if old["schema"] != new["schema"]:
-        raise ValueError(
-            f"{b} has schema {new['schema']}, {a} has {old['schema']}: render both with one version"
-        )
+    old, new = load(find(a)), load(find(b))
     found = [f"{old['experiment']['name']} -> {new['experiment']['name']}"]
     for title, say in (("verdict", _claims), ("effect", _effects), ("budget", _budget), ("run", _runs)):
         before, after = say(old), say(new)

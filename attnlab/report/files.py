@@ -16,6 +16,7 @@ from attnlab.report import figures
 from attnlab.report.html import html
 from attnlab.report.markdown import markdown
 from attnlab.report.runs import Run
+from attnlab.report.schema import load
 from attnlab.report.svg import png
 
 HARD_LIMIT = 10_000_000  # bytes of report.html
@@ -35,7 +36,7 @@ def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
 def render(path: Path) -> Path:
     """HTML, Markdown and figures from a report.json or its folder."""
     source = find(path)
-    report = json.loads(source.read_text("utf-8"))
+    report = load(source)
     page = html(report).encode()
     if len(page) > HARD_LIMIT and report["heads"] and report["heads"]["maps"]:
         left_out = [entry["arm"] for entry in report["heads"]["maps"]]

@@ -60,6 +60,7 @@ def html(report: dict[str, Any]) -> str:
             figures=drawn,
             styles=figures.styles(report),
             gallery=gallery(report),
+            picked=picked(report),
             data=inert(_explorer(report)),
             css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
             js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
@@ -78,8 +79,20 @@ def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
 
 
 def _explorer(report: dict[str, Any]) -> dict[str, Any]:
-    """What a script needs to draw the maps large."""
-    return {"maps": (report["heads"] or {}).get("maps", [])}
+    """What a script needs to draw the maps large, and to say how a head scores."""
+    found = report["heads"] or {}
+    scores = [{key: score[key] for key in ("name", "label", "chance")} for score in found.get("scores", [])]
+    lots = found.get("picks") or {"top": [], "random": []}
+    picked = [one for top in lots["top"] for one in top["heads"]] + lots["random"]
+    return {"maps": found.get("maps", []), "picked": _distinct(picked), "scores": scores}
+
+
+def _distinct(picked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({_place(one): one for one in picked}.values())
+
+
+def _place(one: dict[str, Any]) -> tuple[Any, ...]:
+    return one["arm"], one["seed"], one["layers"][0], one["head_numbers"][0]
 
 
 def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -98,7 +111,39 @@ def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
             for head in range(entry["heads"]):
                 image = maps.data_uri(maps.thumbnail(weights[row, head], visible[row]))
                 group = groups.setdefault(entry["groups"][row][head], [])
-                group.append({"head": head, "image": Markup(image)})
+                names = entry["patterns"][row][head] if entry["patterns"] else []
+                group.append({"head": head, "image": Markup(image), "names": names})
             arms.append({"arm": entry["arm"], "seed": entry["seed"], "groups": groups})
         rows.append({"layer": layer, "arms": arms})
     return rows
+
+
+def picked(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of single heads with their thumbnails: the top ones by a score, beside those drawn by lot."""
+    lots = (report["heads"] or {}).get("picks")
+    if not lots:
+        return []
+    found = {score["name"]: score for score in report["heads"]["scores"]}
+
+    def row(heads: list[dict[str, Any]], score: str) -> list[dict[str, Any]]:
+        drawn = []
+        for one in heads:
+            weights, visible = maps.decode(one)
+            value = one["scores"][score][0][0] if score in one["scores"] else None
+            image = Markup(maps.data_uri(maps.thumbnail(weights[0, 0], visible[0])))
+            arm, seed, layer, head = _place(one)
+            names = one["patterns"][0][0] if one["patterns"] else []
+            drawn.append(
+                {"arm": arm, "seed": seed, "layer": layer, "head": head, "value": value, "image": image,
+                 "names": names}
+            )  # fmt: skip
+        return drawn
+
+    return [
+        {
+            "score": found[top["score"]],
+            "top": row(top["heads"], top["score"]),
+            "random": row(lots["random"], top["score"]),
+        }
+        for top in lots["top"]
+    ]

@@ -39,22 +39,28 @@ def unpack(text: str) -> np.ndarray:
     return np.frombuffer(gzip.decompress(base64.b64decode(text)), np.uint8)
 
 
-def encode(maps: Mapping[str, Any], layers: list[int] | None = None, point: int = -1) -> dict[str, Any]:
-    """One run's attention.npz (all layers, or these) at one point of training, for the page."""
+def encode(
+    maps: Mapping[str, Any], layers: list[int] | None = None, head: int | None = None, point: int = -1
+) -> dict[str, Any]:
+    """One run's attention.npz (all layers and heads, or these) at one point of training, for the page."""
     values, visible = np.asarray(maps["maps"])[point], np.asarray(maps["visible"], bool)
     layers = list(range(len(values))) if layers is None else layers
     values, visible = values[layers], visible[layers]
+    groups = np.asarray(maps["groups"])[layers].astype(int)
+    numbers = list(range(values.shape[1])) if head is None else [head]
+    values, groups = values[:, numbers], groups[:, numbers]
     _, heads, length, _ = values.shape
     causal = not visible[:, np.triu(np.ones((length, length), bool), 1)].any()
     keep = np.tril(np.ones((length, length), bool)) if causal else np.ones((length, length), bool)
     return {
         "layers": layers,
         "heads": heads,
+        "head_numbers": numbers,
         "length": length,
         "triangle": causal,
         "step": int(np.asarray(maps["steps"])[point]),
         "tokens": [str(token) for token in maps["tokens"]],
-        "groups": np.asarray(maps["groups"])[layers].astype(int).tolist(),
+        "groups": groups.tolist(),
         "weights": pack(values[:, :, keep]),
         "visible": pack(np.packbits(visible[:, keep])),
     }

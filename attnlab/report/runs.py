@@ -1,10 +1,11 @@
 """What the report is made from: the runs of one sweep, found or missing, and how to look up their figures."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -30,19 +31,32 @@ class Run:
     def done(self) -> bool:
         return self.status == "done"
 
+    @property
+    def head_scores(self) -> dict[str, list[list[float | None]]]:
+        """The scores that a finished run has, each [layer][head]."""
+        found = (self.record or {}).get("head_scores") or {} if self.done else {}
+        return {name: table for name, table in found.items() if isinstance(table, list)}
+
 
 def read_run(folder: Path, arm: str, seed: int) -> Run:
-    """The run in `folder` of the store; what is absent is None, not an error."""
-    record = folder / "run.json"
-    curves, maps = folder / "curves.parquet", folder / "attention.npz"
+    """The run in `folder` of the store; what is absent is None. ValueError for what is there and broken."""
     return Run(
         arm,
         seed,
         folder.name,
-        record=json.loads(record.read_text()) if record.exists() else None,
-        curves=pq.read_table(curves) if curves.exists() else None,
-        maps=dict(np.load(maps)) if maps.exists() else None,
+        record=_read(folder / "run.json", lambda path: json.loads(path.read_text("utf-8"))),
+        curves=_read(folder / "curves.parquet", pq.read_table),
+        maps=_read(folder / "attention.npz", lambda path: dict(np.load(path))),
     )
+
+
+def _read(path: Path, read: Callable[[Path], Any]) -> Any:
+    if not path.exists():
+        return None
+    try:
+        return read(path)
+    except (ValueError, OSError, EOFError, BadZipFile) as error:  # ArrowInvalid is a ValueError
+        raise ValueError(f"{path}: cut short or broken; delete it and run the command again") from error
 
 
 def figure(record: dict[str, Any], name: str) -> float | None:

@@ -212,6 +212,9 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
             "sink": heads[::-1].tolist(),
             "entropy": (1 - heads).tolist(),
             "induction": heads.T.reshape(heads.shape).tolist(),
+            "copying": None,
+            "chance": {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049},
+            "notes": {"copying": "Toy heads have no value matrix of their own to follow"},
         }
         if done
         else {},

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from synthetic import World, attention
 
-from attnlab.report import Run, heads, maps
+from attnlab.report import Run, head_maps, heads, maps
 from attnlab.report.runs import Sweep
 
 
@@ -64,7 +64,8 @@ def test_maps_that_do_not_fit_lose_whole_layers_in_every_arm_alike(monkeypatch: 
     sweep = Sweep({"arms": ["mha", "gqa"], "seeds": [0], "baseline": "mha"}, runs)
     found = heads.heads(sweep)
     assert found["layers_shown"] == found["layers"] == 5
-    monkeypatch.setattr(heads, "ROOM", sum(len(entry["weights"]) for entry in found["maps"]) * 3 // 5 + 10)
+    size = sum(len(entry["weights"]) for entry in found["maps"])
+    monkeypatch.setattr(head_maps, "ROOM", size * 3 // 5 + 10)
     less = heads.heads(sweep)
     assert [entry["layers"] for entry in less["maps"]] == [[0, 2, 4], [0, 2, 4]]
     np.testing.assert_array_equal(maps.decode(less["maps"][0])[0][1], maps.decode(found["maps"][0])[0][2])
