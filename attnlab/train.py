@@ -27,6 +27,7 @@ from attnlab.lit import Diverged as Diverged
 from attnlab.lit import LanguageModel
 from attnlab.measure import size
 from attnlab.measure.heads import head_scores, probe_texts
+from attnlab.parent import load_parent
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
 QUIET = {
@@ -52,6 +53,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"trainer.max_steps must be a whole number of at least 1, got {steps}")
     if config["measure"]["every"] < 1:
         raise ValueError(f"measure.every must be at least 1, got {config['measure']['every']}")
+    if config.get("convert") and not config["parent"]:
+        raise ValueError("convert is for the weights of another run: set parent, or convert=null")
     with torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
     make(optim, model=model)
@@ -130,6 +133,9 @@ def run(folder: Path) -> None:
     facts = spec.get("figures") or check(config)
     data = make(config["data"])
     module: LanguageModel = make(config["optim"], model=build_model(config, data.task.vocab_size))
+    checkpoint = callbacks.newest_checkpoint(folder)
+    if config["parent"] and checkpoint is None:
+        load_parent(module.model, config, folder.parent)
 
     probe = data.probe(1)
     maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], facts["steps"])
@@ -152,7 +158,7 @@ def run(folder: Path) -> None:
             callbacks.Checkpoints(folder, config["sweep"]["checkpoint_every"]),
         ],
     )
-    trainer.fit(module, data, ckpt_path=callbacks.newest_checkpoint(folder), weights_only=True)
+    trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     if module.validation.get("step") != facts["steps"]:
         trainer.validate(module, data, verbose=False)
 

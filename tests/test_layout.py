@@ -14,9 +14,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 ORDER = [
     {"errors", "config", "files"},
     {"attention"},
-    {"stats", "model", "recurrent"},
+    {"stats", "model", "recurrent", "bare"},
     {"build", "decode", "lit", "data", "mirror"},
-    {"measure", "callbacks", "interop", "families", "shards", "pooling"},
+    {"measure", "callbacks", "interop", "families", "shards", "pooling", "parent"},
     {"train"},
 ]
 

@@ -54,6 +54,7 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
             return 0
         store.refuse_unwritable(root)
         runs = list({run.id: run for one in plans for run in one.runs}.values())
+        _refuse_unknown_parents(runs, root)
         todo = _todo(runs, root, bool(switches.get("retry_failed")))
         _announce(plans, runs, todo, root, time.monotonic() - began)
         try:
@@ -116,6 +117,16 @@ def _todo(runs: Sequence[Run], root: Path, retry_failed: bool) -> list[Run]:
     return todo
 
 
+def _refuse_unknown_parents(runs: Sequence[Run], root: Path) -> None:
+    ours = {run.id for run in runs}
+    for run in runs:
+        parent = run.config.get("parent")
+        if parent and parent not in ours and not store.is_done(root / str(parent)):
+            raise Refused(
+                f"parent={parent} of {run.arm}: no arm, and no finished run in {root}; train it first"
+            )
+
+
 def _announce(
     plans: Sequence[Plan], runs: Sequence[Run], todo: Sequence[Run], root: Path, seconds: float
 ) -> None:
@@ -145,6 +156,11 @@ def _launch(todo: Sequence[Run], root: Path, plans: Sequence[Plan], launcher: An
     while waiting:
         pending = {run.id for run in waiting}
         ready = [run for run in waiting if run.config.get("parent") not in pending]
+        orphans = [run for run in ready if not _parent_is_done(run, root)]
+        for run in orphans:
+            print(f"not started: {run.arm} seed={run.seed}, whose parent {run.config['parent']} is not done")
+            waiting.remove(run)
+            ready.remove(run)
         jobs = [[*run.overrides, f"paths.runs='{root.absolute()}'", f"id='{run.id}'"] for run in ready]
         try:
             launcher.launch(jobs, initial_job_idx=index)
@@ -157,6 +173,11 @@ def _launch(todo: Sequence[Run], root: Path, plans: Sequence[Plan], launcher: An
         index += len(ready)
         waiting = [run for run in waiting if run not in ready]
     return 0
+
+
+def _parent_is_done(run: Run, root: Path) -> bool:
+    parent = run.config.get("parent")
+    return not parent or store.is_done(root / str(parent))
 
 
 def _timing(one: Plan, root: Path, context: Any) -> dict[str, Any] | None:

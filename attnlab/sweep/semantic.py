@@ -24,7 +24,8 @@ EXCLUDED = frozenset(
         *EXPERIMENT_KEYS, "paths", "logger", "sweep", "hydra", "launcher", "id", "use",
         "model.n_heads",  # feeds interpolations only: what it becomes is hashed
         "data.num_workers", "data.workers", "data.pin_memory", "data.persistent_workers",
-        "data.prefetch_factor", "data.cache", "data.folder", "measure.timing",
+        "data.prefetch_factor", "data.cache", "data.folder", "data.path",  # their content is hashed
+        "measure.timing",
         "trainer.logger", "trainer.callbacks", "trainer.profiler", "trainer.default_root_dir",
         "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.enable_checkpointing",
         "trainer.log_every_n_steps", "trainer.checkpoint_every", "trainer.detect_anomaly",

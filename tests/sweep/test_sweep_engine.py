@@ -119,6 +119,22 @@ def test_other_launchers_and_a_plain_hydra_run_store_the_very_same_run(attnlab, 
     assert (status, len(attnlab.trained())) == (0, 1)
 
 
+def test_children_of_a_failed_parent_are_named_and_not_started(attnlab):
+    line = ["+experiment=heads", "arms=[two,child]", "claims=[]", "match=none", "seed=0,1"]
+    status, out, _ = attnlab(*line, "model.act=crash")
+    assert (status, len(attnlab.trained())) == (1, 2)
+    assert out.count("not started: child seed=") == 2
+    (attnlab.folder / "mended").touch()
+    status, out, _ = attnlab(*line, "model.act=crash", "sweep.retry_failed=true")
+    assert (status, len(attnlab.trained())) == (0, 6)
+
+
+def test_an_unknown_parent_is_refused_before_anything_starts(attnlab):
+    status, _, err = attnlab("heads=two", "parent=nobody")
+    assert (status, attnlab.trained()) == (2, [])
+    assert "parent=nobody of run: no arm, and no finished run in runs" in err
+
+
 def test_a_variant_of_ones_own_needs_a_module_and_a_yaml_and_no_file_of_ours(attnlab):
     (attnlab.folder / "conf" / "heads").mkdir(parents=True)
     (attnlab.folder / "conf" / "heads" / "mine.yaml").write_text(

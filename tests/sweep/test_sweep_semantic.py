@@ -7,7 +7,8 @@ from attnlab.sweep import semantic
 
 CONFIG = {
     "seed": 0, "model": {"dim": 7, "n_heads": 2, "attention": {"_target_": "mine.variant.Heads", "n": 2}},
-    "trainer": {"max_steps": 5, "log_every_n_steps": 50}, "data": {"num_workers": 0},
+    "trainer": {"max_steps": 5, "log_every_n_steps": 50}, "data": {"num_workers": 0, "path": "a"},
+    "measure": {"maps": 4, "timing": True},
     "paths": {"runs": "runs"}, "logger": {"mode": "offline"},
     "sweep": {"slots": 1}, "margin": 0.1, "id": None,
 }  # fmt: skip
@@ -30,6 +31,8 @@ def changed(key, value):
         "logger.mode",
         "sweep.slots",
         "data.num_workers",
+        "data.path",
+        "measure.timing",
         "trainer.log_every_n_steps",
         "margin",
         "id",
