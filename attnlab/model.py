@@ -57,6 +57,11 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.table = nn.Embedding(length, dim)
 
+    @property
+    def length(self) -> int:
+        """The positions that there are."""
+        return self.table.num_embeddings
+
     def forward(self, positions_BT: Tensor, length: int) -> Tensor:
         """[B or 1, T] -> [B or 1, T, M]; `length` is the sequence's, past included. ValueError beyond the
         table.

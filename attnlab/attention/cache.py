@@ -59,7 +59,8 @@ class Static:
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
         """Writes T new keys into the next slots; returns views of the used ones."""
-        begin, end = self.used, self.used + positions_BT.shape[1]
+        begin, new = self.used, positions_BT.shape[1]
+        end = begin + new
         if end > self.length:
             raise ValueError(
                 f"the static cache has room for {self.length} tokens, {end} came: raise decode.cache.length"
@@ -68,10 +69,10 @@ class Static:
             self.state = tuple(part.new_zeros(*part.shape[:2], self.length, part.shape[3]) for part in state)
             self.positions = positions_BT.new_zeros(len(positions_BT), self.length)
         for room, part in zip(self.state, state, strict=True):
-            room[:, :, begin:end] = part
-        self.positions[:, begin:end] = positions_BT
+            room.narrow(2, begin, new).copy_(part)
+        self.positions.narrow(1, begin, new).copy_(positions_BT)
         self.used = end
-        return tuple(room[:, :, :end] for room in self.state), self.positions[:, :end]
+        return tuple(room.narrow(2, 0, end) for room in self.state), self.positions.narrow(1, 0, end)
 
     def __len__(self) -> int:
         """Tokens seen so far."""
@@ -80,6 +81,34 @@ class Static:
     def live_bytes(self) -> int:
         """Bytes of the used slots; the room ahead is not counted."""
         return 0 if self.state is None else _bytes(tuple(room[:, :, : self.used] for room in self.state))
+
+
+@final
+class Slots:
+    """A static cache as a compiled step sees it: tensors of a fixed shape, the slot to write given by a tensor.
+
+    Slots not written yet hold positions that no query has reached, so a causal mask hides them. Attention
+    reads the first `span` slots; the decoder raises `span` in large steps, because every value is a graph.
+    """
+
+    UNREACHED = 2**30
+
+    def __init__(self, filled: Static, slot: Tensor) -> None:
+        assert filled.state is not None
+        self.state, self.slot, self.span = filled.state, slot, filled.length
+        self.positions = filled.positions.clone()
+        self.positions[:, filled.used :] = self.UNREACHED
+
+    def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
+        """Writes one token's keys into the slot; returns `span` slots, the unwritten ones included."""
+        for room, part in zip(self.state, state, strict=True):
+            room.index_copy_(2, self.slot, part)
+        self.positions.index_copy_(1, self.slot, positions_BT)
+        return tuple(room[:, :, : self.span] for room in self.state), self.positions[:, : self.span]
+
+    def __len__(self) -> int:
+        """Always 0: how many there are is in a tensor, so positions must be given."""
+        return 0
 
 
 @final

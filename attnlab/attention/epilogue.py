@@ -1,7 +1,8 @@
 """Epilogues: what happens to the attended values of each head before they are merged: (out, lse, x) -> out.
 
 `needs` says what the kernel has to deliver beside the output; `reweighs`, that the epilogue shrinks attention
-weights as it shrinks outputs, so that maps go through it too.
+weights as it shrinks outputs, so that maps go through it too; `per_feature`, that it tells the features of a
+head apart, so that it cannot change places with a projection of them.
 """
 
 from typing import final
@@ -22,6 +23,7 @@ class Sinks(nn.Module):
 
     needs = ("lse",)
     reweighs = True
+    per_feature = False
 
     def __init__(self, n_heads: int) -> None:
         super().__init__()
@@ -43,7 +45,7 @@ class Gate(nn.Module):
 
     def __init__(self, dim: int, n_heads: int, head_dim: int, per_head: bool = False) -> None:
         super().__init__()
-        self.n_heads = n_heads
+        self.n_heads, self.per_feature = n_heads, not per_head
         self.gate = nn.Linear(dim, n_heads if per_head else n_heads * head_dim)
 
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor) -> Tensor:

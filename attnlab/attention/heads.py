@@ -85,16 +85,17 @@ class Heads(nn.Module):
         H, G = self.n_heads, self.n_kv_heads
         slab = self.qkv(x_BTM).view(B, T, -1, self.head_dim).transpose(1, 2)
         if self.tied:
-            q, k, v = slab, slab, slab
+            v = slab
         else:
-            q, k, v = slab.split((H, G, G), dim=1)
+            v = slab.narrow(1, H + G, G)
         if self.q_norm is not None:
+            q, k = (slab, slab) if self.tied else (slab.narrow(1, 0, H), slab.narrow(1, H, G))
             return rotate(self.q_norm(q)), (rotate(self.k_norm(k)), v)
         if self.tied:
             turned = rotate(slab)
             return turned, (turned, v)
-        q, k = rotate(slab[:, : H + G]).split((H, G), dim=1)  # in one go: half the calls
-        return q, (k, v)
+        turned = rotate(slab.narrow(1, 0, H + G))  # in one go: half the calls
+        return turned.narrow(1, 0, H), (turned.narrow(1, H, G), v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
         """k, v [B, G, S, D]: the state itself."""
@@ -115,7 +116,7 @@ class Latent(nn.Module):
     small latent.
 
     A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads, and
-    only the latter turn. State: (latent [B, 1, S, rank], turned key [B, 1, S, rope_dim]). With `absorbed`
+    only the latter turn. State: [B, 1, S, rank + rope_dim], the latent and the turned key. With `absorbed`
     the up-projections move to the query and the output, which makes it multi-query attention over the
     latent: the same numbers, and the cache is read as it is (§2.1.2).
     """
@@ -171,14 +172,14 @@ class Latent(nn.Module):
         )
         if self.absorbed:
             q = q @ self._up()[0]
-        state = (self.norm(latent).unsqueeze(1), rotate(k_rope.unsqueeze(1)))
-        return torch.cat((q, rotate(q_rope)), dim=-1), state
+        state = torch.cat((self.norm(latent).unsqueeze(1), rotate(k_rope.unsqueeze(1))), dim=-1)
+        return torch.cat((q, rotate(q_rope)), dim=-1), (state,)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
         """Keys and values: per head from the latent, or the latent itself as one KV head when absorbed."""
-        latent, k_rope = state
+        latent, k_rope = state[0].split((self.rank, self.rope_dim), dim=-1)
         if self.absorbed:
-            return torch.cat((latent, k_rope), dim=-1), latent
+            return state[0], latent
         k, v = (latent @ weight.transpose(-1, -2) for weight in self._up())
         return torch.cat((k, k_rope.expand(-1, self.n_heads, -1, -1)), dim=-1), v
 

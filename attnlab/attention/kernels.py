@@ -118,10 +118,16 @@ def sdpa(
                 f"kernel sdpa takes additive scores only, not {function.__name__}: "
                 "use kernel=eager or kernel=flex"
             )
-    call = {"scale": scale, "dropout_p": dropout, "enable_gqa": q.shape[1] != k.shape[1]}
-    T, S = q.shape[2], k.shape[2]
+    B, H, T, _ = q.shape
+    G, S = k.shape[1:3]
+    call = {"scale": scale, "dropout_p": dropout, "enable_gqa": H != G}
     if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
-        return Attended(F.scaled_dot_product_attention(q, k, v, is_causal=T > 1, **call))
+        if T == 1:  # the heads of a group are queries of one product, so their keys are read once
+            out = F.scaled_dot_product_attention(
+                q.reshape(B, G, H // G, -1), k, v, None, dropout, scale=scale
+            )
+            return Attended(out.reshape(B, H, 1, -1))
+        return Attended(F.scaled_dot_product_attention(q, k, v, is_causal=True, **call))
     b, h = _axes(q)
     bias, alive = None, None
     if scores:
@@ -130,6 +136,6 @@ def sdpa(
         visible, alive = _visible(mask, b, h, i, j)
         bias = visible if bias is None else bias.masked_fill(~visible, -torch.inf)
     if bias is not None:
-        bias = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        bias = bias.expand(B, H, T, S)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **call)
     return Attended(out if alive is None else out.masked_fill(~alive, 0.0))

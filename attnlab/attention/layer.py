@@ -12,7 +12,7 @@ from attnlab.attention.cache import Growing
 from attnlab.attention.heads import Heads, Latent
 from attnlab.attention.kernels import Attended, Kernel, Unsupported
 from attnlab.attention.mask import Mask, every, looks_ahead, step_looks_ahead
-from attnlab.attention.positions import Positions
+from attnlab.attention.positions import Positions, rotation_key
 from attnlab.attention.rotary import Rotate
 from attnlab.attention.score import Score
 
@@ -51,6 +51,11 @@ class Attention(nn.Module):
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale = heads.score_dim**scale_exponent
+        self.rotation_key = rotation_key(rotary)
+        scaling = getattr(rotary, "keywords", {}).get("scaling")
+        # whether keys rotated now would be rotated otherwise in a longer sequence
+        self.changes_with_length: bool = getattr(scaling, "changes_with_length", False)
+        self.never_looks_ahead: bool = getattr(self.mask, "never_looks_ahead", False)
         if rotary is not None:
             self.rotary(torch.zeros(1, 1))(
                 torch.zeros(1, 1, 1, heads.rope_dim)
@@ -92,9 +97,9 @@ class Attention(nn.Module):
             raise Unsupported(
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
-        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary))
+        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary, self.rotation_key))
         state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
-        if past and self._answered_too_early(past, positions, keys):
+        if past and not self.never_looks_ahead and self._answered_too_early(past, positions, keys):
             raise Unsupported(
                 "an earlier token should have seen these later ones: use decode=none, or a first chunk as "
                 "long as the prefix"
@@ -104,9 +109,9 @@ class Attention(nn.Module):
             q,
             k,
             v,
-            i=positions.of[:, None, :, None],
+            i=positions.of_queries,
             j=keys[:, None, None, :],
-            mask=every(self.mask, mask),
+            mask=self.mask if mask is None else every(self.mask, mask),
             scores=self.scores,
             scale=self.scale,
             dropout=self.dropout if self.training else 0.0,
@@ -126,12 +131,6 @@ class Attention(nn.Module):
         if positions.consecutive:
             return step_looks_ahead(self.mask, past, new)
         return looks_ahead(self.mask, keys_BS[:, :-new], positions.of)
-
-    @property
-    def changes_with_length(self) -> bool:
-        """Whether keys rotated now would be rotated otherwise in a longer sequence."""
-        scaling = getattr(self.rotary, "keywords", {}).get("scaling")
-        return getattr(scaling, "changes_with_length", False)
 
     def state_size(self) -> int:
         """Bytes cached per token in this layer."""

@@ -19,6 +19,9 @@ def causal(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     return j <= i
 
 
+causal.never_looks_ahead = True  # declared, so that decoding need not look at every step
+
+
 def real(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Keys that are no padding: their position is not negative."""
     return j >= 0
@@ -35,6 +38,7 @@ def window(size: int, keep: int = 0) -> Mask:
     def window_mask(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (j <= i) & ((i - j < size) | (j < keep))
 
+    window_mask.never_looks_ahead = True
     return window_mask
 
 
@@ -85,6 +89,7 @@ def every(*masks: Mask | None) -> Mask | None:
             visible = visible & part(b, h, i, j)
         return visible
 
+    every_mask.never_looks_ahead = any(getattr(part, "never_looks_ahead", False) for part in parts)
     return every_mask
 
 

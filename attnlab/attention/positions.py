@@ -18,6 +18,7 @@ class Positions:
 
     def __init__(self, of: Tensor, consecutive: bool = False) -> None:
         self.of, self.consecutive = of, consecutive
+        self.of_queries = of[:, None, :, None]  # as kernels want them
         self._rotations: dict[object, Rotate] = {}
 
     @classmethod
@@ -25,13 +26,17 @@ class Positions:
         """The `count` positions after `past` tokens."""
         return cls(torch.arange(past, past + count, device=device)[None], consecutive=True)
 
-    def rotation(self, rotary: Callable[[Tensor], Rotate] | None) -> Rotate:
-        """What `rotary` makes of these positions; equal partial applications are asked once."""
+    def rotation(self, rotary: Callable[[Tensor], Rotate] | None, key: object) -> Rotate:
+        """What `rotary` makes of these positions; layers that give the same `rotation_key` share it."""
         if rotary is None:
             return identity
-        key: object = rotary
-        if isinstance(rotary, partial):
-            key = (rotary.func, rotary.args, tuple(sorted(rotary.keywords.items(), key=lambda item: item[0])))
         if key not in self._rotations:
             self._rotations[key] = rotary(self.of)
         return self._rotations[key]
+
+
+def rotation_key(rotary: Callable[[Tensor], Rotate] | None) -> object:
+    """Equal for equal partial applications; a layer makes it once, since decoding asks at every step."""
+    if not isinstance(rotary, partial):
+        return rotary
+    return (rotary.func, rotary.args, tuple(sorted(rotary.keywords.items(), key=lambda item: item[0])))
