@@ -75,8 +75,9 @@ class Curves(OnStep):
         self._pause(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """The validation loss just taken."""
-        self.add(trainer, val__loss=module.validation["loss"])
+        """The validation loss just taken, and the accuracy where the task has one."""
+        taken = {key: module.validation[key] for key in ("loss", "accuracy") if key in module.validation}
+        self.add(trainer, **{f"val__{key}": value for key, value in taken.items()})
 
     def _pause(self, trainer: pl.Trainer) -> None:
         if self._mark is not None:

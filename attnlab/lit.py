@@ -19,6 +19,12 @@ from attnlab.model import Transformer
 Batch = dict[str, Tensor]
 
 
+def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    """Per target, in nats [B, T]; 0 where the target does not count."""
+    losses = F.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), reduction="none")
+    return losses.view(targets_BT.shape)
+
+
 class Diverged(RuntimeError):
     """The loss stopped being a number; carries the optimiser step."""
 
@@ -63,16 +69,17 @@ class LanguageModel(pl.LightningModule):
         self.last_loss: Tensor | None = None
         self.validation: dict[str, Any] = {}
 
-    def losses(self, batch: Batch) -> Tensor:
-        """Cross-entropy per target [B, T] in nats, 0 where the target does not count."""
+    def logits(self, batch: Batch) -> Tensor:
+        """[B, T, vocabulary]; padding and other documents are out of sight."""
         mask = every(
             padding(batch["lengths"]) if "lengths" in batch else None,
             documents(batch["documents"]) if "documents" in batch else None,
         )
-        logits = self._call(batch["tokens"], mask=mask)
-        return F.cross_entropy(
-            logits.flatten(0, 1).float(), batch["targets"].flatten(), reduction="none"
-        ).view(batch["targets"].shape)
+        return self._call(batch["tokens"], mask=mask)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Cross-entropy per target [B, T] in nats, 0 where the target does not count."""
+        return cross_entropy(self.logits(batch), batch["targets"])
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Makes this step's randomness a function of (seed, step)."""
@@ -98,19 +105,35 @@ class LanguageModel(pl.LightningModule):
     def on_validation_epoch_start(self) -> None:
         """Empties the sums."""
         self._sum, self._count = 0.0, 0
+        self._answers: list[tuple[Tensor, Tensor]] = []
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Adds this batch's losses to the sums per position."""
-        self._sum = self._sum + self.losses(batch).double().sum(0)
-        self._count = self._count + (batch["targets"] >= 0).sum(0)
+        """Adds this batch's losses to the sums per position, and keeps which answers were right."""
+        logits, targets = self.logits(batch), batch["targets"]
+        scored = targets >= 0
+        self._sum = self._sum + cross_entropy(logits, targets).double().sum(0)
+        self._count = self._count + scored.sum(0)
+        if "condition" in batch:
+            right = logits.argmax(-1) == targets
+            self._answers.append((batch["condition"][scored], right[scored]))
 
     def on_validation_epoch_end(self) -> None:
-        """Mean over all targets, and by position (NaN where a position has no target)."""
+        """Mean over all targets, and by position (NaN where a position has no target); the share of targets
+        that got the highest logit, in all and by condition, for a task that has conditions.
+        """
         loss = (self._sum.sum() / self._count.sum()).item()
         if not math.isfinite(loss):
             raise Diverged(self.trainer.global_step)
         by_position = (self._sum / self._count).tolist()
         self.validation = {"step": self.trainer.global_step, "loss": loss, "by_position": by_position}
+        if self._answers:
+            condition, right = map(torch.cat, zip(*self._answers, strict=True))
+            counts = torch.bincount(condition)
+            by_condition = torch.bincount(condition, weights=right.double()) / counts
+            self.validation |= {
+                "accuracy": right.double().mean().item(),
+                "by_condition": by_condition.tolist(),
+            }
 
     def configure_optimizers(self) -> dict[str, Any]:
         """AdamW in two groups, and the schedule."""

@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,8 @@ from attnlab.build import build_model, device_kind, device_of, make, mixer_confi
 from attnlab.files import replacing, write_json
 from attnlab.lit import Diverged as Diverged
 from attnlab.lit import LanguageModel
-from attnlab.measure import size
+from attnlab.measure import length, size
+from attnlab.measure.accuracy import accuracy, steps_to_solve
 from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.parent import load_parent
 
@@ -46,13 +47,14 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     kind of layer.
     """
     data = make(config["data"])
-    length, batch_size = data.task.length, config["data"]["batch_size"]
+    context, batch_size = data.task.length, config["data"]["batch_size"]
     trainer, optim = config["trainer"], config["optim"]
     steps, accumulate = trainer["max_steps"], trainer["accumulate_grad_batches"]
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"trainer.max_steps must be a whole number of at least 1, got {steps}")
     if config["measure"]["every"] < 1:
         raise ValueError(f"measure.every must be at least 1, got {config['measure']['every']}")
+    length.check(config["measure"]["lengths"], data.task)
     if config.get("convert") and not config["parent"]:
         raise ValueError("convert is for the weights of another run: set parent, or convert=null")
     with torch.device("meta"):
@@ -65,13 +67,13 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         "data": data.facts(),
         "device_kind": device_kind(device),
         **size.parameters(model),
-        "flops_per_token": size.flops_per_token(model, length),
+        "flops_per_token": size.flops_per_token(model, context),
         "kv_bytes_per_token": model.state_size(),
-        "tokens": steps * accumulate * batch_size * length,
-        "batch_tokens": accumulate * batch_size * length,
+        "tokens": steps * accumulate * batch_size * context,
+        "batch_tokens": accumulate * batch_size * context,
         "steps": steps,
         "lr": optim["lr"],
-        "context": length,
+        "context": context,
         "dtype": str(trainer["precision"]),
         "kernel": getattr(mixer.kernel, "__name__", type(mixer.kernel).__name__)
         if isinstance(mixer, Attention)
@@ -172,7 +174,7 @@ def run(folder: Path) -> None:
         "data": facts["data"],
         "environment": environment(device_of(config)),
         "budget": {key: value for key, value in facts.items() if key not in ("data", "device_kind")},
-        **measure(module, data, maps, curves),
+        **measure(module, data, maps, curves, config["measure"]["lengths"]),
         "started": began.isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - clock, 3),
     }
@@ -192,7 +194,11 @@ def run(folder: Path) -> None:
 
 
 def measure(
-    module: LanguageModel, data: Any, maps: callbacks.ProbeMaps, curves: callbacks.Curves
+    module: LanguageModel,
+    data: Any,
+    maps: callbacks.ProbeMaps,
+    curves: callbacks.Curves,
+    lengths: Sequence[float],
 ) -> dict[str, Any]:
     """What is measured once the run has ended."""
     model, device = module.model, module.device
@@ -210,12 +216,17 @@ def measure(
     )
     difference = maps.last.difference if maps.last else None
     by_position = module.validation["by_position"]
+    by_length = length.losses(model, data.task, lengths, device)
     return {
         "metrics": {
             "val/loss": module.validation["loss"],
             "val/best_loss": min(val),
             "train/loss": train[-1],
+            **accuracy(module.validation, getattr(data.task, "conditions", ())),
+            **{name: value for name, value in by_length.items() if value is not None},
         },
+        "undefined": [name for name, value in by_length.items() if value is None],
+        "censored": steps_to_solve(curves.rows, curves.rows[-1][0]),
         "by_position": {"val/loss": [None if math.isnan(value) else value for value in by_position]},
         "memory": {
             "kv_bytes_per_token_formula": formula,

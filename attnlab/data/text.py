@@ -87,6 +87,21 @@ class Text:
             for i in range(0, self.val_windows, batch_size)
         ]
 
+    def spans(self, count: int, length: int) -> torch.Tensor:
+        """At most `count` stretches of validation text [N, length + 1], which score no token twice.
+        ValueError where not even one fits.
+        """
+        possible = (self.val_tokens - 1) // length
+        if not possible:
+            raise ValueError(
+                f"measure.lengths: the validation text has {self.val_tokens} tokens, and the longest takes"
+                f" {length + 1}; lower data.length, or raise data.val_fraction"
+            )
+        rows = np.arange(min(count, possible))
+        starts = rows * (self.val_tokens - 1 - length) // max(1, len(rows) - 1)
+        windows = self.validation[starts[:, None] + np.arange(length + 1)]
+        return torch.from_numpy(windows.astype(np.int64))
+
     def _windows(self, tokens: np.ndarray, starts: np.ndarray) -> Batch:
         windows = torch.from_numpy(tokens[starts[:, None] + np.arange(self.length + 1)].astype(np.int64))
         return {"tokens": windows[:, :-1].contiguous(), "targets": windows[:, 1:].contiguous()}

@@ -1,0 +1,35 @@
+"""Accuracy at the end, by condition, and the steps until 90 %, censored at the budget.
+
+Surprising: the step is that of the first validation that reached it, so it is known to `measure.every` steps
+only, and null, which is no number of steps, where no validation did.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+SOLVED = 0.9
+
+
+def accuracy(validation: Mapping[str, Any], conditions: Sequence[str]) -> dict[str, float]:
+    """Metrics of the last validation: `val/accuracy` and `recall/<condition>`. None for a task without."""
+    if "accuracy" not in validation:
+        return {}
+    by_condition = zip(
+        conditions, validation["by_condition"], strict=False
+    )  # the last ones may have no target
+    return {
+        "val/accuracy": validation["accuracy"],
+        **{f"recall/{name}": value for name, value in by_condition if not math.isnan(value)},
+    }
+
+
+def steps_to_solve(
+    rows: Iterable[tuple[int, int, str, float]], steps: int
+) -> dict[str, dict[str, float | None]]:
+    """`steps_to_90` from a run's curves, for a record's `censored`; empty where no accuracy was taken."""
+    taken = [(step, value) for step, _, name, value in rows if name == "val/accuracy"]
+    if not taken:
+        return {}
+    reached = [step for step, value in taken if value >= SOLVED]
+    return {"steps_to_90": {"value": min(reached, default=None), "budget": steps}}

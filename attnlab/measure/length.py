@@ -1,0 +1,79 @@
+"""Loss at multiples of the trained length, on the same target tokens, with more or less context before them.
+
+Surprising: a longer window does not only add context, it also has fewer tokens with little of it, so its mean
+over all positions falls even for a model that ignores what is far. Hence the loss of the last targets too:
+the same ones at every length, each with most of the window before it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.lit import cross_entropy
+from attnlab.model import Transformer
+
+SPANS = 32  # stretches of validation text, each of the longest length; fewer where the text has fewer
+TOKENS = 8192  # in one forward pass, about
+
+
+def check(lengths: Sequence[float], task: Any) -> None:
+    """ValueError where a run could not measure its lengths."""
+    if not lengths:
+        return
+    if not all(isinstance(m, int | float) and not isinstance(m, bool) and m >= 1 for m in lengths):
+        raise ValueError(f"measure.lengths={list(lengths)}: give multiples of data.length of at least 1")
+    if not hasattr(task, "spans"):
+        raise ValueError(
+            f"measure.lengths={list(lengths)}: {task.name} is no running text with longer windows"
+        )
+    task.spans(1, _tokens(max(lengths), task.length))
+
+
+def losses(
+    model: Transformer, task: Any, lengths: Sequence[float], device: torch.device
+) -> dict[str, float | None]:
+    """`length/<m>`: mean over all targets of the spans. `length/last/<m>`: over the last half trained length
+    of each span. `length/excess/<m>`: `length/<m>` less `length/1`, where 1 is among the lengths. None where
+    the model has no position to give: that is undefined, and neither good nor bad.
+    """
+    if not lengths:
+        return {}
+    spans = task.spans(SPANS, _tokens(max(lengths), task.length)).to(device)
+    last = max(1, task.length // 2)
+    training = model.training
+    found: dict[str, float | None] = {}
+    try:
+        model.eval()
+        for multiple in lengths:
+            taken = _losses(model, spans, _tokens(multiple, task.length))
+            for name, part in ((f"{multiple:g}", slice(None)), (f"last/{multiple:g}", slice(-last, None))):
+                found[f"length/{name}"] = None if taken is None else taken[:, part].mean().item()
+    finally:
+        model.train(training)
+    base = found.get("length/1")
+    for multiple in lengths:
+        here = found[f"length/{multiple:g}"]
+        if base is not None and multiple != 1:
+            found[f"length/excess/{multiple:g}"] = None if here is None else here - base
+    return found
+
+
+@torch.no_grad()
+def _losses(model: Transformer, spans: Tensor, length: int) -> Tensor | None:
+    """Loss of every target [N, S] of spans [N, S + 1], read in windows of `length`, the last of which ends
+    with the span; what remains on the left is a shorter window.
+    """
+    if length > getattr(model.positions, "length", length):
+        return None
+    taken: list[Tensor] = []
+    for end in range(spans.shape[1] - 1, 0, -length):
+        window = spans[:, max(0, end - length) : end + 1]
+        parts = window.split(max(1, TOKENS // length))
+        taken.insert(0, torch.cat([cross_entropy(model(part[:, :-1]), part[:, 1:]) for part in parts]))
+    return torch.cat(taken, dim=1).double()
+
+
+def _tokens(multiple: float, length: int) -> int:
+    return round(multiple * length)
