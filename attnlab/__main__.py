@@ -16,8 +16,14 @@ from attnlab.errors import Refused, nearest
 
 # verb -> where it lives, what it does. A verb whose module is absent does not exist.
 VERBS = {
-    "list": ("attnlab.sweep.listing:main", "the experiments, and the options of every axis"),
+    "list": ("attnlab.sweep.listing:main", "the experiments and what they cost; the values of every axis"),
     "plan": ("attnlab.__main__:plan", "what a command would train, with figures, and what is done already"),
+    "status": ("attnlab.__main__:status", "where the runs of a command stand now; --watch until they end"),
+    "compare": (
+        "attnlab.sweep.compare:main",
+        "arms from the command line, as in compare heads=mha heads=gqa",
+    ),
+    "clean": ("attnlab.sweep.clean:main", "the store's size; removes what nothing refers to, after asking"),
     "report": ("attnlab.__main__:report", "render a report again from its FOLDER; --diff A B compares two"),
     "check": ("attnlab.check:main", "run the conformance laws over the shipped variants, or over your own"),
     "bench": ("attnlab.bench:main", "time kernels and decoding"),
@@ -97,14 +103,21 @@ def help_text() -> str:
 
 def plan(arguments: Sequence[str]) -> int:
     """The plan of a command, with nothing trained."""
+    return _show("plan", arguments)
+
+
+def status(arguments: Sequence[str]) -> int:
+    """How the runs of a command stand now; `--watch` until all have ended."""
+    watch = "--watch" in arguments
+    return _show("watch" if watch else "status", [word for word in arguments if word != "--watch"])
+
+
+def _show(kind: str, arguments: Sequence[str]) -> int:
     if not arguments:
-        raise Refused("plan what? As in: python -m attnlab plan +experiment=NAME")
-    at = next(
-        (i for i, word in enumerate(arguments) if "=" in word and not word.startswith("-")), len(arguments)
-    )
-    return hydra(
-        [*arguments[:at], "++sweep.dry_run=true", *arguments[at:]]
-    )  # argparse wants overrides in a row
+        raise Refused(f"{kind} what? As in: python -m attnlab {kind} +experiment=NAME")
+    overrides = (i for i, word in enumerate(arguments) if "=" in word and not word.startswith("-"))
+    at = next(overrides, len(arguments))  # argparse wants overrides in a row
+    return hydra([*arguments[:at], f"++sweep.show={kind}", *arguments[at:]])
 
 
 def report(arguments: Sequence[str]) -> int:

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -37,6 +38,7 @@ def test_help_and_list_import_neither_torch_nor_hydra(arguments):
     )
     assert done.returncode == 0, done.stderr
     assert "heads" in done.stdout
+    assert arguments != ["list"] or "Cost at S: 24 runs" in done.stdout
 
 
 def test_help_shows_the_verbs_that_exist_and_no_other(monkeypatch):
@@ -50,6 +52,8 @@ def test_help_shows_the_verbs_that_exist_and_no_other(monkeypatch):
     ("line", "told"),
     [
         (["lst"], "no command lst (nearest: list)"),
+        (["status"], "status what?"),
+        (["compare", "heads=two"], "compare takes two arms or more"),
         (["heads=tow"], "heads has no option tow (nearest: two)"),
         (["head=two"], "no key head (nearest: heads"),
         (["model.widht=3"], "no key model.widht (nearest: model.width"),
@@ -88,9 +92,27 @@ def test_cfg_job_prints_the_composed_config(run):
 def test_plan_shows_every_run_and_trains_none(run, tmp_path):
     status, out, errors = run("plan", "+experiment=heads")
     assert status == 0, errors
-    assert "two: parameters=160" in out
-    assert out.count("to train") == 6
+    assert sum(line.endswith("to train") for line in out.splitlines()) == 6
+    assert re.search(r"two +0 +[0-9a-f]{16} +160 +8 ", out)
+    assert "6 to train, 0 done" in out
+    assert "four - two: 0 finished pairs" in out
     assert not (tmp_path / "trained").exists()
+
+
+def test_compare_asks_without_a_file_status_says_how_it_stands_and_the_file_keeps_it(run, tmp_path):
+    status, out, errors = run("compare", "heads=two", "heads=four", "seed=0,1", "margin=0.5")
+    assert status == 0, errors
+    assert "report: reports/two_vs_four/report.html" in out
+    printed = out[out.index("# @package _global_") :]
+    (tmp_path / "own" / "experiment").mkdir(parents=True)
+    (tmp_path / "own" / "experiment" / "two_vs_four.yaml").write_text(printed)
+    kept = ("--config-dir", "own", "+experiment=two_vs_four")
+    status, out, errors = run("status", *kept, "--watch")
+    assert status == 0, errors
+    assert "4 done; 100% of the work" in out
+    report = (tmp_path / "reports" / "two_vs_four" / "report.md").read_text()
+    assert "EXPLORATORY" not in report
+    assert "attnlab compare heads=two heads=four seed=0,1 margin=0.5" in report
 
 
 def test_a_bug_of_ours_shows_its_traceback(run, monkeypatch):

@@ -49,8 +49,10 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
         context = checker.warm(module, threads, _imports(config))
         with checker.Checker(context, module) as check:
             plans = plan(arguments, Composer(loader, config), check)
-        if switches.get("dry_run"):
-            _show(plans, root)
+        if switches.get("show"):
+            from attnlab.sweep.show import show
+
+            show(switches["show"], plans, root, switches)
             return 0
         store.refuse_unwritable(root)
         runs = list({run.id: run for one in plans for run in one.runs}.values())
@@ -229,20 +231,3 @@ def _show_runs(runs: Sequence[Run], root: Path) -> None:
         print(
             f"{run.arm} seed={run.seed}  {ending(store.record(root / run.id))}  {root / run.id}", flush=True
         )
-
-
-def _show(plans: Sequence[Plan], root: Path) -> None:
-    """The plan as a table: what would be trained, with its figures, and what is in the store already."""
-    for one in plans:
-        print(f"{one.title}: {len(one.runs)} runs")
-        for arm, runs in one.arms().items():
-            figures = runs[0].figures
-            shown = [
-                f"{key}={figures[key]:,}"
-                for key in ("parameters", "flops_per_token", "kv_bytes_per_token")
-                if key in figures
-            ]
-            print(f"  {arm}: {', '.join(shown)}")
-            for run in runs:
-                found = store.record(root / run.id)
-                print(f"    seed={run.seed}  {run.id}  {found['status'] if found else 'to train'}")

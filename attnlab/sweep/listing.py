@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -25,12 +25,17 @@ def main(arguments: Sequence[str] = ()) -> int:
         width = max(len(name) for name in experiments)
         for name, path in sorted(experiments.items()):
             print(f"  {name:{width}}  {_question(path)}".rstrip())
+            for line in _comments(path):
+                if line.startswith("Cost"):
+                    print(f"  {'':{width}}  {line}")
         print()
     print("Axes and other groups: python -m attnlab GROUP=OPTION")
-    found = groups(folders)
-    width = max((len(group) for group in found), default=0)
-    for group, options in found.items():
-        print(f"  {group:{width}}  {', '.join(options)}")
+    for group, options in groups(folders).items():
+        print(f"  {group}")
+        width = max(len(option) for option in options)
+        for option in options:
+            path = next(p for folder in folders if (p := folder / group / f"{option}.yaml").is_file())
+            print(f"    {option:{width}}  {next(_comments(path), '')}".rstrip())
     return 0
 
 
@@ -60,6 +65,15 @@ def _own(arguments: Sequence[str]) -> list[Path]:
 
 def _options(folder: Path, group: str) -> list[tuple[str, Path]]:
     return [(path.stem, path) for path in sorted((folder / group).glob("*.yaml"))]
+
+
+def _comments(path: Path) -> Iterator[str]:
+    """The lines of prose at the head of a file."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            return
+        if text := line.removeprefix("#").strip().removeprefix("@package _global_"):
+            yield text
 
 
 def _question(path: Path) -> str:

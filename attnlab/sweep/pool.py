@@ -81,7 +81,7 @@ class Pool:
 
     def _write(self, one: _Running, status: str, message: str) -> None:
         try:
-            with FileLock(one.folder / "lock", timeout=0):
+            with FileLock(one.folder / "lock", timeout=1):  # longer than `status` looks at it
                 if not store.is_done(one.folder):
                     store.write_failure(one.folder, status, message, one.since)
         except Timeout:

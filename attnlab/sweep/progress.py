@@ -72,7 +72,7 @@ class Progress:
         return f"{text}, {len(states)} running{_left(self._seconds_left([at for *_, at in states]))}"
 
     def _seconds_left(self, states: Sequence[Mapping[str, Any]]) -> float | None:
-        worked = self.ended + sum(_fraction(at) for at in states)
+        worked = self.ended + sum(fraction(at) for at in states)
         if worked < 0.05:
             return None
         return (self.total - worked) * (time.monotonic() - self.began) / worked
@@ -100,7 +100,8 @@ def ending(record: Mapping[str, Any] | None) -> str:
     return (f"done  val/loss {loss:.4f}" if loss is not None else "done") + took
 
 
-def _fraction(at: Mapping[str, Any]) -> float:
+def fraction(at: Mapping[str, Any]) -> float:
+    """How much of a run is done, by what it last said."""
     step, most = at.get("step"), at.get("max_steps")
     return min(1.0, step / most) if isinstance(step, int) and isinstance(most, int) and most > 0 else 0.0
 
@@ -116,12 +117,11 @@ def _number(value: Any) -> str:
 
 
 def _left(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
+    return "" if seconds is None else f", about {duration(seconds)} left"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return (
-        ", about "
-        + (f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{rest} s")
-        + " left"
-    )
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{rest} s"

@@ -26,7 +26,7 @@ def provenance(
     """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own."""
     commit, dirty = git()
     return {
-        "command": shlex.join(["python", "-m", "attnlab", *arguments]),
+        "command": os.environ.get("ATTNLAB_COMMAND") or shlex.join(["python", "-m", "attnlab", *arguments]),
         "commit": commit,
         "dirty": dirty,
         "dirty_diff": _ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,

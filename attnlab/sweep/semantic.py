@@ -52,7 +52,7 @@ def identify(
 ) -> tuple[str, dict[str, Any]]:
     """A run's id, and what it is the hash of. `figures`: the data's fingerprint, the device."""
     hashed = {
-        "config": _kept(config, ""),
+        "config": kept(config),
         "data": (figures.get("data") or {}).get("sha256"),
         "device_kind": figures["device_kind"],
         "source": dict(source),
@@ -62,7 +62,12 @@ def identify(
 
 def source(config: Mapping[str, Any], trainer: str) -> dict[str, str]:
     """The hashed source of a run: its trainer's and its targets'."""
-    return sources([trainer, *targets(_kept(config, ""))])
+    return sources([trainer, *targets(kept(config))])
+
+
+def kept(node: Any) -> Any:
+    """A config without what cannot change a result."""
+    return _kept(node, "")
 
 
 def _kept(node: Any, path: str) -> Any:

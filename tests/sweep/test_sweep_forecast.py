@@ -1,0 +1,57 @@
+import pytest
+
+from attnlab.sweep.forecast import Forecaster, seeds_asked
+from attnlab.sweep.plan import Plan, Run
+
+FIGURES = {"device_kind": "cpu", "flops_per_token": 100, "tokens": 30}
+
+
+def run(arm="a", seed=0, dim=7, figures=FIGURES):
+    config = {
+        "seed": seed,
+        "model": {"dim": dim},
+        "optim": {"seed": seed},
+        "data": {"seed": seed},
+        "margin": 1,
+    }
+    return Run(f"{arm}{seed}", arm, seed, config, figures, {}, ())
+
+
+def record(run, seconds=4.0, peak=100, loss=1.0):
+    return {
+        "id": run.id, "config": {**run.config, "margin": 2}, "seconds": seconds,
+        "metrics": {"val/loss": loss},
+        "memory": {"peak_cuda_bytes": None, "peak_rss_bytes": peak}, "budget": {**FIGURES, "device": "cpu"},
+    }  # fmt: skip
+
+
+def test_a_run_takes_what_its_twins_with_other_seeds_took():
+    told = Forecaster([record(run(seed=s), seconds, peak) for s, seconds, peak in
+                       ((1, 3.0, 10), (2, 5.0, 30), (3, 40.0, 20))]).of(run(seed=9))  # fmt: skip
+    assert (told.seconds, told.bytes, told.guess) == (5.0, 30, False)
+
+
+def test_without_twins_the_nearest_run_is_scaled_by_its_flops_and_marked():
+    bigger = run(dim=9, figures={**FIGURES, "flops_per_token": 300})
+    told = Forecaster([record(run(), seconds=4.0)]).of(bigger)
+    assert (told.seconds, told.bytes, told.guess) == (12.0, None, True)
+
+
+def test_nothing_is_predicted_from_nothing_or_from_another_device():
+    assert Forecaster([]).of(run()).seconds is None
+    card = run(dim=9, figures={**FIGURES, "device_kind": "H200"})
+    assert Forecaster([record(run())]).of(card).seconds is None
+
+
+@pytest.mark.parametrize(
+    ("pairs", "told"), [(1, "spread is not known"), (4, "sd 0.0816; margin 0.1 asks for")]
+)
+def test_the_seeds_that_a_margin_asks_for_come_from_finished_pairs(pairs, told):
+    runs = [run(arm, seed) for seed in range(6) for arm in ("base", "a")]
+    experiment = {"metric": "val/loss", "margin": 0.1, "baseline": "base", "seeds": list(range(6))}
+    offsets = (0.1, 0.2, 0.3, 0.2)
+    done = {one.id: record(one, loss=1 + (offsets[one.seed] if one.arm == "a" else 0))
+            for one in runs if one.seed < pairs}  # fmt: skip
+    [line] = seeds_asked(Plan(experiment, runs), done)
+    assert told in line
+    assert f"{pairs} finished pairs" in line
