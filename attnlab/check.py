@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Column, Table
 
 from attnlab.errors import Refused
@@ -56,20 +56,20 @@ def _by_law(found: dict) -> Table:
     return table
 
 
-def _by_variant(found: dict) -> Table:
-    """Many variants: a row each, with a further row for every law that did not pass."""
-    table = Table("variant", "passed", Column("law", no_wrap=True), "smallest failing case, or reason")
+def _by_variant(found: dict) -> Group:
+    """Many variants: a row of counts each; what did not pass follows, with its case or reason."""
+    table = Table(Column("variant", overflow="fold"), *MARKS)
+    lines = []
     for name, outcomes in found.items():
-        others = [outcome for outcome in outcomes if outcome.status != "passed"]
-        table.add_row(name, str(len(outcomes) - len(others)), "", "")
+        counts = [sum(outcome.status == kind for outcome in outcomes) for kind in MARKS]
+        table.add_row(name, *(str(count) if count else "" for count in counts))
         laws: dict[tuple[str, str], list[str]] = {}
-        for outcome in others:
-            laws.setdefault((outcome.status, outcome.detail), []).append(outcome.law)
+        for outcome in outcomes:
+            if outcome.status != "passed":
+                laws.setdefault((outcome.status, outcome.detail), []).append(outcome.law)
         for (status, detail), names in laws.items():
-            table.add_row(
-                "", "", "\n".join(f"[{MARKS[status]}]{status}[/] {law}" for law in names), _plain(detail)
-            )
-    return table
+            lines.append(f"[{MARKS[status]}]{status}[/] {name}: {', '.join(names)}\n    {_plain(detail)}")
+    return Group(table, *lines)
 
 
 def _plain(text: str) -> str:
