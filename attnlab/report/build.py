@@ -17,6 +17,7 @@ from attnlab.report.effects import effects
 from attnlab.report.failures import departures, failures
 from attnlab.report.heads import heads
 from attnlab.report.length import length
+from attnlab.report.races import races
 from attnlab.report.runs import Run, Sweep
 from attnlab.report.schema import SCHEMA
 from attnlab.report.tradeoff import tradeoff
@@ -44,8 +45,9 @@ def build(
     """The report of a sweep, as plain JSON: numbers, decisions, warnings and the packed attention maps."""
     sweep = Sweep(experiment, runs, timing)
     left = departures(sweep)
-    table, rows = budget(sweep), effects(sweep)
+    table = budget(sweep)
     found = claims(sweep, table, exploratory=bool(left))
+    rows = effects(sweep, found)
     maps = heads(sweep)
     finished = sum(run.done for run in sweep.planned)
     report = {
@@ -65,6 +67,7 @@ def build(
         "curves": curves(sweep),
         "positions": positions(sweep),
         "length": length(sweep),
+        "races": races(sweep),
         "heads": maps,
         "failures": failures(sweep),
         "config": config_diff(sweep),

@@ -10,7 +10,8 @@ from typing import Any
 
 from attnlab import stats
 from attnlab.report.budget import canonical, crosses
-from attnlab.report.effects import beside, unit_of
+from attnlab.report.effects import beside
+from attnlab.report.labels import label_of, unit_of
 from attnlab.report.runs import Sweep, common
 from attnlab.report.sentence import Claim, decimals, plain, sentence
 from attnlab.report.verdict import Verdict, claim_verdict
@@ -52,6 +53,7 @@ def declared(sweep: Sweep) -> list[dict[str, Any]]:
                 "compare": compare,
                 "is": claim["is"],
                 "threshold": float(claim["threshold"]),
+                "direction": claim.get("direction"),
             }
         )
     return out
@@ -110,16 +112,15 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
         word = claim_verdict(
             claim["is"], claim["threshold"], interval, n=decision.n, comparable=not unequal, centre=middle
         )
-        primary = claim["metric"] == sweep.experiment["metric"]
         text = Claim(
             claim["arm"],
             claim["against"],
             claim["is"],
             claim["threshold"],
             claim["compare"],
-            claim["metric"],
+            label_of(claim["metric"]),
             unit="" if claim["compare"] == "ratio" else unit_of(claim["metric"]),
-            direction=sweep.experiment["direction"] if primary else None if kind == "seeds" else "lower",
+            direction=_direction(sweep, claim, kind),
             baseline=sweep.baseline,
         )
         low, high = stats.region(claim["is"], claim["threshold"], middle)
@@ -129,6 +130,8 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
         out.append(
             {
                 **claim,
+                "direction": text.direction,
+                "label": text.metric,
                 "kind": kind,
                 "unit": text.unit,
                 "verdict": str(word),
@@ -160,6 +163,16 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
             }
         )
     return out
+
+
+def _direction(sweep: Sweep, claim: dict[str, Any], kind: str) -> str | None:
+    """Which is better: as the claim says, else the experiment of its metric; None where nobody said it."""
+    said = claim["direction"]
+    if said not in (None, "lower", "higher"):
+        raise ValueError(f"claim {claim['says']!r}: direction={said!r} must be lower or higher")
+    if said or claim["metric"] == sweep.experiment["metric"]:
+        return said or sweep.experiment["direction"]
+    return None if kind == "seeds" and claim["metric"] not in sweep.budgets else "lower"
 
 
 def _margin(claim: dict[str, Any]) -> float | None:

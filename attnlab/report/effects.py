@@ -1,7 +1,8 @@
 """Effects: each arm against the baseline on each declared metric, paired by seed, with what stands beside
 the mean.
 
-The 95 % interval is the estimate; the word beside it comes from `verdict`. Only the primary metric is
+The 95 % interval is the estimate. The word beside it comes from `verdict`, at the level that Holm's method
+left to the claim about that arm, so that no word promises more than the verdict. Only the primary metric is
 judged against the margin; the other metrics are exploratory, get no margin and stay out of the verdict.
 """
 
@@ -9,17 +10,12 @@ from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
+from attnlab.report.labels import label_of, unit_of
 from attnlab.report.runs import Sweep
 from attnlab.report.sentence import decimals, phrase
 from attnlab.report.verdict import MEANING, effect_word
 
-
-def unit_of(metric: str) -> str:
-    """The unit that the metric's name implies; empty for a share or a count."""
-    known = {"bytes": "B", "ms": "ms", "seconds": "s"}
-    if metric.rsplit("/", 1)[-1].endswith("loss") or metric.startswith("length/"):
-        return "nats"
-    return next((unit for part, unit in known.items() if part in metric.split("_")), "")
+ALPHA = 0.05
 
 
 def metrics(sweep: Sweep) -> list[str]:
@@ -54,13 +50,16 @@ def beside(sweep: Sweep, pairs: list[dict[str, Any]], direction: str, margin: fl
     }
 
 
-def effects(sweep: Sweep) -> list[dict[str, Any]]:
+def effects(sweep: Sweep, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row per metric and arm; p is Holm-adjusted over the arms of one metric."""
     primary, direction = sweep.experiment["metric"], sweep.experiment["direction"]
     rows = []
     for metric in metrics(sweep):
         margin = sweep.experiment.get("margin") if metric == primary else None
-        family = [_row(sweep, arm, metric, direction, margin) for arm in sweep.others]
+        family = [
+            _row(sweep, arm, metric, direction, margin, _alpha(sweep, claims, arm, metric))
+            for arm in sweep.others
+        ]
         tested = [row for row in family if row["p"] is not None]
         adjusted = stats.holm([row["p"] for row in tested])
         for row, p in zip(tested, adjusted, strict=True):
@@ -69,17 +68,32 @@ def effects(sweep: Sweep) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(sweep: Sweep, arm: str, metric: str, direction: str, margin: float | None) -> dict[str, Any]:
+def _alpha(sweep: Sweep, claims: list[dict[str, Any]], arm: str, metric: str) -> float:
+    """The strictest level that was left to a claim about this difference; 5 % without one."""
+    about = (arm, sweep.baseline, metric, "difference")
+    levels = [
+        claim["decision"]["alpha"]
+        for claim in claims
+        if (claim["arm"], claim["against"], claim["metric"], claim["compare"]) == about
+    ]
+    return min((level for level in levels if level is not None), default=ALPHA)
+
+
+def _row(
+    sweep: Sweep, arm: str, metric: str, direction: str, margin: float | None, alpha: float
+) -> dict[str, Any]:
     primary = metric == sweep.experiment["metric"]
     pairs = sweep.pairs(arm, sweep.baseline, metric)
     differences = [pair["difference"] for pair in pairs]
     found = stats.paired(differences) if differences else None
-    inner = stats.tost(differences, margin or 1.0) if differences else None
     wide = (found.low, found.high) if found and found.low is not None else None
-    tight = (inner.low, inner.high) if inner and inner.low is not None else None
+    outer, inner = (
+        stats.paired(differences, level).interval if differences else None
+        for level in (1 - alpha, 1 - 2 * alpha)
+    )
     unit = unit_of(metric)
     # without a direction of its own, a second metric can only be described
-    word = effect_word(wide, tight, margin, direction) if primary else None
+    word = effect_word(outer, inner, margin, direction) if primary else None
     equivalent = stats.tost(differences, margin) if margin and differences else None
     noninferior = (
         stats.noninferior(differences, margin, direction=direction) if margin and differences else None
@@ -89,6 +103,7 @@ def _row(sweep: Sweep, arm: str, metric: str, direction: str, margin: float | No
         "arm": arm,
         "against": sweep.baseline,
         "metric": metric,
+        "label": label_of(metric),
         "unit": unit,
         "primary": primary,
         "margin": margin,
@@ -100,6 +115,7 @@ def _row(sweep: Sweep, arm: str, metric: str, direction: str, margin: float | No
         "low": wide[0] if wide else None,
         "high": wide[1] if wide else None,
         "level": 0.95,
+        "alpha": alpha,
         "p": found.p if found else None,
         "p_holm": None,
         "p_equivalent": equivalent.p if equivalent else None,

@@ -60,7 +60,12 @@ def caveats(sweep: Sweep) -> list[str]:
     )
     rates = sorted({record["budget"]["lr"] for record in records if record["budget"].get("lr") is not None})
     lr = ", ".join(f"{rate:g}" for rate in rates) or "one learning rate"
+    unchecked = [
+        f"A law of attention does not hold, and the sweep was told to go on: {line}."
+        for line in sweep.experiment.get("unchecked") or []
+    ]
     return [
+        *unchecked,
         "The interval covers other seeds of these same runs. "
         f"It does not cover other data than {', '.join(data) or 'these'}, "
         f"other scales than {scale}, or other hyper-parameters (learning rate {lr}).",

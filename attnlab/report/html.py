@@ -32,7 +32,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     env.globals.update(
-        n=numbers.data, p=numbers.data_p, interval=numbers.data_span, mark=figures.mark, zip=zip
+        n=numbers.data,
+        p=numbers.data_p,
+        interval=numbers.data_span,
+        mark=figures.mark,
+        zip=zip,
+        percent=numbers.percent,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)

@@ -103,7 +103,7 @@ def _effects(report: dict[str, Any]) -> list[str]:
         rows.append(
             [
                 cell(row["arm"]),
-                cell(row["metric"]),
+                cell(row["label"]),
                 f"{row['n']} of {row['planned']}",
                 text(row["mean"], digits, sign=True),
                 span(row["low"], row["high"], digits),

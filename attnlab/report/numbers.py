@@ -60,3 +60,8 @@ def data_span(
     if low is None or high is None:
         return escape(NONE)
     return Markup("[{}, {}]").format(data(low, digits, sign=sign), data(high, digits, sign=sign))
+
+
+def percent(share: float) -> str:
+    """A level in percent: 5, 2.5, 1.67."""
+    return f"{100 * share:.3g}"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -111,8 +112,29 @@ class Sweep:
     def done(self, arm: str) -> list[Run]:
         return [run for run in self.of(arm) if run.done]
 
+    @cached_property
+    def budgets(self) -> dict[str, float]:
+        """The budget of every censored metric; all runs of a sweep have the same."""
+        return {
+            metric: found["budget"]
+            for run in self.planned
+            for metric, found in ((run.record or {}).get("censored") or {}).items()
+        }
+
+    def reached(self, arm: str, seed: int, metric: str) -> float | None:
+        """The steps at which a run reached a censored metric's mark; None where it did not."""
+        found = ((self.at[arm, seed].record or {}).get("censored") or {}).get(metric) or {}
+        return found.get("value") if self.at[arm, seed].done else None
+
     def value(self, arm: str, seed: int, metric: str) -> float | None:
+        """A finished run's figure. Of a censored metric min(steps, budget); a diverged run has the budget."""
         run = self.at[arm, seed]
+        budget = self.budgets.get(metric)
+        if budget is not None:
+            measured = run.done and run.record and metric in (run.record.get("censored") or {})
+            reached = self.reached(arm, seed, metric)
+            known = measured or run.status == "diverged"
+            return min(budget, budget if reached is None else reached) if known else None
         return figure(run.record, metric) if run.done and run.record else None
 
     def values(self, arm: str, metric: str) -> list[float]:

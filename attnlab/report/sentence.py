@@ -134,7 +134,7 @@ def _side(
     if claim.compare == "ratio":
         return "has", f"{words[not upper]} {show(value, upper)}x".lstrip()
     cost, from_above = (-value, not upper) if claim.direction == "higher" else (value, upper)
-    plus, minus = "costs", "gains"
+    plus, minus = "costs", "saves" if claim.unit == "steps" else "gains"
     if claim.direction is None:
         plus, minus = f"raises {claim.metric} by", f"lowers {claim.metric} by"
     is_cost = cost > 0 if from_above else cost >= 0
