@@ -135,6 +135,20 @@ class LanguageModel(pl.LightningModule):
                 "by_condition": by_condition.tolist(),
             }
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips here, since Lightning refuses to for a fused optimiser under bf16-mixed, where nothing is scaled."""
+        if not gradient_clip_val:
+            return
+        if gradient_clip_algorithm in (None, "norm"):
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
+        else:
+            torch.nn.utils.clip_grad_value_(self.model.parameters(), gradient_clip_val)
+
     def configure_optimizers(self) -> dict[str, Any]:
         """AdamW in two groups, and the schedule."""
         optimizer, schedule = self.optimizer(self.trainer.max_steps)

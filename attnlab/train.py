@@ -31,6 +31,7 @@ from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.parent import load_parent
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
+WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}  # other precisions keep float32 weights
 QUIET = {
     "enable_progress_bar": False,
     "enable_model_summary": False,
@@ -52,6 +53,10 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     steps, accumulate = trainer["max_steps"], trainer["accumulate_grad_batches"]
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"trainer.max_steps must be a whole number of at least 1, got {steps}")
+    if str(trainer["precision"]) in ("16", "16-mixed", "16-true"):
+        raise ValueError(
+            f"trainer.precision={trainer['precision']}: half precision needs loss scaling; use bf16-mixed"
+        )
     if config["measure"]["every"] < 1:
         raise ValueError(f"measure.every must be at least 1, got {config['measure']['every']}")
     length.check(config["measure"]["lengths"], data.task)
@@ -60,6 +65,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     with torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
     make(optim, model=model)
+    model = model.to(WEIGHTS.get(trainer["precision"], torch.float32))
     device = device_of(config)
     _try_layers(config, device)
     mixer = model.blocks[0].mixer

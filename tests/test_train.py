@@ -110,6 +110,26 @@ def test_a_record_says_what_was_trained_measured_and_where(compose, store):
     assert validations == [4, 6]
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_other_precisions_train(compose, store, precision):
+    folder = store("run", compose(f"trainer.precision={precision}", "trainer.max_steps=3"))
+    train.run(folder)
+    record = read_json(folder / "run.json")
+    assert record["budget"]["dtype"] == precision
+    assert record["budget"]["kv_bytes_per_token"] == record["memory"]["kv_bytes_per_token_live"]
+    assert 3 < record["metrics"]["val/loss"] < 4
+
+
+def test_a_clipped_gradient_is_as_long_as_it_may_be(compose):
+    config = compose()
+    module = train.make(config["optim"], model=train.build_model(config, 31))
+    batch = {"tokens": torch.arange(22).view(2, 11), "targets": torch.arange(1, 23).view(2, 11)}
+    module.losses(batch).sum().backward()
+    module.configure_gradient_clipping(None, 0.5)
+    total = torch.stack([p.grad.norm() for p in module.model.parameters()]).norm()
+    assert total.item() == pytest.approx(0.5, rel=1e-4)
+
+
 def test_a_loss_that_is_no_number_stops_the_run_with_its_step(compose, store):
     folder = store(
         "run",
@@ -131,6 +151,7 @@ REFUSED = {
     "odd rotary width": (["model.dim=12", "model.n_heads=4"], "rotary needs an even number of features"),
     "non-finite learning rate": (["optim.lr=nan"], "optim.lr must be a finite number"),
     "no steps": (["trainer.max_steps=0"], "trainer.max_steps must be a whole number of at least 1"),
+    "half precision": (["trainer.precision=16-mixed"], "half precision needs loss scaling; use bf16-mixed"),
     "no such device": (["trainer.accelerator=gpu"], "trainer.accelerator=gpu: there is no CUDA device here"),
     "softcap through sdpa": (["score=softcap"], "kernel sdpa takes additive scores only"),
     "sinks through sdpa": (["epilogue=sinks"], "kernel sdpa gives no lse"),
