@@ -141,7 +141,7 @@ class LanguageModel(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips here, since Lightning refuses to for a fused optimiser under bf16-mixed, where nothing is scaled."""
+        """Clips here: Lightning will not for a fused optimiser in bf16-mixed, though nothing is scaled."""
         if not gradient_clip_val:
             return
         if gradient_clip_algorithm in (None, "norm"):
