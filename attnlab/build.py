@@ -3,6 +3,7 @@ and the device.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +15,12 @@ from attnlab.model import Transformer
 
 
 def make(config: Mapping[str, Any], /, **given: Any) -> Any:
-    """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it."""
+    """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it. A config that asks
+    for `_partial_` makes a function.
+    """
     try:
-        return instantiate(OmegaConf.create(dict(config)), _partial_=True, _convert_="all")(**given)
+        factory = instantiate(OmegaConf.create(dict(config)), _partial_=True, _convert_="all")
+        return partial(factory, **given) if config.get("_partial_") else factory(**given)
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, ValueError | TypeError):
