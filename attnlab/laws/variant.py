@@ -203,9 +203,7 @@ def _built(nodes: Mapping[str, Any]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4096)
 def _part(node: str) -> Any:
-    return make({"_target_": "builtins.dict", "part": json.loads(node)})[
-        "part"
-    ]  # a root would lose its `_partial_`
+    return make(json.loads(node))
 
 
 @functools.lru_cache(maxsize=64)
