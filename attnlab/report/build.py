@@ -47,7 +47,7 @@ def build(
     left = departures(sweep)
     table = budget(sweep)
     found = claims(sweep, table, exploratory=bool(left))
-    rows = effects(sweep, found)
+    rows = effects(sweep, found, table)
     maps = heads(sweep)
     finished = sum(run.done for run in sweep.planned)
     report = {

@@ -10,10 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
+from attnlab.report.budget import crosses
 from attnlab.report.labels import label_of, unit_of
 from attnlab.report.runs import Sweep
 from attnlab.report.sentence import decimals, phrase
-from attnlab.report.verdict import MEANING, effect_word
+from attnlab.report.verdict import MEANING, Verdict, effect_word
 
 ALPHA = 0.05
 
@@ -50,7 +51,7 @@ def beside(sweep: Sweep, pairs: list[dict[str, Any]], direction: str, margin: fl
     }
 
 
-def effects(sweep: Sweep, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) -> list[dict[str, Any]]:
     """A row per metric and arm; p is Holm-adjusted over the arms of one metric."""
     primary, direction = sweep.experiment["metric"], sweep.experiment["direction"]
     rows = []
@@ -60,6 +61,12 @@ def effects(sweep: Sweep, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
             _row(sweep, arm, metric, direction, margin, _alpha(sweep, claims, arm, metric))
             for arm in sweep.others
         ]
+        for row in family:
+            if row["primary"] and row["n"] and crosses(budget, row["arm"], sweep.baseline):
+                row["word"], row["meaning"] = (
+                    str(Verdict.NOT_COMPARABLE),
+                    "a budget declared held was not equal",
+                )
         tested = [row for row in family if row["p"] is not None]
         adjusted = stats.holm([row["p"] for row in tested])
         for row, p in zip(tested, adjusted, strict=True):

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from attnlab.report import figures
 from attnlab.report.html import html
+from attnlab.report.index import index, ours
 from attnlab.report.markdown import markdown
 from attnlab.report.runs import Run
 from attnlab.report.schema import load
@@ -23,14 +24,18 @@ HARD_LIMIT = 10_000_000  # bytes of report.html
 
 
 def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
-    """Everything, report.json last of the data and first of the renders; gives the page's path."""
+    """Everything, report.json last of the data and first of the renders, and the index beside the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     _put(folder / "runs.csv", runs_csv(report).encode())
     _write_curves(folder / "curves.parquet", runs)
     _write_maps(folder / "attention.npz", runs)
     text = json.dumps(report, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
     _put(folder / "report.json", text.encode() + b"\n")
-    return render(folder)
+    page = render(folder)
+    beside = folder.parent / "index.html"
+    if not beside.exists():
+        _put(beside, index(folder.parent).encode())
+    return page
 
 
 def render(path: Path) -> Path:
@@ -58,6 +63,9 @@ def render(path: Path) -> Path:
         markdown(report, {name: figure.label for name, figure in pictures.items()}).encode(),
     )
     _put(folder / "report.html", page)
+    beside = folder.absolute().parent / "index.html"
+    if ours(beside):
+        _put(beside, index(beside.parent).encode())
     return folder / "report.html"
 
 

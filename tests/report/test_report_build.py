@@ -53,6 +53,19 @@ def test_mean_sd_and_pairs_are_the_planted_ones(tmp_path: Path) -> None:
     )
 
 
+def test_an_effect_is_worded_at_the_level_that_its_claim_was_decided_at(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.016, "mqa": 0.03}, sd=0.019, seeds=list(range(8)))
+    alone = [{"says": "s", "arm": "gqa", "is": "within", "threshold": 0.03}]
+    others = [{"says": str(i), "arm": "mqa", "is": "above", "threshold": i / 100} for i in (1, 2, 3)]
+    row = report(tmp_path / "alone", world, claims=alone)["effects"][0]
+    assert (row["word"], row["alpha"]) == ("EQUIVALENT WITHIN ±0.030 nats", 0.05)
+    found = report(tmp_path / "many", world, claims=alone + others)
+    row, claim = found["effects"][0], found["verdict"]["claims"][0]
+    assert claim["verdict"] == "INCONCLUSIVE"
+    assert row["alpha"] == claim["decision"]["alpha"] < 0.05
+    assert not row["word"].startswith("EQUIVALENT")
+
+
 def test_a_higher_is_better_metric_turns_the_word(tmp_path: Path) -> None:
     found = report(tmp_path, World(effects={"mha": 0.0, "gqa": 0.2}), direction="higher")
     assert found["effects"][0]["word"].startswith("BETTER")

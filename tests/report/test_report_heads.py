@@ -1,0 +1,90 @@
+"""What heads are called, by fixed rules, and which of them a report shows."""
+
+from pathlib import Path
+
+import pytest
+from synthetic import World, experiment, provenance, write_runs
+
+from attnlab.report import build
+from attnlab.report.patterns import RULES, patterns
+
+CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("scores", "names"),
+    [
+        ({}, []),
+        ({"induction": 0.31}, ["induction"]),
+        ({"induction": 0.3}, []),
+        ({"copying": 0.01}, ["copying"]),
+        ({"copying": -0.5}, []),
+        ({"copying": None}, []),
+        ({"sink": 0.31}, ["sink"]),
+        ({"entropy": 0.91}, ["uniform"]),
+        ({"entropy": 0.9}, []),
+        ({"local": 0.71}, ["local"]),
+        ({"positional": 0.91}, ["positional"]),
+        ({"positional": 0.95, "local": 0.99, "entropy": 0.1}, ["positional", "local"]),
+        ({"induction": 0.8, "copying": 0.4, "sink": 0.1}, ["induction", "copying"]),
+    ],
+)
+def test_a_head_is_called_by_the_rules_it_satisfies(scores: dict, names: list[str]) -> None:
+    assert patterns(scores, CHANCE) == names
+
+
+def test_what_uniform_attention_scores_too_gives_no_name() -> None:
+    assert patterns({"local": 0.8}, {"local": 0.84}) == []
+    assert patterns({"local": 0.8}, {}) == ["local"]
+
+
+def test_every_rule_can_hold() -> None:
+    assert patterns(dict.fromkeys((rule.score for rule in RULES.values()), 1.01), {}) == list(RULES)
+
+
+def test_counts_of_names_are_means_over_seeds(made: dict) -> None:
+    report = made["good"][0]
+    runs = next(score for score in report["heads"]["scores"] if score["name"] == "sink")["runs"]
+    over = [sum(v > 0.3 for row in run["values"] for v in row) for run in runs if run["arm"] == "gqa"]
+    row = next(row for row in report["heads"]["patterns"] if row["name"] == "sink")
+    found = next(count for count in row["counts"] if count["arm"] == "gqa")
+    assert (found["low"], found["high"], found["seeds"]) == (min(over), max(over), 5)
+    assert found["mean"] == pytest.approx(sum(over) / 5)
+
+
+def test_the_top_heads_are_the_highest_of_all_arms_and_seeds(made: dict) -> None:
+    heads = made["good"][0]["heads"]
+    for top in heads["picks"]["top"]:
+        score = next(score for score in heads["scores"] if score["name"] == top["score"])
+        all_of_them = sorted((v for run in score["runs"] for row in run["values"] for v in row), reverse=True)
+        assert [one["scores"][top["score"]][0][0] for one in top["heads"]] == all_of_them[:8]
+    assert heads["picks"]["of"] == 3 * 5 * 8
+
+
+def test_heads_drawn_by_lot_are_the_same_every_time_and_not_the_top_ones(tmp_path: Path) -> None:
+    found = [
+        build(experiment(World()), write_runs(tmp_path / name, World()), None, provenance())["heads"]["picks"]
+        for name in "ab"
+    ]
+    places = [
+        [(one["arm"], one["seed"], one["layers"], one["head_numbers"]) for one in picks["random"]]
+        for picks in found
+    ]
+    assert places[0] == places[1]
+    assert len(places[0]) == 8
+    assert len({seed for _, seed, *_ in places[0]}) > 1, "drawn from more than the run that is shown"
+
+
+def test_a_missing_score_is_explained_and_not_drawn(made: dict) -> None:
+    heads = made["good"][0]["heads"]
+    assert "copying" not in {score["name"] for score in heads["scores"]}
+    assert {
+        "arm": "gqa",
+        "label": "copying (OV)",
+        "why": "Toy heads have no value matrix of their own to follow",
+    } in heads["absent"]
+
+
+def test_chance_is_what_the_run_measured(made: dict) -> None:
+    chance = {score["name"]: score["chance"] for score in made["good"][0]["heads"]["scores"]}
+    assert chance == {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049}
