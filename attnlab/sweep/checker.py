@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
@@ -53,16 +53,23 @@ class Checker:
     def __init__(self, context: BaseContext, module: str) -> None:
         self.module = module
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, module))
+        self._process = context.Process(target=serve, args=(theirs,))
         self._process.start()
         theirs.close()
 
     def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        kind, answer = self._ask(dict(config))
+        return self._answer(self.module, "check", config)
+
+    def broken_laws(self, config: Mapping[str, Any], module: str) -> list[str]:
+        """What `verify(config)` of a module finds to have failed; nothing where it has no such function."""
+        return self._answer(module, "verify", config)
+
+    def _answer(self, module: str, question: str, config: Mapping[str, Any]) -> Any:
+        kind, answer = self._ask((module, question, dict(config)))
         if kind == "refused":
             raise Refused(answer)
         if kind == "bug":
-            raise RuntimeError(f"{self.module}.check failed:\n{answer}")
+            raise RuntimeError(f"{module}.{question} failed:\n{answer}")
         return answer
 
     def _ask(self, question: Any) -> tuple[str, Any]:
@@ -87,19 +94,21 @@ class Checker:
         self.close()
 
 
-def serve(pipe: Connection, module: str) -> None:
-    """Answer configs with ("figures", ...), ("refused", line) or ("bug", traceback) until the pipe closes."""
+def serve(pipe: Connection) -> None:
+    """Answer (module, question, config) with ("found", ...), ("refused", line) or ("bug", traceback)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asker ends us by closing the pipe
     with suppress(EOFError, BrokenPipeError):
         while True:
-            config = pipe.recv()
-            pipe.send(_answer(config, module))
+            pipe.send(_answer(*pipe.recv()))
 
 
-def _answer(config: dict[str, Any], module: str) -> tuple[str, Any]:
+def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
     try:
-        check: Callable[[dict[str, Any]], dict[str, Any]] = importlib.import_module(module).check
-        return "figures", {"device_kind": "cpu", **check(config)}
+        asked = importlib.import_module(module)
+        if question == "check":
+            return "found", {"device_kind": "cpu", **asked.check(config)}
+        outcomes = asked.verify(config) if hasattr(asked, "verify") else []
+        return "found", [f"{one.law}: {one.detail}" for one in outcomes if one.status == "failed"]
     except (ValueError, HydraException, OmegaConfBaseException) as error:
         text = str(error.__cause__ or error) if isinstance(error, HydraException) else str(error)
         return "refused", " ".join(text.split())

@@ -17,7 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
-from attnlab.sweep import checker, semantic, slots, store
+from attnlab.sweep import checker, conformance, semantic, slots, store
 from attnlab.sweep.plan import Composer, Plan, Run, plan
 from attnlab.sweep.progress import ending
 from attnlab.sweep.provenance import git, provenance
@@ -49,6 +49,8 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
         context = checker.warm(module, threads, _imports(config))
         with checker.Checker(context, module) as check:
             plans = plan(arguments, Composer(loader, config), check)
+            if not switches.get("show"):
+                _check_laws(plans, check, bool(switches.get("unchecked")))
         if switches.get("show"):
             from attnlab.sweep.show import show
 
@@ -80,6 +82,17 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
                 )
     unfinished = any(not store.is_done(root / run.id) for run in runs)
     return status or (FAILED if unfinished else 0)
+
+
+def _check_laws(plans: Sequence[Plan], check: checker.Checker, unchecked: bool) -> None:
+    broken = conformance.broken(plans, check)
+    if not unchecked:
+        conformance.refuse(broken)
+    for one in plans:
+        laws = {arm: broken[arm] for arm in one.arms() if arm in broken}
+        one.unchecked = tuple(f"{arm} breaks {law}" for arm, found in laws.items() for law in found)
+        for line in one.unchecked:
+            print(f"unchecked: {line}", file=sys.stderr)
 
 
 @contextmanager
@@ -223,7 +236,8 @@ def _with_declared(one: Plan) -> dict[str, Any]:
     assert one.experiment is not None
     assert one.declared is not None
     compared = {key: value for key, value in one.declared.items() if key not in _NOT_COMPARED}
-    return {**one.experiment, "overrides": list(one.changed), "declared": {**compared, "overrides": []}}
+    known = {**one.experiment, "overrides": list(one.changed), "unchecked": list(one.unchecked)}
+    return {**known, "declared": {**compared, "overrides": []}}
 
 
 def _show_runs(runs: Sequence[Run], root: Path) -> None:

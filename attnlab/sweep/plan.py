@@ -44,6 +44,7 @@ class Plan:
     runs: list[Run] = field(default_factory=list)
     declared: dict[str, Any] | None = None
     changed: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()  # the laws that its arms break, where that was let pass
 
     @property
     def title(self) -> str:

@@ -119,6 +119,30 @@ def test_other_launchers_and_a_plain_hydra_run_store_the_very_same_run(attnlab, 
     assert (status, len(attnlab.trained())) == (0, 1)
 
 
+def test_an_arm_that_breaks_a_law_publishes_no_numbers_unless_that_is_asked_for(attnlab):
+    line = ["+experiment=heads", "arms=[two,four]", "+model.attention.lawless=true", "seed=0"]
+    status, _, err = attnlab(*line)
+    assert (status, attnlab.trained()) == (2, [])
+    assert err == (
+        "attnlab: arm two breaks a law of attention: gravity: at T=1: it floats; mend it "
+        "(python -m attnlab check shows all), or set sweep.unchecked=true and have the report say so\n"
+    )
+    status, _, err = attnlab(*line, "sweep.unchecked=true")
+    assert (status, len(attnlab.trained())) == (0, 2)
+    assert err.count("unchecked: ") == 2
+    [report] = (attnlab.folder / "reports").glob("*/report.md")
+    assert "A law of attention does not hold, and the sweep was told to go on: four breaks gravity" in (
+        report.read_text()
+    )
+
+
+def test_what_obeys_is_asked_once(attnlab):
+    for _ in range(2):
+        assert attnlab("heads=two", "seed=0,1")[0] == 0
+    verified = (attnlab.folder / "verified").read_text().splitlines()
+    assert len(verified) == 1
+
+
 def test_children_of_a_failed_parent_are_named_and_not_started(attnlab):
     line = ["+experiment=heads", "arms=[two,child]", "claims=[]", "match=none", "seed=0,1"]
     status, out, _ = attnlab(*line, "model.act=crash")
@@ -149,3 +173,4 @@ def test_a_variant_of_ones_own_needs_a_module_and_a_yaml_and_no_file_of_ours(att
     attnlab(*command)
     attnlab(*command)
     assert len(attnlab.trained()) == 2
+    assert len((attnlab.folder / "verified").read_text().splitlines()) == 2  # the laws, once per source
