@@ -29,9 +29,9 @@ Advance = Callable[[Tensor], Tensor]  # the newest tokens [B, 1] to the logits [
 @final
 @dataclass(frozen=True)
 class Sampling:
-    """Temperature 0 takes the most likely token. Else one of the `top_k` most likely is drawn; of those, one of
-    the fewest that hold `top_p` of their probability (Holtzman et al. 2020, §3.1). What row b draws depends on
-    (seed, b) alone.
+    """Temperature 0 takes the most likely token. Else one of the `top_k` most likely is drawn; of those, one
+    of the fewest that hold `top_p` of their probability (Holtzman et al. 2020, §3.1). What row b draws
+    depends on (seed, b) alone.
     """
 
     temperature: float = 0.0
@@ -97,8 +97,9 @@ class Decoder:
             raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
         self.model, self.make_cache = model, make_cache
         self.stepper = bare(model) if make_cache is None else absorbed(bare(model))
-        mode = "reduce-overhead" if model.embedding.weight.is_cuda else None
-        self.compiled = torch.compile(_logits, mode=mode) if compile else None
+        on_gpu = model.embedding.weight.is_cuda
+        how = {"mode": "reduce-overhead"} if on_gpu else {"options": {"cpp_wrapper": True}}
+        self.compiled = torch.compile(_logits, fullgraph=True, **how) if compile else None
 
     def generate(
         self,
@@ -120,7 +121,7 @@ class Decoder:
         sampling: Sampling | None = None,
         stop: Sequence[int] = (),
     ) -> Iterator[Tensor]:
-        """Yields the next token of every row [B, 1], until all rows have reached one of `stop`; a row that has
+        """Yields the next token of every row [B, 1], until all rows have reached one of `stop`; one that has
         repeats it. ValueError where the prompts are empty, or the positions or the cache end too early.
         """
         device, sampling = self.model.embedding.weight.device, sampling or Sampling()
@@ -155,7 +156,7 @@ class Decoder:
         longest = getattr(self.model.positions, "length", None)
         if longest is not None and length - 1 > longest:
             raise ValueError(
-                f"a prompt of {tokens.shape[1]} tokens and {new_tokens} new ones need {length - 1} positions, "
+                f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones need {length - 1} positions; "
                 f"the model has learned {longest}: ask for fewer, or train with another position"
             )
 
@@ -168,8 +169,8 @@ class Decoder:
         room = getattr(caches[0], "length", None)
         if room is not None and tokens.shape[1] + new_tokens - 1 > room:
             raise ValueError(
-                f"a prompt of {tokens.shape[1]} tokens and {new_tokens} new ones do not fit into a static cache of "
-                f"{room}: raise decode.cache.length"
+                f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones do not fit into a static "
+                f"cache of {room}: raise decode.cache.length"
             )
         logits = _logits(self.model, tokens, positions, mask, caches)
         if self.compiled is not None:
@@ -228,8 +229,8 @@ def absorbed(model: Transformer) -> Transformer:
 
 
 def left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
-    """Tokens [B, T], zeros before the shorter prompts; positions [B, T], negative there, or None where all are
-    equally long.
+    """Tokens [B, T], zeros before the shorter prompts; positions [B, T], negative there, or None where all
+    are equally long.
     """
     longest = max((len(prompt) for prompt in prompts), default=0)
     if not longest or not all(len(prompt) for prompt in prompts):

@@ -85,7 +85,7 @@ class Static:
 
 @final
 class Slots:
-    """A static cache as a compiled step sees it: tensors of a fixed shape, the slot to write given by a tensor.
+    """A static cache as a compiled step sees it: tensors of a fixed shape, the slot to write in a tensor.
 
     Slots not written yet hold positions that no query has reached, so a causal mask hides them. Attention
     reads the first `span` slots; the decoder raises `span` in large steps, because every value is a graph.

@@ -84,10 +84,7 @@ class Heads(nn.Module):
         B, T, _ = x_BTM.shape
         H, G = self.n_heads, self.n_kv_heads
         slab = self.qkv(x_BTM).view(B, T, -1, self.head_dim).transpose(1, 2)
-        if self.tied:
-            v = slab
-        else:
-            v = slab.narrow(1, H + G, G)
+        v = slab if self.tied else slab.narrow(1, H + G, G)
         if self.q_norm is not None:
             q, k = (slab, slab) if self.tied else (slab.narrow(1, 0, H), slab.narrow(1, H, G))
             return rotate(self.q_norm(q)), (rotate(self.k_norm(k)), v)

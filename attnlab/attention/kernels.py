@@ -36,9 +36,9 @@ class Attended(NamedTuple):
 Kernel = Callable[..., Attended]
 
 
-def _axes(q: Tensor) -> tuple[Tensor, Tensor]:
-    b = torch.arange(q.shape[0], device=q.device)[:, None, None, None]
-    h = torch.arange(q.shape[1], device=q.device)[None, :, None, None]
+def _axes(rows: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    b = torch.arange(rows, device=device)[:, None, None, None]
+    h = torch.arange(heads, device=device)[None, :, None, None]
     return b, h
 
 
@@ -68,7 +68,7 @@ def eager(
     """
     B, H, T, D = q.shape
     G, S = k.shape[1:3]
-    b, h = _axes(q)
+    b, h = _axes(B, H, q.device)
     grouped = (q * scale).view(B, G, H // G, T, D)
     score = (grouped @ k.unsqueeze(2).transpose(-1, -2)).view(B, H, T, S)
     score = score.to(torch.promote_types(score.dtype, torch.float32))
@@ -120,22 +120,23 @@ def sdpa(
             )
     B, H, T, _ = q.shape
     G, S = k.shape[1:3]
-    call = {"scale": scale, "dropout_p": dropout, "enable_gqa": H != G}
+    in_rows = T == 1 and H > G  # the heads of a group become queries of one product: their keys are read once
+    if in_rows:
+        q = q.reshape(B, G, H // G, -1)
+    call = {"scale": scale, "dropout_p": dropout, "enable_gqa": H != G and not in_rows}
     if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
-        if T == 1:  # the heads of a group are queries of one product, so their keys are read once
-            out = F.scaled_dot_product_attention(
-                q.reshape(B, G, H // G, -1), k, v, None, dropout, scale=scale
-            )
-            return Attended(out.reshape(B, H, 1, -1))
-        return Attended(F.scaled_dot_product_attention(q, k, v, is_causal=True, **call))
-    b, h = _axes(q)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1, **call)
+        return Attended(out.reshape(B, H, T, -1) if in_rows else out)
+    b, h = _axes(B, H, q.device)
     bias, alive = None, None
     if scores:
         bias = sum(function.bias(b, h, i, j) for function in scores).to(q.dtype)
     if mask is not None:
         visible, alive = _visible(mask, b, h, i, j)
         bias = visible if bias is None else bias.masked_fill(~visible, -torch.inf)
+    if bias is not None and in_rows and bias.shape[1] > 1:
+        bias = bias.expand(B, H, 1, S).reshape(B, G, H // G, S)
     if bias is not None:
-        bias = bias.expand(B, H, T, S)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **call)
+        bias = bias.expand(B, G if in_rows else H, q.shape[2], S)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **call).reshape(B, H, T, -1)
     return Attended(out if alive is None else out.masked_fill(~alive, 0.0))

@@ -1,4 +1,4 @@
-"""Where the tokens of one forward pass are, made once per pass: layers that rotate alike share their tables."""
+"""Where the tokens of one forward pass are, made once: layers that rotate alike share their tables."""
 
 from collections.abc import Callable
 from functools import partial
