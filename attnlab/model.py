@@ -213,12 +213,18 @@ def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None)
     | projections back to the residual  | N(0, std / sqrt(2 * layers))               |
     | every other matrix and embedding  | N(0, std)                                  |
     | biases                            | 0                                          |
+    | LSTM and GRU weights              | U(-1, 1) / sqrt(width), torch's own        |
     | everything else (gains, logits)   | as their module made it                    |
     """
     if next(model.parameters()).is_meta:
         return
     drawn = set()
     for name, module in model.named_modules():
+        if isinstance(module, nn.RNNBase):
+            bound = 1 / math.sqrt(module.hidden_size)
+            for part, weight in module.named_parameters():
+                generator = named_generator(seed, f"{name}.{part}")
+                weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
         if not isinstance(module, nn.Linear | nn.Embedding) or id(module.weight) in drawn:
             continue
         drawn.add(id(module.weight))

@@ -213,7 +213,7 @@ def measure(
         key: value.to(device) for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()
     }
     formula, live = model.state_size(), size.live_cache_bytes(model.eval(), batch["tokens"][:1])
-    assert live == formula, f"the cache holds {live} bytes per token, the formula says {formula}"
+    assert live in (formula, None), f"the cache holds {live} bytes per token, the formula says {formula}"
     model.train()
     val = [value for _, _, name, value in curves.rows if name == "val/loss"]
     train = [value for _, _, name, value in curves.rows if name == "train/loss"]

@@ -78,6 +78,16 @@ def test_sinusoidal_positions_are_vaswanis():
     assert x[0, 0].tolist() == pytest.approx(expected)
 
 
+def test_recurrent_weights_depend_on_the_seed_and_the_name_alone(compose):
+    torch.manual_seed(0)
+    one = build_model(compose("model=gru", "position=none"), 31)
+    torch.manual_seed(1)
+    two = build_model(compose("model=gru", "position=none"), 31)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    first, second = (block.mixer.cell.weight_hh_l0 for block in one.blocks)
+    assert not torch.equal(first, second)
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_recurrent_mixers_stand_in_for_attention(compose, cell):
     model = build_model(compose(f"model={cell}", "position=none"), 31).double()

@@ -120,6 +120,13 @@ def test_other_precisions_train(compose, store, precision):
     assert 3 < record["metrics"]["val/loss"] < 4
 
 
+@pytest.mark.parametrize("choice", ["model=lstm", "position=rope_dynamic_ntk", "mask=full"])
+def test_what_cannot_be_cached_trains_all_the_same(compose, store, choice):
+    folder = store("run", compose(choice, "trainer.max_steps=2"))
+    train.run(folder)
+    assert read_json(folder / "run.json")["status"] == "done"
+
+
 def test_a_clipped_gradient_is_as_long_as_it_may_be(compose):
     config = compose()
     module = train.make(config["optim"], model=train.build_model(config, 31))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnlab.attention.cache import Growing
-from attnlab.attention.kernels import eager
+from attnlab.attention.kernels import Unsupported, eager
 from attnlab.attention.layer import Attention
 from attnlab.model import Transformer
 
@@ -59,10 +59,16 @@ class reference_kernel:  # noqa: N801 - a context manager, used like a function
 
 
 @torch.no_grad()
-def live_cache_bytes(model: Transformer, tokens: Tensor) -> int:
-    """Bytes per token that the caches of all layers really hold after a prefill of `tokens` [1, T]."""
+def live_cache_bytes(model: Transformer, tokens: Tensor) -> int | None:
+    """Bytes per token that the caches of all layers really hold after a prefill of `tokens` [1, T].
+
+    None for a model that cannot be cached.
+    """
     caches = [Growing() for _ in model.blocks]
-    model(tokens, caches=caches)
+    try:
+        model(tokens, caches=caches)
+    except Unsupported:
+        return None
     held = sum(cache.live_bytes() for cache in caches)
     assert held % tokens.shape[1] == 0, (held, tokens.shape)
     return held // tokens.shape[1]

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_model
 from torch import Tensor
 
+from attnlab.attention.kernels import Unsupported
 from attnlab.build import build_model, device_of, make
 from attnlab.decode import generate
 from attnlab.files import read_json
@@ -34,6 +35,7 @@ def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
     arms = {arm: _load(folder) for arm, folder in folders.items()}
     first = next(iter(arms.values()))
     works = {arm: _works(*loaded) for arm, loaded in arms.items()}
+    notes = {arm: _drop_unsupported(work) for arm, work in works.items()}
     samples = {
         kind: interleave({arm: work[kind] for arm, work in works.items() if work[kind] is not None})
         for kind in ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token")
@@ -47,10 +49,23 @@ def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
         "batch": first[3].batch_size,
         "arms": {
             arm: {kind: _summary(samples[kind][arm]) if arm in samples[kind] else None for kind in samples}
-            | {"note": None}
+            | {"note": notes[arm]}
             for arm in arms
         },
     }
+
+
+def _drop_unsupported(works: dict[str, Callable[[], float] | None]) -> str | None:
+    """Takes out what this arm cannot do, and says why."""
+    reasons = []
+    for kind, work in works.items():
+        try:
+            if work is not None:
+                work()
+        except Unsupported as error:
+            works[kind] = None
+            reasons.append(f"{kind}: {error}")
+    return "; ".join(reasons) or None
 
 
 def interleave(
@@ -116,9 +131,15 @@ def _works(
         model.parameters(), lr=0.0, fused=True
     )  # a step of length zero costs what any step costs
 
+    def precision() -> torch.autocast:
+        mixed = str(config["trainer"]["precision"]).startswith("bf16")
+        return torch.autocast(device, torch.bfloat16, enabled=mixed)
+
     def train() -> None:
         model.train()
-        module.losses(batch).mean().backward()
+        with precision():
+            loss = module.losses(batch).mean()
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -129,7 +150,8 @@ def _works(
 
     def decode(make_cache: Callable[[], Any] | None) -> Callable[[], float]:
         def work() -> None:
-            generate(model.eval(), prompt, new, make_cache)
+            with precision():
+                generate(model.eval(), prompt, new, make_cache)
 
         return timed(work, new, device)
 

@@ -25,13 +25,16 @@ def test_arms_are_interleaved_forwards_then_backwards_after_one_call_that_does_n
 
 def test_a_sweep_is_timed_arm_by_arm_with_and_without_cache(compose, store):
     folders = {}
-    for arm in ("mha", "gqa"):
-        folders[arm] = store(arm, compose(f"heads={arm}", "trainer.max_steps=1"))
+    arms = {"mha": "heads=mha", "gqa": "heads=gqa", "gru": "model=gru"}
+    for arm, choice in arms.items():
+        folders[arm] = store(arm, compose(choice, "trainer.max_steps=1"))
         train.run(folders[arm])
     weights = (folders["mha"] / "model.safetensors").read_bytes()
     found = measure(folders)
     assert found["order"] == "ABBA"
-    for arm in folders:
+    assert found["arms"]["gru"]["decode_ms_per_token"] is None
+    assert "no keys to cache" in found["arms"]["gru"]["note"]
+    for arm in ("mha", "gqa"):
         for kind in ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token"):
             timed = found["arms"][arm][kind]
             assert len(timed["samples"]) == 24
