@@ -25,8 +25,10 @@ VERBS = {
     ),
     "clean": ("attnlab.sweep.clean:main", "the store's size; removes what nothing refers to, after asking"),
     "report": ("attnlab.__main__:report", "render a report again from its FOLDER; --diff A B compares two"),
+    "inspect": ("attnlab.inspection:main", "where a trained model looks in a text of yours"),
     "check": ("attnlab.check:main", "run the conformance laws over the shipped variants, or over your own"),
-    "bench": ("attnlab.bench:main", "time kernels and decoding"),
+    "generate": ("attnlab.generate:main", "what a trained model writes after a prompt, as it writes it"),
+    "bench": ("attnlab.bench:main", "decode, train, attention or memory, side by side; --json"),
 }
 _HYDRAS_OWN = (
     "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--version", "--multirun",

@@ -26,15 +26,15 @@ HARD_LIMIT = 10_000_000  # bytes of report.html
 def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
     """Everything, report.json last of the data and first of the renders, and the index beside the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    _put(folder / "runs.csv", runs_csv(report).encode())
+    put(folder / "runs.csv", runs_csv(report).encode())
     _write_curves(folder / "curves.parquet", runs)
     _write_maps(folder / "attention.npz", runs)
     text = json.dumps(report, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
-    _put(folder / "report.json", text.encode() + b"\n")
+    put(folder / "report.json", text.encode() + b"\n")
     page = render(folder)
     beside = folder.parent / "index.html"
     if not beside.exists():
-        _put(beside, index(folder.parent).encode())
+        put(beside, index(folder.parent).encode())
     return page
 
 
@@ -57,15 +57,15 @@ def render(path: Path) -> Path:
         if old.stem not in pictures:
             old.unlink()
     for name, figure in pictures.items():
-        _put(folder / "figures" / f"{name}.png", png(figure.spec))
-    _put(
+        put(folder / "figures" / f"{name}.png", png(figure.spec))
+    put(
         folder / "report.md",
         markdown(report, {name: figure.label for name, figure in pictures.items()}).encode(),
     )
-    _put(folder / "report.html", page)
+    put(folder / "report.html", page)
     beside = folder.absolute().parent / "index.html"
     if ours(beside):
-        _put(beside, index(beside.parent).encode())
+        put(beside, index(beside.parent).encode())
     return folder / "report.html"
 
 
@@ -98,7 +98,7 @@ def runs_csv(report: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def _put(path: Path, content: bytes) -> None:
+def put(path: Path, content: bytes) -> None:
     """Whole or not at all: a reader never meets half a page."""
     part = path.with_name(path.name + ".part")
     part.write_bytes(content)
@@ -116,7 +116,7 @@ def _write_curves(path: Path, runs: list[Run]) -> None:
     if tables:
         buffer = io.BytesIO()
         pq.write_table(pa.concat_tables(tables), buffer)
-        _put(path, buffer.getvalue())
+        put(path, buffer.getvalue())
 
 
 def _write_maps(path: Path, runs: list[Run]) -> None:
@@ -135,4 +135,4 @@ def _write_maps(path: Path, runs: list[Run]) -> None:
             entry = io.BytesIO()
             np.save(entry, array, allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(name + ".npy"), entry.getvalue(), zipfile.ZIP_DEFLATED)
-    _put(path, buffer.getvalue())
+    put(path, buffer.getvalue())

@@ -54,15 +54,25 @@ def html(report: dict[str, Any]) -> str:
         "tradeoff": _svg(figures.tradeoffs(report)),
         "curves": _svg(series_figures.curves(report)),
         "length": _svg(series_figures.lengths(report)),
-        "strips": _svg(series_figures.strips(report)),
         "positions": _svg(series_figures.positions(report)),
     }
+    return _page("page.html", report, drawn)
+
+
+def inspected(name: str, heads: dict[str, Any] | None) -> str:
+    """The heads of one model alone, as the section of a page that shows them."""
+    return _page(
+        "inspect.html", {"experiment": {"name": name, "arms": [name], "baseline": name}, "heads": heads}, {}
+    )
+
+
+def _page(template: str, report: dict[str, Any], drawn: dict[str, Any]) -> str:
     return (
         environment()
-        .get_template("page.html")
+        .get_template(template)
         .render(
             r=report,
-            figures=drawn,
+            figures={**drawn, "strips": _svg(series_figures.strips(report))},
             styles=figures.styles(report),
             gallery=gallery(report),
             picked=picked(report),
