@@ -1,0 +1,155 @@
+"""What a generated token costs, counted in a model that runs and by formula: keys and values projected,
+query-key products, FLOPs, bytes kept and read, bytes saved for backward.
+
+The counts must equal the formulas (our tests ask). Surprising: a model without a cache projects N (N + 1) / 2
+tokens to make N, so for 1000 tokens "500 times fewer projections" is a count, and not a time.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnlab.attention.heads import Latent
+from attnlab.attention.kernels import Attended
+from attnlab.attention.layer import Attention
+from attnlab.decode import Decoder
+from attnlab.measure.size import reference_kernel, saved_for_backward
+from attnlab.model import Transformer
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a whole generation. `projections` and `products` are per layer (and products per head); `read` are
+    the bytes of keys and values that attention read in the last step, all layers.
+    """
+
+    projections: int
+    products: int
+    flops: int
+    read: int
+
+
+def counted(
+    model: Transformer, prompt_BT: Tensor, new_tokens: int, make_cache: Callable[[], Any] | None
+) -> Cost:
+    """Counts while generating, over the eager reference; FLOPs are those of matrix products, by torch."""
+    layers = [block.mixer for block in model.blocks]
+    assert all(isinstance(layer, Attention) for layer in layers), "counts are of attention"
+    projections, products, reads = [0] * len(layers), [0] * len(layers), [0] * len(layers)
+
+    def watched(n: int, kernel: Callable[..., Attended]) -> Callable[..., Attended]:
+        def watching(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Attended:
+            products[n] += q.shape[2] * k.shape[2]
+            reads[n] = _distinct_bytes(k, v)
+            return kernel(q, k, v, **rest)
+
+        return watching
+
+    def passed(n: int) -> Callable[..., None]:
+        def passing(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+            projections[n] += given[0].shape[1]
+
+        return passing
+
+    with reference_kernel(model), FlopCounterMode(display=False) as counter:
+        hooks = [_projection(layer).register_forward_pre_hook(passed(n)) for n, layer in enumerate(layers)]
+        for n, layer in enumerate(layers):
+            layer.kernel = watched(n, layer.kernel)
+        try:
+            Decoder(model, make_cache).generate(prompt_BT, new_tokens)
+        finally:
+            for hook in hooks:
+                hook.remove()
+    assert len(set(projections)) == len(set(products)) == 1, "layers differ"
+    return Cost(projections[0], products[0], counter.get_total_flops(), sum(reads))
+
+
+def formula(model: Transformer, batch: int, prompt: int, new_tokens: int, cached: bool) -> Cost:
+    """The same on paper, for caches that drop nothing: with P tokens of prompt, N new ones and a cache
+    P + N - 1 projections, P² + (P+1) + ... + (P+N-1) products; without, sums of all lengths and squares.
+    """
+    steps = passes(prompt, new_tokens, cached)
+    last_held = steps[-1][1]
+    heads = [block.mixer.heads for block in model.blocks]
+    inner = sum(
+        weight.numel()
+        for block in model.blocks
+        for part in (block.ffn, getattr(block.mixer, "epilogue", None) or nn.Identity())
+        for weight in part.parameters()
+        if weight.ndim == 2
+    )
+    flops = 0
+    for n, (new, held) in enumerate(steps):
+        absorbed = cached and n > 0
+        flops += 2 * batch * (new * inner + model.head.weight.numel())
+        flops += sum(attention_flops(one, batch, new, held, absorbed) for one in heads)
+    size = model.embedding.weight.element_size()
+    read = sum(batch * last_held * size * _read_width(one, cached and len(steps) > 1) for one in heads)
+    return Cost(sum(new for new, _ in steps), sum(new * held for new, held in steps), flops, read)
+
+
+def passes(prompt: int, new_tokens: int, cached: bool) -> list[tuple[int, int]]:
+    """(queries, keys) of every forward pass of a generation."""
+    if cached:
+        return [(prompt, prompt)] + [(1, prompt + n) for n in range(1, new_tokens)]
+    return [(prompt + n, prompt + n) for n in range(new_tokens)]
+
+
+def attention_flops(heads: Any, batch: int, new: int, held: int, absorbed: bool = False) -> int:
+    """Matrix products of one layer of plain or latent heads: `new` queries over `held` keys, two FLOPs per
+    multiplication and addition.
+    """
+    own = [module for module in heads.children() if isinstance(module, nn.Linear)]
+    if not isinstance(heads, Latent):
+        width = 2 * heads.head_dim  # scores and values
+        return 2 * batch * (new * sum(one.weight.numel() for one in own) + heads.n_heads * width * new * held)
+    up = heads.up.weight.numel()
+    plain = sum(one.weight.numel() for one in own) - up
+    if absorbed:
+        return 2 * batch * new * (plain + up + heads.n_heads * (2 * heads.rank + heads.rope_dim) * held)
+    width = 2 * heads.head_dim + heads.rope_dim
+    return 2 * batch * (new * plain + held * up + heads.n_heads * width * new * held)
+
+
+def bytes_per_step(model: Transformer, held: int) -> dict[str, int]:
+    """Bytes of a cached step with `held` keys, batch 1: all weights that a token passes, and what the caches
+    hold. The roofline of decoding is their sum over the bandwidth.
+    """
+    outside = {id(model.embedding.weight)} - {id(model.head.weight)}  # one row of the embedding is read
+    if model.positions is not None:
+        outside |= {id(weight) for weight in model.positions.parameters()}
+    weights = sum(p.numel() * p.element_size() for p in model.parameters() if id(p) not in outside)
+    return {"weights": weights, "cache": held * model.state_size()}
+
+
+def saved_by_length(layer: nn.Module, dim: int, lengths: Sequence[int]) -> list[int]:
+    """Bytes that one layer keeps for its backward pass, batch 1, at every length; exact."""
+    saved = []
+    for length in lengths:
+        x = torch.zeros(1, length, dim, requires_grad=True)
+        saved.append(saved_for_backward(lambda x=x: layer(x).sum(), layer))
+    return saved
+
+
+def _projection(layer: Attention) -> nn.Module:
+    """The matrix that makes a layer's keys and values."""
+    return layer.heads.down if isinstance(layer.heads, Latent) else layer.heads.qkv
+
+
+def _read_width(heads: Any, absorbed: bool) -> int:
+    """Numbers per key that attention reads."""
+    if isinstance(heads, Latent):
+        own = heads.rank + heads.rope_dim
+        return own if absorbed else heads.n_heads * (2 * heads.head_dim + heads.rope_dim)
+    return heads.n_kv_heads * 2 * heads.head_dim
+
+
+def _distinct_bytes(k: Tensor, v: Tensor) -> int:
+    """Of both, or of the larger where one is a view of the other."""
+    sizes = [part.numel() * part.element_size() for part in (k, v)]
+    within = k.untyped_storage().data_ptr() == v.untyped_storage().data_ptr() and k.data_ptr() == v.data_ptr()
+    return max(sizes) if within else sum(sizes)

@@ -1,0 +1,97 @@
+"""Counted costs equal the formulas; bytes grow as they should. Exact, and the same on every machine."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from attnlab.attention.cache import Growing, Rolling, Static
+from attnlab.attention.heads import Heads, Latent
+from attnlab.attention.kernels import eager, sdpa
+from attnlab.attention.layer import Attention
+from attnlab.attention.mask import causal, window
+from attnlab.measure import counts
+from attnlab.model import Mlp, Transformer
+
+PROMPT, NEW = 3, 4
+
+
+def model(heads, kernel=eager, mask=causal):
+    def mixer(layer):
+        return Attention(heads(), kernel, {"mask": mask})
+
+    return Transformer(
+        mixer, vocab_size=17, dim=12, n_layers=2, ffn_width=20, ffn=Mlp, norm=torch.nn.LayerNorm,
+        bias=False, tie=False, dropout=0.0, init_std=0.5, qk_gain=None, seed=0,
+    ).eval()  # fmt: skip
+
+
+HEADS = {
+    "mha": lambda: Heads(12, 6, 6, None, False, False),
+    "gqa": lambda: Heads(12, 6, 2, None, False, False),
+    "mla": lambda: Latent(12, 6, 5, 2, 4, False, False),
+}
+CACHES = {"none": None, "growing": Growing, "static": lambda: Static(PROMPT + NEW)}
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("heads", HEADS)
+def test_counting_and_formula_agree(heads, cache):
+    built, make_cache = model(HEADS[heads]), CACHES[cache]
+    prompt = torch.zeros(3, PROMPT, dtype=torch.long)
+    assert counts.counted(built, prompt, NEW, make_cache) == counts.formula(
+        built, 3, PROMPT, NEW, make_cache is not None
+    )
+
+
+def test_a_thousand_tokens_take_500500_projections_without_a_cache_and_1000_with_one():
+    made = {cached: counts.passes(1, 1000, cached) for cached in (False, True)}
+    assert {cached: sum(new for new, _ in steps) for cached, steps in made.items()} == {
+        False: 500_500,
+        True: 1000,
+    }
+    assert sum(new * held for new, held in made[True]) == 500_500  # query-key products, per head and layer
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_a_step_reads_the_bytes_that_are_stored(heads):
+    built = model(HEADS[heads])
+    read = counts.counted(built, torch.zeros(1, PROMPT, dtype=torch.long), NEW, Growing).read
+    assert read == counts.bytes_per_step(built, PROMPT + NEW - 1)["cache"]
+
+
+def test_a_rolling_window_reads_no_more_than_its_window():
+    built = model(HEADS["gqa"], mask=window(3))
+    reads = {
+        new: counts.counted(built, torch.zeros(1, PROMPT, dtype=torch.long), new, lambda: Rolling(3)).read
+        for new in (2, 7)
+    }
+    assert reads[2] == reads[7] == 4 * built.state_size()  # the window and the token before it is dropped
+
+
+def test_weights_read_are_all_but_the_embedding():
+    built = model(HEADS["mha"])
+    everything = sum(p.numel() for p in built.parameters()) * 4
+    assert counts.bytes_per_step(built, 0) == {"weights": everything - 17 * 12 * 4, "cache": 0}
+
+
+@pytest.mark.parametrize(("kernel", "order"), [(eager, 2), (sdpa, 1)])
+def test_saved_bytes_grow_with_this_power_of_the_length(kernel, order):
+    layer = Attention(HEADS["mha"](), kernel, {"causal": causal})
+    lengths = [64, 128, 192, 256, 320]
+    saved = counts.saved_by_length(layer, 12, lengths)
+    for _ in range(order):  # differences of this order are constant and positive
+        saved = [later - earlier for earlier, later in itertools.pairwise(saved)]
+    assert min(saved) > 0
+    assert len(set(saved)) == 1
+
+
+def test_exponents_of_saved_bytes():
+    def exponent(kernel):
+        layer = Attention(HEADS["mha"](), kernel, {"causal": causal})
+        short, long = counts.saved_by_length(layer, 12, [512, 1024])
+        return math.log2(long / short)
+
+    assert exponent(eager) > 1.9
+    assert exponent(sdpa) == pytest.approx(1, abs=0.01)
