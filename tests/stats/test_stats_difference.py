@@ -78,7 +78,7 @@ def test_equal_differences_are_equivalent_only_inside_the_margin(margin, passed,
 
 
 @pytest.mark.parametrize("bad", [[], [0.1, math.nan], [math.inf], [[1.0, 2.0]]], ids=str)
-@pytest.mark.parametrize("test", [paired, lambda d: tost(d, 1.0), lambda d: noninferior(d, 1.0)], ids=str)
+@pytest.mark.parametrize("test", [paired, lambda d: tost(d, 1.0), lambda d: noninferior(d, 1.0)], ids=["paired", "tost", "noninferior"])
 def test_what_is_not_a_flat_list_of_finite_numbers_is_refused(test, bad):
     with pytest.raises(ValueError, match="differences: "):
         test(bad)
