@@ -4,9 +4,12 @@ Curves and maps live in the checkpoint, so that a resumed run has the curves and
 """
 
 import json
+import signal
+import threading
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
+from types import FrameType
 from typing import Any, final
 
 import numpy as np
@@ -17,6 +20,8 @@ from torch import Tensor
 
 from attnlab.files import replacing
 from attnlab.measure.maps import Maps, attention_maps, encode
+
+TERMINATED = 128 + signal.SIGTERM
 
 
 class OnStep(pl.Callback, ABC):
@@ -182,25 +187,51 @@ class Heartbeat(OnStep):
 
 @final
 class Checkpoints(OnStep):
-    """Saves last.ckpt every `every` steps; the one before it stays as previous.ckpt."""
+    """Saves last.ckpt every `every` steps; the one before it stays as previous.ckpt.
+
+    SIGTERM, the word of a scheduler, lets the step end, saves once more and exits with 143; said twice, it
+    exits at once.
+    """
 
     def __init__(self, folder: Path, every: int) -> None:
         if every < 1:
             raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
         self.path, self.every, self.due = folder / "last.ckpt", every, False
+        self.leaving, self._before = False, None
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """Takes SIGTERM over: raised within a step, it would leave half of one in the checkpoint."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._leave)
+
+    def teardown(self, trainer: pl.Trainer, module: Any, stage: str) -> None:
+        """Gives it back."""
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+            self._before = None
+
+    def _leave(self, _number: int, _frame: FrameType | None) -> None:
+        if self.leaving:
+            raise SystemExit(TERMINATED)
+        self.leaving = True
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Saves, unless the run is about to end, or a validation comes first: it would be lost."""
         step = trainer.global_step
-        self.due = step % self.every == 0 and step != trainer.max_steps
+        self.due = (step % self.every == 0 or self.leaving) and step != trainer.max_steps
         if self.due and (step * trainer.accumulate_grad_batches) % trainer.val_check_batch:
-            trainer.save_checkpoint(self.path)
+            self._save(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Saves what the validation kept waiting."""
         if self.due:
-            trainer.save_checkpoint(self.path)
-            self.due = False
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.path)
+        self.due = False
+        if self.leaving:
+            raise SystemExit(TERMINATED)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -214,7 +245,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """Replaces `path`; what was there becomes previous.ckpt."""
         path = Path(path)
         with replacing(path) as temporary:
-            torch.save(checkpoint, temporary)
+            try:
+                torch.save(checkpoint, temporary)
+            except RuntimeError as error:  # torch hides the system's reason behind its own
+                raise OSError(f"{path} could not be written: is the disk full?") from error
             if path.exists():
                 path.replace(path.with_name("previous.ckpt"))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 TERMINATED = 128 + signal.SIGTERM
+GRACE = 20.0  # seconds to end a step and save a checkpoint in
 
 
 def enter(module: str, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
@@ -44,7 +45,7 @@ def _end_with_parent() -> None:
     while sweep.is_alive() if sweep else os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(3)
+    time.sleep(GRACE)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(TERMINATED)

@@ -17,6 +17,7 @@ from attnlab.errors import Refused
 from attnlab.sweep import slots as places
 from attnlab.sweep import store
 from attnlab.sweep.checker import trainer, warm
+from attnlab.sweep.child import TERMINATED
 from attnlab.sweep.progress import Progress
 from attnlab.sweep.slots import Child, Slot
 
@@ -71,11 +72,11 @@ class Pool:
         if code is None:
             if self.max_time is None or time.time() - one.since < self.max_time:
                 return False
-            places.end([one.worker])
+            places.end([one.worker], grace=3.0)
             message = f"stopped after sweep.max_time={self.max_time:g} seconds"
             self._write(one, "timed_out", message)
             return True
-        if code != 0 and store.record(one.folder) is None:
+        if code not in (0, TERMINATED) and store.record(one.folder) is None:
             self._write(one, *_classify(code, places.out_of_memory_kills() > one.kills))
         return True
 
@@ -93,8 +94,6 @@ def _classify(code: int, memory_ran_out: bool) -> tuple[str, str]:
         return "out_of_memory", "the system ran out of memory and killed the worker"
     if code < 0:
         return "killed", f"the worker was ended by {signal.Signals(-code).name}"
-    if code == 128 + signal.SIGTERM:
-        return "killed", "the worker was ended by SIGTERM"
     return "crashed", f"the worker exited with status {code}"
 
 

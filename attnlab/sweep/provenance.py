@@ -61,5 +61,6 @@ def git() -> tuple[str | None, bool | None]:
 
 
 def _ask(*words: str) -> str:
-    command = ["git", "-C", str(HOME), *words]
+    # Asking must not refresh the index: on a full disk, git would leave the user's checkout locked.
+    command = ["git", "--no-optional-locks", "-C", str(HOME), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()

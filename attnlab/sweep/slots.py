@@ -111,13 +111,13 @@ class _Spawned:
 
 def start(slot: Slot, context: BaseContext | None, module: str, arguments: list[str], log: Path) -> Child:
     """Run `module` in the slot: forked from the warm server where there is one, else in a new interpreter."""
-    if context is not None and slot.gpu is None and context.get_start_method() == "forkserver":
+    if context is not None and slot.gpu is None and context.get_start_method() in ("forkserver", "fork"):
         return _Forked(context, slot, module, arguments, log)
     return _Spawned(slot, module, arguments, log)
 
 
-def end(children: Sequence[Child], grace: float = 3.0) -> None:
-    """Ask the children to stop (a checkpoint may be saved), then make them and all that they started."""
+def end(children: Sequence[Child], grace: float = child.GRACE) -> None:
+    """Ask the children to stop (a checkpoint is saved), then make them and all that they started."""
     if not children:
         return
     main = threading.current_thread() is threading.main_thread()  # elsewhere signals are not ours to set
@@ -125,7 +125,8 @@ def end(children: Sequence[Child], grace: float = 3.0) -> None:
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]  # a second Ctrl-C leaves no orphan
     try:
         for each in children:
-            _signal(each.pid, signal.SIGTERM)
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(each.pid, signal.SIGTERM)  # not its data workers: their death would be its failure
         deadline = time.monotonic() + grace
         while time.monotonic() < deadline and any(each.code() is None for each in children):
             time.sleep(0.02)

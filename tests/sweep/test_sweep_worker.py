@@ -32,7 +32,6 @@ def test_an_exception_is_recorded_as_what_it_means(error, status):
         (-9, False, "killed"),
         (-9, True, "out_of_memory"),
         (-11, True, "killed"),
-        (143, False, "killed"),
         (7, False, "crashed"),
     ],
 )

@@ -1,0 +1,130 @@
+"""Real training, real processes, real kills: the same command ends with the bits of an undisturbed sweep."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnlab.sweep import store
+from attnlab.sweep.checker import warm
+from attnlab.sweep.pool import Pool
+from attnlab.sweep.progress import Progress
+
+REPOSITORY = Path(__file__).parents[2]
+LINE = (
+    "heads=mha,gqa", "seed=0,1", "size=debug", "trainer.max_steps=400", "data=text", "data.path=book.txt",
+    "logger=none", "measure.every=150", "sweep.checkpoint_every=20",
+    "sweep.retry_failed=true", "sweep.slots=2", "model.dropout=0.1", "paths.cache=cache",
+)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "book.txt").write_text("the quick brown fox jumps over the lazy dog; pack my box.\n" * 60)
+    return tmp_path
+
+
+def start(folder, runs, *more, file_limit=None):
+    line = [sys.executable, "-m", "attnlab", *LINE, f"paths.runs={runs}", *more]
+    return subprocess.Popen(
+        line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, start_new_session=True,
+        preexec_fn=file_limit and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit,) * 2)),
+    )  # fmt: skip
+
+
+def parent(folders):
+    """What a command does with its runs: a pool, whose workers it forks at once for want of time."""
+    torch.set_num_threads(1)
+    os.chdir(folders[0].parent.parent)  # where the data and its cache are
+    Pool({"slots": 2}, Progress({}, open(os.devnull, "w")), get_context("fork")).run(folders)  # noqa: SIM115
+
+
+def children(pid):
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def weights(runs):
+    return {path.parent.name: path.read_bytes() for path in runs.glob("*/model.safetensors")}
+
+
+def finish(folder, runs, *more):
+    process = start(folder, runs, *more)
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, out
+    return out
+
+
+def kill(pid, number=signal.SIGKILL):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds workers in /proc")
+def test_twenty_kills_of_worker_parent_or_both_change_no_bit(folder):
+    whole, broken = folder / "whole", folder / "broken"
+    finish(folder, whole)
+    for spec in whole.glob("*/spec.json"):
+        (broken / spec.parent.name).mkdir(parents=True)
+        shutil.copy(spec, broken / spec.parent.name)
+    folders, context, dice = sorted(broken.iterdir()), warm("attnlab.train"), random.Random(7)
+    running, victims = None, []
+    while len(victims) < 20:
+        if running is None or not running.is_alive():
+            running = context.Process(target=parent, args=([f for f in folders if not store.is_done(f)],))
+            running.start()
+        while not (found := children(running.pid)) and running.is_alive():
+            time.sleep(0.005)
+        time.sleep(dice.uniform(0, 0.2))
+        victims.append(dice.choice(["worker", "worker", "parent", "both"]))
+        if victims[-1] != "worker":
+            kill(running.pid)
+        if victims[-1] != "parent" and found:
+            kill(dice.choice(found))
+        if victims[-1] != "worker":
+            running.join()
+    running.join()
+    assert list(broken.glob("*/last.ckpt"))  # something was half-trained
+    out = finish(folder, broken)
+    assert "0 to train" not in out
+    assert len(weights(whole)) == 4
+    assert weights(broken) == weights(whole)
+
+
+def test_sigterm_saves_a_checkpoint_exits_143_and_neither_it_nor_a_full_disk_loses_a_bit(folder):
+    whole, broken = folder / "whole", folder / "broken"
+    line = ("heads=mha", "seed=0", "sweep.checkpoint_every=1000", "trainer.max_steps=400")
+    finish(folder, whole, *line)
+    process = start(folder, broken, *line)
+    while not list(broken.glob("*/progress.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    kill(process.pid, signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, out
+    assert list(broken.glob("*/last.ckpt"))  # long before the thousandth step
+    assert not list(broken.glob("*/run.json"))
+    process = start(folder, broken, *line, "sweep.checkpoint_every=20", file_limit=30_000)
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 1, out
+    [record] = [json.loads(path.read_text()) for path in broken.glob("*/run.json")]
+    assert record["status"] == "crashed"
+    assert "last.ckpt could not be written: is the disk full?" in record["failure"]["message"]
+    finish(folder, broken, *line)
+    assert len(weights(whole)) == 1
+    assert weights(broken) == weights(whole)
