@@ -119,7 +119,7 @@ def tradeoff(
         layer("point", dot, x=x, y=y, description="said", **code),
         layer("text", {"dy": -11, "dx": 6, "align": "left"}, x=x, y={**y, "field": "tag"}, text="arm"),
     ]
-    return chart(330, 260, layers, rows)
+    return chart(276, 240, layers, rows)
 
 
 def _told_apart(rows: list[Spec], xs: list[float], ys: list[float]) -> list[Spec]:

@@ -145,7 +145,7 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
                     counted=counted,
                     exploratory=exploratory,
                 ),
-                "plain": plain(text, word, names),
+                "plain": plain(text, word, names, exact=decision.exact),
                 "not_comparable": [reason["text"] for reason in unequal],
                 "decision": asdict(decision),
                 "planned": planned,

@@ -32,9 +32,8 @@ def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
     text = json.dumps(report, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
     put(folder / "report.json", text.encode() + b"\n")
     page = render(folder)
-    beside = folder.parent / "index.html"
-    if not beside.exists():
-        put(beside, index(folder.parent).encode())
+    if not (folder.parent / "index.html").exists():
+        refresh(folder.parent)
     return page
 
 
@@ -63,10 +62,16 @@ def render(path: Path) -> Path:
         markdown(report, {name: figure.label for name, figure in pictures.items()}).encode(),
     )
     put(folder / "report.html", page)
-    beside = folder.absolute().parent / "index.html"
-    if ours(beside):
-        put(beside, index(beside.parent).encode())
+    if ours(folder.absolute().parent / "index.html"):
+        refresh(folder.absolute().parent)
     return folder / "report.html"
+
+
+def refresh(folder: Path) -> None:
+    """Writes the index of all reports in a folder, unless somebody else's page has its name."""
+    page = folder / "index.html"
+    if ours(page) or not page.exists():
+        put(page, index(folder).encode())
 
 
 def find(path: Path) -> Path:

@@ -90,7 +90,7 @@ def _svg(found: list[figures.Figure]) -> list[Markup]:
 
 def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
     """The same charts for a wide page and for a phone; CSS shows one of them."""
-    return list(zip(_svg(draw(720, name)), _svg(draw(350, name + "-narrow")), strict=True))
+    return list(zip(_svg(draw(640, name)), _svg(draw(350, name + "-narrow")), strict=True))
 
 
 def _explorer(report: dict[str, Any]) -> dict[str, Any]:

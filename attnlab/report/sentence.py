@@ -57,9 +57,12 @@ def sentence(
     return f"{head}: {body}. {_basis(decision, planned, counted)}."
 
 
-def plain(claim: Claim, verdict: Verdict, unequal: Sequence[str] = ()) -> str:
+def plain(claim: Claim, verdict: Verdict, unequal: Sequence[str] = (), *, exact: bool = False) -> str:
     """The verdict in plain words."""
     says = f"{claim.arm} {_says(claim)}"
+    if exact and verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
+        holds = "holds" if verdict == Verdict.SUPPORTED else "does not hold"
+        return f"This is counted, not estimated: that {says} {holds}."
     return {
         Verdict.SUPPORTED: f"Every value that the measurements leave plausible fits the claim that {says}.",
         Verdict.REFUTED: f"No value that the measurements leave plausible fits the claim that {says}.",

@@ -21,7 +21,7 @@ def curves(
         layer("line", thick, means, x=x, y=y, color=code["color"]),
         layer("point", dot, last_of_each(means), x=x, y=y, description="said", **code),
     ]
-    return chart(460, 300, layers, lines)
+    return chart(376, 280, layers, lines)
 
 
 def last_of_each(rows: list[Spec]) -> list[Spec]:
@@ -38,7 +38,7 @@ def positions(means: list[Spec], styles: Styles, *, y_title: str) -> Spec:
         layer("line", {"strokeWidth": 1.8}, x=x, y=y, color=code["color"]),
         layer("point", dot, last_of_each(means), x=x, y=y, description="said", **code),
     ]
-    return chart(460, 280, layers, means)
+    return chart(376, 280, layers, means)
 
 
 def by_condition(points: list[Spec], styles: Styles, *, title: str, x_title: str) -> Spec:
@@ -53,7 +53,7 @@ def by_condition(points: list[Spec], styles: Styles, *, title: str, x_title: str
         layer("rule", {"strokeWidth": 1.6}, x=x, y={**y, "field": "low"}, y2="high", color=code["color"]),
         layer("point", {"filled": True, "size": 60, "opacity": 1}, x=x, y=y, description="said", **code),
     ]
-    return chart(460, 280, layers, points, title=title)
+    return chart(376, 280, layers, points, title=title)
 
 
 def strip(points: list[Spec], chance: float | None, styles: Styles, *, title: str, summary: bool) -> Spec:
@@ -74,4 +74,5 @@ def strip(points: list[Spec], chance: float | None, styles: Styles, *, title: st
         layer("point", dot, **at, y=y, shape=code["shape"]),
         line_at("y", chance, color=INK, strokeDash=[4, 3]) if chance is not None else None,
     ]
-    return chart(310, 190, layers, points, title=title)
+    columns = len(present) * len({p["layer"] for p in points})
+    return chart(276 if columns <= 28 else 576, 180, layers, points, title=title)

@@ -15,6 +15,7 @@ WORLDS = {
         status={("gqa", 1): "diverged", ("mqa", 2): "missing"},
         parameters={"mqa": 130_000},
         tokens=[EVIL, "<b>", "&", "\u2028", *"the cat sat"],
+        note=EVIL,
     ),
     "nothing": World(status={(arm, seed): "crashed" for arm in ("mha", "gqa", "mqa") for seed in range(5)}),
     "single": World(seeds=[0]),
@@ -24,11 +25,14 @@ WORLDS = {
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], Path]]:
     """name -> (report, its folder)."""
-    found = {}
+    found, reports = {}, tmp_path_factory.mktemp("reports")
     for name, world in WORLDS.items():
         runs = write_runs(tmp_path_factory.mktemp(f"runs-{name}"), world)
-        report = build(experiment(world), runs, timing(world) if name == "good" else None, provenance())
-        folder = tmp_path_factory.mktemp(f"report-{name}")
+        asked = experiment(world, **({"question": EVIL} if name == "broken" else {}))
+        asked["claims"] = [{**claim, "says": f"{claim['says']}{world.note}"} for claim in asked["claims"]]
+        asked["declared"]["claims"] = asked["claims"]
+        report = build(asked, runs, timing(world) if name == "good" else None, provenance())
+        folder = reports / name
         write(folder, report, runs)
         found[name] = (report, folder)
     return found

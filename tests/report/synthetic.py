@@ -26,6 +26,7 @@ class World:
     parameters: dict[str, int] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=lambda: list("the cat sat on the mat; the dog sat on it."))
     layers: int = 2
+    note: str = ""  # goes into the configs, one to each arm, and into the messages of failures
     extra: dict[str, float] = field(default_factory=dict)  # more metrics, the same in all runs
 
 
@@ -49,7 +50,12 @@ def experiment(world: World, **changes: Any) -> dict[str, Any]:
         "margin": 0.03,
         "margin_reason": "15 % of the gap between one head and four in the same harness",
         "claims": [
-            {"says": "gqa is as good as mha, within the margin", "arm": "gqa", "is": "within", "threshold": 0.03},
+            {
+                "says": "gqa is as good as mha, within the margin",
+                "arm": "gqa",
+                "is": "within",
+                "threshold": 0.03,
+            },
             {"says": "mqa is worse than mha", "arm": "mqa", "is": "above", "threshold": 0.0},
             {
                 "says": "gqa keeps at most half of the KV cache",
@@ -145,7 +151,9 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         "id": where.name,
         "status": status,
         "seed": seed,
-        "failure": None if done else {"message": "loss is not a number", "step": 160, "tail": TAIL},
+        "failure": None
+        if done
+        else {"message": f"loss is not a number{world.note}", "step": 160, "tail": TAIL},
         "config": {
             "seed": seed,
             "size": "debug",
@@ -153,6 +161,7 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
                 "dim": 64,
                 "n_layers": world.layers,
                 "ffn_width": 256 + 16 * (4 - kv),
+                **({"note": f"{world.note}{arm}"} if world.note else {}),
                 "attention": {"heads": {"n_heads": 4, "n_kv_heads": kv}},
             },
             "optim": {"lr": 3e-3},

@@ -1,0 +1,117 @@
+"""What is on disk: the index beside the reports, and one line for what cannot be read as a report."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import EVIL
+
+from attnlab.__main__ import main
+from attnlab.report import read_run
+from attnlab.report.files import refresh
+from attnlab.report.schema import SCHEMA, SHAPE, misfit
+
+
+def test_the_index_lists_every_report_with_its_verdicts(made: dict) -> None:
+    page = (made["good"][1].parent / "index.html").read_text("utf-8")
+    for name, (report, folder) in made.items():
+        assert f'href="{folder.name}/report.html"' in page, name
+        words = [claim["verdict"] for claim in report["verdict"]["claims"]]
+        assert all(word in page for word in words)
+    assert page.count("NO RESULT") >= 3
+    assert EVIL not in page
+
+
+def test_a_page_of_somebody_else_is_not_replaced_by_an_index(made: dict, tmp_path: Path) -> None:
+    folder = tmp_path / "mine" / "report"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_bytes((made["single"][1] / "report.json").read_bytes())
+    (tmp_path / "mine" / "index.html").write_text("<p>my own page")
+    assert main(["report", str(folder)]) == 0
+    assert (tmp_path / "mine" / "index.html").read_text() == "<p>my own page"
+
+
+def test_a_report_that_cannot_be_read_is_named_in_the_index(made: dict, tmp_path: Path) -> None:
+    for name, text in (("good", (made["single"][1] / "report.json").read_text()), ("cut", '{"schema": 2')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(text)
+    refresh(tmp_path)
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert "cut cannot be read as a report" in page
+    assert 'href="good/report.html"' in page
+
+
+def old(report: dict[str, Any]) -> None:
+    report["schema"] = SCHEMA - 1
+
+
+def gutted(report: dict[str, Any]) -> None:
+    del report["budget"]["rows"][0]["cells"][1]["ratio"]
+
+
+def mistyped(report: dict[str, Any]) -> None:
+    report["effects"][0]["n"] = "five"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (old, f"has schema {SCHEMA - 1}, this version reads {SCHEMA}; run its command again"),
+        (gutted, "is not a whole report: report.budget.rows[0].cells[1] has no ratio"),
+        (mistyped, "is not a whole report: report.effects[0].n should be integer"),
+    ],
+)
+def test_a_report_of_another_shape_is_one_line_and_exit_2(
+    made: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[..., None], told: str
+) -> None:
+    report = json.loads((made["good"][1] / "report.json").read_text())
+    spoil(report)
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "no report.json here"),
+        ("{}", "is JSON, but not a report of attnlab"),
+        ("[1, 2]", "is JSON, but not a report of attnlab"),
+        ('{"schema": 2, "verd', "cannot be read as a report"),
+        ("\udcff", "cannot be read as a report"),
+    ],
+)
+def test_what_is_no_report_is_one_line_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, told: str
+) -> None:
+    if text is not None:
+        (tmp_path / "report.json").write_bytes(text.encode(errors="surrogateescape"))
+    for command in (["report", str(tmp_path)], ["report", "--diff", str(tmp_path), str(tmp_path)]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert told in said
+        assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["run.json", "curves.parquet", "attention.npz"])
+def test_a_run_cut_in_half_is_named(made: dict, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b'{"schema": 1, "sta')
+    with pytest.raises(
+        ValueError, match=rf"{name}: cut short or broken; delete it and run the command again"
+    ):
+        read_run(tmp_path, "mha", 0)
+
+
+def test_two_reports_are_compared_by_the_verb(made: dict, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--diff", str(made["good"][1]), str(made["broken"][1])]) == 0
+    assert "budget  total parameters of mqa: 120,000 -> 130,000" in capsys.readouterr().out
+
+
+def test_the_check_of_the_shape_agrees_with_json_schema(made: dict) -> None:
+    assert all(misfit(report, SHAPE) is None for report, _ in made.values())
+    assert misfit({**made["good"][0], "surplus": 1, "schema": 9}, SHAPE) == "report.schema cannot be 9"
+    assert misfit(True, {"type": "integer"}) == "report should be integer"
