@@ -1,32 +1,45 @@
-"""A module without torch's machinery around calls and attributes: the same code and tensors, less Python.
+"""A module without torch's machinery around calls and attributes: the same tensors, less Python.
 
 A decoding step is a hundred tiny operations, and `nn.Module` costs about as much as they do: a call looks for
 hooks, an attribute for parameters, buffers and children. A bare copy's calls are its class's `forward`, its
-attributes plain. Nothing is computed otherwise, and tensors are shared, not copied.
+attributes plain. Tensors are shared, not copied; results differ by rounding at most (see `_rms_norm`).
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 M = TypeVar("M", bound=nn.Module)
 
 
 def bare(module: M) -> M:
     """A copy for inference, of the module and all below it. Modules with hooks keep calling them."""
-    kind = type(module) if _is_hooked(module) else _bare_class(type(module))
+    hooked = module._forward_hooks or module._forward_pre_hooks
+    kind = type(module) if hooked else _class(type(module), _leaner(module))
     made = object.__new__(kind)
     children = {name: child if child is None else bare(child) for name, child in module._modules.items()}
     made.__dict__.update(vars(module), **module._parameters, **module._buffers, **children)
-    made.__dict__.update(_modules=children, _parameters={**module._parameters})
+    made.__dict__.update(_modules=children)
     return made
 
 
-def _is_hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
-
-
 @functools.cache
-def _bare_class(kind: type) -> Any:
-    return type(kind.__name__, (kind,), {"__call__": kind.forward})
+def _class(kind: type, call: Callable[..., Any] | None) -> Any:
+    return type(kind.__name__, (kind,), {"__call__": call or kind.forward})
+
+
+def _leaner(module: nn.Module) -> Callable[..., Any] | None:
+    """Another way to compute what a module of torch's own computes, where that is shorter."""
+    plain = type(module) is nn.RMSNorm and len(module.normalized_shape) == 1 and module.weight is not None
+    if plain and not module.weight.is_cuda and module.weight.dtype in (torch.float32, torch.float64):
+        return _rms_norm
+    return None
+
+
+def _rms_norm(self: nn.RMSNorm, x: Tensor) -> Tensor:
+    """Half of the time of torch's for one token: on a CPU that one is put together of more operations."""
+    eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+    return x * x.square().mean(-1, keepdim=True).add_(eps).rsqrt_() * self.weight

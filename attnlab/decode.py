@@ -17,10 +17,12 @@ from attnlab.attention.cache import Slots, Static
 from attnlab.attention.heads import Latent
 from attnlab.attention.layer import Attention
 from attnlab.attention.mask import Mask, real
+from attnlab.attention.positions import Positions
 from attnlab.bare import bare
 from attnlab.model import Transformer, named_generator
 
 SPAN = 256  # a compiled step reads its cache in multiples of so many slots
+AHEAD = 256  # positions, and their rotations, are made for so many steps at once
 
 Prompts = Tensor | Sequence[Sequence[int]]
 Advance = Callable[[Tensor], Tensor]  # the newest tokens [B, 1] to the logits [B, vocabulary] of the next
@@ -175,7 +177,7 @@ class Decoder:
         logits = _logits(self.model, tokens, positions, mask, caches)
         if self.compiled is not None:
             return logits, self._in_slots(tokens.shape[1], positions, mask, caches)
-        return logits, self._through(positions, mask, caches)
+        return logits, self._through(tokens.shape[1], positions, mask, caches)
 
     def _anew(self, tokens: Tensor, positions: Tensor | None, mask: Mask | None) -> Advance:
         def advance(newest: Tensor) -> Tensor:
@@ -187,13 +189,19 @@ class Decoder:
 
         return advance
 
-    def _through(self, positions: Tensor | None, mask: Mask | None, caches: Sequence[Any]) -> Advance:
-        at = None if positions is None else positions[:, -1:]
+    def _through(
+        self, past: int, positions: Tensor | None, mask: Mask | None, caches: Sequence[Any]
+    ) -> Advance:
+        next_ones = torch.arange(AHEAD, device=self.model.embedding.weight.device)[None]
+        next_ones = next_ones + (past if positions is None else positions[:, -1:] + 1)
+        ahead, n = Positions(next_ones, consecutive=positions is None), 0
 
         def advance(newest: Tensor) -> Tensor:
-            nonlocal at
-            at = None if at is None else at + 1
-            return _logits(self.stepper, newest, at, mask, caches)
+            nonlocal ahead, n
+            if n == AHEAD:
+                ahead, n = Positions(ahead.of + AHEAD, ahead.consecutive), 0
+            n += 1
+            return _logits(self.stepper, newest, ahead.one(n - 1), mask, caches)
 
         return advance
 

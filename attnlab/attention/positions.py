@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from attnlab.attention.rotary import Rotate, identity
+from attnlab.attention.rotary import Rotate, Turn, identity
 
 
 @final
@@ -20,6 +20,7 @@ class Positions:
         self.of, self.consecutive = of, consecutive
         self.of_queries = of[:, None, :, None]  # as kernels want them
         self._rotations: dict[object, Rotate] = {}
+        self._among: tuple[Positions, int] | None = None
 
     @classmethod
     def following(cls, past: int, count: int, device: torch.device) -> "Positions":
@@ -31,8 +32,21 @@ class Positions:
         if rotary is None:
             return identity
         if key not in self._rotations:
-            self._rotations[key] = rotary(self.of)
+            self._rotations[key] = self._made(rotary, key)
         return self._rotations[key]
+
+    def one(self, n: int) -> "Positions":
+        """Position number n alone; its rotations are cut out of these, so a step need not make any."""
+        alone = Positions(self.of.narrow(1, n, 1), self.consecutive)
+        alone._among = self, n
+        return alone
+
+    def _made(self, rotary: Callable[[Tensor], Rotate], key: object) -> Rotate:
+        if self._among is None:
+            return rotary(self.of)
+        those, n = self._among
+        turn = those.rotation(rotary, key)
+        return turn.one(n) if isinstance(turn, Turn) else rotary(self.of)
 
 
 def rotation_key(rotary: Callable[[Tensor], Rotate] | None) -> object:

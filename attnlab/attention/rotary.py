@@ -9,11 +9,13 @@ and sin, so the softmax scale belongs to the score axis alone.
 
 import math
 from collections.abc import Callable
+from typing import final
 
 import torch
 from torch import Tensor
 
 Rotate = Callable[[Tensor], Tensor]
+Table = tuple[Tensor, Tensor]
 Scaling = Callable[
     [Tensor, float, Tensor], tuple[Tensor, float]
 ]  # (frequencies, base, positions) -> (frequencies, magnitude)
@@ -26,43 +28,62 @@ def identity(x_BHTD: Tensor) -> Tensor:
 
 def rotary(
     positions_BT: Tensor, base: float = 10000.0, fraction: float = 1.0, scaling: Scaling | None = None
-) -> Rotate:
+) -> "Turn":
     """Rotation by position * base^(-2f/R) of the first R = fraction * D features; the others stay.
 
     positions [B or 1, T] integers. Angles are computed in float32 (float64 for float64 input): bfloat16
     would lose whole turns. ValueError where R is odd or zero.
     """
-    tables: dict[tuple, tuple[Tensor, Tensor]] = {}
 
-    def table(width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def table(width: int, dtype: torch.dtype) -> Table:
         exact = torch.promote_types(dtype, torch.float32)
         steps = torch.arange(0, width, 2, device=positions_BT.device, dtype=exact)
         frequencies, magnitude = base ** (-steps / width), 1.0
         if scaling is not None:
             frequencies, magnitude = scaling(frequencies, base, positions_BT)
         angles = positions_BT[:, None, :, None].to(exact) * frequencies
-        cos, sin = angles.cos(), angles.sin()
-        if magnitude != 1.0:
-            cos, sin = cos * magnitude, sin * magnitude
+        cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
         return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
 
-    def rotate(x_BHTD: Tensor) -> Tensor:
-        width = round(x_BHTD.shape[-1] * fraction)
+    return Turn(fraction, table)
+
+
+@final
+class Turn:
+    """What `rotary` makes: a function of x that keeps its tables, one per width and dtype."""
+
+    def __init__(self, fraction: float, table: Callable[[int, torch.dtype], Table]) -> None:
+        self.fraction, self.table = fraction, table
+        self.tables: dict[tuple[int, torch.dtype], Table] = {}
+
+    def __call__(self, x_BHTD: Tensor) -> Tensor:
+        """x, turned."""
+        width = round(x_BHTD.shape[-1] * self.fraction)
         if width < 2 or width % 2:
             raise ValueError(
                 f"rotary needs an even number of features to turn, got {width} "
-                f"(fraction {fraction} of a head width of {x_BHTD.shape[-1]}): "
+                f"(fraction {self.fraction} of a head width of {x_BHTD.shape[-1]}): "
                 "change the head width or model.attention.rotary.fraction"
             )
-        key = (width, x_BHTD.dtype)
-        if key not in tables:
-            tables[key] = table(width, x_BHTD.dtype)
-        cos, sin = tables[key]
-        turning = x_BHTD if fraction == 1.0 else x_BHTD[..., :width]
+        cos, sin = self.of(width, x_BHTD.dtype)
+        turning = x_BHTD if self.fraction == 1.0 else x_BHTD[..., :width]
         turned = turning * cos + turning.roll(width // 2, dims=-1) * sin  # first half: the other with a minus
-        return turned if fraction == 1.0 else torch.cat((turned, x_BHTD[..., width:]), dim=-1)
+        return turned if self.fraction == 1.0 else torch.cat((turned, x_BHTD[..., width:]), dim=-1)
 
-    return rotate
+    def of(self, width: int, dtype: torch.dtype) -> Table:
+        """Cosines, and sines with a minus in the first half: each [B or 1, 1, T, width]."""
+        if (width, dtype) not in self.tables:
+            self.tables[width, dtype] = self.table(width, dtype)
+        return self.tables[width, dtype]
+
+    def one(self, n: int) -> "Turn":
+        """That of position number n alone, cut out of these tables."""
+
+        def cut(width: int, dtype: torch.dtype) -> Table:
+            cos, sin = self.of(width, dtype)
+            return cos.narrow(2, n, 1), sin.narrow(2, n, 1)
+
+        return Turn(self.fraction, cut)
 
 
 def interpolation(factor: float) -> Scaling:
