@@ -164,7 +164,7 @@ class Transformer(nn.Module):
         self,
         tokens_BT: Tensor,
         *,
-        positions: Tensor | None = None,
+        positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
         caches: Sequence[Any] | None = None,
     ) -> Tensor:
@@ -176,14 +176,15 @@ class Transformer(nn.Module):
         self,
         tokens_BT: Tensor,
         *,
-        positions: Tensor | None = None,
+        positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
         caches: Sequence[Any] | None = None,
     ) -> Tensor:
         """The normalised last hidden states [B, T, M], before the output head."""
         x = self.embedding(tokens_BT)
         past, count = len(caches[0]) if caches else 0, tokens_BT.shape[1]
-        where = Positions.following(past, count, x.device) if positions is None else Positions(positions)
+        where = Positions.following(past, count, x.device) if positions is None else positions
+        where = Positions(where) if isinstance(where, Tensor) else where
         if self.positions is not None:
             x = x + self.positions(where.of, past + count).to(x.dtype)
         if self.dropout:
