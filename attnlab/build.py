@@ -20,7 +20,9 @@ def make(config: Mapping[str, Any], /, **given: Any) -> Any:
     """
     try:
         factory = instantiate(OmegaConf.create(dict(config)), _partial_=True, _convert_="all")
-        return partial(factory, **given) if config.get("_partial_") else factory(**given)
+        if not config.get("_partial_"):
+            return factory(**given)
+        return partial(factory, **given) if given else factory  # its keywords stay in sight
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, ValueError | TypeError):
