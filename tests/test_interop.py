@@ -173,7 +173,12 @@ def test_the_older_spelling_of_rope_scaling_means_the_same(folder, tokens):
 
 
 def test_the_scaling_of_llama_3_is_theirs(tmp_path, tokens):
-    rope = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "original_max_position_embeddings": 11}
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 5000.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 11,
+    }
     rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     model = theirs(LlamaForCausalLM, LlamaConfig(**LLAMAS | {"rope_parameters": rope}))
     model.save_pretrained(tmp_path / "theirs")

@@ -17,7 +17,7 @@ Blocks = Sequence[float] | Sequence[Sequence[float]] | np.ndarray
 
 @dataclass(frozen=True)
 class Ratio(Ends):
-    n: int                  # blocks, or samples for a single median
+    n: int  # blocks, or samples for a single median
     estimate: float
     low: float | None
     high: float | None

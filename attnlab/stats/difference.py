@@ -17,16 +17,16 @@ class Paired(Ends):
     low: float | None
     high: float | None
     level: float
-    p: float | None     # two-sided, of a mean difference of zero
+    p: float | None  # two-sided, of a mean difference of zero
 
 
 @dataclass(frozen=True)
 class Tested(Ends):
     n: int
     mean: float
-    low: float | None   # None also at the open side of a one-sided bound
+    low: float | None  # None also at the open side of a one-sided bound
     high: float | None
-    level: float        # of the two-sided interval that the ends belong to: 1 - 2 alpha
+    level: float  # of the two-sided interval that the ends belong to: 1 - 2 alpha
     alpha: float
     p: float | None
     passed: bool
@@ -60,8 +60,9 @@ def noninferior(differences: Values, margin: float, alpha: float = 0.05, directi
     return _tested(sample, region("above", -margin), low, None, alpha)
 
 
-def _tested(sample: Differences, where: tuple[float, float], low: float | None, high: float | None,
-            alpha: float) -> Tested:
+def _tested(
+    sample: Differences, where: tuple[float, float], low: float | None, high: float | None, alpha: float
+) -> Tested:
     known = sample.sd is not None
     passed = known and all(end is None or where[0] < end < where[1] for end in (low, high))
     return Tested(sample.n, sample.estimate, low, high, 1 - 2 * alpha, alpha, support(sample, where), passed)

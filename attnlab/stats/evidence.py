@@ -50,7 +50,7 @@ class Evidence(Protocol):
     estimate: float | None
 
     def interval(self, level: float) -> tuple[float, float] | None: ...
-    def p_above(self, threshold: float) -> float | None: ...    # small where the value lies above it
+    def p_above(self, threshold: float) -> float | None: ...  # small where the value lies above it
     def p_below(self, threshold: float) -> float | None: ...
 
 

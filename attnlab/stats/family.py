@@ -17,9 +17,9 @@ class Question:
     """One declared claim and what was measured for it; `evidence` is None where nothing was."""
 
     evidence: Evidence | None
-    relation: str           # within | below | above
+    relation: str  # within | below | above
     threshold: float
-    centre: float = 0.0     # "no difference": 0, or 1 for a ratio
+    centre: float = 0.0  # "no difference": 0, or 1 for a ratio
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Decision(Ends):
     estimate: float | None
     low: float | None
     high: float | None
-    level: float | None     # of the interval; None where the quantity is exact
-    alpha: float | None     # the claim's own share, after Holm
-    p: float | None         # of the claim being false; doubled where it asserts a difference
+    level: float | None  # of the interval; None where the quantity is exact
+    alpha: float | None  # the claim's own share, after Holm
+    p: float | None  # of the claim being false; doubled where it asserts a difference
     p_holm: float | None
     exact: bool
 

@@ -13,7 +13,7 @@ from scipy import integrate, optimize, special, stats
 from attnlab.stats.difference import paired
 from attnlab.stats.evidence import Values, fraction
 
-MOST = 10_000       # a plan with more seeds than this is no plan: the answer is None
+MOST = 10_000  # a plan with more seeds than this is no plan: the answer is None
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Planning:
     sd: float
     power: float
     alpha: float
-    detectable: float                   # the effect that this n finds with this power
-    seeds_for_half: int | None          # seeds that would find half of it
-    seeds_for_margin: int | None        # seeds that would show equal arms to be equivalent
+    detectable: float  # the effect that this n finds with this power
+    seeds_for_half: int | None  # seeds that would find half of it
+    seeds_for_margin: int | None  # seeds that would show equal arms to be equivalent
 
 
 def power(n: int, effect: float, alpha: float = 0.05) -> float:
@@ -65,8 +65,9 @@ def seeds_for_equivalence(margin: float, power: float = 0.8, alpha: float = 0.05
     return _fewest(lambda n: tost_power(n, margin, alpha) >= wanted)
 
 
-def planning(differences: Values, margin: float | None = None, power: float = 0.8,
-             alpha: float = 0.05) -> Planning | None:
+def planning(
+    differences: Values, margin: float | None = None, power: float = 0.8, alpha: float = 0.05
+) -> Planning | None:
     """The power line of a report; None for one pair, or where all differences are equal."""
     found = paired(differences)
     if not found.sd:
@@ -77,7 +78,7 @@ def planning(differences: Values, margin: float | None = None, power: float = 0.
     return Planning(found.sd, power, alpha, least * found.sd, for_half, for_margin)
 
 
-_power = power      # `power` is also the name of an argument
+_power = power  # `power` is also the name of an argument
 
 
 def _wanted(power: float, alpha: float) -> float:
@@ -112,7 +113,7 @@ def _fewest(enough: Callable[[int], bool]) -> int | None:
         if high >= MOST:
             return None
         high = min(2 * high, MOST)
-    low = high // 2     # not enough, or below the smallest n
+    low = high // 2  # not enough, or below the smallest n
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)

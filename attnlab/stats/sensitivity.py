@@ -10,20 +10,20 @@ import numpy as np
 from attnlab.stats.difference import Paired, paired
 from attnlab.stats.evidence import Values, finite
 
-ENUMERABLE = 40     # pairs; two tables of 2^20 sums
+ENUMERABLE = 40  # pairs; two tables of 2^20 sums
 
 
 @dataclass(frozen=True)
 class Flips:
-    p: float | None     # None beyond 40 pairs, which are not enumerated
+    p: float | None  # None beyond 40 pairs, which are not enumerated
     floor: float
 
 
 @dataclass(frozen=True)
 class Pairing:
     n: int
-    correlation: float | None   # None where an arm does not vary, or for one pair
-    gain: float | None          # unpaired over paired variance of the difference; 3 saves 2/3 of the seeds
+    correlation: float | None  # None where an arm does not vary, or for one pair
+    gain: float | None  # unpaired over paired variance of the difference; 3 saves 2/3 of the seeds
 
 
 def sign_flip(differences: Values) -> Flips:
@@ -32,7 +32,7 @@ def sign_flip(differences: Values) -> Flips:
     floor = min(1.0, 2.0 ** (1 - values.size))
     if values.size > ENUMERABLE:
         return Flips(None, floor)
-    left, right = _sums(values[: values.size // 2]), np.sort(_sums(values[values.size // 2:]))
+    left, right = _sums(values[: values.size // 2]), np.sort(_sums(values[values.size // 2 :]))
     # ties with the observed sum must count although float sums differ by the order of adding
     reach = abs(values.sum()) - 1e-12 * np.abs(values).sum()
     if reach <= 0:

@@ -31,11 +31,11 @@ class Race:
     n: int
     a: Solved
     b: Solved
-    a_median: float | None      # steps by which half of the runs had solved it; None where fewer did
+    a_median: float | None  # steps by which half of the runs had solved it; None where fewer did
     b_median: float | None
-    saved: Paired               # a - b in min(steps, budget): negative where a is earlier
-    flips: Flips                # exact paired test on log-rank scores
-    logrank_p: float | None     # the usual unpaired, asymptotic one; None where no run solved it
+    saved: Paired  # a - b in min(steps, budget): negative where a is earlier
+    flips: Flips  # exact paired test on log-rank scores
+    logrank_p: float | None  # the usual unpaired, asymptotic one; None where no run solved it
 
 
 def solved(count: int, n: int, level: float = 0.95) -> Solved:
@@ -57,17 +57,25 @@ def race(a: Steps, b: Steps, budget: float, level: float = 0.95) -> Race:
     reached = np.array([steps is not None and steps <= budget for steps in (*a, *b)])
     n, (first, second) = len(a), np.split(times, 2)
     scores = _scores(times, reached)
-    sides = [stats.CensoredData(uncensored=t[r], right=t[~r]) for t, r in
-             zip(np.split(times, 2), np.split(reached, 2), strict=True)]
+    sides = [
+        stats.CensoredData(uncensored=t[r], right=t[~r])
+        for t, r in zip(np.split(times, 2), np.split(reached, 2), strict=True)
+    ]
     logrank_p = float(stats.logrank(*sides).pvalue) if reached.any() else None
     return Race(
-        n, solved(int(reached[:n].sum()), n, level), solved(int(reached[n:].sum()), n, level),
-        _median(first, reached[:n]), _median(second, reached[n:]),
-        paired(first - second, level), sign_flip(scores[:n] - scores[n:]), logrank_p)
+        n,
+        solved(int(reached[:n].sum()), n, level),
+        solved(int(reached[n:].sum()), n, level),
+        _median(first, reached[:n]),
+        _median(second, reached[n:]),
+        paired(first - second, level),
+        sign_flip(scores[:n] - scores[n:]),
+        logrank_p,
+    )
 
 
 def _clip(steps: float | None, budget: float) -> float:
-    if steps is not None and not steps > 0:     # NaN too
+    if steps is not None and not steps > 0:  # NaN too
         raise ValueError(f"race: {steps} steps; give a positive number, or None where it was not reached")
     return budget if steps is None else min(steps, budget)
 

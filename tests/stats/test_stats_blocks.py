@@ -44,7 +44,7 @@ def test_the_ratios_interval_covers_the_true_ratio():
 
 
 def test_a_measured_ratio_is_evidence_for_a_claim():
-    decision, = decide([Question(ratio_draws(*times(3, slower=0.8)), "below", 0.9, centre=1.0)])
+    (decision,) = decide([Question(ratio_draws(*times(3, slower=0.8)), "below", 0.9, centre=1.0)])
     assert decision.high < 0.9
     assert decision.p_holm < 0.001
 
@@ -54,9 +54,16 @@ def test_one_block_has_a_ratio_and_no_interval():
     assert (found.n, found.estimate, found.interval) == (1, 2.0, None)
 
 
-@pytest.mark.parametrize(("a", "b", "said"), [
-    ([1.0, 2.0], [1.0], "equally many"), ([0.0, 1.0], [1.0, 1.0], "not positive"),
-    ([1.0, np.nan], [1.0, 1.0], "nan"), ([], [], "at least 1"), (1.0, 2.0, "shape")])
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ([1.0, 2.0], [1.0], "equally many"),
+        ([0.0, 1.0], [1.0, 1.0], "not positive"),
+        ([1.0, np.nan], [1.0, 1.0], "nan"),
+        ([], [], "at least 1"),
+        (1.0, 2.0, "shape"),
+    ],
+)
 def test_times_that_cannot_be_compared_are_refused(a, b, said):
     with pytest.raises(ValueError, match=said):
         ratio_of_medians(a, b)
@@ -66,7 +73,7 @@ def test_times_that_cannot_be_compared_are_refused(a, b, said):
 def test_the_medians_interval_is_the_narrowest_pair_of_order_statistics_that_covers(n):
     values = np.random.default_rng(n).permutation(np.arange(1.0, n + 1))
     found = median_interval(values)
-    out = scipy_stats.binom.cdf(int(found.low) - 1, n, 0.5)     # chance of a median below the low end
+    out = scipy_stats.binom.cdf(int(found.low) - 1, n, 0.5)  # chance of a median below the low end
     assert found.estimate == np.median(values)
     assert out <= 0.025 < scipy_stats.binom.cdf(int(found.low), n, 0.5)
     assert found.high == n + 1 - found.low

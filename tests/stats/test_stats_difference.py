@@ -38,8 +38,10 @@ def test_tost_agrees_with_statsmodels(sample, margin):
 @pytest.mark.parametrize("alpha", [0.05, 0.05 / 3, 0.001])
 @pytest.mark.parametrize("margin", [0.012, 0.02, 0.03, 0.05])
 def test_the_interval_and_the_p_of_equivalence_decide_alike(alpha, margin):
-    decided = [(t.passed, t.p <= alpha, -margin < t.low and t.high < margin, t.level)
-               for t in (tost(sample, margin, alpha) for sample in SAMPLES)]
+    decided = [
+        (t.passed, t.p <= alpha, -margin < t.low and t.high < margin, t.level)
+        for t in (tost(sample, margin, alpha) for sample in SAMPLES)
+    ]
     assert all(by_end == by_p == by_interval for by_end, by_p, by_interval, _ in decided)
     assert {level for *_, level in decided} == {1 - 2 * alpha}
 
@@ -67,7 +69,7 @@ def test_one_pair_has_a_mean_and_nothing_else():
 
 @pytest.mark.parametrize(("value", "p"), [(0.1, 0.0), (0.0, 1.0)])
 def test_equal_differences_give_a_point(value, p):
-    found = paired([value] * 3)     # three times 0.1 sums to more than 0.3 in floats
+    found = paired([value] * 3)  # three times 0.1 sums to more than 0.3 in floats
     assert (found.mean, found.sd, found.interval, found.p) == (value, 0.0, (value, value), p)
 
 
@@ -78,26 +80,41 @@ def test_equal_differences_are_equivalent_only_inside_the_margin(margin, passed,
 
 
 @pytest.mark.parametrize("bad", [[], [0.1, math.nan], [math.inf], [[1.0, 2.0]]], ids=str)
-@pytest.mark.parametrize("test", [paired, lambda d: tost(d, 1.0), lambda d: noninferior(d, 1.0)], ids=["paired", "tost", "noninferior"])
+@pytest.mark.parametrize(
+    "test",
+    [paired, lambda d: tost(d, 1.0), lambda d: noninferior(d, 1.0)],
+    ids=["paired", "tost", "noninferior"],
+)
 def test_what_is_not_a_flat_list_of_finite_numbers_is_refused(test, bad):
     with pytest.raises(ValueError, match="differences: "):
         test(bad)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: paired([1, 2], level=95), lambda: tost([1, 2], 0), lambda: tost([1, 2], math.nan),
-    lambda: noninferior([1, 2], -0.03), lambda: noninferior([1, 2], 0.03, direction="min"),
-    lambda: region("under", 1.0),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: paired([1, 2], level=95),
+        lambda: tost([1, 2], 0),
+        lambda: tost([1, 2], math.nan),
+        lambda: noninferior([1, 2], -0.03),
+        lambda: noninferior([1, 2], 0.03, direction="min"),
+        lambda: region("under", 1.0),
+    ],
+)
 def test_impossible_settings_are_refused(call):
     with pytest.raises(ValueError, match=r"level|threshold|margin|direction|is: under"):
         call()
 
 
-@pytest.mark.parametrize(("relation", "centre", "inside", "outside"), [
-    ("within", 0.0, 0.049, -0.05), ("below", 0.0, -9.0, 0.05), ("above", 0.0, 9.0, 0.05),
-    ("within", 1.0, 1.04, 0.95),
-])
+@pytest.mark.parametrize(
+    ("relation", "centre", "inside", "outside"),
+    [
+        ("within", 0.0, 0.049, -0.05),
+        ("below", 0.0, -9.0, 0.05),
+        ("above", 0.0, 9.0, 0.05),
+        ("within", 1.0, 1.04, 0.95),
+    ],
+)
 def test_a_region_holds_what_satisfies_the_claim(relation, centre, inside, outside):
     low, high = region(relation, 0.05, centre)
     assert low < inside < high

@@ -5,7 +5,11 @@ from statsmodels.stats.multitest import multipletests
 from attnlab.stats import Differences, Exact, Question, decide, holm, holm_levels, paired, region
 
 FAMILIES = [np.random.default_rng(n).uniform(0, 0.08, n).tolist() for n in (1, 2, 3, 7, 20)] + [
-    [0.02, 0.02, 0.02], [1.0, 0.0], [0.04, 0.011, 0.03], [0.05]]
+    [0.02, 0.02, 0.02],
+    [1.0, 0.0],
+    [0.04, 0.011, 0.03],
+    [0.05],
+]
 
 
 @pytest.mark.parametrize("p", FAMILIES, ids=str)
@@ -29,15 +33,24 @@ def test_what_is_no_probability_is_refused(bad):
         holm(bad)
 
 
-@pytest.mark.parametrize(("relation", "threshold", "centre", "level"), [
-    # where no difference satisfies the claim; where it asserts one; and of a ratio
-    ("within", 0.03, 0.0, 0.90), ("below", 0.03, 0.0, 0.90), ("above", -0.03, 0.0, 0.90),
-    ("below", 0.0, 0.0, 0.95), ("above", 0.01, 0.0, 0.95), ("below", -0.01, 0.0, 0.95),
-    ("below", 1.05, 1.0, 0.90), ("below", 0.95, 1.0, 0.95), ("within", 0.05, 1.0, 0.90),
-])
+@pytest.mark.parametrize(
+    ("relation", "threshold", "centre", "level"),
+    [
+        # where no difference satisfies the claim; where it asserts one; and of a ratio
+        ("within", 0.03, 0.0, 0.90),
+        ("below", 0.03, 0.0, 0.90),
+        ("above", -0.03, 0.0, 0.90),
+        ("below", 0.0, 0.0, 0.95),
+        ("above", 0.01, 0.0, 0.95),
+        ("below", -0.01, 0.0, 0.95),
+        ("below", 1.05, 1.0, 0.90),
+        ("below", 0.95, 1.0, 0.95),
+        ("within", 0.05, 1.0, 0.90),
+    ],
+)
 def test_a_tolerance_is_decided_at_90_percent_and_an_effect_at_95(relation, threshold, centre, level):
     evidence = Differences([0.01, 0.02, 0.04])
-    decision, = decide([Question(evidence, relation, threshold, centre)])
+    (decision,) = decide([Question(evidence, relation, threshold, centre)])
     assert decision.level == pytest.approx(level)
     assert decision.interval == evidence.interval(decision.level)
 
@@ -76,9 +89,13 @@ def test_exact_quantities_take_no_share_of_alpha():
 
 def test_a_claim_without_data_keeps_its_share():
     sample = Differences([0.01, 0.02, 0.04])
-    measured, nothing, single = decide([
-        Question(sample, "within", 0.01), Question(None, "within", 0.1),
-        Question(Differences([0.01]), "within", 0.1)])
+    measured, nothing, single = decide(
+        [
+            Question(sample, "within", 0.01),
+            Question(None, "within", 0.1),
+            Question(Differences([0.01]), "within", 0.1),
+        ]
+    )
     assert measured.alpha == pytest.approx(0.05 / 3)
     assert (nothing.n, nothing.estimate, nothing.interval, nothing.p_holm) == (0, None, None, None)
     assert (single.n, single.estimate, single.interval, single.p_holm) == (1, 0.01, None, None)
@@ -86,5 +103,5 @@ def test_a_claim_without_data_keeps_its_share():
 
 def test_a_claimed_effect_has_the_two_sided_p():
     values = [-0.01, -0.02, -0.04, -0.01]
-    decision, = decide([Question(Differences(values), "below", 0.0)])
+    (decision,) = decide([Question(Differences(values), "below", 0.0)])
     assert decision.p == pytest.approx(paired(values).p, abs=1e-12)

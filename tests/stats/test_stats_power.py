@@ -14,7 +14,7 @@ def test_power_agrees_with_statsmodels(n, effect, alpha):
 
 @pytest.mark.parametrize(("n", "known"), [(3, 3.26), (5, 1.68), (6, 1.43), (8, 1.16), (10, 1.00)])
 def test_detectable_effects(n, known):
-    assert round(detectable(n), 2) in (known, round(known + 0.01, 2))      # 1.435 rounds either way
+    assert round(detectable(n), 2) in (known, round(known + 0.01, 2))  # 1.435 rounds either way
     assert detectable(n) == pytest.approx(TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8), abs=1e-5)
 
 
@@ -23,8 +23,9 @@ def test_the_detectable_effect_has_the_wanted_power(n, wanted):
     assert power(n, detectable(n, wanted)) == pytest.approx(wanted, abs=1e-9)
 
 
-@pytest.mark.parametrize(("effect", "known"), [
-    (2, 5), (1.5, 6), (1, 10), (0.5, 34), (1e6, 2), (1e-3, None), (0, None)])
+@pytest.mark.parametrize(
+    ("effect", "known"), [(2, 5), (1.5, 6), (1, 10), (0.5, 34), (1e6, 2), (1e-3, None), (0, None)]
+)
 def test_seeds_needed(effect, known):
     assert seeds_needed(effect) == known
 
@@ -71,9 +72,16 @@ def test_without_spread_there_is_no_planning_value(values):
     assert planning(values, margin=1.0) is None
 
 
-@pytest.mark.parametrize("call", [
-    lambda: power(1, 1.0), lambda: detectable(5, power=1.0), lambda: detectable(5, 0.04),
-    lambda: tost_power(5, 0.0), lambda: seeds_needed(1, alpha=0)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: power(1, 1.0),
+        lambda: detectable(5, power=1.0),
+        lambda: detectable(5, 0.04),
+        lambda: tost_power(5, 0.0),
+        lambda: seeds_needed(1, alpha=0),
+    ],
+)
 def test_impossible_plans_are_refused(call):
     with pytest.raises(ValueError, match=r"n=1|power|margin|alpha"):
         call()

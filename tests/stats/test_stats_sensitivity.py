@@ -8,8 +8,13 @@ from attnlab.stats import leave_one_out, paired, pairing, sign_flip, worst_case
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 11])
 def test_sign_flip_agrees_with_scipys_exact_permutation_test(n):
     values = np.random.default_rng(n).normal(0.5, 1, n)
-    known = 1.0 if n == 1 else scipy_stats.permutation_test(
-        (values, np.zeros(n)), lambda a, b: np.mean(a - b), permutation_type="samples").pvalue
+    known = (
+        1.0
+        if n == 1
+        else scipy_stats.permutation_test(
+            (values, np.zeros(n)), lambda a, b: np.mean(a - b), permutation_type="samples"
+        ).pvalue
+    )
     assert sign_flip(values).p == pytest.approx(known, abs=1e-12)
 
 
@@ -22,7 +27,7 @@ def test_all_of_one_sign_reaches_the_floor(n, floor):
 def test_ties_count_as_at_least_as_far():
     assert sign_flip([0.1, 0.2, -0.3]).p == 1.0
     assert sign_flip([0.1, 0.2, 0.3, -0.6]).p == 1.0
-    assert sign_flip([0.1, 0.2, 0.3, 0.0]).p == 0.25       # the zero has no sign
+    assert sign_flip([0.1, 0.2, 0.3, 0.0]).p == 0.25  # the zero has no sign
 
 
 def test_too_many_pairs_are_not_enumerated():
@@ -47,8 +52,10 @@ def test_independent_arms_gain_nothing_by_pairing():
     assert (found.correlation, found.gain) == (pytest.approx(0, abs=0.05), pytest.approx(1, abs=0.05))
 
 
-@pytest.mark.parametrize(("a", "b", "correlation", "gain"), [
-    ([1.0], [2.0], None, None), ([1.0, 1.0], [2.0, 3.0], None, 1.0), ([1.0, 2.0], [2.0, 3.0], 1.0, None)])
+@pytest.mark.parametrize(
+    ("a", "b", "correlation", "gain"),
+    [([1.0], [2.0], None, None), ([1.0, 1.0], [2.0, 3.0], None, 1.0), ([1.0, 2.0], [2.0, 3.0], 1.0, None)],
+)
 def test_pairing_says_none_where_it_is_undefined(a, b, correlation, gain):
     assert (pairing(a, b).correlation, pairing(a, b).gain) == (pytest.approx(correlation), gain)
 

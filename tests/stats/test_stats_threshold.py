@@ -77,8 +77,15 @@ def test_where_nobody_solved_it_nothing_is_decided():
     assert found.saved.interval == (0.0, 0.0)
 
 
-@pytest.mark.parametrize(("a", "b", "said"), [([1], [1, 2], "same seeds"), ([], [], "at least one"),
-                                              ([float("nan")], [1], "nan steps"), ([0], [1], "0 steps")])
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ([1], [1, 2], "same seeds"),
+        ([], [], "at least one"),
+        ([float("nan")], [1], "nan steps"),
+        ([0], [1], "0 steps"),
+    ],
+)
 def test_a_race_that_cannot_be_run_is_refused(a, b, said):
     with pytest.raises(ValueError, match=said):
         race(a, b, 500)
