@@ -1,60 +1,128 @@
-"""A training step through Lightning against a bare loop over the same model, batches and optimiser."""
+"""A training step: nanoGPT's architecture in a bare loop, ours in the same loop, ours through Lightning. Then
+a small step, two threads, what a run spends beside its steps, and how soon it makes the first one.
+"""
 
+import contextlib
+import json
+import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
-from attnlab.bench import Bench, conditions, rows
+from attnlab import callbacks, train
+from attnlab.bench import Bench, Row, composed, conditions, rows, survey
+from attnlab.bench.nanogpt import NanoGpt
+from attnlab.bench.roofline import Roofline, roofline
 from attnlab.build import build_model, device_of, make
-from attnlab.measure.timing import interleave, wait
-from attnlab.train import QUIET
+from attnlab.lit import LanguageModel
+from attnlab.measure.size import flops_per_token
+from attnlab.measure.timing import wait
 
 OVERRIDES = [
     "model.n_layers=4", "model.dim=128", "model.n_heads=4", "data.length=64", "data.batch_size=12",
     "position=learned", "logger=none", "optim.lr=1e-3", "optim.min_lr=1e-4",
 ]  # fmt: skip
-STEPS, WARM_UP, ROUNDS = 20, 4, 6
+SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
+STEPS, WARM_UP, ROUNDS = 40, 8, 3
 
 
-def measure(config: Mapping[str, Any], say: Callable[[str], None]) -> Bench:
-    """Milliseconds per step, STEPS steps a sample after WARM_UP untimed ones."""
-    data = make(config["data"])
+def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
+    """Milliseconds a step, STEPS steps a sample after WARM_UP untimed ones."""
     device = device_of(config)
+    mixed = str(config["trainer"]["precision"]).startswith("bf16")
+    say("measuring copy bandwidth and matrix products")
+    limits = roofline(device, torch.bfloat16 if mixed else torch.float32)
+    model = config["model"]
+    small = composed(
+        [*OVERRIDES, *(f"model.{key}={SMALL[key]}" for key in ("n_layers", "dim", "n_heads")),
+         *(f"data.{key}={SMALL[key]}" for key in ("length", "batch_size"))]
+    )  # fmt: skip
+    made = _steps(f"a step of {model['n_layers']} layers, d = {model['dim']}", config, limits, say, rounds)
+    made += _steps("a small step: 2 layers, d = 64", small, limits, say, rounds)
+    if device == "cpu" and torch.get_num_threads() == 1 and (os.cpu_count() or 1) > 1:
+        torch.set_num_threads(2)
+        made += _steps("the first step on two threads", config, roofline(device), say, rounds)
+        torch.set_num_threads(1)
+    made += _run(say)
+    facts = {"copy_bytes_per_s": limits.bytes_per_s, "matmul_flops_per_s": limits.flops_per_s}
+    return Bench("train", conditions(config) | facts, made)
+
+
+def _steps(
+    group: str, config: Mapping[str, Any], limits: Roofline, say: Callable[[str], None], rounds: int
+) -> list[Row]:
+    data, device = make(config["data"]), device_of(config)
+    model, clip = config["model"], config["trainer"]["gradient_clip_val"]
+    mixed = str(config["trainer"]["precision"]).startswith("bf16")
 
     def module() -> Any:
         return make(config["optim"], model=build_model(config, data.task.vocab_size))
 
-    def bare() -> float:
-        lit = module().to(device)
-        model, total = lit.model, STEPS + WARM_UP
-        optimizer, schedule = lit.optimizer(total)
+    def loop(
+        network: torch.nn.Module, loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
+    ) -> float:
+        network = network.to(device)
+        total = STEPS + WARM_UP
+        settings = {key: value for key, value in config["optim"].items() if key not in ("_target_",)}
+        optimizer, schedule = LanguageModel(network, **settings).optimizer(total)
         for step in range(total):
             if step == WARM_UP:
                 wait(device)
                 began = time.perf_counter()
             batch = {k: v.to(device) for k, v in data.task.train_batch(0, step, data.batch_size).items()}
-            logits = model(batch["tokens"])
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
+            with torch.autocast(device, torch.bfloat16, enabled=mixed):
+                loss = loss_of(batch)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), config["trainer"]["gradient_clip_val"])
+            torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             schedule.step()
         wait(device)
         return (time.perf_counter() - began) * 1e3 / STEPS
 
+    def nanogpt() -> float:
+        shape = (data.task.length, model["dim"], model["n_heads"], model["n_layers"])
+        network: Any = NanoGpt(data.task.vocab_size, *shape)
+        call = torch.compile(network) if config["optim"]["compile"] else network
+        return loop(network, lambda batch: call(batch["tokens"], batch["targets"]))
+
+    def ours() -> float:
+        network: Any = build_model(config, data.task.vocab_size)
+        call = torch.compile(network) if config["optim"]["compile"] else network
+
+        def loss_of(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            logits = call(batch["tokens"]).flatten(0, 1).float()
+            return torch.nn.functional.cross_entropy(logits, batch["targets"].flatten())
+
+        return loop(network, loss_of)
+
     def lightning() -> float:
         clock = _Clock(device)
-        settings = dict(config["trainer"]) | QUIET | {"max_steps": STEPS + WARM_UP}
+        settings = dict(config["trainer"]) | train.QUIET | {"max_steps": STEPS + WARM_UP}
         trainer = make(settings, logger=False, max_epochs=1, limit_val_batches=0, callbacks=[clock])
         trainer.fit(module(), data)
         return (clock.ended - clock.began) * 1e3 / STEPS
 
-    samples = interleave({"bare loop": bare, "through Lightning": lightning}, ROUNDS, say)
-    return Bench("train", conditions(config), rows(samples, "ms/step"))
+    works = {"nanoGPT's, bare loop": nanogpt, "ours, bare loop": ours, "ours, through Lightning": lightning}
+    say(group)
+    samples, notes = survey(works, rounds, say)
+    with torch.device("meta"):
+        flops = flops_per_token(build_model(config, data.task.vocab_size), data.task.length)
+    tokens = data.batch_size * data.task.length
+    floor = limits.milliseconds(0, flops * tokens)
+    facts = {
+        name: {
+            "tokens_per_s": round(1e3 * tokens / sorted(values)[len(values) // 2]),
+            "flops": flops * tokens,
+        }
+        for name, values in samples.items()
+    }
+    return rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
 
 
 class _Clock(pl.Callback):
@@ -69,3 +137,60 @@ class _Clock(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
         wait(self.device)
         self.ended = time.perf_counter()
+
+
+WATCHED = {
+    "curves and the mirror's lines": [(callbacks.Curves, "add")],
+    "checkpoints and heartbeat": [
+        (callbacks.Checkpoints, "on_train_batch_end"),
+        (callbacks.Heartbeat, "on_train_batch_end"),
+    ],
+    "attention maps": [(callbacks.ProbeMaps, "take")],
+    "opening and closing W&B": [(train, "mirror"), (train, "mirror_summary")],
+    "evaluation": [(LanguageModel, "validation_step")],
+    "measurements at the end": [(train, "measure")],
+}
+
+
+def _run(say: Callable[[str], None]) -> list[Row]:
+    """One run of size S as a sweep would make it, in this process, with a checkpoint every hundred steps."""
+    say("a whole run of size S")
+    with tempfile.TemporaryDirectory() as folder:
+        config = composed(
+            ["size=S", "logger.mode=offline", "sweep.checkpoint_every=100", f"paths.cache={folder}"]
+        )
+        seconds = dict.fromkeys(WATCHED, 0.0)
+        place = Path(folder) / ("0" * 16)
+        place.mkdir()
+        spec = {"schema": 1, "id": place.name, "semantic": {}, "config": config, "use": {}}
+        (place / "spec.json").write_text(json.dumps(spec))
+        began = time.perf_counter()
+        with contextlib.ExitStack() as stack, contextlib.redirect_stdout(None):
+            for name, functions in WATCHED.items():
+                for owner, function in functions:
+                    stack.enter_context(_watch(owner, function, seconds, name))
+            train.run(place)
+        whole = time.perf_counter() - began
+    group = "shares of a run of size S"
+    return [Row(group, "the run", "s", [whole], whole, ratio=1.0)] + [
+        Row(group, name, "s", [value], value, ratio=value / whole) for name, value in seconds.items()
+    ]
+
+
+@contextlib.contextmanager
+def _watch(owner: Any, function: str, seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Adds the time that a function takes to `seconds[name]`."""
+    plain = getattr(owner, function)
+
+    def timed(*given: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return plain(*given, **options)
+        finally:
+            seconds[name] += time.perf_counter() - began
+
+    setattr(owner, function, timed)
+    try:
+        yield
+    finally:
+        setattr(owner, function, plain)

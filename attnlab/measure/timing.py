@@ -72,13 +72,14 @@ def interleave(
     works: Mapping[str, Callable[[], float]],
     rounds: int = ROUNDS,
     say: Callable[[str], None] = lambda line: None,
+    warm_up: bool = True,
 ) -> dict[str, list[float]]:
-    """Calls every work twice per round, forwards then backwards, after one call each that does not count.
+    """Calls every work twice per round, forwards then backwards; before that once to warm up.
 
     A work returns its own figure; figures 2r and 2r + 1 of all works belong to the same moment.
     """
     samples: dict[str, list[float]] = {name: [] for name in works}
-    for work in works.values():
+    for work in works.values() if warm_up else ():
         work()
     for n in range(rounds):
         say(f"round {n + 1} of {rounds}")
