@@ -172,21 +172,15 @@ def test_the_older_spelling_of_rope_scaling_means_the_same(folder, tokens):
     assert torch.equal(load(folder)[1](tokens), old)
 
 
+@torch.no_grad()
 def test_the_scaling_of_llama_3_is_theirs(tmp_path, tokens):
-    rope = {
-        "rope_type": "llama3",
-        "rope_theta": 5000.0,
-        "factor": 8.0,
-        "original_max_position_embeddings": 11,
-    }
-    rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope = dict(rope_type="llama3", rope_theta=5000.0, factor=8.0, original_max_position_embeddings=11)
+    rope |= dict(low_freq_factor=1.0, high_freq_factor=4.0)
     model = theirs(LlamaForCausalLM, LlamaConfig(**LLAMAS | {"rope_parameters": rope}))
     model.save_pretrained(tmp_path / "theirs")
     config, ours = load(tmp_path / "theirs")
-    with torch.no_grad():
-        assert (ours(tokens) - model(tokens).logits).abs().max() < 1e-6
-        plain = theirs(LlamaForCausalLM, LlamaConfig(**LLAMAS))
-        assert (plain(tokens).logits - model(tokens).logits).abs().max() > 1e-4
+    want, plain = model(tokens).logits, theirs(LlamaForCausalLM, LlamaConfig(**LLAMAS))(tokens).logits
+    assert (ours(tokens) - want).abs().max() < 1e-6 < 1e-4 < (plain - want).abs().max()
     save(tmp_path / "ours", ours, config)
     assert load(tmp_path / "ours")[0] == config
 

@@ -52,8 +52,14 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
 
 
 def _work(
-    kernel: Callable[..., Any], length: int, n_heads: int, width: int, device: str, dtype: torch.dtype, backward: bool
-) -> Callable[[], None]:  # fmt: skip
+    kernel: Callable[..., Any],
+    length: int,
+    n_heads: int,
+    width: int,
+    device: str,
+    dtype: torch.dtype,
+    backward: bool,
+) -> Callable[[], None]:
     """Tensors are made at each call, so that what does not fit is that call's trouble."""
     where = torch.arange(length, device=device)
     settings = {
