@@ -64,7 +64,7 @@ def test_no_code_branches_on_the_name_of_a_variant():
     choice = "|".join(sorted(names))
     quoted = re.compile(rf"""(?:==|!=|\bin)\s*[(\[{{]?\s*["']({choice})["']""")
     for path in FILES:
-        assert not quoted.search(path.read_text()), path
+        assert not quoted.search(re.sub(r"\bfor \w+ in\b", "", path.read_text())), path  # a loop is no branch
 
 
 def test_files_stay_short():
