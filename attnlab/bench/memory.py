@@ -57,7 +57,7 @@ def _saved(group: str, layer: Attention, dim: int) -> list[Row]:
 def _cached(config: Mapping[str, Any]) -> list[Row]:
     group, made = "bytes cached per token, all layers, batch 1", []
     shape = [f"model.{key}={config['model'][key]}" for key in ("dim", "n_layers", "n_heads")]
-    for heads in ["mha", *(name for name in options("heads") if name != "mha")]:
+    for heads in sorted(options("heads"), key="mha".__ne__):  # the baseline first, the others in their order
         model = build_model(composed([*OVERRIDES, *shape, f"heads={heads}"]), VOCABULARY).eval()
         live = live_cache_bytes(model, torch.zeros(1, 7, dtype=torch.long))
         size = model.state_size()
