@@ -22,7 +22,7 @@ def bare(module: M) -> M:
     made = object.__new__(kind)
     children = {name: child if child is None else bare(child) for name, child in module._modules.items()}
     made.__dict__.update(vars(module), **module._parameters, **module._buffers, **children)
-    made.__dict__.update(_modules=children)
+    made.__dict__.update(_modules=children, training=False)
     return made
 
 

@@ -88,8 +88,8 @@ class Decoder:
     """A model ready to generate with one kind of cache; `make_cache` None computes every step anew.
 
     `compile` compiles the step of one new token (with CUDA graphs on a GPU), over a static cache; the first
-    generation pays for it. The model must be in evaluation mode; weights changed in place are seen, weights,
-    parts or hooks exchanged are not.
+    generation pays for it. Dropout is off, whatever the model's mode. Weights that change in place are seen;
+    weights, parts or hooks that are exchanged are not.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Decoder:
     ) -> None:
         if compile and not isinstance(make_cache() if make_cache else None, Static):
             raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
-        self.model, self.make_cache = model, make_cache
-        self.stepper = bare(model) if make_cache is None else absorbed(bare(model))
+        self.model, self.make_cache = bare(model), make_cache
+        self.stepper = self.model if make_cache is None else absorbed(bare(model))
         on_gpu = model.embedding.weight.is_cuda
         how = {"mode": "reduce-overhead"} if on_gpu else {"options": {"cpp_wrapper": True}}
         self.compiled = torch.compile(_logits, fullgraph=True, **how) if compile else None

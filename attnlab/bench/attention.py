@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from attnlab.attention import flex, kernels
+from attnlab.attention import kernels
+from attnlab.attention.flex import Flex
 from attnlab.attention.mask import causal
 from attnlab.bench import Bench, conditions, rows, survey
 from attnlab.bench.roofline import roofline
@@ -15,7 +16,7 @@ from attnlab.measure.timing import timed
 OVERRIDES = ["model.dim=256", "model.n_heads=8", "data.length=64", "data.batch_size=1", "logger=none"]
 ROUNDS = 3
 LENGTHS = {"cpu": (128, 256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384, 32768, 65536)}
-KERNELS = {"eager": kernels.eager, "sdpa": kernels.sdpa, "flex": flex.flex}
+KERNELS = {"eager": kernels.eager, "sdpa": kernels.sdpa, "flex": Flex()}
 
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:

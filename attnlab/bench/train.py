@@ -22,13 +22,16 @@ from attnlab.build import build_model, device_of, make
 from attnlab.lit import LanguageModel
 from attnlab.measure.size import flops_per_token
 from attnlab.measure.timing import wait
+from attnlab.sweep import slots
+from attnlab.sweep.checker import warm
+from attnlab.sweep.pool import WORKER
 
 OVERRIDES = [
     "model.n_layers=4", "model.dim=128", "model.n_heads=4", "data.length=64", "data.batch_size=12",
     "position=learned", "logger=none", "optim.lr=1e-3", "optim.min_lr=1e-4",
 ]  # fmt: skip
 SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
-STEPS, WARM_UP, ROUNDS = 40, 8, 3
+STEPS, WARM_UP, ROUNDS = 20, 4, 3
 
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
@@ -48,7 +51,7 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
         torch.set_num_threads(2)
         made += _steps("the first step on two threads", config, roofline(device), say, rounds)
         torch.set_num_threads(1)
-    made += _run(say)
+    made += _run(say) + ([_start(say)] if device == "cpu" else [])
     facts = {"copy_bytes_per_s": limits.bytes_per_s, "matmul_flops_per_s": limits.flops_per_s}
     return Bench("train", conditions(config) | facts, made)
 
@@ -160,10 +163,7 @@ def _run(say: Callable[[str], None]) -> list[Row]:
             ["size=S", "logger.mode=offline", "sweep.checkpoint_every=100", f"paths.cache={folder}"]
         )
         seconds = dict.fromkeys(WATCHED, 0.0)
-        place = Path(folder) / ("0" * 16)
-        place.mkdir()
-        spec = {"schema": 1, "id": place.name, "semantic": {}, "config": config, "use": {}}
-        (place / "spec.json").write_text(json.dumps(spec))
+        place = _spec(Path(folder), config)
         began = time.perf_counter()
         with contextlib.ExitStack() as stack, contextlib.redirect_stdout(None):
             for name, functions in WATCHED.items():
@@ -175,6 +175,36 @@ def _run(say: Callable[[str], None]) -> list[Row]:
     return [Row(group, "the run", "s", [whole], whole, ratio=1.0)] + [
         Row(group, name, "s", [value], value, ratio=value / whole) for name, value in seconds.items()
     ]
+
+
+def _start(say: Callable[[str], None]) -> Row:
+    """From starting a process in a warm slot to the end of a run's first step; the first start, which also
+    warms the slot, does not count.
+    """
+    context = warm(train.__name__)
+    samples = []
+    for n in range(7):
+        say(f"starting a run, {n + 1} of 7")
+        with tempfile.TemporaryDirectory() as folder:
+            config = composed(["size=S", "logger=none", "trainer.max_steps=1", f"paths.cache={folder}"])
+            place = _spec(Path(folder), config)
+            began = time.perf_counter()
+            child = slots.start(slots.Slot(0, None, 1), context, WORKER, [str(place)], place / "log.txt")
+            while child.code() is None and not (place / "progress.json").exists():
+                time.sleep(0.005)
+            samples.append(time.perf_counter() - began)
+            while child.code() is None:
+                time.sleep(0.01)
+    return rows("start of a run", {"process to first step, warm slot": samples[1:]}, "s")[0]
+
+
+def _spec(folder: Path, config: Mapping[str, Any]) -> Path:
+    """A run's folder, ready to be trained."""
+    place = folder / ("0" * 16)
+    place.mkdir()
+    spec = {"schema": 1, "id": place.name, "semantic": {}, "config": config, "use": {}}
+    (place / "spec.json").write_text(json.dumps(spec))
+    return place
 
 
 @contextlib.contextmanager

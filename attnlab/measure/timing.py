@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnlab.attention.kernels import Unsupported
 from attnlab.build import build_model, device_of, make
-from attnlab.decode import generate
+from attnlab.decode import Decoder
 from attnlab.files import read_json
 from attnlab.stats import median_interval
 
@@ -148,17 +148,20 @@ def _works(
     prompt: Tensor = batch["tokens"][:1, : min(PROMPT, length // 2)]
     new = length - prompt.shape[1]
     cache = make(config["decode"]["cache"]) if config["decode"]["cache"] is not None else None
+    compiled = bool(config["decode"].get("compile"))
 
-    def decode(make_cache: Callable[[], Any] | None) -> Callable[[], float]:
+    def decode(make_cache: Callable[[], Any] | None, compiled: bool = False) -> Callable[[], float]:
+        decoder = Decoder(model, make_cache, compiled)
+
         def work() -> None:
             with precision():
-                generate(model.eval(), prompt, new, make_cache)
+                decoder.generate(prompt, new)
 
         return timed(work, new, device)
 
     return {
         "train_step_ms": timed(train, 1, device),
-        "decode_ms_per_token": decode(cache) if cache is not None else None,
+        "decode_ms_per_token": decode(cache, compiled) if cache is not None else None,
         "decode_uncached_ms_per_token": decode(None),
     }
 
