@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help experiment test lint clean
+.PHONY: help experiment test survive lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ experiment: .venv/run  ## run gqa_vs_mha (about five minutes on two cores) and p
 
 test: .venv/dev  ## run the tests
 	$(BIN)/python -m pytest -n 2
+
+survive: .venv/dev  ## kill sweeps at random for some minutes and compare every bit
+	ATTNLAB_SURVIVE=1 $(BIN)/python -m pytest tests/sweep/test_survival.py
 
 lint: .venv/dev  ## check the style
 	$(BIN)/ruff check .

@@ -20,6 +20,10 @@ from attnlab.sweep.checker import warm
 from attnlab.sweep.pool import Pool
 from attnlab.sweep.progress import Progress
 
+pytestmark = pytest.mark.skipif(
+    os.environ.get("ATTNLAB_SURVIVE") != "1", reason="minutes of kills: `make survive` runs them"
+)
+
 REPOSITORY = Path(__file__).parents[2]
 LINE = (
     "heads=mha,gqa", "seed=0,1", "size=debug", "trainer.max_steps=400", "data=text", "data.path=book.txt",
