@@ -57,6 +57,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"trainer.precision={trainer['precision']}: half precision needs loss scaling; use bf16-mixed"
         )
+    make(config["logger"])
     if config["measure"]["every"] < 1:
         raise ValueError(f"measure.every must be at least 1, got {config['measure']['every']}")
     length.check(config["measure"]["lengths"], data.task)
@@ -134,8 +135,22 @@ def run(folder: Path) -> None:
     """Trains the run that `folder/spec.json` describes, or goes on from its checkpoint, and writes its
     record last.
     """
-    clock, began = time.perf_counter(), datetime.now(UTC)
     spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    logger, record, code = mirror(spec, folder), dict[str, Any](), 1
+    try:
+        record = train(folder, spec, logger)
+        code = 0
+    except SystemExit as told_to_stop:
+        code = told_to_stop.code if isinstance(told_to_stop.code, int) else 1
+        raise
+    finally:
+        if logger:
+            logger.end(summary(record), code)
+
+
+def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
+    """The run itself, up to its record on disk, which is returned; nothing here waits for the logger."""
+    clock, began = time.perf_counter(), datetime.now(UTC)
     config = spec["config"]
     torch.manual_seed(config["seed"])
     facts = spec.get("figures") or check(config)
@@ -148,7 +163,6 @@ def run(folder: Path) -> None:
     probe = data.probe(1)
     maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], facts["steps"])
     curves = callbacks.Curves(facts["batch_tokens"])
-    logger = mirror(spec, folder)
     accumulate = config["trainer"]["accumulate_grad_batches"]
     often = min(config["trainer"]["log_every_n_steps"], facts["steps"])
     trainer: pl.Trainer = make(
@@ -192,11 +206,10 @@ def run(folder: Path) -> None:
         pq.write_table(table, temporary)
     with replacing(folder / "model.safetensors") as temporary:
         save_model(module.model, str(temporary))
-    if logger:
-        mirror_summary(logger, record)
     write_json(folder / "run.json", record)
     for name in ("last.ckpt", "previous.ckpt"):
         (folder / name).unlink(missing_ok=True)
+    return record
 
 
 def measure(
@@ -255,8 +268,7 @@ def mirror(spec: Mapping[str, Any], folder: Path) -> Any:
     """The run's logger, grouped by the first experiment that trains it."""
     use, config = spec.get("use", {}), spec["config"]
     arm, experiment = use.get("arm") or "run", use.get("experiment")
-    return make(
-        config["logger"],
+    return make(config["logger"]).logger(
         folder=folder,
         id=spec["id"],
         group=experiment,
@@ -267,15 +279,15 @@ def mirror(spec: Mapping[str, Any], folder: Path) -> Any:
     )
 
 
-def mirror_summary(logger: Any, record: Mapping[str, Any]) -> None:
-    """Final figures into the W&B summary, and the end of the W&B run, in bounded time."""
+def summary(record: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a record under the names that they have in the W&B summary."""
+    found: dict[str, float] = {}
     for group in ("metrics", "memory", "budget", "speed"):
-        for key, value in record[group].items():
+        for key, value in record.get(group, {}).items():
             if isinstance(value, int | float):
-                logger.experiment.summary[key if group == "metrics" else f"{group}/{key}"] = value
-    for name, table in record["head_scores"].items():
+                found[key if group == "metrics" else f"{group}/{key}"] = value
+    for name, table in record.get("head_scores", {}).items():
         if isinstance(table, list):  # [layer][head]
             values = [value for row in table for value in row]
-            logger.experiment.summary[f"heads/{name}/mean"] = sum(values) / len(values)
-            logger.experiment.summary[f"heads/{name}/max"] = max(values)
-    logger.experiment.finish()
+            found |= {f"heads/{name}/mean": sum(values) / len(values), f"heads/{name}/max": max(values)}
+    return found

@@ -2,11 +2,18 @@
 
 import json
 import struct
+import time
+from multiprocessing import get_context
 
 import pytest
 import torch
+from wandb_server import Refusing, Server, Silent, wait
 
 from attnlab import mirror, train
+from attnlab.sweep.checker import warm
+from attnlab.sweep.child import enter
+from attnlab.sweep.pool import WORKER
+from attnlab.sweep.slots import Slot
 
 torch.set_num_threads(1)
 
@@ -30,6 +37,14 @@ def records(path):
             parts = []
 
 
+def history(path):
+    return [
+        {".".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
+        for record in records(path)
+        if record.WhichOneof("record_type") == "history"
+    ]
+
+
 def test_an_offline_run_holds_losses_memory_config_and_images(compose, store):
     config = compose("logger=wandb", "trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2")
     folder = store("abcd0123abcd0123", config)
@@ -43,16 +58,12 @@ def test_an_offline_run_holds_losses_memory_config_and_images(compose, store):
     assert (run.run_id, run.run_group, run.job_type) == ("abcd0123abcd0123", "exam", "gqa")
     assert {"exam", "gqa"} <= set(run.tags)
     assert "model" in {item.key for item in run.config.update}
-    history = [
-        {".".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
-        for record in found
-        if record.WhichOneof("record_type") == "history"
-    ]
-    losses = [float(row["val/loss"]) for row in history if "val/loss" in row]
+    rows = history(file)
+    losses = [float(row["val/loss"]) for row in rows if "val/loss" in row]
     assert len(losses) == 2
     assert all(0 < loss < 10 for loss in losses)
-    assert any("train/loss" in row for row in history)
-    images = {key for row in history for key in row if key.startswith("attention/layer")}
+    assert any("train/loss" in row for row in rows)
+    images = {key for row in rows for key in row if key.startswith("attention/layer")}
     assert {key.split(".")[0] for key in images} == {"attention/layer0", "attention/layer1"}
     assert list(folder.glob("wandb/offline-run-*/files/media/images/attention/*.png"))
     summary = {}
@@ -65,19 +76,136 @@ def test_an_offline_run_holds_losses_memory_config_and_images(compose, store):
     assert float(summary["val/loss"]) == losses[-1]
 
 
-def test_a_server_that_refuses_costs_one_warning_and_nothing_else(compose, store, monkeypatch):
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    folder = store("abcd0123abcd0124", compose("logger=wandb", "logger.mode=online", "trainer.max_steps=2"))
-    with pytest.warns(UserWarning, match="W&B is not reachable"):
+@pytest.fixture(scope="module")
+def context():
+    """Where a sweep forks its workers from."""
+    return warm("attnlab.train", 1, ["wandb", "pandas"])
+
+
+@pytest.fixture
+def worker(context, compose, store):
+    """`worker(url)`: starts the worker of a run whose mirror is at `url`; its folder and its process."""
+
+    def start(url):
+        small = ["trainer.max_steps=6", "measure.every=3", "logger=wandb", "logger.mode=online"]
+        folder = store("abcd0123abcd0124", compose(*small, "logger.patience=2"))
+        slot = Slot(0, None, 1)
+        settings = {"WANDB_BASE_URL": url, "WANDB_API_KEY": "x" * 40, "WANDB_SERVICE": ""}
+        child = get_context("forkserver").Process(
+            target=enter,
+            args=(WORKER, [str(folder)], folder / "log.txt", {**slot.environment(), **settings}),
+        )
+        child.start()
+        return folder, child
+
+    return start
+
+
+def troubles(folder):
+    """The mirror's own lines in a worker's log."""
+    return [line for line in (folder / "log.txt").read_text().splitlines() if line.startswith("W&B ")]
+
+
+@pytest.mark.parametrize(
+    ("server", "trouble"),
+    [
+        (Refusing, "is not reachable"),
+        (Silent, "is not reachable"),
+        (lambda: Server("hangs"), "gave up (TimeoutError"),
+        (lambda: Server("dies"), "gave up (TimeoutError"),
+        (lambda: Server("nonsense"), "gave up"),  # at which wandb's own process falls over
+    ],
+    ids=["refuses connections", "never answers", "falls silent", "dies", "answers nonsense"],
+)
+def test_a_bad_server_costs_one_line_and_seconds_and_the_data_stays_on_disk(worker, server, trouble):
+    with server() as server:
+        folder, process = worker(server.url)
+        if getattr(server, "after_init", "") == "dies":
+            wait(lambda: server.runs)
+            server.close()
+        wait((folder / "run.json").exists, 60)
+        recorded = time.monotonic()
+        process.join(30)
+    assert process.exitcode == 0
+    assert time.monotonic() - recorded < 15  # two waits of 2 s, and a slow machine
+    assert json.loads((folder / "run.json").read_text())["status"] == "done"
+    (line,) = troubles(folder)
+    assert trouble in line
+    assert f"wandb sync {folder}" in line
+    assert (folder / "wandb" / "unsent.txt").read_text() == line + "\n"
+    (file,) = folder.glob("wandb/*run-*/*.wandb")
+    if trouble != "gave up":
+        assert len([row for row in history(file) if "val/loss" in row]) == 2
+
+
+def test_a_good_server_gets_history_summary_and_the_end(worker):
+    with Server() as server:
+        folder, process = worker(server.url)
+        process.join(60)
+        assert process.exitcode == 0
+    record = json.loads((folder / "run.json").read_text())
+    losses = [row["val/loss"] for row in server.history if "val/loss" in row]
+    assert losses[-1] == pytest.approx(record["metrics"]["val/loss"])
+    assert (len(losses), server.summary["memory/kv_bytes_per_token_live"]) == (2, 256)
+    assert server.runs[0]["name"] == folder.name
+    assert troubles(folder) == []
+    assert not (folder / "wandb" / "unsent.txt").exists()
+
+
+def test_training_never_waits_for_its_mirror(compose, store, monkeypatch):
+    folder, early = store("abcd0123abcd0126", compose("logger=wandb", "trainer.max_steps=2")), []
+
+    def open_late(self, folder, warn, **run):
+        for _ in range(1000):
+            if (folder / "run.json").exists():
+                break
+            time.sleep(0.02)
+        else:
+            early.append("the run waits for its mirror")
+        raise ConnectionError("no luck")
+
+    monkeypatch.setattr(mirror.Wandb, "open", open_late)
+    train.run(folder)
+    assert early == []
+
+
+def test_a_run_that_fails_leaves_a_failed_run_in_its_mirror(compose, store, monkeypatch):
+    folder = store("abcd0123abcd0127", compose("logger=wandb", "trainer.max_steps=2"))
+
+    def stop(*_):
+        raise KeyError("it broke")
+
+    monkeypatch.setattr(train, "measure", stop)
+    with pytest.raises(KeyError):
         train.run(folder)
-    assert list(folder.glob("wandb/offline-run-*/*.wandb"))
-    assert (folder / "run.json").exists()
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    assert [record.exit.exit_code for record in records(file) if record.HasField("exit")] == [1]
 
 
-def test_an_unknown_mode_is_refused(compose):
-    given = {"folder": None, "id": "x", "group": None, "job_type": "a", "name": "n", "tags": [], "config": {}}
-    with pytest.raises(ValueError, match=r"logger.mode must be offline, online or disabled, got onlin"):
-        mirror.logger("onlin", "p", None, **given)
+SETTINGS = {
+    "mode": "offline",
+    "project": "p",
+    "entity": None,
+    "report": False,
+    "workspace": False,
+    "patience": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"mode": "onlin"}, "logger.mode must be offline, online or disabled, got onlin"),
+        ({"patience": 0}, "logger.patience must be more than 0 seconds, got 0"),
+        ({"workspace": True}, "logger.workspace=true needs a W&B server, and the mode is offline"),
+    ],
+)
+def test_settings_that_cannot_hold_are_refused_before_training(compose, settings, told):
+    with pytest.raises(ValueError, match=told):
+        mirror.Wandb(**SETTINGS | settings)
+    config = compose("logger=wandb")
+    with pytest.raises(ValueError, match=told):
+        train.check(config | {"logger": config["logger"] | settings})
 
 
 def test_no_logger_leaves_no_folder(compose, store):
