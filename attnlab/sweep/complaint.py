@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 
@@ -75,7 +76,14 @@ def _keys(config_dirs: Sequence[Path]) -> set[str]:
             text = path.read_text(encoding="utf-8")
             package = "" if group == "." or "@package _global_" in text else group + "."
             names |= {f"{package}{key}" for key in _flat(text)}
-    return names
+    return names | _launcher_keys()
+
+
+def _launcher_keys() -> set[str]:
+    """What the launchers may be told: their schemas are in Python, not in a yaml file."""
+    schemas = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {})
+    nodes = [found.node for found in schemas.values() if hasattr(found, "node")]
+    return {f"hydra.launcher.{key}" for node in nodes for key in node}
 
 
 def _flat(text: str) -> set[str]:

@@ -3,7 +3,6 @@
 How a run ended is read from disk, and written there by this process where the worker could not.
 """
 
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +10,13 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from attnlab.errors import Refused
 from attnlab.sweep import slots as places
 from attnlab.sweep import store
 from attnlab.sweep.checker import trainer, warm
 from attnlab.sweep.child import TERMINATED
-from attnlab.sweep.progress import Progress
+from attnlab.sweep.deaths import classify, record_death
+from attnlab.sweep.progress import Progress, labels
 from attnlab.sweep.slots import Child, Slot
 
 WORKER = "attnlab.sweep.worker"
@@ -37,7 +35,7 @@ class Pool:
     """`run(folders)` trains what their spec.json say. Interrupts end all workers, and are raised again."""
 
     def __init__(self, switches: Mapping[str, Any], progress: Progress, context: BaseContext | None) -> None:
-        self.max_time = _positive(switches.get("max_time"), "sweep.max_time")
+        self.max_time = limit(switches.get("max_time"), "sweep.max_time")
         self.fail_fast = bool(switches.get("fail_fast"))
         self.wanted = switches.get("slots")
         self.progress, self.context = progress, context
@@ -74,30 +72,16 @@ class Pool:
                 return False
             places.end([one.worker], grace=3.0)
             message = f"stopped after sweep.max_time={self.max_time:g} seconds"
-            self._write(one, "timed_out", message)
+            record_death(one.folder, "timed_out", message, one.since)
             return True
         if code not in (0, TERMINATED) and store.record(one.folder) is None:
-            self._write(one, *_classify(code, places.out_of_memory_kills() > one.kills))
+            status, message = classify(code, places.out_of_memory_kills() > one.kills)
+            record_death(one.folder, status, message, one.since)
         return True
 
-    def _write(self, one: _Running, status: str, message: str) -> None:
-        try:
-            with FileLock(one.folder / "lock", timeout=1):  # longer than `status` looks at it
-                if not store.is_done(one.folder):
-                    store.write_failure(one.folder, status, message, one.since)
-        except Timeout:
-            return  # another sweep trains this run: the record is its to write
 
-
-def _classify(code: int, memory_ran_out: bool) -> tuple[str, str]:
-    if code == -signal.SIGKILL and memory_ran_out:
-        return "out_of_memory", "the system ran out of memory and killed the worker"
-    if code < 0:
-        return "killed", f"the worker was ended by {signal.Signals(-code).name}"
-    return "crashed", f"the worker exited with status {code}"
-
-
-def _positive(value: Any, key: str) -> float | None:
+def limit(value: Any, key: str) -> float | None:
+    """Seconds, or None for no limit. Refused where it is neither."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
@@ -107,10 +91,6 @@ def _positive(value: Any, key: str) -> float | None:
 
 def launch(folders: Sequence[Path], switches: Mapping[str, Any]) -> None:
     """Train the stored runs on this machine, saying how it goes."""
-    labels = {}
-    for folder in folders:
-        wanted = store.spec(folder)
-        labels[folder] = f"{wanted['use'].get('arm') or 'run'} seed={wanted['config'].get('seed')}"
     threads = places.slots("cpu", switches.get("slots"))[0].threads
-    with Progress(labels) as progress:
+    with Progress(labels(folders)) as progress:
         Pool(switches, progress, warm(trainer({"sweep": switches}), threads)).run(folders)

@@ -12,6 +12,15 @@ _EVERY = 15.0  # seconds between two lines where there is no terminal
 _REDRAW = 0.25
 
 
+def labels(folders: Sequence[Path]) -> dict[Path, str]:
+    """What the runs are called where people read of them."""
+    specs = {folder: store.spec(folder) for folder in folders}
+    return {
+        folder: f"{spec['use'].get('arm') or 'run'} seed={spec['config'].get('seed')}"
+        for folder, spec in specs.items()
+    }
+
+
 class Progress:
     """Told what runs and what ended. `labels` names the runs by their folder; use as a context manager."""
 

@@ -1,8 +1,13 @@
-"""The launcher `pool`: this machine's GPUs or cores, a fresh process per run. Reads ids; composes nothing."""
+"""The launchers: `pool` (this machine's GPUs or cores), `ray` and `slurm`. All train the same stored runs.
 
+They read ids and compose nothing. Hydra imports this at every start, so the engines are imported late.
+"""
+
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
@@ -10,28 +15,82 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from attnlab.errors import Refused, nearest
+
+_HERE = "hydra_plugins.attnlab_sweep.launcher"
+
 
 @dataclass
 class PoolLauncherConf:
-    _target_: str = "hydra_plugins.attnlab_sweep.launcher.PoolLauncher"
+    _target_: str = f"{_HERE}.PoolLauncher"
 
 
-ConfigStore.instance().store(group="hydra/launcher", name="pool", node=PoolLauncherConf, provider="attnlab")
+@dataclass
+class RayLauncherConf:
+    _target_: str = f"{_HERE}.RayLauncher"
+    address: str = "local"  # a cluster of this machine's own; auto, or HOST:PORT, joins one that runs
+    num_cpus: float = 1.0  # of each run, which has as many threads
+    num_gpus: float | None = None  # of each run; null: trainer.devices where it was planned for a GPU
+    resources: dict[str, float] = field(default_factory=dict)  # custom resources of each run
+    init: dict[str, Any] = field(default_factory=dict)  # further arguments of ray.init
 
 
-class PoolLauncher(Launcher):
+for name, node in {"pool": PoolLauncherConf, "ray": RayLauncherConf}.items():
+    ConfigStore.instance().store(group="hydra/launcher", name=name, node=node, provider="attnlab")
+
+
+class StoredRuns(Launcher):
+    """What the launchers share: job overrides that end in an id, options from the config group."""
+
+    schema: type  # the dataclass of its options
+
+    def __init__(self, **options: Any) -> None:
+        self.options = {
+            key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+            for key, value in options.items()
+        }
+
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        known = self.schema.__dataclass_fields__
+        for key in self.options:
+            if key not in known:
+                raise Refused(f"hydra.launcher.{key} is no option of this launcher{nearest(key, known)}")
         self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from attnlab.sweep.pool import launch
-
         assert self.config is not None
         ids = [overrides[-1].removeprefix("id=").strip("'") for overrides in job_overrides]
-        launch(
-            [Path(self.config.paths.runs) / one for one in ids],
-            OmegaConf.to_container(self.config.sweep, resolve=True),
-        )
+        switches = OmegaConf.to_container(self.config.sweep, resolve=True)
+        assert isinstance(switches, dict)
+        self.train([Path(self.config.paths.runs) / one for one in ids], switches)
         return [
             JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED) for overrides in job_overrides
         ]
+
+    @abstractmethod
+    def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
+        """Returns when all have ended, however they did."""
+
+
+class PoolLauncher(StoredRuns):
+    schema = PoolLauncherConf
+
+    def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
+        from attnlab.sweep.pool import launch
+
+        launch(folders, switches)
+
+
+class RayLauncher(StoredRuns):
+    schema = RayLauncherConf
+
+    def setup(self, **context: Any) -> None:
+        from attnlab.sweep.attempt import needs
+
+        needs("ray", "ray")
+        super().setup(**context)
+
+    def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
+        from attnlab.sweep.on_ray import launch
+
+        launch(folders, switches, self.options)

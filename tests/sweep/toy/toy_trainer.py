@@ -56,7 +56,7 @@ def run(folder: Path):
         )
     print(f"the last words of {folder.name}")
     write_json(folder / "progress.json", {"step": 2, "max_steps": 3, "loss": 1.5, "time": time.time()})
-    act(config["model"]["act"])
+    act(config["model"]["act"], folder)
     figures = check(config)
     data = figures.pop("data")
     loss = 2.0 + config["seed"] / 10 + 0.01 * figures["kv_bytes_per_token"]
@@ -69,12 +69,18 @@ def run(folder: Path):
     write_json(folder / "run.json", record)
 
 
-def act(what: str):
+def act(what: str, folder: Path):
     match what:
         case "crash" if not Path("mended").exists():
             raise KeyError("the toy broke")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "lost":  # with the process that started it, as when a machine goes
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
+        case "resume" if not (folder / "last.ckpt").exists():
+            (folder / "last.ckpt").touch()
+            time.sleep(60)
         case "memory":
             raise MemoryError("no room for the toy")
         case "diverge":

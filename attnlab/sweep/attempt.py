@@ -1,0 +1,122 @@
+"""One attempt at one run on a machine of a cluster: what the launchers `ray` and `slurm` submit.
+
+It starts the worker that the pool starts, and records what that could not. What is left to the launcher is
+the loss of the attempt itself. It travels as a pickle, so it holds plain values, and no secrets.
+"""
+
+import importlib
+import importlib.util
+import os
+import platform
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from attnlab.errors import Refused
+from attnlab.sweep import slots, store
+from attnlab.sweep.child import TERMINATED
+from attnlab.sweep.deaths import classify, record_death
+from attnlab.sweep.pool import WORKER, limit
+
+_CARRIED = ("PYTHONPATH", "ATTNLAB_COMMIT", "ATTNLAB_DIRTY", "WANDB_MODE", "HF_HUB_OFFLINE")
+_WARNINGS = {signal.SIGUSR1, signal.SIGUSR2}  # for the attempt; they would end a worker
+
+
+@dataclass
+class Attempt:
+    """Called on the machine that trains, it returns the worker's exit status. Paths are absolute."""
+
+    folder: str
+    home: str  # the working directory of the command, where the run's relative paths begin
+    threads: int
+    cpu: bool  # planned for a CPU: no GPU is shown to it
+    max_time: float | None
+    environment: dict[str, str]
+    _worker: slots.Child | None = field(default=None, init=False, repr=False)
+
+    def __call__(self) -> int:
+        folder, since, kills = self._enter(), time.time(), slots.out_of_memory_kills()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _WARNINGS)  # a worker inherits it
+        slot = slots.Slot(0, "" if self.cpu else None, self.threads)
+        try:
+            self._worker = slots.start(slot, None, WORKER, [self.folder], folder / "log.txt")
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            while (code := self._worker.code()) is None:
+                if self.max_time is not None and time.time() - since > self.max_time:
+                    slots.end([self._worker], grace=3.0)
+                    message = f"stopped after sweep.max_time={self.max_time:g} seconds"
+                    record_death(folder, "timed_out", message, since)
+                    return TERMINATED
+                time.sleep(0.1)
+        finally:
+            self.stop()
+        if code not in (0, TERMINATED) and store.record(folder) is None:
+            status, message = classify(code, slots.out_of_memory_kills() > kills)
+            record_death(folder, status, message, since)
+        return code
+
+    def stop(self) -> None:
+        """End the worker, which saves a checkpoint on its way."""
+        if self._worker is not None and self._worker.code() is None:
+            slots.end([self._worker])
+
+    def _enter(self) -> Path:
+        folder, host = Path(self.folder), platform.node()
+        if not (folder / "spec.json").is_file():
+            raise RuntimeError(f"{host} does not see {folder}: paths.runs must be on a disk that all share")
+        try:
+            os.chdir(self.home)
+        except OSError as error:
+            raise RuntimeError(f"{host} does not see {self.home}, where the command was given") from error
+        os.environ.update(self.environment)
+        return folder
+
+
+def attempts(folders: Sequence[Path], switches: Mapping[str, Any], threads: int) -> list[Attempt]:
+    """An attempt per stored run. An earlier failure is forgotten, so that a record means an end."""
+    max_time = limit(switches.get("max_time"), "sweep.max_time")
+    environment = {name: os.environ[name] for name in _CARRIED if name in os.environ}
+    found = []
+    for folder in folders:
+        kind = store.spec(folder)["figures"]["device_kind"]
+        if not store.is_done(folder):
+            (folder / "run.json").unlink(missing_ok=True)
+        path, home = str(folder.absolute()), os.getcwd()
+        found.append(Attempt(path, home, threads, kind == "cpu", max_time, environment))
+    return found
+
+
+def gpus(folders: Sequence[Path], wanted: float | None, key: str) -> float:
+    """How many GPUs a run takes: as many as it trains on. Refused where it was planned for a CPU."""
+    specs = [store.spec(folder) for folder in folders]
+    kinds = {spec["figures"]["device_kind"] for spec in specs}
+    if wanted and "cpu" in kinds:
+        raise Refused(
+            f"{key}={wanted:g}, but the runs were planned for this machine's CPU: set sweep.device to the "
+            f"GPU's name (as nvidia-smi has it), or {key}=0"
+        )
+    if wanted is not None or kinds == {"cpu"}:
+        return wanted or 0
+    return max((spec["config"].get("trainer") or {}).get("devices", 1) for spec in specs)
+
+
+def needs(module: str, launcher: str) -> None:
+    """Refused where the launcher's library is not installed. Nothing is imported."""
+    if importlib.util.find_spec(module) is None:
+        raise Refused(f"hydra/launcher={launcher} needs: pip install 'attnlab[{launcher}]'")
+
+
+def library(module: str, launcher: str) -> ModuleType:
+    """The launcher's library, imported late: Hydra looks into every plugin at each start."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise Refused(
+            f"hydra/launcher={launcher} needs: pip install 'attnlab[{launcher}]' ({error})"
+        ) from error

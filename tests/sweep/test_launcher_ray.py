@@ -1,0 +1,146 @@
+"""Laws of the launcher `ray`, over a real cluster on this machine: the same runs, the same failures."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+installed = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install .[ray]")
+CLUSTER = """
+import ray
+address = ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False,
+    logging_level="ERROR", object_store_memory=10**8).address_info["gcs_address"]
+print(address, flush=True)
+input()
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """Where Ray keeps the token of its clusters, instead of in the home of whoever tests."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def cluster(home) -> str:
+    """The address of a cluster that is there already, with two cores, no GPU, and a token."""
+    line = [sys.executable, "-c", CLUSTER]
+    environment = {**os.environ, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        address = process.stdout.readline().strip()
+        assert address, "Ray did not start"
+        yield address
+        process.communicate("\n", timeout=30)
+
+
+@pytest.fixture
+def on_ray(attnlab, home, cluster):
+    attnlab.environment["HOME"] = str(home)
+    attnlab.line = ["hydra/launcher=ray", f"hydra.launcher.address={cluster}"]
+    return attnlab
+
+
+def records(folder: Path) -> dict[str, dict]:
+    found = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]
+    return {record["id"]: record for record in found}
+
+
+def wait(until, seconds: float = 40.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def gone(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@installed
+def test_ray_stores_the_records_of_the_pool_and_trains_nothing_twice(on_ray):
+    line = ["+experiment=heads", "arms=[two,four]", "seed=0,1"]
+    status, out, err = on_ray(*line, *on_ray.line)
+    assert status == 0, err
+    assert "4 runs, 0 done, 4 to train" in out
+    assert len({pid for _, _, pid, *_ in on_ray.trained()}) == 4  # a fresh process each
+    stored = records(on_ray.folder)
+    status, out, _ = on_ray(*line, *on_ray.line)
+    assert (status, len(on_ray.trained())) == (0, 4)
+    (on_ray.folder / "runs").rename(on_ray.folder / "elsewhere")
+    assert on_ray(*line)[0] == 0
+    assert records(on_ray.folder) == stored
+
+
+@installed
+def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ray):
+    status, out, _ = on_ray("+experiment=ends", "arms=[train,kill,crash,lost]", *on_ray.line)
+    assert status == 1
+    found = {record["config"]["model"]["act"]: record for record in records(on_ray.folder).values()}
+    assert {act: record["status"] for act, record in found.items()} == {
+        "train": "done",
+        "kill": "killed",
+        "crash": "crashed",
+        "lost": "killed",
+    }
+    assert found["kill"]["failure"]["message"] == "the worker was ended by SIGKILL"
+    assert "Ray lost the worker or its node" in found["lost"]["failure"]["message"]
+    assert len(on_ray.trained()) == 4  # nothing was tried again
+    assert "report: reports/ends" in out
+
+
+@installed
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupt_ends_the_runs_and_the_report_is_written(on_ray, number):
+    line = on_ray.line if number == signal.SIGTERM else ["hydra/launcher=ray"]  # a cluster of its own
+    process = on_ray.start("+experiment=ends", "arms=[train,sleep]", *line)
+    try:
+        wait(lambda: len(on_ray.trained()) == 2 and records(on_ray.folder))
+    finally:
+        os.killpg(process.pid, number)
+        _, err = process.communicate(timeout=40)
+    assert process.returncode == 128 + number, err
+    wait(lambda: all(gone(pid) for _, _, pid, *_ in on_ray.trained()), 5)
+    assert [record["status"] for record in records(on_ray.folder).values()] == ["done"]
+    assert list((on_ray.folder / "reports").glob("*/report.json"))
+
+
+@installed
+def test_what_no_node_has_is_refused_at_once(on_ray):
+    status, _, err = on_ray("model.device=toy card", *on_ray.line)
+    assert (status, on_ray.trained()) == (2, [])
+    assert err == (
+        "attnlab: a run needs 1 CPU, 1 GPU, and no node of the Ray cluster has that (at most: 2 CPU, 0 GPU)\n"
+    )
+
+
+@pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])
+def test_a_launcher_whose_library_is_missing_says_what_to_install(attnlab, launcher, module):
+    (attnlab.folder / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
+    attnlab.environment["PYTHONPATH"] += os.pathsep + str(attnlab.folder)
+    status, out, err = attnlab("heads=two", f"hydra/launcher={launcher}")
+    assert (status, out, attnlab.trained()) == (2, "", [])
+    assert err == f"attnlab: hydra/launcher={launcher} needs: pip install 'attnlab[{launcher}]'\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("hydra/launcher=rya", "hydra/launcher has no option rya (nearest: ray)"),
+        ("+hydra.launcher.adress=x", "hydra.launcher.adress is no option of this launcher"),
+    ],
+)
+def test_a_mistyped_launcher_is_one_line(attnlab, line, told):
+    status, _, err = attnlab("heads=two", line)
+    assert (status, attnlab.trained()) == (2, [])
+    assert err.startswith(f"attnlab: {told}")
+    assert err.count("\n") == 1
