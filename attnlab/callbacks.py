@@ -175,7 +175,8 @@ class Heartbeat(OnStep):
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Says where the run is."""
         now = time.time()
-        if now - self.last < self.every and trainer.global_step != trainer.max_steps:
+        due = now - self.last >= self.every or trainer.global_step == trainer.max_steps
+        if not (due and trainer.is_global_zero):
             return
         self.last = now
         loss = module.last_loss.item()
@@ -218,6 +219,8 @@ class Checkpoints(OnStep):
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Saves, unless the run is about to end, or a validation comes first: it would be lost."""
         step = trainer.global_step
+        if trainer.world_size > 1:  # a checkpoint is saved by all ranks together, or by none
+            self.leaving = trainer.strategy.reduce_boolean_decision(self.leaving, all=False)
         self.due = (step % self.every == 0 or self.leaving) and step != trainer.max_steps
         if self.due and (step * trainer.accumulate_grad_batches) % trainer.val_check_batch:
             self._save(trainer)

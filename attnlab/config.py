@@ -15,10 +15,14 @@ def _divide(number: int, by: int) -> int:
     return number // by
 
 
+def _times(a: float, b: float) -> float:
+    return a * b if isinstance(a, int) and isinstance(b, int) else float(f"{a * b:.12g}")
+
+
 def register_resolvers() -> None:
-    """`${divide:a,b}` (exact), `${times:a,b}`, `${eights:a,b}` (a * b to the nearest multiple of 8) for
-    yaml. Safe to call again.
+    """`${divide:a,b}` (exact), `${times:a,b}` (to 12 digits), `${eights:a,b}` (a * b to the nearest multiple
+    of 8) for yaml. Safe to call again.
     """
     OmegaConf.register_new_resolver("divide", _divide, replace=True)
-    OmegaConf.register_new_resolver("times", lambda a, b: a * b, replace=True)
+    OmegaConf.register_new_resolver("times", _times, replace=True)
     OmegaConf.register_new_resolver("eights", lambda a, b: max(8, 8 * round(a * b / 8)), replace=True)

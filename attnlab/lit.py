@@ -82,15 +82,18 @@ class LanguageModel(pl.LightningModule):
         return cross_entropy(self.logits(batch), batch["targets"])
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Makes this step's randomness a function of (seed, step)."""
-        digest = hashlib.sha256(f"{self.seed}/step/{batch_idx}".encode()).digest()
+        """Makes this step's randomness a function of (seed, step), and on several devices of the rank."""
+        place = f"{self.seed}/step/{batch_idx}" + (f"/{self.global_rank}" if self.global_rank else "")
+        digest = hashlib.sha256(place.encode()).digest()
         torch.manual_seed(int.from_bytes(digest[:8], "little"))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss over the targets that count. Raises Diverged where it is not finite."""
         losses = self.losses(batch)
-        loss = losses.sum() / (batch["targets"] >= 0).sum()
+        loss = losses.sum() / batch.get("scored", (batch["targets"] >= 0).sum())
         self.last_loss = loss.detach()
+        if self.trainer.world_size > 1:
+            self.last_loss = self.trainer.strategy.reduce(self.last_loss.clone(), reduce_op="mean")
         if losses.device.type == "cpu" or batch_idx % self.trainer.log_every_n_steps == 0:
             self.require_finite()
         return loss

@@ -4,11 +4,10 @@ import json
 import logging
 import math
 import os
-import platform
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
+from lightning_fabric.plugins.environments import LightningEnvironment
 from safetensors.torch import save_model
 
-import attnlab
 from attnlab import callbacks
 from attnlab.attention.layer import Attention
 from attnlab.build import build_model, device_kind, device_of, make, mixer_configs
+from attnlab.environment import environment
 from attnlab.files import replacing, write_json
 from attnlab.lit import Diverged as Diverged
 from attnlab.lit import LanguageModel
@@ -31,6 +31,7 @@ from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.parent import load_parent
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
+warnings.filterwarnings("ignore", message="The `srun` command is available")  # runs are no jobs of srun's
 WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}  # other precisions keep float32 weights
 QUIET = {
     "enable_progress_bar": False,
@@ -58,6 +59,11 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
             f"trainer.precision={trainer['precision']}: half precision needs loss scaling; use bf16-mixed"
         )
     make(config["logger"])
+    devices = trainer["devices"]
+    if type(devices) is not int or devices < 1 or batch_size % devices:
+        raise ValueError(
+            f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
+        )
     if config["measure"]["every"] < 1:
         raise ValueError(f"measure.every must be at least 1, got {config['measure']['every']}")
     length.check(config["measure"]["lengths"], data.task)
@@ -68,6 +74,10 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     make(optim, model=model)
     model = model.to(WEIGHTS.get(trainer["precision"], torch.float32))
     device = device_of(config)
+    if device == "cuda" and devices > torch.cuda.device_count():
+        raise ValueError(
+            f"trainer.devices={devices}: there are {torch.cuda.device_count()} CUDA devices here"
+        )
     _try_layers(config, device)
     mixer = model.blocks[0].mixer
     return {
@@ -109,34 +119,13 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
             y.sum().backward()
 
 
-def environment(device: str) -> dict[str, Any]:
-    """Where the run ran."""
-    packages = {
-        name: version(name)
-        for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb")
-    }
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "lightning": packages["pytorch-lightning"],
-        "attnlab": attnlab.__version__,
-        "platform": platform.platform(),
-        "cpu": platform.processor() or platform.machine(),
-        "device": device,
-        "device_kind": device_kind(device),
-        "threads": torch.get_num_threads(),
-        "git_commit": os.environ.get("ATTNLAB_COMMIT"),
-        "git_dirty": {"1": True, "0": False}.get(os.environ.get("ATTNLAB_DIRTY", "")),
-        "packages": packages,
-    }
-
-
 def run(folder: Path) -> None:
     """Trains the run that `folder/spec.json` describes, or goes on from its checkpoint, and writes its
     record last.
     """
     spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
-    logger, record, code = mirror(spec, folder), dict[str, Any](), 1
+    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of several devices, one speaks
+    logger, record, code = first and mirror(spec, folder), dict[str, Any](), 1
     try:
         record = train(folder, spec, logger)
         code = 0
@@ -163,16 +152,17 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
     probe = data.probe(1)
     maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], facts["steps"])
     curves = callbacks.Curves(facts["batch_tokens"])
-    accumulate = config["trainer"]["accumulate_grad_batches"]
+    data.split = spec.get("use", {}).get("split", 1)
+    accumulate = config["trainer"]["accumulate_grad_batches"] * data.split
     often = min(config["trainer"]["log_every_n_steps"], facts["steps"])
     trainer: pl.Trainer = make(
-        {**config["trainer"], "log_every_n_steps": often},
+        {**config["trainer"], "log_every_n_steps": often, "accumulate_grad_batches": accumulate},
         **QUIET,
         logger=logger,
         default_root_dir=str(folder),
         max_epochs=1,
         val_check_interval=min(config["measure"]["every"], facts["steps"]) * accumulate,
-        plugins=[callbacks.AtomicCheckpointIO()],
+        plugins=[callbacks.AtomicCheckpointIO(), LightningEnvironment()],  # ranks are started by the worker
         callbacks=[
             curves,
             maps,
@@ -183,6 +173,8 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
     trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     if module.validation.get("step") != facts["steps"]:
         trainer.validate(module, data, verbose=False)
+    if not trainer.is_global_zero:
+        return {}
 
     record = {
         "schema": 1,
@@ -192,6 +184,7 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
         "failure": None,
         "config": config,
         "data": facts["data"],
+        "split": data.split,
         "environment": environment(device_of(config)),
         "budget": {key: value for key, value in facts.items() if key not in ("data", "device_kind")},
         **measure(module, data, maps, curves, config["measure"]["lengths"]),

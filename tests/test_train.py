@@ -2,6 +2,13 @@
 
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -64,6 +71,65 @@ def test_a_run_killed_in_the_middle_ends_with_the_bits_of_an_undisturbed_one(
     a, b = np.load(whole / "attention.npz"), np.load(broken / "attention.npz")
     assert np.array_equal(a["maps"], b["maps"])
     assert np.array_equal(a["steps"], b["steps"])
+
+
+@pytest.fixture
+def double(compose, store):
+    """`double(name, *overrides)`: a run in float64, where another order of sums is far below the bound."""
+    line = ["trainer.precision=64-true", "trainer.max_steps=6", "trainer.accelerator=cpu", "measure.maps=0"]
+    return lambda name, *more: store(name, compose(*line, *more))
+
+
+def assert_close(a, b):
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("split", [2, 4])
+def test_a_batch_trained_in_parts_trains_the_same_model(double, split):
+    whole, parts = double("whole"), double("parts")
+    spec = read_json(parts / "spec.json")
+    (parts / "spec.json").write_text(json.dumps({**spec, "use": {**spec["use"], "split": split}}))
+    for folder in (whole, parts):
+        train.run(folder)
+    assert_close(weights(whole), weights(parts))
+    assert [read_json(folder / "run.json")["split"] for folder in (whole, parts)] == [1, split]
+
+
+def test_two_devices_train_the_same_model(double):
+    one, two = double("one"), double("two", "trainer.devices=2", "sweep.checkpoint_every=2")
+    train.run(one)
+    command = [sys.executable, "-m", "attnlab.sweep.worker", str(two)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_close(weights(one), weights(two))
+    record = read_json(two / "run.json")
+    assert math.isclose(record["metrics"]["val/loss"], read_json(one / "run.json")["metrics"]["val/loss"])
+
+
+def test_a_rank_that_dies_takes_the_run_with_it(double, tmp_path):
+    folder = double("two", "trainer.devices=2", "trainer.max_steps=100000")
+    command = [sys.executable, "-m", "attnlab.sweep.worker", str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "log").open("w") as log:
+        worker = subprocess.Popen(command, env=environment, stderr=log, start_new_session=True)
+    try:
+        while not (folder / "progress.json").exists():
+            assert worker.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(worker.pid)}
+        [rank] = [pid for pid, line in lines.items() if b"--rank" in line]
+        os.kill(rank, signal.SIGKILL)
+        assert worker.wait(60) == 1
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+
+def children(pid):
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_a_torn_checkpoint_gives_way_to_the_one_before_it(compose, store, monkeypatch):

@@ -28,7 +28,7 @@ from attnlab.sweep.pool import WORKER
 
 OVERRIDES = [
     "model.n_layers=4", "model.dim=128", "model.n_heads=4", "data.length=64", "data.batch_size=12",
-    "position=learned", "logger=none", "optim.lr=1e-3", "optim.min_lr=1e-4",
+    "position=learned", "logger=none", "optim.lr=1e-3",
 ]  # fmt: skip
 SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
 STEPS, WARM_UP, ROUNDS = 20, 4, 3

@@ -44,6 +44,7 @@ class Data(pl.LightningDataModule):
         self.batch_size = batch_size
         self.seed = seed
         self.num_workers = num_workers
+        self.split = 1  # a batch is trained in so many parts, where memory asks for it
         self._val = self.task.val_batches(val_batch_size)
 
     def train_dataloader(self) -> "Steps":
@@ -51,17 +52,19 @@ class Data(pl.LightningDataModule):
         assert trainer is not None
         if trainer.max_steps < 1:
             raise ValueError(f"trainer.max_steps={trainer.max_steps}: a run needs a fixed number of steps")
-        if trainer.world_size > 1:
-            raise ValueError(
-                f"trainer.devices={trainer.world_size}: a run uses one device; all would get the same batches"
-            )
         every = trainer.accumulate_grad_batches
         return Steps(
-            partial(self.task.train_batch, self.seed, batch_size=self.batch_size),
+            partial(self._part, rank=trainer.global_rank, ranks=trainer.world_size),
             start=lambda: trainer.global_step * every,
             stop=trainer.max_steps * every,
             workers=self.num_workers,
         )
+
+    def _part(self, n: int, rank: int, ranks: int) -> Batch:
+        """What this device trains at the n-th forward pass: a batch, or a part of one."""
+        step, part = divmod(n, self.split)
+        batch = self.task.train_batch(self.seed, step, self.batch_size)
+        return share(batch, part * ranks + rank, self.split * ranks)
 
     def val_dataloader(self) -> "Steps":
         return Steps(self._val.__getitem__, start=lambda: 0, stop=len(self._val), workers=0)
@@ -83,6 +86,16 @@ class Data(pl.LightningDataModule):
             "val_windows": task.val_windows,
             "unit": task.unit,
         }
+
+
+def share(batch: Batch, part: int, parts: int) -> Batch:
+    """One of `parts` parts of a batch: every so many-th row. `scored` is how many targets of the whole batch
+    fall to a part on average, so that the parts' losses over it have the mean of the whole batch's loss.
+    """
+    if parts == 1:
+        return batch
+    rows = {key: value[part::parts] for key, value in batch.items()}
+    return {**rows, "scored": (batch["targets"] >= 0).sum() / parts}
 
 
 class Steps:

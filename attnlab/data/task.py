@@ -25,6 +25,7 @@ class Task(Protocol):
     documents  int64 [B, T]  optional: packed documents; positions of two numbers do not see each other
     condition  int64 [B, T]  optional, in validation: the class that a target is reported under, an index into
                              the task's `conditions`, which name them (kind/number, as in distance/8)
+    scored     float []      in a part of a batch only: what its summed loss is divided by
     """
 
     name: str

@@ -8,6 +8,7 @@ and never in alarm.
 from typing import Any
 
 from attnlab.report.runs import Run, Sweep, common
+from attnlab.report.tuning import sentence, tuning
 
 # key, label, unit, tolerance (relative; None means that the text must be the same)
 ROWS: list[tuple[str, str, str, float | None]] = [
@@ -56,49 +57,46 @@ def _same(value: Any, base: Any, tolerance: float | None) -> bool:
 def budget(sweep: Sweep) -> dict[str, Any]:
     """A row per resource, a cell per arm with its value, its ratio to the baseline and its mark."""
     held = {canonical(name) for name in sweep.experiment.get("held") or []}
-    known = {key for key, *_ in ROWS}
+    known = {"tuning_tokens", *(key for key, *_ in ROWS)}
     rows = []
     for key, label, unit, tolerance in [*ROWS, *((key, key, "", 0.0) for key in sorted(held - known))]:
         measured = {arm: _measured(sweep.done(arm), key) for arm in sweep.arms}
-        base = measured[sweep.baseline][0]
-        cells = []
-        for arm in sweep.arms:
-            value, varies = measured[arm]
-            missing = value is None or base is None
-            same = None if missing else _same(value, base, tolerance) and not varies
-            ratio = value / base if not missing and isinstance(value, int | float) and base else None
-            cells.append({"arm": arm, "value": value, "ratio": ratio, "same": same, "varies": varies})
-        differs = any(cell["same"] is False for cell in cells)
-        rows.append(
-            {
-                "key": key,
-                "label": label,
-                "unit": unit,
-                "tolerance": tolerance,
-                "held": key in held,
-                "cells": cells,
-                "mark": "unknown"
-                if all(c["same"] is None for c in cells)
-                else "differs"
-                if differs
-                else "equal",
-            }
-        )
+        rows.append(_row(sweep, key, label, unit, tolerance, measured, key in held))
+    tuned = tuning(sweep)
+    if tuned is not None:
+        spent = {cell["arm"]: (cell["value"], False) for cell in tuned["tokens"]}
+        label = "tokens spent on tuning"
+        rows.append(_row(sweep, "tuning_tokens", label, "", 0.0, spent, "tuning_tokens" in held))
     counts = [
         {"arm": arm, "planned": len(sweep.seeds), "finished": len(sweep.done(arm))} for arm in sweep.arms
     ]
-    tuning = (
-        sweep.experiment.get("lr_tuning")
-        or "not declared, so read any difference as one at this learning rate"
-    )
     return {
         "rows": rows,
         "held": sorted(held),
         "seeds": counts,
         "match": sweep.experiment.get("match") or "none",
         "match_by": sweep.experiment.get("match_by"),
-        "lr_tuning": tuning,
+        "lr_tuning": sentence(tuned),
+        "tuning": tuned,
     }
+
+
+def _row(
+    sweep: Sweep, key: str, label: str, unit: str, tolerance: float | None,
+    measured: dict[str, tuple[Any, bool]], held: bool,
+) -> dict[str, Any]:  # fmt: skip
+    base = measured[sweep.baseline][0]
+    cells = []
+    for arm in sweep.arms:
+        value, varies = measured[arm]
+        missing = value is None or base is None
+        same = None if missing else _same(value, base, tolerance) and not varies
+        ratio = value / base if not missing and isinstance(value, int | float) and base else None
+        cells.append({"arm": arm, "value": value, "ratio": ratio, "same": same, "varies": varies})
+    known = [cell["same"] for cell in cells if cell["same"] is not None]
+    mark = "unknown" if not known else "equal" if all(known) else "differs"
+    told = {"key": key, "label": label, "unit": unit, "tolerance": tolerance, "held": held}
+    return {**told, "cells": cells, "mark": mark}
 
 
 def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str]]:

@@ -21,6 +21,7 @@ from attnlab.report.races import races
 from attnlab.report.runs import Run, Sweep
 from attnlab.report.schema import SCHEMA
 from attnlab.report.tradeoff import tradeoff
+from attnlab.report.tuning import cautions
 
 SHOWN = (
     "name",
@@ -114,6 +115,7 @@ def warnings(
     for arm in sweep.others:
         if row := crosses(table, arm, sweep.baseline):
             out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
+    out += cautions(sweep, table["tuning"])
     for run in sweep.planned:
         memory = (run.record or {}).get("memory") or {}
         formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")

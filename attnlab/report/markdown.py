@@ -93,7 +93,30 @@ def _budget(report: dict[str, Any]) -> list[str]:
             *(f"{count['finished']} of {count['planned']}" for count in budget["seeds"]),
         ]
     )
-    return table(["", *map(cell, report["experiment"]["arms"])], rows)
+    arms = [cell(arm) for arm in report["experiment"]["arms"]]
+    return [
+        *table(["", *arms], rows),
+        f"Learning rate: {cell(budget['lr_tuning'])}.",
+        "",
+        *_tuning(budget, arms),
+    ]
+
+
+def _tuning(budget: dict[str, Any], arms: list[str]) -> list[str]:
+    if budget["tuning"] is None:
+        return []
+    rows = [
+        [
+            text(row["lr"]),
+            *(
+                ("not finished" if found["mean"] is None else text(found["mean"], 3))
+                + (" **picked**" if found["picked"] else "")
+                for found in row["cells"]
+            ),
+        ]
+        for row in budget["tuning"]["rows"]
+    ]
+    return table(["learning rate", *arms], rows)
 
 
 def _effects(report: dict[str, Any]) -> list[str]:

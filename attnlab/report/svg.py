@@ -77,8 +77,9 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
     text = _NOISE.sub("", text)
     for placeholder, css in CSS.items():
         text = text.replace(placeholder, css)
-    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
-    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+    # Vega counts its ids up as long as its process lives: here they count from 0 in every chart
+    for n, id in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', text))):
+        text = re.sub(rf'(\bid="|url\(#){re.escape(id)}(?=["\)])', rf"\g<1>{name}-{n}", text)
     text = re.sub(r' font-family="[^"]*"', "", text)
     text = re.sub(r'\b(?:d|transform|x2|y2)="[^"]*"', _shorten, text)
     # what a screen reader hears for a mark is also its hover text, without a script

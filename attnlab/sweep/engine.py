@@ -17,8 +17,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
-from attnlab.sweep import checker, conformance, semantic, slots, store
-from attnlab.sweep.plan import Composer, Plan, Run, plan
+from attnlab.sweep import checker, conformance, publish, semantic, slots, store
+from attnlab.sweep.arms import Composer, Run
+from attnlab.sweep.plan import Plan, plan
 from attnlab.sweep.progress import ending
 from attnlab.sweep.provenance import git, provenance
 from attnlab.sweep.timing import timing
@@ -41,46 +42,58 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
     """Plan, train what is missing, time, report; returns the exit status. Refused: nothing was started."""
     switches = OmegaConf.to_container(config.get("sweep") or OmegaConf.create(), resolve=True)
     root = Path(config.paths.runs)
+    logger = OmegaConf.to_container(config.get("logger") or OmegaConf.create(), resolve=True)
     module = checker.trainer({"sweep": switches})
     _tell_workers_the_commit()
     with _sigterm_raised():
         began = time.monotonic()
         threads = slots.slots("cpu", switches.get("slots"))[0].threads
         context = checker.warm(module, threads, _imports(config))
-        with checker.Checker(context, module) as check:
-            plans = plan(arguments, Composer(loader, config), check)
-            if not switches.get("show"):
-                _check_laws(plans, check, bool(switches.get("unchecked")))
+
+        def planned() -> list[Plan]:
+            with checker.Checker(context, module) as check:
+                plans = plan(arguments, Composer(loader, config), check, lambda id: store.record(root / id))
+                if not switches.get("show"):
+                    _check_laws(plans, check, bool(switches.get("unchecked")))
+                return plans
+
+        plans = planned()
         if switches.get("show"):
             from attnlab.sweep.show import show
 
             show(switches["show"], plans, root, switches)
             return 0
         store.refuse_unwritable(root)
-        runs = list({run.id: run for one in plans for run in one.runs}.values())
-        _refuse_unknown_parents(runs, root)
-        todo = _todo(runs, root, bool(switches.get("retry_failed")))
-        _announce(plans, runs, todo, root, time.monotonic() - began)
+        _refuse_unknown_parents(plans, root)
+        retry = bool(switches.get("retry_failed"))
+        todo, status = list[Run](), 0
+        times: dict[int, dict[str, Any] | None] = {}
         try:
-            status = _launch(todo, root, plans, launcher)
+            if grid := _todo([run for one in plans if one.untuned for run in one.grid], root, retry):
+                print(f"tuning the learning rate: {len(grid)} runs to train", flush=True)
+                status = _launch(grid, root, plans, launcher)
+                plans = planned()
+            todo = _todo(
+                [run for one in plans for run in one.runs if run.arm not in one.untuned], root, retry
+            )
+            _announce(plans, todo, root, time.monotonic() - began)
+            status = _launch(todo, root, plans, launcher) or status
+            times = {i: _timing(one, root, context) for i, one in enumerate(plans) if one.experiment}
         except (KeyboardInterrupt, Terminated) as interrupt:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
-        times: dict[int, dict[str, Any] | None] = {}
-        try:
-            if status < INTERRUPTED:
-                times = {i: _timing(one, root, context) for i, one in enumerate(plans) if one.experiment}
-        except (KeyboardInterrupt, Terminated) as interrupt:
-            status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
         for i, one in enumerate(plans):
             if one.experiment:
                 _report(one, root, Path(config.paths.reports), times.get(i), arguments)
+                if status < INTERRUPTED:
+                    publish.publish(Path(config.paths.reports) / one.title, root, logger, context)
             else:
                 told = {run.id for run in todo}
                 _show_runs(
                     [run for run in one.runs if run.id not in told or not store.record(root / run.id)], root
                 )
-    unfinished = any(not store.is_done(root / run.id) for run in runs)
+    publish.tell_unsent(root, [run.id for run in todo])
+    unfinished = any(not store.is_done(root / run.id) for one in plans for run in one.runs)
     return status or (FAILED if unfinished else 0)
 
 
@@ -118,21 +131,21 @@ def _imports(config: DictConfig) -> list[str]:
     """What the runs will import late, W&B above all: a second or two of each run, unless it is paid once."""
     plain = OmegaConf.to_container(config)
     own = {name.rpartition(".")[0] for name in semantic.targets(plain) if name.startswith("attnlab.")}
-    mode = os.environ.get("WANDB_MODE") or OmegaConf.select(config, "logger.mode", default="disabled")
-    return [*sorted(own), "pandas", *(_WANDB if mode in ("offline", "online") else ())]
+    return [*sorted(own), "pandas", *(_WANDB if publish.wanted(plain.get("logger") or {}) else ())]
 
 
 def _todo(runs: Sequence[Run], root: Path, retry_failed: bool) -> list[Run]:
-    """The runs to launch: those without a record, and the failed ones where that is asked for."""
+    """The runs to launch, each once: those without a record, and the failed ones where that is asked for."""
     todo = []
-    for run in runs:
+    for run in {run.id: run for run in runs}.values():
         found = store.record(root / run.id)
         if found is None or (retry_failed and found["status"] != "done"):
             todo.append(run)
     return todo
 
 
-def _refuse_unknown_parents(runs: Sequence[Run], root: Path) -> None:
+def _refuse_unknown_parents(plans: Sequence[Plan], root: Path) -> None:
+    runs = [run for one in plans for run in one.runs]
     ours = {run.id for run in runs}
     for run in runs:
         parent = run.config.get("parent")
@@ -142,18 +155,19 @@ def _refuse_unknown_parents(runs: Sequence[Run], root: Path) -> None:
             )
 
 
-def _announce(
-    plans: Sequence[Plan], runs: Sequence[Run], todo: Sequence[Run], root: Path, seconds: float
-) -> None:
-    done = sum(store.is_done(root / run.id) for run in runs)
-    failed = len(runs) - len(todo) - done
+def _announce(plans: Sequence[Plan], todo: Sequence[Run], root: Path, seconds: float) -> None:
+    ids = {run.id for one in plans for run in one.runs}
+    done = sum(store.is_done(root / id) for id in ids)
+    failed = len(ids) - len(todo) - done
     for one in plans:
         if one.experiment:
             seeds = len(one.experiment["seeds"])
             print(
                 f"{one.title}: {len(one.arms())} arms x {seeds} seeds, planned and checked in {seconds:.1f} s"
             )
-    parts = [f"{len(runs)} runs", f"{done} done", f"{len(todo)} to train"]
+        for arm in one.untuned:
+            print(f"{arm} is not trained: no learning rate of its grid has finished with every seed")
+    parts = [f"{len(ids)} runs", f"{done} done", f"{len(todo)} to train"]
     if failed:
         parts.append(f"{failed} failed before (sweep.retry_failed=true runs them again)")
     print(", ".join(parts), flush=True)
@@ -161,7 +175,7 @@ def _announce(
 
 def _launch(todo: Sequence[Run], root: Path, plans: Sequence[Plan], launcher: Any) -> int:
     """Hand the runs to the launcher, parents before children. 1 where the launcher itself failed."""
-    names = {run.id: one.experiment["name"] for one in plans[::-1] if one.experiment for run in one.runs}
+    names = {run.id: one.experiment["name"] for one in plans[::-1] if one.experiment for run in one.all_runs}
     for run in todo:
         use = {"experiment": names.get(run.id), "arm": run.arm, "overrides": list(run.overrides)}
         store.write_spec(
@@ -225,6 +239,8 @@ def _report(
     report = build(_with_declared(one), runs, times, source)
     folder = reports / one.title
     page = write(folder, report, runs)
+    if one.tuned is not None and one.grid and not one.untuned:
+        one.tuned.write(folder / "tuned.yaml", one.experiment["name"])
     print(f"{report['verdict']['headline']}: {one.experiment['question'] or one.title}")
     for claim in report["verdict"]["claims"]:
         print(f"  {claim['sentence']}")
@@ -237,6 +253,7 @@ def _with_declared(one: Plan) -> dict[str, Any]:
     assert one.declared is not None
     compared = {key: value for key, value in one.declared.items() if key not in _NOT_COMPARED}
     known = {**one.experiment, "overrides": list(one.changed), "unchecked": list(one.unchecked)}
+    known["tuning"] = one.tuned.told() if one.tuned is not None else None
     return {**known, "declared": {**compared, "overrides": []}}
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from attnlab.stats import planning
 from attnlab.sweep import semantic
-from attnlab.sweep.plan import Plan, Run
+from attnlab.sweep.arms import Run
+from attnlab.sweep.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,7 @@ class Forecaster:
 
 
 def _kind(config: Mapping[str, Any]) -> str:
-    kept = {key: value for key, value in config.items() if key not in ("seed", "replica", "parent")}
-    return semantic.digest(semantic.kept({**kept, "optim": {**(kept.get("optim") or {}), "seed": None},
-                                          "data": {**(kept.get("data") or {}), "seed": None}}))  # fmt: skip
+    return semantic.digest(semantic.unseeded(config))
 
 
 def _work(figures: Mapping[str, Any]) -> float:

@@ -1,36 +1,23 @@
 """The plan of a command: every run composed, checked, matched and named before the first one starts.
 
-An arm is composed once and its seeds are filled in afterwards, as a last override `seed=s` would do it.
+Where learning rates are tuned, what the comparison's runs are is known once the grid is trained: until then
+they stand in the plan at the grid's lowest rate, checked, and `untuned` names their arms.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
-from attnlab.sweep import command, match, semantic
+from attnlab.sweep import command, match, semantic, tuning
 from attnlab.sweep import experiment as experiments
-from attnlab.sweep.checker import Checker, trainer
+from attnlab.sweep.arms import Arm, Composer, Run, arm
+from attnlab.sweep.checker import Checker
 
 SINGLE = "run"  # the arm's name where there is no experiment
 _NEUTRAL = ("experiment", "paths", "sweep", "logger", "hydra")  # these change no report
-
-
-@dataclass(frozen=True)
-class Run:
-    """One arm with one seed. `overrides` compose it again, by hand or in another launcher."""
-
-    id: str
-    arm: str
-    seed: int
-    config: dict[str, Any]
-    figures: dict[str, Any]
-    semantic: dict[str, Any]
-    overrides: tuple[str, ...]
 
 
 @dataclass
@@ -45,12 +32,24 @@ class Plan:
     declared: dict[str, Any] | None = None
     changed: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()  # the laws that its arms break, where that was let pass
+    grid: list[Run] = field(default_factory=list)  # what is trained to tune the learning rate
+    tuned: tuning.Tuning | None = None
 
     @property
     def title(self) -> str:
         """`name`, or `name~hash` where the command line changed the experiment."""
         name = self.experiment["name"] if self.experiment else SINGLE
         return f"{name}~{semantic.digest(sorted(self.changed), 8)}" if self.changed else name
+
+    @property
+    def all_runs(self) -> list[Run]:
+        """The grid's runs and the comparison's."""
+        return [*self.grid, *self.runs]
+
+    @property
+    def untuned(self) -> list[str]:
+        """The arms whose learning rate is not known yet."""
+        return [arm for arm in self.tuned.arms if self.tuned.picked(arm) is None] if self.tuned else []
 
     def arms(self) -> dict[str, list[Run]]:
         arms: dict[str, list[Run]] = {}
@@ -59,148 +58,116 @@ class Plan:
         return arms
 
 
-class Composer:
-    """Hydra's config loader, asked for one job of the sweep at a time."""
+def plan(
+    arguments: Sequence[str], composer: Composer, checker: Checker, lookup: tuning.Lookup = lambda _id: None
+) -> list[Plan]:
+    """One plan per report that the command line asks for; `lookup` finds the records of trained runs.
 
-    def __init__(self, loader: Any, master: DictConfig) -> None:
-        self.loader, self.master = loader, master
-
-    def compose(self, overrides: Sequence[str]) -> DictConfig:
-        config = self.loader.load_sweep_config(self.master, list(overrides))
-        HydraConfig.instance().set_config(config)  # for ${hydra:...}
-        return config
-
-    @staticmethod
-    def resolve(config: DictConfig) -> dict[str, Any]:
-        config = config.copy()
-        with open_dict(config):
-            config.pop("hydra", None)
-        found = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        assert isinstance(found, dict)
-        return found
-
-
-def plan(arguments: Sequence[str], composer: Composer, checker: Checker) -> list[Plan]:
-    """One plan per report that the command line asks for. Raises Refused with one line."""
+    Raises Refused with one line.
+    """
     line = command.read(arguments, composer.loader)
-    plans = [_plan(point, line.seeds, composer, checker) for point in line.points]
+    plans = [_plan(point, line.seeds, composer, checker, lookup) for point in line.points]
     titles = [one.title for one in plans if one.experiment]
     if len(set(titles)) < len(titles):
         raise Refused("two values of a swept key give the same report: name each value once")
     return plans
 
 
-def _plan(point: Sequence[str], seeds: Sequence[int] | None, composer: Composer, checker: Checker) -> Plan:
+def _plan(
+    point: Sequence[str],
+    seeds: Sequence[int] | None,
+    composer: Composer,
+    checker: Checker,
+    lookup: tuning.Lookup,
+) -> Plan:
     base_config = composer.compose(point)
     base = composer.resolve(base_config)
     if "arms" not in base:
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
-        return Plan(None, _arm_runs(SINGLE, base_config, point, chosen, None, composer, checker, {}))
+        return Plan(None, arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
     if seeds is not None:
         base["seeds"] = list(seeds)
     experiment = experiments.complete(base)
-    size = (experiment.get("size_overrides") or {}).get(base.get("size")) or []
-    runs: list[Run] = []
-    target: float | None = None
-    order = sorted(
-        experiment["arms"], key=lambda arm: arm != experiment["baseline"]
-    )  # the baseline sets the target
-    for arm in order:
-        own = experiment["arm_overrides"][arm]
-        command.refuse_hidden(point, arm, own)
-        overrides = [*size, *point, *own]
-        config = composer.compose(overrides)
-        matching = None if arm == experiment["baseline"] or experiment["match"] == "none" else target
-        if matching is not None:
-            _refuse_matched_key(arm, own, experiment["match_by"])
-        found = _arm_runs(
-            arm, config, overrides, experiment["seeds"], matching, composer, checker, experiment
-        )
-        if arm == experiment["baseline"] and experiment["match"] != "none":
-            target = found[0].figures[match.FIGURES[experiment["match"]]]
-        runs += found
+    arms = _arms(experiment, point, base.get("size"), composer, checker)
+    tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
+    if tuned is not None:
+        rates = {one: tuned.picked(one) or tuned.grid.rates[0] for one in arms}
+        arms = {name: one.at(tuning.KEY, rates[name]) for name, one in arms.items()}
+    runs = [run for one in arms.values() for run in one.runs(experiment["seeds"])]
     rank = {arm: i for i, arm in enumerate(experiment["arms"])}
-    runs.sort(
-        key=lambda run: (run.seed, rank[run.arm])
-    )  # seed by seed: an interrupted sweep leaves whole pairs
+    # seed by seed: an interrupted sweep leaves whole pairs
+    runs.sort(key=lambda run: (run.seed, rank[run.arm]))
     runs = _with_parents(runs, set(rank))
     _refuse_twins(runs)
     named = [line for line in point if "experiment" in command.keys([line])]
     declared_config = base_config if len(named) == len(point) else composer.compose(named)
     declared = experiments.keys(composer.resolve(declared_config))
-    return Plan(experiment, runs, declared, _changes(point, seeds, declared_config, declared))
+    changes = _changes(point, seeds, declared_config, declared)
+    return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned)
 
 
-def _arm_runs(
-    arm: str,
-    config: DictConfig,
-    overrides: Sequence[str],
-    seeds: Sequence[int],
-    target: float | None,
-    composer: Composer,
-    checker: Checker,
+def _arms(
+    experiment: Mapping[str, Any], point: Sequence[str], size: Any, composer: Composer, checker: Checker
+) -> dict[str, Arm]:
+    by_size = (experiment.get("size_overrides") or {}).get(size) or []
+    figure = match.FIGURES.get(experiment["match"])
+    arms: dict[str, Arm] = {}
+    # the baseline comes first: it sets what the others are matched to
+    for name in sorted(experiment["arms"], key=lambda name: name != experiment["baseline"]):
+        own = experiment["arm_overrides"][name]
+        command.refuse_hidden(point, name, own)
+        overrides = [*by_size, *point, *own]
+        config = composer.compose(overrides)
+        matching = None
+        if figure is not None and arms:
+            by = experiment["match_by"]
+            if by in command.keys(own):
+                raise Refused(f"arm {name} sets {by}, which match_by solves for: drop one of the two")
+            matching = (by, figure, arms[experiment["baseline"]].figures[figure])
+        try:
+            arms[name] = arm(name, config, overrides, experiment["seeds"][0], checker, matching)
+        except ValueError as error:
+            raise Refused(f"arm {name}: {error}") from error
+    return arms
+
+
+def _tuned(
     experiment: Mapping[str, Any],
-) -> list[Run]:
-    overrides = tuple(overrides)
-    try:
-        OmegaConf.update(config, "seed", seeds[0])
-        if target is not None:
-            by, figure = experiment["match_by"], match.FIGURES[experiment["match"]]
-            value = _match(config, by, figure, target, composer, checker)
-            overrides += (f"{by}={value}",)
-        resolved = composer.resolve(config)
-        _refuse_non_finite(resolved)
-        figures = checker.check(resolved)
-    except ValueError as error:
-        raise Refused(f"arm {arm}: {error}" if experiment else str(error)) from error
-    source = semantic.source(resolved, trainer(resolved))
-    runs = []
-    for seed in seeds:
-        OmegaConf.update(config, "seed", seed)
-        resolved = composer.resolve(config)
-        runs.append(_run(arm, seed, resolved, figures, source, (*overrides, f"seed={seed}")))
-    return runs
-
-
-def _run(
-    arm: str,
-    seed: int,
-    config: dict[str, Any],
-    figures: dict[str, Any],
-    source: dict[str, str],
-    overrides: tuple[str, ...],
-) -> Run:
-    run_id, hashed = semantic.identify(config, figures, source)
-    return Run(run_id, arm, seed, {**config, "id": run_id}, figures, hashed, overrides)
-
-
-def _match(
-    config: DictConfig, by: str, figure: str, target: float, composer: Composer, checker: Checker
-) -> int:
-    start = OmegaConf.select(config, by)
-    if not isinstance(start, int) or isinstance(start, bool) or start < 1:
-        raise Refused(f"match_by={by} must name a positive integer, and it is {start!r}")
-
-    def at(value: int) -> float:
-        OmegaConf.update(config, by, value)
-        return checker.check(composer.resolve(config))[figure]
-
-    value = match.solve(at, target, start, what=figure)
-    OmegaConf.update(config, by, value)
-    return value
-
-
-def _refuse_matched_key(arm: str, own: Sequence[str], by: str) -> None:
-    if by in command.keys(own):
-        raise Refused(f"arm {arm} sets {by}, which match_by solves for: drop one of the two")
-
-
-def _refuse_non_finite(config: Mapping[str, Any]) -> None:
-    for key, leaf in semantic.flatten(config):
-        for value in leaf if isinstance(leaf, list) else [leaf]:
-            if isinstance(value, float) and not math.isfinite(value):
-                raise Refused(f"{key}={value} is not a finite number")
+    arms: Mapping[str, Arm],
+    size: Any,
+    point: Sequence[str],
+    lookup: tuning.Lookup,
+) -> tuple[tuning.Tuning | None, list[Run]]:
+    """What the grid has found for each arm, and the runs of it where it was not committed."""
+    grid = tuning.grid(experiment)
+    if grid is None:
+        return None, []
+    given = [*point, *(line for name in arms for line in experiment["arm_overrides"][name])]
+    if (line := command.keys(given).get(tuning.KEY)) is not None:
+        raise Refused(f"{line} and tune, which picks it for every arm: drop it, or set tune=null")
+    for name, one in arms.items():
+        if one.config.get("parent") in arms:
+            raise Refused(
+                f"arm {name} continues from {one.config.parent}, and tune trains no parents: tune=null"
+            )
+    found = tuning.committed(experiment, size, grid)
+    trained = found is None
+    found = found or tuning.Tuning(grid, experiment["metric"], experiment["direction"], size)
+    runs: list[Run] = []
+    for name, one in arms.items():
+        settings = tuning.settings(one.runs(grid.seeds[:1])[0].config)
+        if trained:
+            at = {
+                rate: one.at(tuning.KEY, rate).runs(grid.seeds, f"{name} lr={rate:g}") for rate in grid.rates
+            }
+            runs += [run for some in at.values() for run in some]
+            ids = {rate: [run.id for run in some] for rate, some in at.items()}
+            tokens = (one.figures.get("tokens") or 0) * len(grid.rates) * len(grid.seeds)
+            rows = tuning.rows(ids, found.metric, lookup)
+            found.arms[name] = {"settings": settings, "tokens": tokens, "rows": rows}
+        found.arms[name] = {**found.arms[name], "same_settings": found.arms[name]["settings"] == settings}
+    return found, runs
 
 
 def _refuse_twins(runs: Sequence[Run]) -> None:
@@ -226,11 +193,7 @@ def _with_parents(runs: list[Run], arms: set[str]) -> list[Run]:
         if not ready:
             raise Refused("parent: the arms continue from one another in a circle")
         for run in ready:
-            parent = done[run.config["parent"], run.seed].id
-            config = {**run.config, "parent": parent, "id": None}
-            overrides = (*run.overrides, f"parent='{parent}'")
-            source = run.semantic["source"]
-            done[run.arm, run.seed] = _run(run.arm, run.seed, config, run.figures, source, overrides)
+            done[run.arm, run.seed] = run.starting_from(done[run.config["parent"], run.seed].id)
     return [done[run.arm, run.seed] for run in runs]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 EXPERIMENT_KEYS = (
     "name", "question", "arms", "arm_overrides", "baseline", "seeds", "held", "match", "match_by", "metric",
-    "direction", "margin", "margin_reason", "claims", "size", "size_overrides",
+    "direction", "margin", "margin_reason", "claims", "size", "size_overrides", "tune", "tuned",
 )  # fmt: skip
 EXCLUDED = frozenset(
     {
@@ -82,6 +82,13 @@ def _kept(node: Any, path: str) -> Any:
         if isinstance(node, list | tuple)
         else node
     )
+
+
+def unseeded(config: Mapping[str, Any]) -> Any:
+    """What a config shares with those that differ from it by their seed, replica or parent alone."""
+    rest = {key: value for key, value in config.items() if key not in ("seed", "replica", "parent")}
+    seeded = {key: {**(config.get(key) or {}), "seed": None} for key in ("data", "model", "optim")}
+    return kept({**rest, **seeded})
 
 
 def flatten(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,8 +10,9 @@ from rich.live import Live
 from rich.table import Table
 
 from attnlab.sweep import slots
+from attnlab.sweep.arms import Run
 from attnlab.sweep.forecast import Forecast, Forecaster, seeds_asked
-from attnlab.sweep.plan import Plan, Run
+from attnlab.sweep.plan import Plan
 from attnlab.sweep.progress import duration
 from attnlab.sweep.states import State, records, states
 
@@ -39,7 +40,7 @@ def show(kind: str, plans: Sequence[Plan], root: Path, switches: Mapping[str, An
 
 
 def _open(plans: Sequence[Plan], root: Path) -> bool:
-    found = [one for plan in plans for one in states(plan.runs, root).values()]
+    found = [one for plan in plans for one in states(plan.all_runs, root).values()]
     return any(one.word in _OPEN for one in found)
 
 
@@ -48,17 +49,20 @@ def _plan(plans: Sequence[Plan], root: Path, switches: Mapping[str, Any]) -> Gro
     by_id, forecaster = {one["id"]: one for one in finished}, Forecaster(finished)
     parts: list[Any] = []
     for plan in plans:
-        forecasts = {run.id: forecaster.of(run) for run in plan.runs}
-        parts.append(_table(plan, states(plan.runs, root), forecasts))
+        forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
+        parts.append(_table(plan, states(plan.all_runs, root), forecasts))
+        parts += [
+            f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
+        ]
         parts += seeds_asked(plan, by_id) if plan.experiment else []
-        parts.append(_cost(plan.runs, states(plan.runs, root), forecasts, switches))
+        parts.append(_cost(plan.all_runs, states(plan.all_runs, root), forecasts, switches))
     return Group(*parts)
 
 
 def _status(plans: Sequence[Plan], root: Path) -> Group:
     parts: list[Any] = []
     for plan in plans:
-        found = states(plan.runs, root)
+        found = states(plan.all_runs, root)
         parts.append(_table(plan, found, None))
         words = [one.word for one in found.values()]
         counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
@@ -68,13 +72,13 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
 
 def _table(plan: Plan, found: Mapping[str, State], forecasts: Mapping[str, Forecast] | None) -> Table:
     table = Table(
-        title=f"{plan.title}: {len(plan.runs)} runs", title_justify="left", box=None, pad_edge=False
+        title=f"{plan.title}: {len(plan.all_runs)} runs", title_justify="left", box=None, pad_edge=False
     )
     figures = ("parameters", "KV B/token", "memory", "time") if forecasts is not None else ()
     for heading in ("arm", "seed", "id", *figures, "state"):
         right = heading == "seed" or heading in figures
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    for run in plan.runs:
+    for run in plan.all_runs:
         cells = []
         if forecasts is not None:
             told = forecasts[run.id]

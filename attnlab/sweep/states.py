@@ -8,7 +8,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from attnlab.sweep import store
-from attnlab.sweep.plan import Run
+from attnlab.sweep.arms import Run
 from attnlab.sweep.progress import fraction
 
 

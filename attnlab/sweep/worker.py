@@ -14,12 +14,14 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from attnlab.sweep import child, store
+from attnlab.sweep import child, ranks, store
 from attnlab.sweep.checker import trainer
 
 
 def main(arguments: list[str]) -> int:
     """Own the run, train it, leave a record. Returns the exit status: 0 done, 1 failed, 2 misused."""
+    if arguments[:1] == ["--rank"] and len(arguments) == 3:
+        return assist(Path(arguments[2]))
     if len(arguments) != 1:
         print("usage: python -m attnlab.sweep.worker RUN_FOLDER", file=sys.stderr)
         return 2
@@ -34,7 +36,10 @@ def train(folder: Path) -> int:
             return 0
         (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
         try:
-            importlib.import_module(trainer(store.spec(folder)["config"])).run(folder)
+            config = store.spec(folder)["config"]
+            module = importlib.import_module(trainer(config))
+            with ranks.others(folder, config):
+                module.run(folder)
         except Exception as error:
             traceback.print_exc()
             _flush()
@@ -44,6 +49,12 @@ def train(folder: Path) -> int:
         if not store.is_done(folder):
             store.write_failure(folder, "crashed", "training ended without a valid record", started)
             return 1
+    return 0
+
+
+def assist(folder: Path) -> int:
+    """Another rank of a run on several devices: it trains beside rank 0, and records nothing."""
+    importlib.import_module(trainer(store.spec(folder)["config"])).run(folder)
     return 0
 
 

@@ -1,8 +1,10 @@
+import math
+
 import pytest
 import pytorch_lightning as pl
 import torch
 
-from attnlab.data.module import Data, Steps
+from attnlab.data.module import Data, Steps, share
 
 # Lightning's own use of a torch function that is going away
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
@@ -104,6 +106,18 @@ def test_batches_are_made_by_the_workers(workers):
 
     found = torch.stack(list(Steps(batch, start=lambda: 2, stop=5, workers=workers)))
     assert found.tolist() == [[index, bool(workers)] for index in (2, 3, 4)]
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_the_parts_of_a_batch_have_the_mean_of_its_loss_and_each_row_once(parts):
+    torch.manual_seed(0)
+    targets = torch.randint(0, 7, (6, 5)).masked_fill(torch.rand(6, 5) < 0.4, -100)
+    batch = {"tokens": torch.arange(30).view(6, 5), "targets": targets, "losses": torch.rand(6, 5).double()}
+    shares = [share(batch, part, parts) for part in range(parts)]
+    assert sorted(torch.cat([one["tokens"] for one in shares]).flatten().tolist()) == list(range(30))
+    losses = [(one["losses"] * (one["targets"] >= 0)).sum() / one["scored"] for one in shares]
+    whole = (batch["losses"] * (targets >= 0)).sum() / (targets >= 0).sum()
+    assert math.isclose(sum(losses) / parts, whole, rel_tol=1e-12)
 
 
 def test_options_are_the_tasks_and_a_misspelt_one_is_refused(data):

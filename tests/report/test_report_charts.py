@@ -80,3 +80,13 @@ def test_labels_of_points_that_crowd_are_told_apart() -> None:
     tags = {row["arm"]: row["tag"] for row in spec["data"]["values"]}
     assert len({tags["a"], tags["b"], tags["c"]}) == 3
     assert tags["d"] == 2.0
+
+
+def test_a_chart_is_the_same_whatever_was_drawn_before_it_in_this_process() -> None:
+    spec = {
+        "data": {"values": [{"a": 1, "b": 2}]}, "mark": {"type": "point", "clip": True},
+        "encoding": {"x": {"field": "a", "type": "quantitative"}},
+    }  # fmt: skip
+    first, again = svg(spec, name="one", label="a point"), svg(spec, name="one", label="a point")
+    assert "url(#one-0)" in first, "the chart has an id to keep"
+    assert first == again

@@ -11,7 +11,9 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from attnlab.sweep.plan import Composer, Plan, plan
+from attnlab.sweep.arms import Composer
+from attnlab.sweep.plan import Plan, plan
+from attnlab.sweep.tuning import Lookup
 
 TOY = Path(__file__).parent / "toy"
 REPOSITORY = Path(__file__).parents[2]
@@ -29,13 +31,13 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def planned(toy: Path) -> Callable[..., list[Plan]]:
     """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process."""
 
-    def call(*arguments: str) -> list[Plan]:
+    def call(*arguments: str, lookup: Lookup = lambda _id: None) -> list[Plan]:
         import toy_trainer
 
         with initialize_config_dir(str(TOY / "conf"), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
             master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
-            return plan(list(arguments), Composer(loader, master), toy_trainer)
+            return plan(list(arguments), Composer(loader, master), toy_trainer, lookup)
 
     return call
 

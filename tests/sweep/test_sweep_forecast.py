@@ -1,7 +1,8 @@
 import pytest
 
+from attnlab.sweep.arms import Run
 from attnlab.sweep.forecast import Forecaster, seeds_asked
-from attnlab.sweep.plan import Plan, Run
+from attnlab.sweep.plan import Plan
 
 FIGURES = {"device_kind": "cpu", "flops_per_token": 100, "tokens": 30}
 

@@ -59,7 +59,9 @@ def run(folder: Path):
     act(config["model"]["act"], folder)
     figures = check(config)
     data = figures.pop("data")
-    loss = 2.0 + config["seed"] / 10 + 0.01 * figures["kv_bytes_per_token"]
+    rate = config["optim"]["lr"]
+    off = 0 if rate == 0.1 else abs(rate - 0.05 * figures["kv_bytes_per_token"])  # each arm has its best rate
+    loss = 2.0 + config["seed"] / 10 + 0.01 * figures["kv_bytes_per_token"] + off
     record = {
         "schema": 1, "id": folder.name, "status": "done", "seed": config["seed"], "failure": None,
         "config": config, "data": data, "environment": {}, "budget": figures, "metrics": {"val/loss": loss},
