@@ -117,6 +117,13 @@ def warnings(
             out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
     out += cautions(sweep, table["tuning"])
     for run in sweep.planned:
+        parts = (run.record or {}).get("split") or 1
+        if parts > 1:
+            out.append(
+                f"{run.arm}, seed {run.seed}: each batch was trained in {parts} parts for want of memory; "
+                "the effective batch is the same, the speed and the peak of memory are not."
+            )
+    for run in sweep.planned:
         memory = (run.record or {}).get("memory") or {}
         formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")
         if formula is not None and live is not None and formula != live:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from attnlab.errors import Refused
 from attnlab.sweep import checker, conformance, publish, semantic, slots, store
 from attnlab.sweep.arms import Composer, Run
+from attnlab.sweep.halving import halved
 from attnlab.sweep.plan import Plan, plan
 from attnlab.sweep.progress import ending
 from attnlab.sweep.provenance import git, provenance
@@ -65,19 +66,19 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
             return 0
         store.refuse_unwritable(root)
         _refuse_unknown_parents(plans, root)
-        retry = bool(switches.get("retry_failed"))
+        retry, halving = bool(switches.get("retry_failed")), bool(switches.get("halve_batch"))
         todo, status = list[Run](), 0
         times: dict[int, dict[str, Any] | None] = {}
         try:
             if grid := _todo([run for one in plans if one.untuned for run in one.grid], root, retry):
                 print(f"tuning the learning rate: {len(grid)} runs to train", flush=True)
-                status = _launch(grid, root, plans, launcher)
+                status = _launch(grid, root, plans, launcher, halving)
                 plans = planned()
             todo = _todo(
                 [run for one in plans for run in one.runs if run.arm not in one.untuned], root, retry
             )
             _announce(plans, todo, root, time.monotonic() - began)
-            status = _launch(todo, root, plans, launcher) or status
+            status = _launch(todo, root, plans, launcher, halving) or status
             times = {i: _timing(one, root, context) for i, one in enumerate(plans) if one.experiment}
         except (KeyboardInterrupt, Terminated) as interrupt:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
@@ -173,11 +174,25 @@ def _announce(plans: Sequence[Plan], todo: Sequence[Run], root: Path, seconds: f
     print(", ".join(parts), flush=True)
 
 
-def _launch(todo: Sequence[Run], root: Path, plans: Sequence[Plan], launcher: Any) -> int:
-    """Hand the runs to the launcher, parents before children. 1 where the launcher itself failed."""
+def _launch(todo: Sequence[Run], root: Path, plans: Sequence[Plan], launcher: Any, halving: bool) -> int:
+    """Train the runs, parents before children; what ran out of memory again in smaller parts, where asked.
+
+    1 where the launcher itself failed.
+    """
+    status = _submit(todo, root, plans, launcher)
+    while halving and status == 0 and (smaller := [run for run in todo if halved(run, root)]):
+        for run in smaller:
+            parts = store.split(root / run.id)
+            print(f"{run.arm} seed={run.seed} ran out of memory: once more, its batches in {parts} parts")
+        status = _submit(smaller, root, plans, launcher)
+    return status
+
+
+def _submit(todo: Sequence[Run], root: Path, plans: Sequence[Plan], launcher: Any) -> int:
     names = {run.id: one.experiment["name"] for one in plans[::-1] if one.experiment for run in one.all_runs}
     for run in todo:
         use = {"experiment": names.get(run.id), "arm": run.arm, "overrides": list(run.overrides)}
+        use["split"] = store.split(root / run.id)
         store.write_spec(
             root / run.id, semantic=run.semantic, config=run.config, figures=run.figures, use=use
         )

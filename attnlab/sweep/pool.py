@@ -17,6 +17,7 @@ from attnlab.sweep.checker import trainer, warm
 from attnlab.sweep.child import TERMINATED
 from attnlab.sweep.deaths import classify, record_death
 from attnlab.sweep.progress import Progress, labels
+from attnlab.sweep.ranks import devices
 from attnlab.sweep.slots import Child, Slot
 
 WORKER = "attnlab.sweep.worker"
@@ -25,7 +26,7 @@ WORKER = "attnlab.sweep.worker"
 @dataclass
 class _Running:
     folder: Path
-    slot: Slot
+    slots: list[Slot]
     worker: Child
     since: float
     kills: int
@@ -37,27 +38,29 @@ class Pool:
     def __init__(self, switches: Mapping[str, Any], progress: Progress, context: BaseContext | None) -> None:
         self.max_time = limit(switches.get("max_time"), "sweep.max_time")
         self.fail_fast = bool(switches.get("fail_fast"))
-        self.wanted = switches.get("slots")
+        self.wanted, self.per_gpu = switches.get("slots"), switches.get("slots_per_gpu", 1)
         self.progress, self.context = progress, context
 
     def run(self, folders: Sequence[Path]) -> None:
         if not folders:
             return
         specs = [store.spec(folder) for folder in folders]
-        free = places.slots(specs[0]["semantic"]["device_kind"], self.wanted)[::-1]
+        free = places.slots(specs[0]["semantic"]["device_kind"], self.wanted, self.per_gpu)[::-1]
+        needs = {folder: _need(spec["config"], free) for folder, spec in zip(folders, specs, strict=True)}
         waiting, running = list(folders)[::-1], list[_Running]()
         try:
             while waiting or running:
-                while waiting and free:
-                    slot, folder = free.pop(), waiting.pop()
-                    kills = places.out_of_memory_kills()
+                while waiting and len(free) >= needs[waiting[-1]]:
+                    folder = waiting.pop()
+                    taken = [free.pop() for _ in range(needs[folder])]
+                    slot, kills = places.together(taken), places.out_of_memory_kills()
                     worker = places.start(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
-                    running.append(_Running(folder, slot, worker, time.time(), kills))
-                self.progress.tick([(one.folder, one.slot.number) for one in running])
+                    running.append(_Running(folder, taken, worker, time.time(), kills))
+                self.progress.tick([(one.folder, one.slots[0].number) for one in running])
                 time.sleep(0.01)
                 for one in [one for one in running if self._ended(one)]:
                     running.remove(one)
-                    free.append(one.slot)
+                    free += one.slots
                     record = store.record(one.folder)
                     self.progress.finished(one.folder, record)
                     if self.fail_fast and (record is None or record["status"] != "done"):
@@ -78,6 +81,17 @@ class Pool:
             status, message = classify(code, places.out_of_memory_kills() > one.kills)
             record_death(one.folder, status, message, one.since)
         return True
+
+
+def _need(config: Mapping[str, Any], slots: Sequence[Slot]) -> int:
+    """How many slots a run takes: one per device. Refused where there are fewer, or they share a GPU."""
+    need, gpus = devices(config), [slot.gpu for slot in slots]
+    here = len(gpus) if gpus[0] is None else len(set(gpus))
+    if need > 1 and need > min(here, len(gpus)):
+        raise Refused(f"trainer.devices={need}, and there are {here} here: ask for fewer, or for more slots")
+    if need > 1 and here < len(gpus):
+        raise Refused(f"trainer.devices={need} with several slots on one GPU: use sweep.slots_per_gpu=1")
+    return need
 
 
 def limit(value: Any, key: str) -> float | None:

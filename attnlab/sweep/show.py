@@ -100,7 +100,8 @@ def _cost(
 ) -> str:
     left = [run for run in runs if found[run.id].word in _OPEN]
     done = sum(one.word == "done" for one in found.values())
-    number = len(slots.slots(runs[0].figures["device_kind"], switches.get("slots")))
+    kind, shared = runs[0].figures["device_kind"], switches.get("slots_per_gpu", 1)
+    number = len(slots.slots(kind, switches.get("slots"), shared))
     failed = len(found) - len(left) - done
     text = f"{len(left)} to train, {done} done" + (f", {failed} failed" if failed else "")
     known = [one for run in left if (one := forecasts[run.id]).seconds is not None]

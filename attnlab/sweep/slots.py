@@ -36,17 +36,29 @@ class Slot:
         return found
 
 
-def slots(kind: str, wanted: int | None = None) -> list[Slot]:
-    """The slots for a device kind (cpu, or a GPU's name). `wanted` is sweep.slots: their number, or None."""
+def slots(kind: str, wanted: int | None = None, per_gpu: int = 1) -> list[Slot]:
+    """The slots for a device kind (cpu, or a GPU's name). `wanted` is sweep.slots: their number, or None;
+    `per_gpu` is sweep.slots_per_gpu: how many runs share a GPU.
+    """
     if wanted is not None and (type(wanted) is not int or wanted < 1):
         raise Refused(f"sweep.slots={wanted}: give the number of runs at a time, or null")
+    if type(per_gpu) is not int or per_gpu < 1:
+        raise Refused(f"sweep.slots_per_gpu={per_gpu}: give the number of runs that share a GPU, at least 1")
     cores = _cores()
     if kind != "cpu":
         gpus = visible_gpus()
-        number = wanted or len(gpus)
+        number = wanted or len(gpus) * per_gpu
         return [Slot(i, gpus[i % len(gpus)], max(1, cores // number)) for i in range(number)]
+    if per_gpu > 1:
+        raise Refused(f"sweep.slots_per_gpu={per_gpu}: these runs train on a CPU; use sweep.slots")
     number = wanted or cores
     return [Slot(i, None, max(1, cores // number)) for i in range(number)]
+
+
+def together(taken: Sequence[Slot]) -> Slot:
+    """The slots of one run on several devices, as one."""
+    gpus = [slot.gpu for slot in taken if slot.gpu is not None]
+    return Slot(taken[0].number, ",".join(gpus) or None, taken[0].threads)
 
 
 def _cores() -> int:

@@ -63,7 +63,12 @@ def spec(folder: Path) -> dict[str, Any]:
 
 def write_spec(folder: Path, **content: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "spec.json", {"schema": SCHEMA, "id": folder.name, **content})
+    write_json(folder / "spec.json", {**content, "schema": SCHEMA, "id": folder.name})
+
+
+def split(folder: Path) -> int:
+    """In how many parts a run trains each batch; 1 unless memory has asked for more."""
+    return ((read_json(folder / "spec.json") or {}).get("use") or {}).get("split", 1)
 
 
 def progress(folder: Path) -> dict[str, Any]:

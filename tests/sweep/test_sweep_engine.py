@@ -60,6 +60,35 @@ def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_a
     assert {records(attnlab.folder)[act]["status"] for act in ("train", "crash", "sleep")} == {"done"}
 
 
+def test_a_run_out_of_memory_is_run_again_in_smaller_parts_where_that_is_asked(attnlab):
+    status, out, _ = attnlab("+experiment=ends", "arms=[train,memory]", "sweep.halve_batch=true")
+    assert status == 0
+    assert "memory seed=0 ran out of memory: once more, its batches in 4 parts" in out
+    assert [act for act, *_ in attnlab.trained()].count("memory") == 3
+    assert {record["status"] for record in records(attnlab.folder).values()} == {"done"}
+    status, _, _ = attnlab(
+        "+experiment=ends", "arms=[train,memory]", "data.batch_size=3", "sweep.halve_batch=true"
+    )
+    assert status == 1, "three examples have no half"
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("trainer.devices=3", "trainer.devices=3, and there are 2 here"),
+        ("trainer.devices=0", "trainer.devices=0: give the number"),
+        ("sweep.slots_per_gpu=2", "these runs train on a CPU"),
+    ],
+)
+def test_more_devices_than_there_are_is_refused_before_any_training(attnlab, override, line):
+    override = f"+{override}" if "devices" in override else override
+    status, _, err = attnlab("+experiment=ends", override)
+    assert status == 2
+    assert line in err
+    assert err.count("\n") == 1
+    assert attnlab.trained() == []
+
+
 def test_a_run_of_one_experiment_serves_every_other_command(attnlab):
     status, out, _ = attnlab("heads=two", "seed=0,1")
     assert status == 0

@@ -29,6 +29,23 @@ def test_one_slot_per_core_with_one_thread_each(monkeypatch):
     assert [slot.threads for slot in slots.slots("cpu", 2)] == [2, 2]
 
 
+def test_small_runs_share_a_gpu_and_a_large_one_takes_several(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-abc")
+    monkeypatch.setattr(slots, "_cores", lambda: 13)
+    shared = slots.slots("NVIDIA H200", per_gpu=3)
+    assert [slot.gpu for slot in shared] == ["3", "GPU-abc"] * 3
+    assert {slot.threads for slot in shared} == {2}
+    whole = slots.together(slots.slots("NVIDIA H200"))
+    assert whole.environment()["CUDA_VISIBLE_DEVICES"] == "3,GPU-abc"
+    assert slots.together(slots.slots("cpu", 2)).gpu is None
+
+
+@pytest.mark.parametrize("per_gpu", [0, 1.5, True])
+def test_a_senseless_share_of_a_gpu_is_refused(per_gpu):
+    with pytest.raises(Refused, match=r"^sweep\.slots_per_gpu="):
+        slots.slots("NVIDIA H200", per_gpu=per_gpu)
+
+
 @pytest.mark.parametrize("wanted", [0, -1, "many", True])
 def test_a_senseless_number_of_slots_is_refused(wanted):
     with pytest.raises(Refused, match=r"^sweep\.slots="):

@@ -1,0 +1,25 @@
+"""A run that ran out of memory, once more with its batches in twice as many parts: slower, and the same run.
+
+The parts' gradients add up to the whole batch's, so the effective batch, and with it the run's id, stays.
+"""
+
+from pathlib import Path
+
+from attnlab.sweep import store
+from attnlab.sweep.arms import Run
+
+
+def halved(run: Run, root: Path) -> bool:
+    """Whether the run failed for want of memory and can be cut further; then its spec says so."""
+    folder = root / run.id
+    found = store.record(folder)
+    if found is None or found["status"] != "out_of_memory":
+        return False
+    parts = 2 * store.split(folder)
+    if run.config["data"]["batch_size"] % (parts * run.config["trainer"].get("devices", 1)):
+        return False
+    spec = store.spec(folder)
+    store.write_spec(folder, **{**spec, "use": {**spec["use"], "split": parts}})
+    for name in ("run.json", "last.ckpt", "previous.ckpt"):  # a checkpoint counts in parts of the old size
+        (folder / name).unlink(missing_ok=True)
+    return True
