@@ -1,12 +1,12 @@
 """What a run leaves for W&B, read back through wandb's own message classes from the offline file."""
 
 import json
-import struct
 import time
 from multiprocessing import get_context
 
 import pytest
 import torch
+from wandb_files import history, records, summary_of
 from wandb_server import Refusing, Server, Silent, wait
 
 from attnlab import mirror, train
@@ -16,33 +16,6 @@ from attnlab.sweep.pool import WORKER
 from attnlab.sweep.slots import Slot
 
 torch.set_num_threads(1)
-
-
-def records(path):
-    """The messages of a .wandb file: LevelDB's log format, blocks of 32 KiB, 7-byte headers."""
-    from wandb.proto import wandb_internal_pb2
-
-    data, at, parts = path.read_bytes(), 7, []
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        parts.append(data[at + 7 : at + 7 + length])
-        at += 7 + length
-        if kind in (1, 4):  # whole, or last part
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(b"".join(parts))
-            yield record
-            parts = []
-
-
-def history(path):
-    return [
-        {".".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
-        for record in records(path)
-        if record.WhichOneof("record_type") == "history"
-    ]
 
 
 def test_an_offline_run_holds_losses_memory_config_and_images(compose, store):
@@ -66,12 +39,7 @@ def test_an_offline_run_holds_losses_memory_config_and_images(compose, store):
     images = {key for row in rows for key in row if key.startswith("attention/layer")}
     assert {key.split(".")[0] for key in images} == {"attention/layer0", "attention/layer1"}
     assert list(folder.glob("wandb/offline-run-*/files/media/images/attention/*.png"))
-    summary = {}
-    for record in found:
-        if record.WhichOneof("record_type") == "summary":
-            summary |= {
-                ".".join(item.nested_key) or item.key: item.value_json for item in record.summary.update
-            }
+    summary = summary_of(file)
     assert float(summary["memory/kv_bytes_per_token_live"]) == 256
     assert float(summary["val/loss"]) == losses[-1]
 
@@ -206,6 +174,12 @@ def test_settings_that_cannot_hold_are_refused_before_training(compose, settings
     config = compose("logger=wandb")
     with pytest.raises(ValueError, match=told):
         train.check(config | {"logger": config["logger"] | settings})
+
+
+def test_a_workspace_report_without_its_package_is_refused_before_training(monkeypatch):
+    monkeypatch.setattr(mirror, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"pip install 'attnlab\[workspace\]'"):
+        mirror.Wandb(**SETTINGS | {"mode": "online", "workspace": True})
 
 
 def test_no_logger_leaves_no_folder(compose, store):

@@ -22,6 +22,7 @@ class Server:
         self.history: list[dict[str, Any]] = []
         self.runs: list[dict[str, Any]] = []
         self.summary: dict[str, Any] = {}
+        self.views: list[dict[str, Any]] = []
         self.operations: list[str] = []
         self.files: list[str] = []
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"server_of": self}))
@@ -71,6 +72,21 @@ class Refusing:
         return
 
 
+_USER = {"id": "dQ==", "entity": "me", "username": "me", "email": "", "flags": "{}", "teams": {"edges": []}}
+_PROJECT = {
+    "id": "cA==", "internalId": "cA==", "name": "attnlab", "entityName": "me", "user": None, "artifact": None,
+    "createdAt": "2026-01-01T00:00:00", "isBenchmark": False,
+}  # fmt: skip
+_KNOWN = {
+    "viewer": _USER, "project": _PROJECT,
+    "models": {
+        "edges": [{"node": _PROJECT, "cursor": "x"}],
+        "pageInfo": {"endCursor": None, "hasNextPage": False},
+    },
+}  # fmt: skip
+_VIEW = {"id": "dmlldw==", "type": "runs", "name": "x", "displayName": "x", "description": "", "spec": "{}"}
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_of: Server
@@ -103,6 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _graphql(self, name: str, query: str, variables: dict[str, Any]) -> None:
         server = self.server_of
         server.operations.append(name)
+        server.views += [variables] if "upsertView" in query else []
         if "upsertBucket" in query:
             server.runs.append(variables)
             bucket = {
@@ -112,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             }  # fmt: skip
             self._answer({"data": {"upsertBucket": {"bucket": bucket, "inserted": True}}})
         elif "createRunFiles" not in query:
-            self._answer({"data": {}})
+            self._answer({"data": _KNOWN | {"upsertView": {"view": _VIEW, "inserted": True}}})
         elif not self._misbehaved():
             files = [{"name": one, "uploadUrl": f"{server.url}/upload/{one}"} for one in variables["files"]]
             made = {"runID": "cnVu", "uploadHeaders": [], "files": files}
