@@ -110,6 +110,19 @@ def _scaling(theirs: Any) -> Config | None:
     return None
 
 
+_GELU = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
+
+
+def _approximation(activation: Any) -> str:
+    if activation not in _GELU:
+        raise ValueError(f"= {activation!r} is not supported (only {', '.join(map(repr, _GELU))})")
+    return _GELU[activation]
+
+
+def _activation(approximation: str) -> str:
+    return next(name for name, found in _GELU.items() if found == approximation)
+
+
 def _exponent(scaled: bool) -> float:
     return -0.5 if scaled else 0
 
@@ -151,7 +164,6 @@ GPT2 = Family(
         "attention": _ATTENTION | {"heads": _ATTENTION["heads"] | {"bias": True, "out_bias": True}},
     },
     fixed={
-        "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
         "scale_attn_by_inverse_layer_idx": (False,),
         "add_cross_attention": (False,),
         "quantization_config": (None,),
@@ -162,6 +174,7 @@ GPT2 = Family(
         Key("n_head", ("n_heads", "attention.heads.n_heads", "attention.heads.n_kv_heads")),
         Key("n_positions", ("positions.length",)),
         Key("n_inner", ("ffn_width",), lambda theirs: 4 * _number(theirs.get("n_embd"))),
+        Key("activation_function", ("ffn.approximate",), "gelu_new", _approximation, _activation),
         Key("layer_norm_epsilon", ("norm.eps",), 1e-5),
         Key("tie_word_embeddings", ("tie",), True),
         Key("scale_attn_weights", ("attention.scale_exponent",), True, _exponent, bool),

@@ -85,7 +85,11 @@ class LanguageModel(pl.LightningModule):
         """Makes this step's randomness a function of (seed, step), and on several devices of the rank."""
         place = f"{self.seed}/step/{batch_idx}" + (f"/{self.global_rank}" if self.global_rank else "")
         digest = hashlib.sha256(place.encode()).digest()
-        torch.manual_seed(int.from_bytes(digest[:8], "little"))
+        seed = int.from_bytes(digest[:8], "little")
+        # not torch.manual_seed: for every kind of device that is not in use it keeps a stack trace
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.default_generators[self.device.index].manual_seed(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss over the targets that count. Raises Diverged where it is not finite."""
@@ -147,10 +151,11 @@ class LanguageModel(pl.LightningModule):
         """Clips here: Lightning will not for a fused optimiser in bf16-mixed, though nothing is scaled."""
         if not gradient_clip_val:
             return
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
         if gradient_clip_algorithm in (None, "norm"):
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
+            torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
         else:
-            torch.nn.utils.clip_grad_value_(self.model.parameters(), gradient_clip_val)
+            torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val)
 
     def configure_optimizers(self) -> dict[str, Any]:
         """AdamW in two groups, and the schedule."""

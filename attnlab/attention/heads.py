@@ -84,15 +84,15 @@ class Heads(nn.Module):
         B, T, _ = x_BTM.shape
         H, G = self.n_heads, self.n_kv_heads
         slab = self.qkv(x_BTM).view(B, T, -1, self.head_dim).transpose(1, 2)
-        v = slab if self.tied else slab.narrow(1, H + G, G)
         if self.q_norm is not None:
-            q, k = (slab, slab) if self.tied else (slab.narrow(1, 0, H), slab.narrow(1, H, G))
+            q, k, v = (slab,) * 3 if self.tied else slab.split((H, G, G), dim=1)
             return rotate(self.q_norm(q)), (rotate(self.k_norm(k)), v)
         if self.tied:
             turned = rotate(slab)
-            return turned, (turned, v)
-        turned = rotate(slab.narrow(1, 0, H + G))  # in one go: half the calls
-        return turned.narrow(1, 0, H), (turned.narrow(1, H, G), v)
+            return turned, (turned, slab)
+        qk, v = slab.split((H + G, G), dim=1)
+        q, k = rotate(qk).split((H, G), dim=1)  # turned in one go: half the calls
+        return q, (k, v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
         """k, v [B, G, S, D]: the state itself."""

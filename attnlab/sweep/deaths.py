@@ -5,9 +5,10 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from attnlab.sweep import store
+from attnlab.sweep.owner import owning
 
 
 def classify(code: int, memory_ran_out: bool) -> tuple[str, str]:
@@ -25,7 +26,7 @@ def record_death(folder: Path, status: str, message: str, since: float, wait: fl
     A second is longer than `status` looks at a lock; a worker that lost its parent saves a checkpoint first.
     """
     try:
-        with FileLock(folder / "lock", timeout=wait):
+        with owning(folder, patience=wait):
             _look_again(folder)
             if not store.is_done(folder):
                 store.write_failure(folder, status, message, since)

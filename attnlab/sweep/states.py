@@ -9,6 +9,7 @@ from filelock import FileLock, Timeout
 
 from attnlab.sweep import store
 from attnlab.sweep.arms import Run
+from attnlab.sweep.owner import elsewhere
 from attnlab.sweep.progress import fraction
 
 
@@ -46,7 +47,7 @@ def locked(folder: Path) -> bool:
         return False
     try:
         with FileLock(folder / "lock", timeout=0):
-            return False
+            return elsewhere(folder)
     except Timeout:
         return True
     except OSError:  # a store that may only be read: a worker could not hold a lock in it

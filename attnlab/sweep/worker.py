@@ -12,10 +12,9 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from filelock import FileLock
-
 from attnlab.sweep import child, ranks, store
 from attnlab.sweep.checker import trainer
+from attnlab.sweep.owner import owning
 
 
 def main(arguments: list[str]) -> int:
@@ -30,10 +29,10 @@ def main(arguments: list[str]) -> int:
 
 def train(folder: Path) -> int:
     """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1."""
-    with FileLock(folder / "lock"):  # waits where another sweep trains this very run
-        started = time.time()
-        if store.is_done(folder):
-            return 0
+    with owning(folder):  # waits where another sweep trains this very run
+        started, found = time.time(), store.record(folder)
+        if found is not None and (found["status"] == "done" or _since_asked(folder)):
+            return int(found["status"] != "done")
         (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
         try:
             config = store.spec(folder)["config"]
@@ -56,6 +55,11 @@ def assist(folder: Path) -> int:
     """Another rank of a run on several devices: it trains beside rank 0, and records nothing."""
     importlib.import_module(trainer(store.spec(folder)["config"])).run(folder)
     return 0
+
+
+def _since_asked(folder: Path) -> bool:
+    """Whether a failure was recorded after the run was asked for: another sweep's, not repeated."""
+    return (folder / "run.json").stat().st_mtime_ns > (folder / "spec.json").stat().st_mtime_ns
 
 
 def classify(error: BaseException) -> str:

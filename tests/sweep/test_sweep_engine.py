@@ -188,6 +188,26 @@ def test_an_unknown_parent_is_refused_before_anything_starts(attnlab):
     assert "parent=nobody of run: no arm, and no finished run in runs" in err
 
 
+def test_two_commands_on_one_store_train_each_run_once_and_both_report(attnlab):
+    line = ("+experiment=ends", "arms=[train,slow,crash]", "seed=0,1", "sweep.slots=2")
+    both = [attnlab.start(*line, f"paths.reports=reports{n}") for n in (1, 2)]
+    told = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [1, 1], told  # a run crashed, in both eyes
+    assert sorted((act, seed) for act, seed, *_ in attnlab.trained()) == [
+        (act, seed) for act in ("crash", "slow", "train") for seed in "01"
+    ]
+    (attnlab.folder / "mended").touch()
+    line = ("+experiment=ends", "arms=[train,slow,crash]", "seed=0,1,2", "sweep.retry_failed=true")
+    both = [attnlab.start(*line, f"paths.reports=reports{n}") for n in (1, 2)]
+    told = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert len(attnlab.trained()) == 6 + 3 + 2  # the new seed, and what had crashed
+    for n in (1, 2):
+        reports = [json.loads(path.read_text()) for path in attnlab.folder.glob(f"reports{n}/*/report.json")]
+        [last] = [report for report in reports if len(report["runs"]) == 9]
+        assert {run["status"] for run in last["runs"]} == {"done"}
+
+
 def test_a_variant_of_ones_own_needs_a_module_and_a_yaml_and_no_file_of_ours(attnlab):
     (attnlab.folder / "conf" / "heads").mkdir(parents=True)
     (attnlab.folder / "conf" / "heads" / "mine.yaml").write_text(

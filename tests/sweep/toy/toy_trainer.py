@@ -87,5 +87,7 @@ def act(what: str, folder: Path):
             raise MemoryError("no room for the toy")
         case "diverge":
             raise FloatingPointError("the toy's loss is nan at step 2")
+        case "slow":
+            time.sleep(1)
         case "sleep" if not Path("mended").exists():
             time.sleep(60)
