@@ -1,9 +1,10 @@
-# `make` lists the targets. Each builds .venv when pyproject.toml changed, so a second call starts at once.
+# `make` lists the targets. Each builds .venv when pyproject.toml or constraints.txt changed, so a second call starts at once.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help experiment test survive lint clean
+.PHONY: help experiment test survive lint pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -21,16 +22,19 @@ lint: .venv/dev  ## check the style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+pins:  ## write constraints.txt from .venv, once the tests have passed in it
+	$(BIN)/python .ci/pins > constraints.new && mv constraints.new constraints.txt
+
 clean:  ## remove the virtual environment; runs and reports stay
 	rm -rf .venv
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-.venv/run: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet -e .
+.venv/run: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) -e .
 	@touch $@
 
-.venv/dev: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet -e ".[dev]"
+.venv/dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) -e ".[dev]"
 	@touch $@ .venv/run
