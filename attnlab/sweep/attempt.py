@@ -10,7 +10,8 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -18,9 +19,10 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.sweep import slots, store
-from attnlab.sweep.child import TERMINATED
+from attnlab.sweep.child import GRACE, TERMINATED
 from attnlab.sweep.deaths import classify, record_death
 from attnlab.sweep.pool import WORKER, limit
+from attnlab.sweep.ranks import devices
 
 _CARRIED = ("PYTHONPATH", "ATTNLAB_COMMIT", "ATTNLAB_DIRTY", "WANDB_MODE", "HF_HUB_OFFLINE")
 _WARNINGS = {signal.SIGUSR1, signal.SIGUSR2}  # for the attempt; they would end a worker
@@ -38,7 +40,10 @@ class Attempt:
     environment: dict[str, str]
     _worker: slots.Child | None = field(default=None, init=False, repr=False)
 
-    def __call__(self) -> int:
+    def __call__(self, unwanted: Callable[[], bool] = lambda: False) -> int:
+        """`unwanted`: asked twice a second whether to stop, for engines that cannot send a signal."""
+        if unwanted():
+            return TERMINATED
         folder, since, kills = self._enter(), time.time(), slots.out_of_memory_kills()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _WARNINGS)  # a worker inherits it
         slot = slots.Slot(0, "" if self.cpu else None, self.threads)
@@ -53,18 +58,35 @@ class Attempt:
                     message = f"stopped after sweep.max_time={self.max_time:g} seconds"
                     record_death(folder, "timed_out", message, since)
                     return TERMINATED
-                time.sleep(0.1)
-        finally:
+                time.sleep(0.1 if time.time() - since < 1 else 0.5)
+                if unwanted():
+                    self.stop()
+        except BaseException:
             self.stop()
+            raise
         if code not in (0, TERMINATED) and store.record(folder) is None:
             status, message = classify(code, slots.out_of_memory_kills() > kills)
             record_death(folder, status, message, since)
         return code
 
     def stop(self) -> None:
-        """End the worker, which saves a checkpoint on its way."""
-        if self._worker is not None and self._worker.code() is None:
-            slots.end([self._worker])
+        """End the worker, which saves a checkpoint on its way. Also from a signal's handler.
+
+        There `code()` may be in the midst of itself, and would not answer: the system is asked instead.
+        """
+        if self._worker is None:
+            return
+        pid = self._worker.pid
+        for number, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
+            deadline = time.monotonic() + seconds
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+            while not _ended(pid) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if _ended(pid):
+                break
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)  # its group's stragglers, such as data workers
 
     def _enter(self) -> Path:
         folder, host = Path(self.folder), platform.node()
@@ -76,6 +98,13 @@ class Attempt:
             raise RuntimeError(f"{host} does not see {self.home}, where the command was given") from error
         os.environ.update(self.environment)
         return folder
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # whoever was interrupted has its exit status
+        return True
 
 
 def attempts(folders: Sequence[Path], switches: Mapping[str, Any], threads: int) -> list[Attempt]:
@@ -103,7 +132,7 @@ def gpus(folders: Sequence[Path], wanted: float | None, key: str) -> float:
         )
     if wanted is not None or kinds == {"cpu"}:
         return wanted or 0
-    return max((spec["config"].get("trainer") or {}).get("devices", 1) for spec in specs)
+    return max(devices(spec["config"]) for spec in specs)
 
 
 def needs(module: str, launcher: str) -> None:

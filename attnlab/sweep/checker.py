@@ -102,11 +102,17 @@ def serve(pipe: Connection) -> None:
             pipe.send(_answer(*pipe.recv()))
 
 
+def _elsewhere(config: Mapping[str, Any]) -> dict[str, str]:
+    """Where the runs will train on another kind of device than the one that is here."""
+    kind = (config.get("sweep") or {}).get("device")
+    return {"device_kind": kind, "device": kind} if kind else {}
+
+
 def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
     try:
         asked = importlib.import_module(module)
         if question == "check":
-            return "found", {"device_kind": "cpu", **asked.check(config)}
+            return "found", {"device_kind": "cpu", **asked.check(config), **_elsewhere(config)}
         outcomes = asked.verify(config) if hasattr(asked, "verify") else []
         return "found", [f"{one.law}: {one.detail}" for one in outcomes if one.status == "failed"]
     except (ValueError, HydraException, OmegaConfBaseException) as error:

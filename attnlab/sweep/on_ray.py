@@ -2,7 +2,8 @@
 
 Each task starts the one worker; what became of it is read from the store. Ray restarts nothing: a run that
 lost its node is a recorded failure. Surprising: `ray.init` takes SIGTERM for itself, and what a handler
-raises is lost within Ray's calls; so SIGTERM is noted here, and acted on between them.
+raises is lost within Ray's calls; so SIGTERM is noted here, and acted on between them. And `ray.cancel` can
+abort the process that calls it (2.60); so attempts ask, in the cluster's own key-value store.
 """
 
 import os
@@ -97,6 +98,7 @@ class _Tasks:
     ) -> None:
         self.ray, self.need, self.progress = ray, need, progress
         self.fail_fast, self.most = bool(switches.get("fail_fast")), switches.get("slots")
+        self.key = f"attnlab-stop-{os.getpid()}-{time.time_ns()}"
         own = {name: much for name, much in need.items() if name not in ("CPU", "GPU")}
         wanted = {"num_cpus": need["CPU"], "num_gpus": need["GPU"], "resources": own}
         self.task = ray.remote(**wanted, max_retries=0)(_attempt)
@@ -111,7 +113,7 @@ class _Tasks:
             while waiting or running:
                 while waiting and len(running) < (self.most or len(folders)):
                     folder, attempt = waiting.pop()
-                    running[self.task.remote(attempt)] = folder
+                    running[self.task.remote(attempt, self.key)] = folder
                 ended, _ = self.ray.wait(list(running), timeout=0.2)
                 act_on_signals()
                 self.progress.tick(self._started(running.values()))
@@ -141,8 +143,6 @@ class _Tasks:
         try:
             self.ray.get(reference)
             return
-        except errors.TaskCancelledError:
-            return
         except errors.OutOfMemoryError:
             status, message = "out_of_memory", "its node ran out of memory, and Ray ended the worker"
         except errors.RayTaskError as error:
@@ -170,17 +170,17 @@ class _Tasks:
             return
         before = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
         try:
-            for reference in references:
-                with suppress(Exception):
-                    self.ray.cancel(reference, force=False)
+            self.ray.experimental.internal_kv._internal_kv_put(self.key, "stop")
             self.ray.wait(references, num_returns=len(references), timeout=GRACE + 5)
         finally:
             for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
                 signal.signal(number, handler)
 
 
-def _attempt(attempt: Attempt) -> int:
-    return attempt()
+def _attempt(attempt: Attempt, key: str) -> int:
+    from ray.experimental.internal_kv import _internal_kv_exists
+
+    return attempt(lambda: _internal_kv_exists(key))
 
 
 def _line(error: BaseException) -> str:

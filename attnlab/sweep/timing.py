@@ -11,10 +11,12 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
+from attnlab.errors import Refused
 from attnlab.files import read_json, write_json
-from attnlab.sweep import child, semantic, slots, store
+from attnlab.sweep import checker, child, host, semantic, slots, store
 
 MEASURE = "attnlab.measure.timing"
+_NOT_HERE = 3  # exit status: the runs were trained on another kind of device
 
 
 def timing(
@@ -38,6 +40,8 @@ def timing(
             time.sleep(0.02)
     finally:
         slots.end([process] if process.code() is None else [])
+    if process.code() == _NOT_HERE:
+        return None, f"there is no {kind} here; the same command on a machine that has one takes the times"
     found = read_json(path)
     if process.code() != 0 or not isinstance(found, dict):
         return None, f"timing failed with status {process.code()}: see {log}"
@@ -50,6 +54,12 @@ def main(arguments: list[str]) -> int:
         Path(arguments[0]),
         {arm: Path(folder) for arm, folder in json.loads(arguments[1]).items()},
     )
+    spec = store.spec(next(iter(folders.values())))
+    try:
+        host.refuse_other_device(importlib.import_module(checker.trainer(spec["config"])), spec)
+    except Refused as error:
+        print(error)
+        return _NOT_HERE
     measured = importlib.import_module(MEASURE).measure(folders)
     write_json(path, {"schema": store.SCHEMA, **measured})
     return 0

@@ -12,7 +12,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from attnlab.sweep import child, ranks, store
+from attnlab.sweep import child, host, ranks, store
 from attnlab.sweep.checker import trainer
 from attnlab.sweep.owner import owning
 
@@ -35,8 +35,11 @@ def train(folder: Path) -> int:
             return int(found["status"] != "done")
         (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
         try:
-            config = store.spec(folder)["config"]
+            spec = store.spec(folder)
+            config = spec["config"]
             module = importlib.import_module(trainer(config))
+            host.alone()
+            host.refuse_other_device(module, spec)
             with ranks.others(folder, config):
                 module.run(folder)
         except Exception as error:

@@ -35,7 +35,28 @@ class RayLauncherConf:
     init: dict[str, Any] = field(default_factory=dict)  # further arguments of ray.init
 
 
-for name, node in {"pool": PoolLauncherConf, "ray": RayLauncherConf}.items():
+@dataclass
+class SlurmLauncherConf:
+    _target_: str = f"{_HERE}.SlurmLauncher"
+    folder: str | None = None  # scripts, logs and pickles, on a disk that all nodes share; null: runs/slurm
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time: int = 60  # minutes; a run that needs more is requeued and goes on from its checkpoint
+    requeues: int = 100  # how often for want of time; being pre-empted does not count
+    signal_delay: int = 90  # seconds before the limit at which a checkpoint is saved
+    mem: str | None = None
+    cpus_per_task: int = 1  # of each run, which has as many threads
+    gpus_per_node: int | None = None  # of each run; null: trainer.devices where it was planned for a GPU
+    array_parallelism: int = 256  # runs at a time
+    setup: list[str] = field(default_factory=list)  # shell lines before each run, such as `module load`
+    sbatch: dict[str, Any] = field(default_factory=dict)  # further options of sbatch
+    poll: float = 10.0  # seconds between two looks at the queue
+
+
+_SCHEMAS = {"pool": PoolLauncherConf, "ray": RayLauncherConf, "slurm": SlurmLauncherConf}
+for name, node in _SCHEMAS.items():
     ConfigStore.instance().store(group="hydra/launcher", name=name, node=node, provider="attnlab")
 
 
@@ -92,5 +113,20 @@ class RayLauncher(StoredRuns):
 
     def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
         from attnlab.sweep.on_ray import launch
+
+        launch(folders, switches, self.options)
+
+
+class SlurmLauncher(StoredRuns):
+    schema = SlurmLauncherConf
+
+    def setup(self, **context: Any) -> None:
+        from attnlab.sweep.attempt import needs
+
+        needs("submitit", "slurm")
+        super().setup(**context)
+
+    def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
+        from attnlab.sweep.on_slurm import launch
 
         launch(folders, switches, self.options)

@@ -68,7 +68,7 @@ def gone(pid: str) -> bool:
 
 @installed
 def test_ray_stores_the_records_of_the_pool_and_trains_nothing_twice(on_ray):
-    line = ["+experiment=heads", "arms=[two,four]", "seed=0,1"]
+    line = ["heads=two,four", "seed=0,1"]
     status, out, err = on_ray(*line, *on_ray.line)
     assert status == 0, err
     assert "4 runs, 0 done, 4 to train" in out

@@ -1,6 +1,6 @@
 import pytest
 
-from attnlab.sweep.pool import _classify
+from attnlab.sweep.deaths import classify as classify_death
 from attnlab.sweep.worker import classify
 
 
@@ -36,4 +36,4 @@ def test_an_exception_is_recorded_as_what_it_means(error, status):
     ],
 )
 def test_a_hard_end_is_told_by_its_exit_status(code, memory_ran_out, status):
-    assert _classify(code, memory_ran_out)[0] == status
+    assert classify_death(code, memory_ran_out)[0] == status

@@ -1,0 +1,119 @@
+"""Laws of the launcher `slurm`, over a real cluster of one node: same runs, same failures, requeues."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import one_node
+import pytest
+
+LACKING = [*one_node.missing(), *(() if find_spec("submitit") else ["submitit"])]
+pytestmark = pytest.mark.skipif(
+    bool(LACKING), reason=f"no {', '.join(LACKING)}: apt install slurm-wlm munge, pip install .[slurm]"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> dict[str, str]:
+    with one_node.cluster(tmp_path_factory.mktemp("slurm")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def on_slurm(attnlab, cluster):
+    attnlab.environment |= cluster
+    attnlab.line = ["hydra/launcher=slurm", "hydra.launcher.poll=0.5"]
+    return attnlab
+
+
+def records(folder: Path) -> dict[str, dict]:
+    found = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]
+    return {record["id"]: record for record in found}
+
+
+def wait(until, seconds: float = 40.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def ask(on_slurm, *line: str) -> str:
+    done = subprocess.run(line, env=on_slurm.environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_slurm_stores_the_records_of_the_pool_and_trains_nothing_twice(on_slurm):
+    line = ["heads=two,four", "seed=0,1"]
+    status, out, err = on_slurm(*line, *on_slurm.line)
+    assert status == 0, err
+    assert "4 runs, 0 done, 4 to train" in out
+    assert len({pid for _, _, pid, *_ in on_slurm.trained()}) == 4  # a fresh process each
+    stored = records(on_slurm.folder)
+    status, out, _ = on_slurm(*line, *on_slurm.line)
+    assert (status, len(on_slurm.trained())) == (0, 4)
+    (on_slurm.folder / "runs").rename(on_slurm.folder / "elsewhere")
+    assert on_slurm(*line)[0] == 0
+    assert records(on_slurm.folder) == stored
+
+
+def test_a_killed_worker_and_a_lost_job_are_recorded_and_the_others_finish(on_slurm):
+    line = ["+experiment=ends", "arms=[train,kill,crash,lost]", "sweep.max_time=30", "sweep.slots=1"]
+    status, out, _ = on_slurm(*line, *on_slurm.line)
+    assert status == 1
+    found = {record["config"]["model"]["act"]: record for record in records(on_slurm.folder).values()}
+    assert {act: record["status"] for act, record in found.items()} == {
+        "train": "done",
+        "kill": "killed",
+        "crash": "crashed",
+        "lost": "killed",
+    }
+    assert found["kill"]["failure"]["message"] == "the worker was ended by SIGKILL"
+    assert "ended as FAILED without a record of the run" in found["lost"]["failure"]["message"]
+    assert len(on_slurm.trained()) == 4  # nothing was tried again
+    assert "report: reports/ends" in out
+
+
+@pytest.mark.parametrize("command", [("scontrol", "requeue"), ("scancel", "--signal=USR2")])
+def test_a_requeued_or_pre_empted_job_carries_on_from_its_checkpoint(on_slurm, command):
+    process = on_slurm.start("model.act=resume", *on_slurm.line)
+    try:
+        wait(lambda: list((on_slurm.folder / "runs").glob("*/last.ckpt")))
+        [job] = ask(on_slurm, "squeue", "--noheader", "--states=running", "--format=%i").split()
+        ask(on_slurm, *command, job)
+        wait(lambda: "PENDING" in ask(on_slurm, "squeue", "--noheader", "--format=%T", f"--jobs={job}"))
+        ask(
+            on_slurm, "scontrol", "update", f"jobid={job}", "StartTime=now+2"
+        )  # sooner, in the cluster of a test
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.terminate()
+        process.wait()
+    assert process.returncode == 0, out + err
+    assert "done  val/loss" in out
+    assert len(on_slurm.trained()) == 2  # one run, two attempts
+
+
+def test_ctrl_c_cancels_the_array_and_the_report_is_written(on_slurm):
+    process = on_slurm.start("+experiment=ends", "arms=[train,sleep]", "seed=0,1", *on_slurm.line)
+    try:
+        wait(lambda: len(on_slurm.trained()) == 4 and len(records(on_slurm.folder)) == 2)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=40)
+    assert process.returncode == 130, err
+    assert ask(on_slurm, "squeue", "--noheader") == ""
+    assert [record["status"] for record in records(on_slurm.folder).values()] == ["done", "done"]
+    assert list((on_slurm.folder / "reports").glob("*/report.json"))
+
+
+def test_what_sbatch_refuses_is_one_line_and_nothing_is_started(on_slurm):
+    status, _, err = on_slurm("heads=two", *on_slurm.line, "hydra.launcher.partition=nowhere")
+    assert (status, on_slurm.trained()) == (2, [])
+    assert err.startswith("attnlab: sbatch refused: ")
+    assert "invalid partition specified: nowhere" in err
+    assert err.count("\n") == 1
