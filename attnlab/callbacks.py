@@ -7,6 +7,7 @@ import json
 import signal
 import threading
 import time
+import zipfile
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import FrameType
@@ -263,14 +264,18 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The last checkpoint that can be read whole, else the one before it, else None."""
+    """The last checkpoint that can be read whole, else the one before it, else None.
+
+    Torch loads a file in which a bit has flipped; the archive's own checksums tell.
+    """
     for name in ("last.ckpt", "previous.ckpt"):
         path = folder / name
         try:
+            with zipfile.ZipFile(path) as archive:
+                if archive.testzip() is not None:
+                    continue
             torch.load(path, map_location="cpu", weights_only=True)
-        except FileNotFoundError:
-            continue
-        except Exception:
+        except Exception:  # missing, cut short, or not ours
             continue
         return path
     return None

@@ -25,7 +25,7 @@ def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     return losses.view(targets_BT.shape)
 
 
-class Diverged(RuntimeError):
+class Diverged(FloatingPointError):
     """The loss stopped being a number; carries the optimiser step."""
 
     def __init__(self, step: int) -> None:

@@ -22,9 +22,11 @@ from attnlab.sweep import slots, store
 from attnlab.sweep.child import GRACE, TERMINATED
 from attnlab.sweep.deaths import classify, record_death
 from attnlab.sweep.pool import WORKER, limit
+from attnlab.sweep.progress import Progress
 from attnlab.sweep.ranks import devices
 
 _CARRIED = ("PYTHONPATH", "ATTNLAB_COMMIT", "ATTNLAB_DIRTY", "WANDB_MODE", "HF_HUB_OFFLINE")
+_LOSS = 60.0  # seconds after which a run that is held still is somebody else's
 _WARNINGS = {signal.SIGUSR1, signal.SIGUSR2}  # for the attempt; they would end a worker
 
 
@@ -119,6 +121,15 @@ def attempts(folders: Sequence[Path], switches: Mapping[str, Any], threads: int)
         path, home = str(folder.absolute()), os.getcwd()
         found.append(Attempt(path, home, threads, kind == "cpu", max_time, environment))
     return found
+
+
+def bury(folder: Path, status: str, message: str, since: float, progress: Progress) -> None:
+    """Record the end of a run whose attempt was lost. Its worker may live on to save a last checkpoint."""
+    deadline = time.monotonic() + _LOSS
+    while store.record(folder) is None and not record_death(folder, status, message, since, wait=GRACE + 5):
+        if time.monotonic() > deadline:
+            progress.say(f"{folder}: {message}; a process still holds the run, so nothing is recorded")
+            return
 
 
 def gpus(folders: Sequence[Path], wanted: float | None, key: str) -> float:

@@ -16,9 +16,8 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.sweep import store
-from attnlab.sweep.attempt import Attempt, attempts, gpus, library
+from attnlab.sweep.attempt import Attempt, attempts, bury, gpus, library
 from attnlab.sweep.child import GRACE
-from attnlab.sweep.deaths import record_death
 from attnlab.sweep.progress import Progress, labels
 
 _LOCAL = "local"
@@ -138,7 +137,7 @@ class _Tasks:
         ]
 
     def _bury(self, reference: Any, folder: Path) -> None:
-        """Record the end of a run whose attempt was lost. Its worker may be saving a last checkpoint."""
+        """Where the attempt was lost, record that."""
         errors = self.ray.exceptions
         try:
             self.ray.get(reference)
@@ -149,10 +148,7 @@ class _Tasks:
             status, message = "crashed", _line(error.cause or error)
         except errors.RayError as error:
             status, message = "killed", f"Ray lost the worker or its node: {_line(error)}"
-        if store.record(folder) is None and not record_death(
-            folder, status, message, self.began, wait=GRACE + 5
-        ):
-            self.progress.say(f"{folder}: {message}; a process still holds the run, so nothing is recorded")
+        bury(folder, status, message, self.began, self.progress)
 
     def _hopeless(self, folders: Any) -> str | None:
         """Nothing of ours runs, and for a while there has been no node where it could."""

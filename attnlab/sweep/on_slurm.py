@@ -19,9 +19,8 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.sweep import store
-from attnlab.sweep.attempt import Attempt, attempts, gpus, library
+from attnlab.sweep.attempt import Attempt, attempts, bury, gpus, library
 from attnlab.sweep.child import GRACE
-from attnlab.sweep.deaths import record_death
 from attnlab.sweep.progress import Progress, labels
 
 _OVER = (
@@ -151,8 +150,7 @@ def _gone(job: _Job, found: Mapping[str, tuple[str, str]], began: float, progres
     message = f"SLURM job {job.id} {ending} without a record of the run" + (f": {told}" if told else "")
     if stuck:
         subprocess.run(["scancel", job.id], check=False, capture_output=True)
-    if not record_death(job.folder, status, message, began, wait=GRACE + 5):
-        progress.say(f"{job.folder}: {message}; a process still holds the run, so nothing is recorded")
+    bury(job.folder, status, message, began, progress)
     return True
 
 

@@ -87,12 +87,14 @@ def tail(folder: Path, lines: int = 20) -> list[str]:
         return []
 
 
-def write_failure(folder: Path, status: str, message: str, started: float) -> None:
-    """Record a run that did not end well: failure is data, with the step it reached and its last lines."""
+def write_failure(folder: Path, status: str, message: str, started: float, step: int | None = None) -> None:
+    """Record a run that did not end well: failure is data, with the step it reached (the one it last told of,
+    where the caller knows none) and its last lines.
+    """
     assert status in STATUSES, status
     assert status != "done"
     wanted = spec(folder)
-    step = progress(folder).get("step")
+    step = progress(folder).get("step") if step is None else step
     figures = wanted.get("figures") or {}
     failure = {"message": message, "step": step if isinstance(step, int) else None, "tail": tail(folder)}
     content = {

@@ -45,7 +45,8 @@ def train(folder: Path) -> int:
         except Exception as error:
             traceback.print_exc()
             _flush()
-            store.write_failure(folder, classify(error), _message(error), started)
+            step = getattr(error, "step", None)
+            store.write_failure(folder, classify(error), _message(error), started, step)
             return 1
         _flush()
         if not store.is_done(folder):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -87,6 +88,12 @@ def act(what: str, folder: Path):
             raise MemoryError("no room for the toy")
         case "diverge":
             raise FloatingPointError("the toy's loss is nan at step 2")
+        case "full" if not Path("mended").exists():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # nothing more can be written, a record neither
+            raise OSError("no space for the toy")
+        case "hoard":
+            resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+            bytearray(2**33)
         case "slow":
             time.sleep(1)
         case "sleep" if not Path("mended").exists():
