@@ -43,6 +43,10 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
 
+class DidNotStart(RuntimeError):
+    """With what the daemons said."""
+
+
 def missing() -> list[str]:
     return [name for name in DAEMONS if _found(name) is None]
 
@@ -106,7 +110,7 @@ def _wait(until, folder: Path, seconds: float = 20.0) -> None:
     while not until():
         if time.monotonic() > deadline:
             told = "\n".join(path.read_text()[-2000:] for path in sorted(folder.glob("*.out")))
-            raise RuntimeError(f"SLURM did not start:\n{told}")
+            raise DidNotStart(told)
         time.sleep(0.1)
 
 
