@@ -78,7 +78,12 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         _start(stack, folder, "slurmctld", ["-D", "-c", "-f", str(conf)], environment)
         _start(stack, folder, "slurmd", ["-D", "-c", "-f", str(conf)], environment)
         _wait(lambda: _idle(environment), folder)
-        yield environment
+        try:
+            yield environment
+        finally:  # a job that outlived its cluster would wait for it
+            asker = {**os.environ, **environment}
+            subprocess.run(["scancel", f"--user={getpass.getuser()}"], env=asker, capture_output=True)
+            _wait(lambda: not subprocess.check_output(["squeue", "--noheader"], env=asker), folder)
 
 
 def _start(stack: ExitStack, folder: Path, name: str, line: list[str], environment: dict[str, str]) -> None:
