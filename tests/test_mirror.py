@@ -18,13 +18,14 @@ from attnlab.sweep.slots import Slot
 torch.set_num_threads(1)
 
 
-def test_an_offline_run_holds_losses_memory_config_and_images(compose, store):
+def test_an_offline_run_holds_losses_memory_config_and_images(compose, store, capfd):
     config = compose("logger=wandb", "trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2")
     folder = store("abcd0123abcd0123", config)
     use, semantic = {"experiment": "exam", "arm": "gqa"}, {"config": {"model": {"dim": 16}}}
     spec = {"schema": 1, "id": folder.name, "config": config, "semantic": semantic, "use": use}
     (folder / "spec.json").write_text(json.dumps(spec))
     train.run(folder)
+    assert "W&B" not in capfd.readouterr().err  # else it says why something is missing below
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     found = list(records(file))
     (run,) = [record.run for record in found if record.WhichOneof("record_type") == "run"][:1]
