@@ -107,12 +107,10 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, **context: Any) -> Tensor:
         """`context` is the mixer's: positions, mask, cache."""
-        x = x + self.drop(self.mixer(self.mixer_norm(x), **context))
-        return x + self.drop(self.ffn(self.ffn_norm(x)))
-
-    def drop(self, x: Tensor) -> Tensor:
-        """Residual dropout, in training."""
-        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+        mixed = self.mixer(self.mixer_norm(x), **context)
+        x = x + (F.dropout(mixed, self.dropout, self.training) if self.dropout else mixed)
+        made = self.ffn(self.ffn_norm(x))
+        return x + (F.dropout(made, self.dropout, self.training) if self.dropout else made)
 
 
 @final

@@ -68,9 +68,17 @@ class Static:
         if self.state is None:
             self.state = tuple(part.new_zeros(*part.shape[:2], self.length, part.shape[3]) for part in state)
             self.positions = positions_BT.new_zeros(len(positions_BT), self.length)
-        for room, part in zip(self.state, state, strict=True):
-            room.narrow(2, begin, new).copy_(part)
-        self.positions.narrow(1, begin, new).copy_(positions_BT)
+            # each slot as a view, made once: a step is mostly such small operations
+            rooms = (*(room.split(1, 2) for room in self.state), self.positions.split(1, 1))
+            self._slots = list(zip(*rooms, strict=True))
+        parts = (*state, positions_BT)
+        if new == 1:
+            for slot, part in zip(self._slots[begin], parts, strict=True):
+                slot.copy_(part)
+        else:
+            for room, part in zip(self.state, state, strict=True):
+                room.narrow(2, begin, new).copy_(part)
+            self.positions.narrow(1, begin, new).copy_(positions_BT)
         self.used = end
         return tuple(room.narrow(2, 0, end) for room in self.state), self.positions.narrow(1, 0, end)
 

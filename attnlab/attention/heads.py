@@ -85,13 +85,13 @@ class Heads(nn.Module):
         H, G = self.n_heads, self.n_kv_heads
         slab = self.qkv(x_BTM).view(B, T, -1, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
-            q, k, v = (slab,) * 3 if self.tied else slab.split((H, G, G), dim=1)
+            q, k, v = (slab,) * 3 if self.tied else slab.split_with_sizes((H, G, G), dim=1)
             return rotate(self.q_norm(q)), (rotate(self.k_norm(k)), v)
         if self.tied:
             turned = rotate(slab)
             return turned, (turned, slab)
-        qk, v = slab.split((H + G, G), dim=1)
-        q, k = rotate(qk).split((H, G), dim=1)  # turned in one go: half the calls
+        qk, v = slab.split_with_sizes((H + G, G), dim=1)  # `split` is this, and a Python function around it
+        q, k = rotate(qk).split_with_sizes((H, G), dim=1)  # turned in one go: half the calls
         return q, (k, v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:

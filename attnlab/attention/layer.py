@@ -110,7 +110,7 @@ class Attention(nn.Module):
             k,
             v,
             i=positions.of_queries,
-            j=keys.view(len(keys), 1, 1, -1),
+            j=keys.view(keys.shape[0], 1, 1, -1),
             mask=self.mask if mask is None else every(self.mask, mask),
             scores=self.scores,
             scale=self.scale,

@@ -67,7 +67,8 @@ class Turn:
             )
         cos, sin = self.of(width, x_BHTD.dtype)
         turning = x_BHTD if self.fraction == 1.0 else x_BHTD[..., :width]
-        turned = turning * cos + turning.roll(width // 2, dims=-1) * sin  # first half: the other with a minus
+        halves = turning.roll(width // 2, dims=-1)
+        turned = torch.addcmul(turning * cos, halves, sin)  # first half: the other with a minus
         return turned if self.fraction == 1.0 else torch.cat((turned, x_BHTD[..., width:]), dim=-1)
 
     def of(self, width: int, dtype: torch.dtype) -> Table:

@@ -22,6 +22,7 @@ from attnlab.build import build_model, device_of, make
 from attnlab.lit import LanguageModel
 from attnlab.measure.size import flops_per_token
 from attnlab.measure.timing import wait
+from attnlab.mirror import Mirror
 from attnlab.sweep import slots
 from attnlab.sweep.checker import warm
 from attnlab.sweep.pool import WORKER
@@ -149,28 +150,35 @@ WATCHED = {
         (callbacks.Heartbeat, "on_train_batch_end"),
     ],
     "attention maps": [(callbacks.ProbeMaps, "take")],
-    "opening and closing W&B": [(train, "mirror"), (train, "mirror_summary")],
+    "waiting for W&B": [(train, "mirror"), (Mirror, "end")],
     "evaluation": [(LanguageModel, "validation_step")],
     "measurements at the end": [(train, "measure")],
 }
 
 
 def _run(say: Callable[[str], None]) -> list[Row]:
-    """One run of size S as a sweep would make it, in this process, with a checkpoint every hundred steps."""
+    """One run of size S as a sweep would make it, in this process, with a checkpoint every hundred steps,
+    after a short one that pays for the imports.
+    """
     say("a whole run of size S")
-    with tempfile.TemporaryDirectory() as folder:
-        config = composed(
-            ["size=S", "logger.mode=offline", "sweep.checkpoint_every=100", f"paths.cache={folder}"]
-        )
+    seconds: dict[str, float] = {}
+    for steps in ("2", "400"):
         seconds = dict.fromkeys(WATCHED, 0.0)
-        place = _spec(Path(folder), config)
-        began = time.perf_counter()
-        with contextlib.ExitStack() as stack, contextlib.redirect_stdout(None):
-            for name, functions in WATCHED.items():
-                for owner, function in functions:
-                    stack.enter_context(_watch(owner, function, seconds, name))
-            train.run(place)
-        whole = time.perf_counter() - began
+        with tempfile.TemporaryDirectory() as folder:
+            line = [
+                "size=S",
+                f"trainer.max_steps={steps}",
+                "logger.mode=offline",
+                "sweep.checkpoint_every=100",
+            ]
+            place = _spec(Path(folder), composed([*line, f"paths.cache={folder}"]))
+            began = time.perf_counter()
+            with contextlib.ExitStack() as stack, contextlib.redirect_stdout(None):
+                for name, functions in WATCHED.items():
+                    for owner, function in functions:
+                        stack.enter_context(_watch(owner, function, seconds, name))
+                train.run(place)
+            whole = time.perf_counter() - began
     group = "shares of a run of size S"
     return [Row(group, "the run", "s", [whole], whole, ratio=1.0)] + [
         Row(group, name, "s", [value], value, ratio=value / whole) for name, value in seconds.items()
