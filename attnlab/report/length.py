@@ -29,8 +29,16 @@ def _place(condition: str) -> float | None:
 
 
 def length(sweep: Sweep) -> list[dict[str, Any]]:
-    """One table per prefix: rows are conditions, cells the arms; empty where nothing was measured."""
-    names = {name for run in sweep.planned if run.done and run.record for name in run.record["metrics"]}
+    """One table per prefix: rows are conditions, cells the arms; empty where nothing was measured.
+
+    `undefined`: the arms that have no such figure, as learned positions have none past their table.
+    """
+    records = {arm: [run.record for run in sweep.done(arm) if run.record] for arm in sweep.arms}
+    undefined = {
+        arm: {name for one in found for name in one.get("undefined") or []} for arm, found in records.items()
+    }
+    names = {name for found in records.values() for one in found for name in one["metrics"]}
+    names = names.union(*undefined.values())
     tables = []
     for prefix, title in TITLES.items():
         conditions = sorted((n[len(prefix) + 1 :] for n in names if n.startswith(prefix + "/")), key=_natural)
@@ -50,6 +58,7 @@ def length(sweep: Sweep) -> list[dict[str, Any]]:
                     "x": _place(condition),
                     "series": condition.rpartition("/")[0],
                     "cells": cells,
+                    "undefined": [arm for arm in sweep.arms if f"{prefix}/{condition}" in undefined[arm]],
                 }
             )
         if rows:

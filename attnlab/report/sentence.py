@@ -95,6 +95,8 @@ def declared(value: float, digits: int = 0) -> str:
 def _found(claim: Claim, decision: Decision, verdict: Verdict) -> str:
     """What the interval says, from the side that decided."""
     low, high = decision.low, decision.high
+    if claim.compare == "difference" and low == high == 0:
+        return f"has the {claim.metric} of {claim.against} in every pair, to the last digit"
     if low is None or high is None or decision.exact:
         value = _side(claim, decision.estimate, True, ("", ""), lambda v, _: f"{v:.6g}")
         return _say(claim, value) + ("" if decision.exact else " in the only pair, which has no interval")

@@ -40,12 +40,12 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def groups(folders: Sequence[Path] = (CONF,)) -> dict[str, list[str]]:
-    """Config group -> its options, experiments apart."""
+    """Config group -> its options; experiments, and what was tuned for them, apart."""
     found: dict[str, set[str]] = {}
     for folder in folders:
         for path in folder.glob("*/**/*.yaml"):
             group = str(path.parent.relative_to(folder))
-            if group != "experiment":
+            if group not in ("experiment", "tuned"):
                 found.setdefault(group, set()).add(path.stem)
     return {group: sorted(options) for group, options in sorted(found.items())}
 

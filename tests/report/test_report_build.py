@@ -42,6 +42,19 @@ def test_a_planted_effect_gets_its_word(
     assert words(found)[0] == claim
 
 
+def test_a_length_that_an_arm_has_no_positions_for_is_undefined_and_not_left_out(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.01}, sd=0.01, seeds=[0, 1], extra={"length/2x": 2.0})
+    runs = write_runs(tmp_path, world)
+    for run in runs:
+        if run.arm == "gqa":
+            del run.record["metrics"]["length/2x"]
+            run.record["undefined"] = ["length/2x"]
+    [table] = build(experiment(world), runs, timing(world), provenance())["length"]
+    [row] = table["rows"]
+    assert [cell["arm"] for cell in row["cells"]] == ["mha"]
+    assert row["undefined"] == ["gqa"]
+
+
 def test_mean_sd_and_pairs_are_the_planted_ones(tmp_path: Path) -> None:
     world = World(effects={"mha": 0.0, "gqa": 0.0123}, sd=0.007, seeds=[3, 5, 8, 13])
     row = report(tmp_path, world)["effects"][0]

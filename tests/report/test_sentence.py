@@ -135,6 +135,12 @@ def test_a_departure_from_the_plan_is_in_the_headline():
     assert words.startswith("SUPPORTED (exploratory): ")
 
 
+def test_pairs_that_are_all_equal_are_said_to_be_so():
+    claim = Claim("a", "b", "within", 0.1, metric="val/loss", baseline="b")
+    words = said(claim, 0.0, 0.0, Verdict.SUPPORTED)
+    assert words.startswith("SUPPORTED: a has the val/loss of b in every pair, to the last digit (margin 0.1")
+
+
 def test_a_bound_that_is_not_zero_is_not_printed_as_zero():
     claim = Claim("a", "b", "above", 0.0, baseline="b")
     assert "costs at least 0.0004 nats" in said(claim, 0.0004, 0.09, Verdict.SUPPORTED)
