@@ -152,21 +152,31 @@ def test_sizes_keep_their_budgets(made: dict, name: str) -> None:
         assert Image.open(io.BytesIO(picture.read_bytes())).size[0] > 500
 
 
-def test_rendering_again_gives_the_same_bytes_in_any_process(made: dict, tmp_path: Path) -> None:
+OTHER_PYTHON = os.environ.get("ATTNLAB_OTHER_PYTHON")  # of another version; needs no torch
+_NO_OTHER = "set ATTNLAB_OTHER_PYTHON to a Python with jinja2, numpy, pillow, pyarrow, scipy and vl-convert"
+
+
+@pytest.mark.parametrize(
+    ("python", "seed", "locale", "zone"),
+    [
+        (sys.executable, "1", "C", "UTC"),
+        (sys.executable, "2", "de_DE.UTF-8", "Asia/Kolkata"),
+        pytest.param(
+            OTHER_PYTHON, "3", "C", "UTC", marks=pytest.mark.skipif(not OTHER_PYTHON, reason=_NO_OTHER)
+        ),
+    ],
+)
+def test_rendering_again_gives_the_same_bytes_in_any_process(
+    made: dict, tmp_path: Path, python: str, seed: str, locale: str, zone: str
+) -> None:
     source = made["good"][1]
     code = "import pathlib, sys; from attnlab.report import render; render(pathlib.Path(sys.argv[1]))"
-    for i, (seed, locale, zone) in enumerate([("1", "C", "UTC"), ("2", "de_DE.UTF-8", "Asia/Kolkata")]):
-        folder = tmp_path / str(i)
-        folder.mkdir()
-        (folder / "report.json").write_bytes((source / "report.json").read_bytes())
-        env = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
-        subprocess.run([sys.executable, "-c", code, str(folder / "report.json")], env=env, check=True)
-        for file in (
-            "report.html",
-            "report.md",
-            *(f"figures/{n}.png" for n in ("verdict", "budget", "effects")),
-        ):
-            assert (folder / file).read_bytes() == (source / file).read_bytes(), file
+    (tmp_path / "report.json").write_bytes((source / "report.json").read_bytes())
+    env = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
+    env["PYTHONPATH"] = str(Path(__file__).parents[2])
+    subprocess.run([python, "-c", code, str(tmp_path / "report.json")], env=env, check=True)
+    for file in ("report.html", "report.md", *(f"figures/{n}.png" for n in ("verdict", "budget", "effects"))):
+        assert (tmp_path / file).read_bytes() == (source / file).read_bytes(), file
 
 
 def test_a_folder_without_a_report_is_refused_by_name(tmp_path: Path) -> None:
