@@ -1,6 +1,7 @@
 """A toy conf tree, a trainer that takes no time, and attnlab over them. Hydra is the real one."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,6 +61,8 @@ class Command:
             stderr=pipe,
             text=True,
             start_new_session=True,
+            # a shell that starts the tests in its background has them ignore Ctrl-C, and all that they start
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
