@@ -51,11 +51,8 @@ class Checker:
     """`check(config)` of the trainer, at arm's length: figures, or Refused with one line."""
 
     def __init__(self, context: BaseContext, module: str) -> None:
-        self.module = module
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,))
-        self._process.start()
-        theirs.close()
+        self.module, self._context = module, context
+        self._pipe: Connection | None = None  # started by the first question: until then the server imports
 
     def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
         return self._answer(self.module, "check", config)
@@ -73,6 +70,11 @@ class Checker:
         return answer
 
     def _ask(self, question: Any) -> tuple[str, Any]:
+        if self._pipe is None:
+            self._pipe, theirs = self._context.Pipe()
+            self._process = self._context.Process(target=serve, args=(theirs,))
+            self._process.start()
+            theirs.close()
         try:
             self._pipe.send(question)
             return self._pipe.recv()
@@ -80,6 +82,8 @@ class Checker:
             raise RuntimeError(f"the process that checks configs died ({self.module})") from error
 
     def close(self) -> None:
+        if self._pipe is None:
+            return
         with suppress(OSError):
             self._pipe.close()
         self._process.join(2)
