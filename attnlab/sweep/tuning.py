@@ -118,7 +118,8 @@ def committed(experiment: Mapping[str, Any], size: str, wanted: Grid) -> Tuning 
 def settings(config: Mapping[str, Any]) -> str:
     """A word for an arm's configuration, its seeds and its learning rate aside."""
     optim = {key: value for key, value in config.get("optim", {}).items() if key not in ("lr", "min_lr")}
-    return "config-" + semantic.digest(semantic.unseeded({**config, "optim": optim}), 8)  # never a number's text
+    # the prefix: a digest alone may read as a number, 1e5 for one
+    return "config-" + semantic.digest(semantic.unseeded({**config, "optim": optim}), 8)
 
 
 def rows(runs: Mapping[float, Sequence[str]], metric: str, lookup: Lookup) -> list[dict[str, Any]]:
