@@ -27,7 +27,7 @@ OVERRIDES = [
     "model=llama", "model.dim=256", "model.n_layers=4", "model.n_heads=8", "model.ffn_width=688",
     "heads=gqa", "position=rope", "decode=static", "data.length=272", "data.batch_size=1", "logger=none",
 ]  # fmt: skip
-ROUNDS = 3
+ROUNDS = 7
 VOCABULARY, PROMPT = 256, 16
 CONTEXTS, STEPS = (64, 128, 256, 512, 1024), 16  # at a context, a few steps are timed
 LONG = (2048, 4096, 8192, 16384, 32768)  # on a GPU, where reading keys is what takes the time
