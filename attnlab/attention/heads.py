@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnlab.attention.cache import State
 from attnlab.attention.kernels import Unsupported
-from attnlab.attention.rotary import Rotate
+from attnlab.attention.rotary import Rotate, identity
 
 
 class Fused(nn.Linear):
@@ -83,16 +83,23 @@ class Heads(nn.Module):
         """q [B, H, T, D] and the state of the new tokens."""
         B, T, _ = x_BTM.shape
         H, G = self.n_heads, self.n_kv_heads
-        slab = self.qkv(x_BTM).view(B, T, -1, self.head_dim).transpose(1, 2)
-        if self.q_norm is not None:
-            q, k, v = (slab,) * 3 if self.tied else slab.split_with_sizes((H, G, G), dim=1)
-            return rotate(self.q_norm(q)), (rotate(self.k_norm(k)), v)
         if self.tied:
-            turned = rotate(slab)
-            return turned, (turned, slab)
-        qk, v = slab.split_with_sizes((H + G, G), dim=1)  # `split` is this, and a Python function around it
-        q, k = rotate(qk).split_with_sizes((H, G), dim=1)  # turned in one go: half the calls
-        return q, (k, v)
+            one = self.qkv(x_BTM).view(B, T, H, self.head_dim).transpose(1, 2)
+            if self.q_norm is not None:
+                return rotate(self.q_norm(one)), (rotate(self.k_norm(one)), one)
+            turned = rotate(one)
+            return turned, (turned, one)
+        together = self.q_norm is None and rotate is not identity  # q and k turned in one go: half the calls
+        widths = [n * self.head_dim for n in ((H + G, G) if together else (H, G, G))]
+        parts = self.qkv(x_BTM).split_with_sizes(widths, dim=-1)
+        *qk, v = (part.view(B, T, -1, self.head_dim).transpose(1, 2) for part in parts)
+        if together:
+            q, k = rotate(qk[0]).split_with_sizes((H, G), dim=1)
+            return q, (k, v)
+        q, k = qk
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return rotate(q), (rotate(k), v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
         """k, v [B, G, S, D]: the state itself."""
