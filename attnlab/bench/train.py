@@ -32,7 +32,7 @@ OVERRIDES = [
     "position=learned", "logger=none", "optim.lr=1e-3",
 ]  # fmt: skip
 SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
-STEPS, WARM_UP, ROUNDS = 20, 4, 3
+STEPS, WARM_UP, ROUNDS = 20, 4, 9
 
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
