@@ -13,6 +13,8 @@ from omegaconf import OmegaConf
 
 from attnlab.model import Transformer
 
+WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}  # other precisions keep float32 weights
+
 
 def make(config: Mapping[str, Any], /, **given: Any) -> Any:
     """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it. A config that asks

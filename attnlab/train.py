@@ -6,7 +6,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ import torch
 from lightning_fabric.plugins.environments import LightningEnvironment
 from safetensors.torch import save_model
 
-from attnlab import callbacks
+from attnlab import callbacks, measuring
 from attnlab.attention.layer import Attention
-from attnlab.build import build_model, device_kind, device_of, make, mixer_configs
+from attnlab.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.environment import environment
 from attnlab.files import replacing, write_json
 from attnlab.lit import Diverged as Diverged
@@ -32,7 +32,6 @@ from attnlab.parent import load_parent
 
 logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
 warnings.filterwarnings("ignore", message="The `srun` command is available")  # runs are no jobs of srun's
-WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}  # other precisions keep float32 weights
 QUIET = {
     "enable_progress_bar": False,
     "enable_model_summary": False,
@@ -66,7 +65,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         )
     if config["measure"]["every"] < 1:
         raise ValueError(f"measure.every must be at least 1, got {config['measure']['every']}")
-    length.check(config["measure"]["lengths"], data.task)
+    length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
     if config.get("convert") and not config["parent"]:
         raise ValueError("convert is for the weights of another run: set parent, or convert=null")
     with torch.device("meta"):
@@ -78,18 +77,22 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"trainer.devices={devices}: there are {torch.cuda.device_count()} CUDA devices here"
         )
-    _try_layers(config, device)
+    only_measures = bool(config.get("measurement"))
+    if only_measures:
+        measuring.check(config, model, data)
+    else:
+        _try_layers(config, device)
     mixer = model.blocks[0].mixer
-    return {
+    facts = {
         "data": data.facts(),
         "device_kind": device_kind(device),
         **size.parameters(model),
         "flops_per_token": size.flops_per_token(model, context),
         "kv_bytes_per_token": model.state_size(),
-        "tokens": steps * accumulate * batch_size * context,
+        "tokens": 0 if only_measures else steps * accumulate * batch_size * context,
         "batch_tokens": accumulate * batch_size * context,
-        "steps": steps,
-        "lr": optim["lr"],
+        "steps": 0 if only_measures else steps,
+        "lr": None if only_measures else optim["lr"],
         "context": context,
         "dtype": str(trainer["precision"]),
         "kernel": getattr(mixer.kernel, "__name__", type(mixer.kernel).__name__)
@@ -97,6 +100,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         else "none",
         "device": device_kind(device),
     }
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def _try_layers(config: Mapping[str, Any], device: str) -> None:
@@ -121,13 +125,16 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
 
 def run(folder: Path) -> None:
     """Trains the run that `folder/spec.json` describes, or goes on from its checkpoint, and writes its
-    record last.
+    record last; where it has a `measurement`, nothing is trained.
     """
     spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of several devices, one speaks
     logger, record, code = first and mirror(spec, folder), dict[str, Any](), 1
     try:
-        record = train(folder, spec, logger)
+        if spec["config"].get("measurement"):
+            record = measuring.measure(folder, spec, spec.get("figures") or check(spec["config"]))
+        else:
+            record = train(folder, spec, logger)
         code = 0
     except SystemExit as told_to_stop:
         code = told_to_stop.code if isinstance(told_to_stop.code, int) else 1
@@ -187,7 +194,7 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
         "split": data.split,
         "environment": environment(device_of(config)),
         "budget": {key: value for key, value in facts.items() if key not in ("data", "device_kind")},
-        **measure(module, data, maps, curves, config["measure"]["lengths"]),
+        **measure(module, data, maps, curves, config["measure"]),
         "started": began.isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - clock, 3),
     }
@@ -210,7 +217,7 @@ def measure(
     data: Any,
     maps: callbacks.ProbeMaps,
     curves: callbacks.Curves,
-    lengths: Sequence[float],
+    settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What is measured once the run has ended."""
     model, device = module.model, module.device
@@ -228,7 +235,7 @@ def measure(
     )
     difference = maps.last.difference if maps.last else None
     by_position = module.validation["by_position"]
-    by_length = length.losses(model, data.task, lengths, device)
+    by_length = length.losses(model, data.task, settings["lengths"], device, settings["trained"])
     return {
         "metrics": {
             "val/loss": module.validation["loss"],

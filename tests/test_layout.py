@@ -17,7 +17,7 @@ ORDER = [
     {"stats", "model", "recurrent", "bare"},
     {"build", "decode", "lit", "data", "mirror"},
     {"measure", "environment", "callbacks", "interop", "families", "shards", "pooling", "parent"},
-    {"train"},
+    {"train", "measuring"},
 ]
 
 

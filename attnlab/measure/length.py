@@ -18,8 +18,10 @@ SPANS = 32  # stretches of validation text, each of the longest length; fewer wh
 TOKENS = 8192  # in one forward pass, about
 
 
-def check(lengths: Sequence[float], task: Any) -> None:
-    """ValueError where a run could not measure its lengths."""
+def check(lengths: Sequence[float], task: Any, trained: int | None = None) -> None:
+    """ValueError where a run could not measure its lengths, multiples of `trained`, or of data.length."""
+    if trained is not None and (type(trained) is not int or trained < 2):
+        raise ValueError(f"measure.trained={trained}: give a length of at least 2 tokens, or null")
     if not lengths:
         return
     if not all(isinstance(m, int | float) and not isinstance(m, bool) and m >= 1 for m in lengths):
@@ -28,11 +30,15 @@ def check(lengths: Sequence[float], task: Any) -> None:
         raise ValueError(
             f"measure.lengths={list(lengths)}: {task.name} is no running text with longer windows"
         )
-    task.spans(1, _tokens(max(lengths), task.length))
+    task.spans(1, _tokens(max(lengths), trained or task.length))
 
 
 def losses(
-    model: Transformer, task: Any, lengths: Sequence[float], device: torch.device
+    model: Transformer,
+    task: Any,
+    lengths: Sequence[float],
+    device: torch.device | str,
+    trained: int | None = None,
 ) -> dict[str, float | None]:
     """`length/<m>`: mean over all targets of the spans. `length/last/<m>`: over the last half trained length
     of each span. `length/excess/<m>`: `length/<m>` less `length/1`, where 1 is among the lengths. None where
@@ -40,14 +46,15 @@ def losses(
     """
     if not lengths:
         return {}
-    spans = task.spans(SPANS, _tokens(max(lengths), task.length)).to(device)
-    last = max(1, task.length // 2)
+    trained = trained or task.length
+    spans = task.spans(SPANS, _tokens(max(lengths), trained)).to(device)
+    last = max(1, trained // 2)
     training = model.training
     found: dict[str, float | None] = {}
     try:
         model.eval()
         for multiple in lengths:
-            taken = _losses(model, spans, _tokens(multiple, task.length))
+            taken = _losses(model, spans, _tokens(multiple, trained))
             for name, part in ((f"{multiple:g}", slice(None)), (f"last/{multiple:g}", slice(-last, None))):
                 found[f"length/{name}"] = None if taken is None else taken[:, part].mean().item()
     finally:

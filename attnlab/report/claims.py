@@ -11,7 +11,7 @@ from typing import Any
 from attnlab import stats
 from attnlab.report.budget import canonical, crosses
 from attnlab.report.effects import beside
-from attnlab.report.labels import label_of, unit_of
+from attnlab.report.labels import direction_of, label_of, unit_of
 from attnlab.report.runs import Sweep, common
 from attnlab.report.sentence import Claim, decimals, plain, sentence
 from attnlab.report.verdict import Verdict, claim_verdict
@@ -59,11 +59,24 @@ def declared(sweep: Sweep) -> list[dict[str, Any]]:
     return out
 
 
-def _counted(sweep: Sweep, metric: str) -> bool:
+def _counted(sweep: Sweep, metric: str, arms: tuple[str, str]) -> bool:
+    """Whether it is a count in any run's nature, or was counted in every run of the two arms."""
     records = [run.record for run in sweep.planned if run.done and run.record]
+    if any(metric in record["budget"] or metric.startswith(("kv_bytes", "saved_for")) for record in records):
+        return True
+    known = [record for arm in arms for record in _having(sweep, arm, metric)]
+    return bool(known) and all(metric in (record.get("exact") or ()) for record in known)
+
+
+def _timed(sweep: Sweep, metric: str, arms: tuple[str, str]) -> bool:
+    """Whether a run of the two arms made it of times."""
     return any(
-        metric in record["budget"] or metric.startswith(("kv_bytes", "saved_for")) for record in records
+        metric in (record.get("timed") or ()) for arm in arms for record in _having(sweep, arm, metric)
     )
+
+
+def _having(sweep: Sweep, arm: str, metric: str) -> list[dict[str, Any]]:
+    return [run.record for run in sweep.done(arm) if run.record and metric in run.record["metrics"]]
 
 
 def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | None, str, list[dict[str, Any]]]:
@@ -74,7 +87,7 @@ def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | Non
         if not ratio or not all(row and row.get("samples") for row in rows):
             return None, "timing", []
         return stats.ratio_draws(*(_blocks(row["samples"]) for row in rows)), "timing", []
-    if _counted(sweep, metric):
+    if _counted(sweep, metric, (arm, against)):
         ours, theirs = (common(sweep.values(name, metric)) for name in (arm, against))
         if ours is None or theirs is None or (ratio and not theirs):
             return None, "exact", []
@@ -133,6 +146,11 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
                 "direction": text.direction,
                 "label": text.metric,
                 "kind": kind,
+                **(
+                    {"timed": True}
+                    if _timed(sweep, claim["metric"], (claim["arm"], claim["against"]))
+                    else {}
+                ),
                 "unit": text.unit,
                 "verdict": str(word),
                 "exploratory": exploratory,
@@ -172,6 +190,8 @@ def _direction(sweep: Sweep, claim: dict[str, Any], kind: str) -> str | None:
         raise ValueError(f"claim {claim['says']!r}: direction={said!r} must be lower or higher")
     if said or claim["metric"] == sweep.experiment["metric"]:
         return said or sweep.experiment["direction"]
+    if known := direction_of(claim["metric"]):
+        return known
     return None if kind == "seeds" and claim["metric"] not in sweep.budgets else "lower"
 
 

@@ -44,11 +44,13 @@ def _mean(lines: list[dict[str, Any]], at: str = "tokens") -> list[dict[str, Any
 
 
 def curves(sweep: Sweep) -> dict[str, Any] | None:
-    """Lines of the primary metric, of a loss where it has no curve, or None without any."""
+    """Lines of the primary metric, of a loss where it has no curve, else of what was measured; or None
+    without any.
+    """
     tables = [run.curves for run in sweep.planned if run.curves is not None]
     names = {name for table in tables for name in table.column("name").unique().to_pylist()}
     metric = sweep.experiment["metric"]
-    name = next((n for n in (metric, "val/loss", "train/loss") if n in names), None)
+    name = next((n for n in (metric, "val/loss", "train/loss", *sorted(names)) if n in names), None)
     if name is None:
         return None
     series = {(run.arm, run.seed): found for run in sweep.planned if (found := _series(run, name))}

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.measure.patterns import names_of
 from attnlab.report import maps
-from attnlab.report.patterns import names_of
 from attnlab.report.runs import Run, Sweep
 
 ROOM = 1_600_000  # characters of packed maps in one report

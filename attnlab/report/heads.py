@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.measure.patterns import RULES, names_of
 from attnlab.report import head_maps
-from attnlab.report.patterns import RULES, names_of
 from attnlab.report.runs import Sweep
 
 # label, what it is, threshold for the count

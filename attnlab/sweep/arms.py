@@ -15,6 +15,8 @@ from attnlab.errors import Refused
 from attnlab.sweep import match, semantic
 from attnlab.sweep.checker import Checker, trainer
 
+_OVERRIDES = ("arm_overrides", "size_overrides")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -48,12 +50,16 @@ class Composer:
 
     @staticmethod
     def resolve(config: DictConfig) -> dict[str, Any]:
+        """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make."""
         config = config.copy()
+        written = OmegaConf.to_container(config, resolve=False)
+        assert isinstance(written, dict)
         with open_dict(config):
-            config.pop("hydra", None)
+            for key in ("hydra", *_OVERRIDES):
+                config.pop(key, None)
         found = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(found, dict)
-        return found
+        return found | {key: written[key] for key in _OVERRIDES if key in written}
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,8 @@ def _parent_is_done(run: Run, root: Path) -> bool:
 def _timing(one: Plan, root: Path, context: Any) -> dict[str, Any] | None:
     folders: dict[str, Path] = {}
     for run in one.runs:
-        if run.arm not in folders and store.is_done(root / run.id):
+        trained = not run.config.get("measurement")
+        if trained and run.arm not in folders and store.is_done(root / run.id):
             folders[run.arm] = root / run.id
     if (one.runs[0].config.get("measure") or {}).get("timing") is False:
         return None

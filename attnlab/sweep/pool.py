@@ -84,7 +84,11 @@ class Pool:
 
 
 def _need(config: Mapping[str, Any], slots: Sequence[Slot]) -> int:
-    """How many slots a run takes: one per device. Refused where there are fewer, or they share a GPU."""
+    """How many slots a run takes: one per device, and all where nothing may run beside it. Refused where
+    there are fewer, or they share a GPU.
+    """
+    if (config.get("measure") or {}).get("exclusive"):
+        return len(slots)
     need, gpus = devices(config), [slot.gpu for slot in slots]
     here = len(gpus) if gpus[0] is None else len(set(gpus))
     if need > 1 and need > min(here, len(gpus)):

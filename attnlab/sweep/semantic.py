@@ -84,10 +84,13 @@ def _kept(node: Any, path: str) -> Any:
     )
 
 
+_SEEDED = ("data", "model", "optim", "measurement")
+
+
 def unseeded(config: Mapping[str, Any]) -> Any:
     """What a config shares with those that differ from it by their seed, replica or parent alone."""
     rest = {key: value for key, value in config.items() if key not in ("seed", "replica", "parent")}
-    seeded = {key: {**(config.get(key) or {}), "seed": None} for key in ("data", "model", "optim")}
+    seeded = {key: {**(config.get(key) or {}), "seed": None} for key in _SEEDED}
     return kept({**rest, **seeded})
 
 

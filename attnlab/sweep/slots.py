@@ -56,8 +56,8 @@ def slots(kind: str, wanted: int | None = None, per_gpu: int = 1) -> list[Slot]:
 
 
 def together(taken: Sequence[Slot]) -> Slot:
-    """The slots of one run on several devices, as one."""
-    gpus = [slot.gpu for slot in taken if slot.gpu is not None]
+    """The slots of one run on several devices, or alone on all of them, as one."""
+    gpus = dict.fromkeys(slot.gpu for slot in taken if slot.gpu is not None)
     return Slot(taken[0].number, ",".join(gpus) or None, taken[0].threads)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from synthetic import World, experiment, provenance, write_runs
 
+from attnlab.measure.patterns import RULES, patterns
 from attnlab.report import build
-from attnlab.report.patterns import RULES, patterns
 
 CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
 
