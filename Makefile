@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help experiment test survive lint pins clean
+.PHONY: help experiment test survive claims lint pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ test: .venv/dev  ## run the tests
 
 survive: .venv/dev  ## kill sweeps at random for some minutes and compare every bit
 	ATTNLAB_SURVIVE=1 $(BIN)/python -m pytest tests/sweep/test_survival.py
+
+claims: .venv/run  ## run again what the reference reports found exact or clearly apart; fails where it is no longer so
+	$(BIN)/python -m attnlab claims reports/reference logger=none
 
 lint: .venv/dev  ## check the style
 	$(BIN)/ruff check .

@@ -24,7 +24,14 @@ VERBS = {
         "arms from the command line, as in compare heads=mha heads=gqa",
     ),
     "clean": ("attnlab.sweep.clean:main", "the store's size; removes what nothing refers to, after asking"),
-    "report": ("attnlab.__main__:report", "render a report again from its FOLDER; --diff A B compares two"),
+    "report": (
+        "attnlab.__main__:report",
+        "render a report again from its FOLDER; --diff A B compares two; --ledger FOLDER lists their claims",
+    ),
+    "claims": (
+        "attnlab.sweep.standing:main",
+        "run again what reference reports found, and fail where it is not so",
+    ),
     "inspect": ("attnlab.inspection:main", "where a trained model looks in a text of yours"),
     "check": ("attnlab.check:main", "run the conformance laws over the shipped variants, or over your own"),
     "generate": ("attnlab.generate:main", "what a trained model writes after a prompt, as it writes it"),
@@ -123,14 +130,22 @@ def _show(kind: str, arguments: Sequence[str]) -> int:
 
 
 def report(arguments: Sequence[str]) -> int:
-    """The pages of a report, from its data alone; or what differs between two."""
+    """The pages of a report, from its data alone; or what differs between two; or the ledger of many."""
     if len(arguments) == 3 and arguments[0] == "--diff":
         from attnlab.report import compare
 
         print(compare(Path(arguments[1]), Path(arguments[2])))
         return 0
+    if len(arguments) == 2 and arguments[0] == "--ledger":
+        from attnlab.report import ledger
+
+        print(ledger.write(Path(arguments[1])))
+        return 0
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        raise Refused("report which? As in: python -m attnlab report reports/NAME, or report --diff A B")
+        raise Refused(
+            "report which? As in: python -m attnlab report reports/NAME, report --diff A B, or "
+            "report --ledger reports/reference"
+        )
     from attnlab.report import render
 
     print(render(Path(arguments[0])))

@@ -93,12 +93,13 @@ class Bandwidth:
             "i": where[None, None, -1:, None], "j": where[None, None, None, :], "mask": causal,
             "scores": (), "scale": self.head_dim**-0.5, "aligned": True,
         }  # fmt: skip
-        repeats = max(1, LEAST // self._bytes(heads, context))
+        copied = self.repeated and heads < self.n_heads
+        repeats = max(1, LEAST // self._bytes(self.n_heads if copied else heads, context))
 
         def work() -> None:
             for _ in range(repeats):
                 keys, values = k, v
-                if self.repeated:
+                if copied:
                     keys, values = (part.repeat_interleave(self.n_heads // heads, 1) for part in (k, v))
                 sdpa(q, keys, values, **settings)
 

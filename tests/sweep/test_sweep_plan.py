@@ -49,8 +49,8 @@ def test_arms_are_matched_to_the_baseline_by_the_key_that_is_solved_for(planned)
 
 
 def test_the_seed_in_an_arms_override_is_that_of_each_run(planned):
-    [plan] = planned("+experiment=heads", "arms=[two,own]", "seed=3,5")
-    assert [run.config["replica"] for run in plan.arms()["own"]] == [3, 5]
+    [plan] = planned("+experiment=heads", "arms=[two,seeded]", "seed=3,5")
+    assert [run.config["replica"] for run in plan.arms()["seeded"]] == [3, 5]
 
 
 def test_an_arm_may_continue_from_another_with_the_same_seed(planned):
