@@ -1,6 +1,6 @@
 """Every experiment that ships runs end to end in its debug size, and says so.
 
-Surprising: all but one are run by two processes of many commands each, since a command's own imports, torch's
+Surprising: all but one are run by four processes of many commands each, since a command's own imports, torch's
 above all, cost more than a tiny experiment. The other one goes the way of a user, twice, with its timing.
 """
 
@@ -17,6 +17,7 @@ from attnlab.config import CONF
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 BY_HAND = "gqa_vs_mha"
+PARTS = 4
 MANY = """
 import json, sys
 from attnlab.__main__ import main
@@ -47,9 +48,9 @@ def missing(name: str, folder: Path) -> str:
     return ", ".join(file for file in files if (found[0] / file).stat().st_size <= 100)
 
 
-@pytest.mark.parametrize("half", [0, 1])
-def test_every_experiment_ends_in_a_report(half, tmp_path):
-    names = [name for name in EXPERIMENTS if name != BY_HAND][half::2]
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_experiment_ends_in_a_report(part, tmp_path):
+    names = [name for name in EXPERIMENTS if name != BY_HAND][part::PARTS]
     lines = {name: line(name, tmp_path, "measure.timing=false") for name in names}
     told = subprocess.run(
         [sys.executable, "-c", MANY],
