@@ -1,6 +1,6 @@
 """Every experiment that ships runs end to end in its debug size, and says so.
 
-Surprising: all but one are run by four processes of many commands each, since a command's own imports, torch's
+Surprising: all but one are run by four processes of many commands each: the imports of a command, of torch
 above all, cost more than a tiny experiment. The other one goes the way of a user, twice, with its timing.
 """
 
