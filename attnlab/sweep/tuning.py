@@ -99,7 +99,8 @@ def _is_rate(rate: Any) -> bool:
 
 def committed(experiment: Mapping[str, Any], size: str, wanted: Grid) -> Tuning | None:
     """What was tuned before at this size, where it lies in `tuned`; Refused where it is not the same grid."""
-    kept = (experiment.get("tuned") or {}).get(size)
+    given = experiment.get("tuned")
+    kept = given.get(size) if isinstance(given, Mapping) else None  # `none` leaves the file out
     if kept is None:
         return None
     name = experiment["name"]
@@ -108,10 +109,10 @@ def committed(experiment: Mapping[str, Any], size: str, wanted: Grid) -> Tuning 
         rows = (kept["arms"].get(arm) or {}).get("rows") or []
         if [row["lr"] for row in rows] != list(wanted.rates) or kept["seeds"] != list(wanted.seeds):
             raise Refused(
-                f"tuned of {name} has not the grid of tune for arm {arm}: tuned=null trains it anew"
+                f"tuned of {name} has not the grid of tune for arm {arm}: tuned=none trains it anew"
             )
         if found.picked(arm) is None:
-            raise Refused(f"tuned of {name} has no finished rate for arm {arm}: tuned=null trains it")
+            raise Refused(f"tuned of {name} has no finished rate for arm {arm}: tuned=none trains it")
     return found
 
 

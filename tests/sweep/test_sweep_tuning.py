@@ -63,7 +63,7 @@ def test_what_was_tuned_is_read_back_and_other_settings_are_told(planned, tmp_pa
     assert not any(found["same_settings"] for found in longer.tuned.told()["arms"].values())
     [other_size] = planned("+experiment=heads", TUNE, given, "size=M")
     assert len(other_size.grid) == 18, "another size is tuned for itself"
-    with pytest.raises(Refused, match="has not the grid of tune for arm two: tuned=null"):
+    with pytest.raises(Refused, match="has not the grid of tune for arm two: tuned=none"):
         planned("+experiment=heads", "+tune={lr:[0.2,0.4],seeds:[7,8]}", given)
 
 
