@@ -19,7 +19,7 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from torch import Tensor
 
-from attnlab.files import replacing
+from attnlab.files import CHECKPOINTS, replacing
 from attnlab.measure.maps import Maps, attention_maps, encode
 
 TERMINATED = 128 + signal.SIGTERM
@@ -198,7 +198,7 @@ class Checkpoints(OnStep):
     def __init__(self, folder: Path, every: int) -> None:
         if every < 1:
             raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
-        self.path, self.every, self.due = folder / "last.ckpt", every, False
+        self.path, self.every, self.due = folder / CHECKPOINTS[0], every, False
         self.leaving, self._before = False, None
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
@@ -254,7 +254,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             except RuntimeError as error:  # torch hides the system's reason behind its own
                 raise OSError(f"{path} could not be written: is the disk full?") from error
             if path.exists():
-                path.replace(path.with_name("previous.ckpt"))
+                path.replace(path.with_name(CHECKPOINTS[1]))
 
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = True
@@ -268,7 +268,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
     Torch loads a file in which a bit has flipped; the archive's own checksums tell.
     """
-    for name in ("last.ckpt", "previous.ckpt"):
+    for name in CHECKPOINTS:
         path = folder / name
         try:
             with zipfile.ZipFile(path) as archive:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+CHECKPOINTS = ("last.ckpt", "previous.ckpt")  # of a run that is not done, the newest first
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:

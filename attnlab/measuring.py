@@ -10,17 +10,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
+from attnlab import records
 from attnlab.build import WEIGHTS, build_model, device_of, make
-from attnlab.environment import environment
-from attnlab.files import replacing, write_json
 from attnlab.measure import size
 from attnlab.model import Transformer
 from attnlab.parent import load_parent
@@ -65,8 +61,7 @@ def measure(folder: Path, spec: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     """The run, up to its record on disk, which is returned. FloatingPointError where a figure is no
     number.
     """
-    clock, began = time.perf_counter(), datetime.now(UTC)
-    config = spec["config"]
+    clock, config = time.perf_counter(), spec["config"]
     torch.manual_seed(config["seed"])
     data, device, measurement = make(config["data"]), device_of(config), make(config["measurement"])
     where = "meta" if on_paper(measurement) else "cpu"
@@ -83,37 +78,22 @@ def measure(folder: Path, spec: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     for name, value in found.metrics.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"{name} is measured as {value}, which is no number")
-    formula = model.state_size()
-    live = None if where == "meta" else size.live_cache_bytes(model, data.probe(1).to(device))
-    assert live in (formula, None), f"the cache holds {live} bytes per token, the formula says {formula}"
-    record = {
-        "schema": 1,
-        "id": folder.name,
-        "status": "done",
-        "seed": config["seed"],
-        "failure": None,
-        "config": config,
-        "data": facts["data"],
-        "environment": environment(device),
-        "budget": {key: value for key, value in facts.items() if key not in ("data", "device_kind")},
-        "metrics": {name: float(value) for name, value in found.metrics.items()},
-        "exact": sorted(found.exact),
-        "timed": sorted(found.timed),
-        "memory": {
-            "kv_bytes_per_token_formula": formula,
-            "kv_bytes_per_token_live": live,
+    record = records.of(
+        folder,
+        config,
+        facts,
+        clock,
+        metrics={name: float(value) for name, value in found.metrics.items()},
+        exact=sorted(found.exact),
+        timed=sorted(found.timed),
+        memory={
+            **size.kv_bytes(model, None if where == "meta" else data.probe(1).to(device)),
             **size.peak_memory(torch.device(device)),
         },
-        "speed": {},
-        "kernels": {"max_abs_eager_fused": None, "note": "nothing was trained, and no maps were taken"},
-        "head_scores": {},
-        "started": began.isoformat(timespec="seconds"),
-        "seconds": round(time.perf_counter() - clock, 3),
-    }
-    if found.series:
-        rows = [(x, x, name, float(y)) for name, line in found.series.items() for x, y in line.items()]
-        columns = dict(zip(("step", "tokens", "name", "value"), zip(*rows, strict=True), strict=True))
-        with replacing(folder / "curves.parquet") as temporary:
-            pq.write_table(pa.table(columns), temporary)
-    write_json(folder / "run.json", record)
+        speed={},
+        kernels={"max_abs_eager_fused": None, "note": "nothing was trained, and no maps were taken"},
+        head_scores={},
+    )
+    curves = [(x, x, name, float(y)) for name, line in found.series.items() for x, y in line.items()]
+    records.write(folder, record, curves)
     return record

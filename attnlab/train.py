@@ -7,22 +7,18 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.environments import LightningEnvironment
 from safetensors.torch import save_model
 
-from attnlab import callbacks, measuring
+from attnlab import callbacks, measuring, records
 from attnlab.attention.layer import Attention
 from attnlab.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
-from attnlab.environment import environment
-from attnlab.files import replacing, write_json
+from attnlab.files import CHECKPOINTS, replacing
 from attnlab.lit import Diverged as Diverged
 from attnlab.lit import LanguageModel
 from attnlab.measure import length, size
@@ -146,8 +142,7 @@ def run(folder: Path) -> None:
 
 def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
     """The run itself, up to its record on disk, which is returned; nothing here waits for the logger."""
-    clock, began = time.perf_counter(), datetime.now(UTC)
-    config = spec["config"]
+    clock, config = time.perf_counter(), spec["config"]
     torch.manual_seed(config["seed"])
     facts = spec.get("figures") or check(config)
     data = make(config["data"])
@@ -183,31 +178,13 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
     if not trainer.is_global_zero:
         return {}
 
-    record = {
-        "schema": 1,
-        "id": folder.name,
-        "status": "done",
-        "seed": config["seed"],
-        "failure": None,
-        "config": config,
-        "data": facts["data"],
-        "split": data.split,
-        "environment": environment(device_of(config)),
-        "budget": {key: value for key, value in facts.items() if key not in ("data", "device_kind")},
-        **measure(module, data, maps, curves, config["measure"]),
-        "started": began.isoformat(timespec="seconds"),
-        "seconds": round(time.perf_counter() - clock, 3),
-    }
+    measured = measure(module, data, maps, curves, config["measure"])
+    record = records.of(folder, config, facts, clock, split=data.split, **measured)
     maps.save(folder / "attention.npz", data.task.decode(probe[0].tolist()))
-    table = pa.table(
-        dict(zip(("step", "tokens", "name", "value"), zip(*curves.rows, strict=True), strict=True))
-    )
-    with replacing(folder / "curves.parquet") as temporary:
-        pq.write_table(table, temporary)
     with replacing(folder / "model.safetensors") as temporary:
         save_model(module.model, str(temporary))
-    write_json(folder / "run.json", record)
-    for name in ("last.ckpt", "previous.ckpt"):
+    records.write(folder, record, curves.rows)
+    for name in CHECKPOINTS:
         (folder / name).unlink(missing_ok=True)
     return record
 
@@ -225,8 +202,7 @@ def measure(
     batch = {
         key: value.to(device) for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()
     }
-    formula, live = model.state_size(), size.live_cache_bytes(model.eval(), batch["tokens"][:1])
-    assert live in (formula, None), f"the cache holds {live} bytes per token, the formula says {formula}"
+    cached = size.kv_bytes(model.eval(), batch["tokens"][:1])
     model.train()
     val = [value for _, _, name, value in curves.rows if name == "val/loss"]
     train = [value for _, _, name, value in curves.rows if name == "train/loss"]
@@ -248,8 +224,7 @@ def measure(
         "censored": steps_to_solve(curves.rows, curves.rows[-1][0]),
         "by_position": {"val/loss": [None if math.isnan(value) else value for value in by_position]},
         "memory": {
-            "kv_bytes_per_token_formula": formula,
-            "kv_bytes_per_token_live": live,
+            **cached,
             "saved_for_backward_bytes": size.saved_for_backward(lambda: module.losses(batch).mean(), model),
             **memory,
         },

@@ -16,7 +16,7 @@ ORDER = [
     {"attention"},
     {"stats", "model", "recurrent", "bare"},
     {"build", "decode", "lit", "data", "mirror"},
-    {"measure", "environment", "callbacks", "interop", "families", "shards", "pooling", "parent"},
+    {"measure", "environment", "callbacks", "interop", "families", "shards", "pooling", "parent", "records"},
     {"train", "measuring"},
 ]
 

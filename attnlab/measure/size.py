@@ -74,6 +74,15 @@ def live_cache_bytes(model: Transformer, tokens: Tensor) -> int | None:
     return held // tokens.shape[1]
 
 
+def kv_bytes(model: Transformer, tokens: Tensor | None) -> dict[str, int | None]:
+    """Cached bytes per token by the formula, and as held after a prefill of `tokens` [1, T] where the weights
+    are real: the same, or an AssertionError.
+    """
+    formula, live = model.state_size(), None if tokens is None else live_cache_bytes(model, tokens)
+    assert live in (formula, None), f"the cache holds {live} bytes per token, the formula says {formula}"
+    return {"kv_bytes_per_token_formula": formula, "kv_bytes_per_token_live": live}
+
+
 def saved_for_backward(loss: Callable[[], Tensor], model: nn.Module) -> int:
     """Bytes that autograd keeps for the backward pass of `loss()`: each storage once, without parameters."""
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}

@@ -5,8 +5,10 @@ The parts' gradients add up to the whole batch's, so the effective batch, and wi
 
 from pathlib import Path
 
+from attnlab.files import CHECKPOINTS
 from attnlab.sweep import store
 from attnlab.sweep.arms import Run
+from attnlab.sweep.ranks import devices
 
 
 def halved(run: Run, root: Path) -> bool:
@@ -16,10 +18,10 @@ def halved(run: Run, root: Path) -> bool:
     if found is None or found["status"] != "out_of_memory":
         return False
     parts = 2 * store.split(folder)
-    if run.config["data"]["batch_size"] % (parts * run.config["trainer"].get("devices", 1)):
+    if run.config["data"]["batch_size"] % (parts * devices(run.config)):
         return False
     spec = store.spec(folder)
     store.write_spec(folder, **{**spec, "use": {**spec["use"], "split": parts}})
-    for name in ("run.json", "last.ckpt", "previous.ckpt"):  # a checkpoint counts in parts of the old size
+    for name in ("run.json", *CHECKPOINTS):  # a checkpoint counts in parts of the old size
         (folder / name).unlink(missing_ok=True)
     return True

@@ -7,6 +7,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from attnlab.files import CHECKPOINTS
 from attnlab.sweep import store
 from attnlab.sweep.arms import Run
 from attnlab.sweep.owner import elsewhere
@@ -37,7 +38,7 @@ def state(folder: Path) -> State:
     if locked(folder):
         loss = at.get("loss")
         return State("running", where + (f" loss {loss:.4f}" if where and loss else ""), fraction(at))
-    half = any((folder / name).exists() for name in ("last.ckpt", "previous.ckpt"))
+    half = any((folder / name).exists() for name in CHECKPOINTS)
     return State("stopped", where, fraction(at)) if half else State("to train", "", 0.0)
 
 
