@@ -7,14 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-)
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
 from attnlab.attention.cache import Growing
 from attnlab.build import build_model
@@ -31,39 +24,39 @@ LLAMAS = SIZES | {
     "num_key_value_heads": 2,
 }
 # transformers turns and normalises in float32 whatever the weights are: 1e-6 allows for its rounding alone.
+BOUNDS = {"gpt2": 1e-10, "llama": 1e-6}
 CASES = {
-    "gpt2": (GPT2LMHeadModel, GPT2Config(**GPT, layer_norm_epsilon=1e-3), 1e-10),
-    "gpt2-untied": (GPT2LMHeadModel, GPT2Config(**GPT, n_inner=50, tie_word_embeddings=False), 1e-10),
-    "gpt2-unscaled": (GPT2LMHeadModel, GPT2Config(**GPT, scale_attn_weights=False), 1e-10),
-    "llama": (LlamaForCausalLM, LlamaConfig(**LLAMAS, rms_norm_eps=1e-3, rope_theta=5000.0), 1e-6),
-    "llama-mqa": (LlamaForCausalLM, LlamaConfig(**(LLAMAS | {"num_key_value_heads": 1}), head_dim=10), 1e-6),
-    "llama-biases": (LlamaForCausalLM, LlamaConfig(**LLAMAS, attention_bias=True, mlp_bias=True), 1e-6),
-    "llama-tied": (LlamaForCausalLM, LlamaConfig(**LLAMAS, tie_word_embeddings=True), 1e-6),
-    "llama-linear": (
-        LlamaForCausalLM,
-        LlamaConfig(**LLAMAS, rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 700.0}),
-        1e-6,
+    "gpt2": GPT2Config(**GPT, layer_norm_epsilon=1e-3),
+    "gpt2-untied": GPT2Config(**GPT, n_inner=50, tie_word_embeddings=False),
+    "gpt2-unscaled": GPT2Config(**GPT, scale_attn_weights=False),
+    "llama": LlamaConfig(**LLAMAS, rms_norm_eps=1e-3, rope_theta=5000.0),
+    "llama-mqa": LlamaConfig(**(LLAMAS | {"num_key_value_heads": 1}), head_dim=10),
+    "llama-biases": LlamaConfig(**LLAMAS, attention_bias=True, mlp_bias=True),
+    "llama-tied": LlamaConfig(**LLAMAS, tie_word_embeddings=True),
+    "llama-linear": LlamaConfig(
+        **LLAMAS, rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 700.0}
     ),
 }
 
 
-def theirs(cls, config):
-    """A model of theirs whose every parameter, gains and biases too, is random and large enough to matter."""
+def theirs(config, folder=None):
+    """A model of theirs, saved where asked; every parameter, gains and biases too, is random and large."""
     torch.manual_seed(5)
-    model = cls(config).double().eval()
+    model = AutoModelForCausalLM.from_config(config).double().eval()
     for parameter in model.parameters():
         parameter.data.add_(0.15 * torch.randn(parameter.shape, dtype=torch.float64))
+    if folder:
+        model.save_pretrained(folder)
     return model
 
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request, tmp_path_factory):
-    cls, config, bound = CASES[request.param]
     folder = tmp_path_factory.mktemp(request.param)
-    model = theirs(cls, config)
-    model.save_pretrained(folder)
+    model = theirs(CASES[request.param], folder)
     config, ours = load(folder)
-    return SimpleNamespace(cls=cls, theirs=model, ours=ours, config=config, bound=bound, folder=folder)
+    bound = BOUNDS[model.config.model_type]
+    return SimpleNamespace(theirs=model, ours=ours, config=config, bound=bound, folder=folder)
 
 
 @pytest.fixture
@@ -73,7 +66,7 @@ def tokens():
 
 @pytest.fixture
 def folder(tmp_path):
-    theirs(*CASES["llama"][:2]).save_pretrained(tmp_path)
+    theirs(CASES["llama"], tmp_path)
     return tmp_path
 
 
@@ -113,7 +106,7 @@ def test_greedy_tokens_equal_theirs(case, tokens, cached):
 @torch.no_grad()
 def test_what_we_save_is_what_transformers_loads(case, tokens, tmp_path):
     save(tmp_path, case.ours, case.config)
-    back = case.cls.from_pretrained(tmp_path).eval()
+    back = type(case.theirs).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(back(tokens).logits, case.theirs(tokens).logits, rtol=0, atol=1e-12)
 
 
@@ -134,7 +127,7 @@ def test_their_tensors_come_back_bit_for_bit(case, tmp_path):
 
 
 def test_shards_hold_what_one_file_holds(tmp_path, tokens):
-    model = theirs(*CASES["llama"][:2])
+    model = theirs(CASES["llama"])
     model.save_pretrained(tmp_path / "one")
     model.save_pretrained(tmp_path / "many", max_shard_size="9KB")
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
@@ -143,8 +136,7 @@ def test_shards_hold_what_one_file_holds(tmp_path, tokens):
 
 
 def test_names_without_prefix_and_buffers_are_understood(tmp_path, tokens):
-    model = theirs(*CASES["gpt2"][:2])
-    model.save_pretrained(tmp_path)
+    theirs(CASES["gpt2"], tmp_path)
     want = load(tmp_path)[1](tokens)
     path = tmp_path / "model.safetensors"
     tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(path).items()}
@@ -153,8 +145,7 @@ def test_names_without_prefix_and_buffers_are_understood(tmp_path, tokens):
 
 
 def test_keys_that_old_configs_leave_out_have_their_defaults(tmp_path, tokens):
-    model = theirs(LlamaForCausalLM, LlamaConfig(**(LLAMAS | {"num_key_value_heads": 6})))
-    model.save_pretrained(tmp_path)
+    theirs(LlamaConfig(**(LLAMAS | {"num_key_value_heads": 6})), tmp_path)
     want = load(tmp_path)[1](tokens)
     config = json.loads((tmp_path / "config.json").read_text())
     needed = ("model_type", "vocab_size", "hidden_size", "intermediate_size")
@@ -175,17 +166,16 @@ def test_the_older_spelling_of_rope_scaling_means_the_same(folder, tokens):
 def test_the_scaling_of_llama_3_is_theirs(tmp_path, tokens):
     rope = dict(rope_type="llama3", rope_theta=5000.0, factor=8.0, original_max_position_embeddings=11)
     rope |= dict(low_freq_factor=1.0, high_freq_factor=4.0)
-    model = theirs(LlamaForCausalLM, LlamaConfig(**LLAMAS | {"rope_parameters": rope}))
-    model.save_pretrained(tmp_path / "theirs")
+    model = theirs(LlamaConfig(**LLAMAS | {"rope_parameters": rope}), tmp_path / "theirs")
     config, ours = load(tmp_path / "theirs")
-    want, plain = model(tokens).logits, theirs(LlamaForCausalLM, LlamaConfig(**LLAMAS))(tokens).logits
+    want, plain = model(tokens).logits, theirs(LlamaConfig(**LLAMAS))(tokens).logits
     assert (ours(tokens) - want).abs().max() < 1e-6 < 1e-4 < (plain - want).abs().max()
     save(tmp_path / "ours", ours, config)
     assert load(tmp_path / "ours")[0] == config
 
 
 def test_dtype_is_the_files_or_the_callers(tmp_path):
-    theirs(*CASES["gpt2"][:2]).to(torch.bfloat16).save_pretrained(tmp_path)
+    theirs(CASES["gpt2"]).to(torch.bfloat16).save_pretrained(tmp_path)
     assert {p.dtype for p in load(tmp_path)[1].parameters()} == {torch.bfloat16}
     assert {p.dtype for p in load(tmp_path, dtype=torch.float32)[1].parameters()} == {torch.float32}
 
@@ -197,12 +187,11 @@ def test_a_further_family_is_a_table(tmp_path, tokens):
 
     window = Key("sliding_window", ("attention.masks",), None, masks, lambda masks: masks["window"]["size"])
     table = dataclasses.replace(LLAMA, architecture="MistralForCausalLM", keys=(*LLAMA.keys, window))
-    model = theirs(MistralForCausalLM, MistralConfig(**LLAMAS, sliding_window=5))
-    model.save_pretrained(tmp_path / "theirs")
+    model = theirs(MistralConfig(**LLAMAS, sliding_window=5), tmp_path / "theirs")
     config, ours = load(tmp_path / "theirs", {"mistral": table})
     assert (ours(tokens) - model(tokens).logits).abs().max() < 1e-6
     save(tmp_path / "ours", ours, config, {"llama": LLAMA, "mistral": table})
-    back = MistralForCausalLM.from_pretrained(tmp_path / "ours")
+    back = type(model).from_pretrained(tmp_path / "ours")
     torch.testing.assert_close(back(tokens).logits, model(tokens).logits, rtol=0, atol=1e-12)
 
 
@@ -237,7 +226,7 @@ def test_a_config_that_does_not_fit_is_refused_in_one_line(folder, values, messa
 
 
 def test_another_activation_of_gpt2_is_refused(tmp_path):
-    theirs(GPT2LMHeadModel, GPT2Config(**GPT, activation_function="relu")).save_pretrained(tmp_path)
+    theirs(GPT2Config(**GPT, activation_function="relu"), tmp_path)
     with pytest.raises(ValueError, match="activation_function = 'relu' is not supported"):
         load(tmp_path)
 
@@ -273,7 +262,7 @@ def test_pickled_weights_are_not_read(folder):
     ],
 )
 def test_what_no_family_can_hold_is_refused_with_the_reason(change, message, tmp_path):
-    theirs(*CASES["gpt2"][:2]).save_pretrained(tmp_path)
+    theirs(CASES["gpt2"], tmp_path)
     config, _ = load(tmp_path)
     heads = config["attention"]["heads"]
     if change.pop("epilogue", False):
@@ -291,12 +280,10 @@ def test_a_config_of_another_model_is_refused(folder, tmp_path):
         save(tmp_path / "no", model, config | {"ffn_width": 11})
 
 
-def test_training_settings_do_not_stand_in_the_way(tmp_path, tokens):
-    theirs(*CASES["llama"][:2]).save_pretrained(tmp_path / "theirs")
-    config, model = load(tmp_path / "theirs")
+def test_training_settings_do_not_stand_in_the_way(folder, tokens):
+    config, model = load(folder)
     attention = config["attention"] | {"dropout": 0.1, "kernel": {"_target_": "hydra.utils.get_method"}}
     attention["kernel"]["path"] = "attnlab.attention.kernels.eager"
-    save(
-        tmp_path / "ours", model, config | {"attention": attention, "dropout": 0.2, "seed": 4, "layers": [{}]}
-    )
-    assert torch.equal(load(tmp_path / "ours")[1](tokens), model(tokens))
+    training = {"attention": attention, "dropout": 0.2, "seed": 4, "layers": [{}]}
+    save(folder / "ours", model, config | training)
+    assert torch.equal(load(folder / "ours")[1](tokens), model(tokens))

@@ -6,8 +6,9 @@ from multiprocessing import get_context
 
 import pytest
 import torch
+from processes import wait_until
 from wandb_files import history, records, summary_of
-from wandb_server import Refusing, Server, Silent, wait
+from wandb_server import Refusing, Server, Silent
 
 from attnlab import mirror, train
 from attnlab.sweep.checker import warm
@@ -90,9 +91,9 @@ def test_a_bad_server_costs_one_line_and_seconds_and_the_data_stays_on_disk(work
     with server() as server:
         folder, process = worker(server.url)
         if getattr(server, "after_init", "") == "dies":
-            wait(lambda: server.runs)
+            wait_until(lambda: server.runs)
             server.close()
-        wait((folder / "run.json").exists, 60)
+        wait_until((folder / "run.json").exists, 60)
         recorded = time.monotonic()
         process.join(30)
     assert process.exitcode == 0

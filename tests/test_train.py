@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from processes import children
 from safetensors.torch import load_file
 
 from attnlab import callbacks, train
@@ -126,10 +127,6 @@ def test_a_rank_that_dies_takes_the_run_with_it(double, tmp_path):
         with suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
-
-
-def children(pid):
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_a_torn_checkpoint_gives_way_to_the_one_before_it(compose, store, monkeypatch):

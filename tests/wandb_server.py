@@ -4,10 +4,11 @@ import gzip
 import json
 import socket
 import threading
-import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from processes import wait_until as wait  # noqa: F401  test_faults.py takes it from here
 
 
 class Server:
@@ -166,11 +167,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-
-def wait(until: Any, seconds: float = 20.0) -> None:
-    """Until it holds; AssertionError where it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

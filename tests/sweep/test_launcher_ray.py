@@ -1,15 +1,14 @@
 """Laws of the launcher `ray`, over a real cluster on this machine: the same runs, the same failures."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from processes import alive, records, records_by_act, wait_until
 
 installed = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install .[ray]")
 CLUSTER = """
@@ -47,25 +46,6 @@ def on_ray(attnlab, home, cluster):
     return attnlab
 
 
-def records(folder: Path) -> dict[str, dict]:
-    found = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]
-    return {record["id"]: record for record in found}
-
-
-def wait(until, seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
-def gone(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 @installed
 def test_ray_stores_the_records_of_the_pool_and_trains_nothing_twice(on_ray):
     line = ["heads=two,four", "seed=0,1"]
@@ -85,7 +65,7 @@ def test_ray_stores_the_records_of_the_pool_and_trains_nothing_twice(on_ray):
 def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ray):
     status, out, _ = on_ray("+experiment=ends", "arms=[train,kill,crash,lost]", *on_ray.line)
     assert status == 1
-    found = {record["config"]["model"]["act"]: record for record in records(on_ray.folder).values()}
+    found = records_by_act(on_ray.folder)
     assert {act: record["status"] for act, record in found.items()} == {
         "train": "done",
         "kill": "killed",
@@ -104,12 +84,12 @@ def test_an_interrupt_ends_the_runs_and_the_report_is_written(on_ray, number):
     line = on_ray.line if number == signal.SIGTERM else ["hydra/launcher=ray"]  # a cluster of its own
     process = on_ray.start("+experiment=ends", "arms=[train,sleep]", *line)
     try:
-        wait(lambda: len(on_ray.trained()) == 2 and records(on_ray.folder))
+        wait_until(lambda: len(on_ray.trained()) == 2 and records(on_ray.folder), 40)
     finally:
         os.killpg(process.pid, number)
         _, err = process.communicate(timeout=40)
     assert process.returncode == 128 + number, err
-    wait(lambda: all(gone(pid) for _, _, pid, *_ in on_ray.trained()), 5)
+    wait_until(lambda: not any(alive(pid) for _, _, pid, *_ in on_ray.trained()), 5)
     assert [record["status"] for record in records(on_ray.folder).values()] == ["done"]
     assert list((on_ray.folder / "reports").glob("*/report.json"))
 

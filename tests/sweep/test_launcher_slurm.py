@@ -1,16 +1,14 @@
 """Laws of the launcher `slurm`, over a real cluster of one node: same runs, same failures, requeues."""
 
-import json
 import os
 import signal
 import subprocess
-import time
 from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
 
 import one_node
 import pytest
+from processes import records, records_by_act, wait_until
 
 LACKING = [*one_node.missing(), *(() if find_spec("submitit") else ["submitit"])]
 pytestmark = pytest.mark.skipif(
@@ -33,18 +31,6 @@ def on_slurm(attnlab, cluster):
     attnlab.environment |= cluster
     attnlab.line = ["hydra/launcher=slurm", "hydra.launcher.poll=0.5"]
     return attnlab
-
-
-def records(folder: Path) -> dict[str, dict]:
-    found = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]
-    return {record["id"]: record for record in found}
-
-
-def wait(until, seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def ask(on_slurm, *line: str) -> str:
@@ -70,7 +56,7 @@ def test_a_killed_worker_and_a_lost_job_are_recorded_and_the_others_finish(on_sl
     line = ["+experiment=ends", "arms=[train,kill,crash,lost]", "sweep.max_time=30", "sweep.slots=1"]
     status, out, _ = on_slurm(*line, *on_slurm.line)
     assert status == 1
-    found = {record["config"]["model"]["act"]: record for record in records(on_slurm.folder).values()}
+    found = records_by_act(on_slurm.folder)
     assert {act: record["status"] for act, record in found.items()} == {
         "train": "done",
         "kill": "killed",
@@ -87,10 +73,12 @@ def test_a_killed_worker_and_a_lost_job_are_recorded_and_the_others_finish(on_sl
 def test_a_requeued_or_pre_empted_job_carries_on_from_its_checkpoint(on_slurm, command):
     process = on_slurm.start("model.act=resume", *on_slurm.line)
     try:
-        wait(lambda: list((on_slurm.folder / "runs").glob("*/last.ckpt")))
+        wait_until(lambda: list((on_slurm.folder / "runs").glob("*/last.ckpt")), 40)
         [job] = ask(on_slurm, "squeue", "--noheader", "--states=running", "--format=%i").split()
         ask(on_slurm, *command, job)
-        wait(lambda: "PENDING" in ask(on_slurm, "squeue", "--noheader", "--format=%T", f"--jobs={job}"))
+        wait_until(
+            lambda: "PENDING" in ask(on_slurm, "squeue", "--noheader", "--format=%T", f"--jobs={job}"), 40
+        )
         ask(
             on_slurm, "scontrol", "update", f"jobid={job}", "StartTime=now+2"
         )  # sooner, in the cluster of a test
@@ -106,7 +94,7 @@ def test_a_requeued_or_pre_empted_job_carries_on_from_its_checkpoint(on_slurm, c
 def test_ctrl_c_cancels_the_array_and_the_report_is_written(on_slurm):
     process = on_slurm.start("+experiment=ends", "arms=[train,sleep]", "seed=0,1", *on_slurm.line)
     try:
-        wait(lambda: len(on_slurm.trained()) == 4 and len(records(on_slurm.folder)) == 2)
+        wait_until(lambda: len(on_slurm.trained()) == 4 and len(records(on_slurm.folder)) == 2, 40)
     finally:
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=40)

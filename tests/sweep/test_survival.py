@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import children
 
 from attnlab.sweep import store
 from attnlab.sweep.checker import warm
@@ -52,13 +53,6 @@ def parent(folders):
     torch.set_num_threads(1)
     os.chdir(folders[0].parent.parent)  # where the data and its cache are
     Pool({"slots": 2}, Progress({}, open(os.devnull, "w")), get_context("fork")).run(folders)  # noqa: SIM115
-
-
-def children(pid):
-    try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
 
 
 def weights(runs):

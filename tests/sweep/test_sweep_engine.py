@@ -4,35 +4,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-
-def records(folder: Path) -> dict[str, dict]:
-    """Act -> record, for the experiment that tries every end."""
-    found = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]
-    return {record["config"]["model"]["act"]: record for record in found}
-
-
-def wait(until: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
-def alive(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+from processes import alive, records, records_by_act, wait_until
 
 
 def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_again(attnlab):
     status, out, _ = attnlab("+experiment=ends", "sweep.max_time=1")
-    ends = records(attnlab.folder)
+    ends = records_by_act(attnlab.folder)
     assert status == 1
     assert {act: record["status"] for act, record in ends.items()} == {
         "train": "done",
@@ -57,7 +36,7 @@ def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_a
     (attnlab.folder / "runs" / ends["train"]["id"] / "run.json").write_text('{"schema": 1, "id": "cut')
     attnlab("+experiment=ends", "sweep.max_time=1", "arms=[train,crash,sleep]", "sweep.retry_failed=true")
     assert sorted(act for act, *_ in attnlab.trained()[6:]) == ["crash", "sleep", "train"]
-    assert {records(attnlab.folder)[act]["status"] for act in ("train", "crash", "sleep")} == {"done"}
+    assert {records_by_act(attnlab.folder)[act]["status"] for act in ("train", "crash", "sleep")} == {"done"}
 
 
 def test_a_run_out_of_memory_is_run_again_in_smaller_parts_where_that_is_asked(attnlab):
@@ -102,14 +81,16 @@ def test_a_run_of_one_experiment_serves_every_other_command(attnlab):
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_the_whole_tree_and_the_report_says_what_is_missing(attnlab, number, expected):
     process = attnlab.start("+experiment=ends", "arms=[train,sleep]")
-    wait(lambda: len(attnlab.trained()) == 2 and records(attnlab.folder).get("train") is not None)
+    wait_until(
+        lambda: len(attnlab.trained()) == 2 and records_by_act(attnlab.folder).get("train") is not None
+    )
     sent = time.monotonic()
     os.killpg(process.pid, number)  # as a terminal does it: to the whole group
     process.communicate(timeout=30)
     assert process.returncode == expected
     assert time.monotonic() - sent < 15
     assert not any(alive(pid) for _, _, pid, _ in attnlab.trained())
-    assert set(records(attnlab.folder)) == {"train"}
+    assert set(records_by_act(attnlab.folder)) == {"train"}
     [report] = (attnlab.folder / "reports").glob("*/report.json")
     assert {run["arm"]: run["status"] for run in json.loads(report.read_text())["runs"]} == {
         "train": "done",
@@ -119,10 +100,10 @@ def test_an_interrupt_ends_the_whole_tree_and_the_report_says_what_is_missing(at
 
 def test_workers_do_not_outlive_a_sweep_that_is_killed(attnlab):
     process = attnlab.start("model.act=sleep", "seed=0,1")
-    wait(lambda: len(attnlab.trained()) == 2)
+    wait_until(lambda: len(attnlab.trained()) == 2)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
-    wait(lambda: not any(alive(pid) for _, _, pid, _ in attnlab.trained()))
+    wait_until(lambda: not any(alive(pid) for _, _, pid, _ in attnlab.trained()))
 
 
 def test_on_gpus_every_run_is_an_interpreter_that_sees_its_own_device_only(attnlab):
