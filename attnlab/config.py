@@ -1,5 +1,9 @@
-"""Where `conf/` lives and the arithmetic that its yaml may use. Imports nothing heavy."""
+"""Where `conf/` lives, the arithmetic that its yaml may use, and where the environment has the last word.
 
+Imports nothing heavy.
+"""
+
+import os
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -17,6 +21,11 @@ def _divide(number: int, by: int) -> int:
 
 def _times(a: float, b: float) -> float:
     return a * b if isinstance(a, int) and isinstance(b, int) else float(f"{a * b:.12g}")
+
+
+def wandb_mode(wanted: str | None) -> str | None:
+    """`logger.mode`, or `WANDB_MODE` over it, as W&B's users expect; what is disabled here stays so."""
+    return os.environ.get("WANDB_MODE", wanted) if wanted in ("offline", "online") else wanted
 
 
 def register_resolvers() -> None:

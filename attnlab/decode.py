@@ -18,7 +18,7 @@ from attnlab.attention.heads import Latent
 from attnlab.attention.layer import Attention
 from attnlab.attention.mask import Mask, real
 from attnlab.attention.positions import Positions
-from attnlab.bare import bare
+from attnlab.bare import bare, laid_out
 from attnlab.model import Transformer, named_generator
 
 SPAN = 256  # a compiled step reads its cache in multiples of so many slots
@@ -88,8 +88,8 @@ class Decoder:
     """A model ready to generate with one kind of cache; `make_cache` None computes every step anew.
 
     `compile` compiles the step of one new token (with CUDA graphs on a GPU), over a static cache; the first
-    generation pays for it. Dropout is off, whatever the model's mode. Weights that change in place are seen;
-    weights, parts or hooks that are exchanged are not.
+    generation pays for it. Dropout is off, whatever the model's mode. The model is taken as it is now: on a
+    CPU its matrices are copied (see `laid_out`), so once they have changed, make another decoder.
     """
 
     def __init__(
@@ -97,9 +97,13 @@ class Decoder:
     ) -> None:
         if compile and not isinstance(make_cache() if make_cache else None, Static):
             raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
-        self.model, self.make_cache = bare(model), make_cache
-        self.stepper = self.model if make_cache is None else absorbed(bare(model))
-        on_gpu = model.embedding.weight.is_cuda
+        on_gpu, copies = model.embedding.weight.is_cuda, dict[int, Tensor]()
+        self.model, self.stepper = (
+            bare(model) if on_gpu else laid_out(bare(model), copies) for _ in range(2)
+        )
+        self.make_cache = make_cache
+        if make_cache is not None:
+            absorbed(self.stepper)
         how = {"mode": "reduce-overhead"} if on_gpu else {"options": {"cpp_wrapper": True}}
         self.compiled = torch.compile(_logits, fullgraph=True, **how) if compile else None
 

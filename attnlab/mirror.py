@@ -22,6 +22,8 @@ from urllib.request import urlopen
 
 from pytorch_lightning.loggers.logger import Logger
 
+from attnlab.config import wandb_mode
+
 PROBE_SECONDS = 3.0
 LEAVING_SECONDS = 5.0  # for the mirror of a run that failed or was told to stop: its record waits for it
 MODES = ("offline", "online", "disabled")
@@ -45,8 +47,7 @@ class Wandb:
     patience: float
 
     def __post_init__(self) -> None:
-        if self.mode in ("offline", "online"):
-            object.__setattr__(self, "mode", os.environ.get("WANDB_MODE", self.mode))
+        object.__setattr__(self, "mode", wandb_mode(self.mode))
         if self.mode not in MODES:
             raise ValueError(f"logger.mode must be offline, online or disabled, got {self.mode}")
         if not self.patience > 0:

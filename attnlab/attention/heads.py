@@ -29,9 +29,19 @@ class Fused(nn.Linear):
 
 
 class IntoResidual(nn.Linear):
-    """A projection whose output is added to the residual stream; it starts smaller, the deeper the model
-    (GPT-2).
-    """
+    """A projection back into the residual stream; it starts smaller, the deeper the model (GPT-2)."""
+
+
+def _by_head(x_BTW: Tensor, width: int) -> Tensor:
+    """[B, T, n * width] to [B, n, T, width], as a view."""
+    B, T, _ = x_BTW.shape
+    return x_BTW.view(B, -1, 1, width) if T == 1 else x_BTW.view(B, T, -1, width).transpose(1, 2)
+
+
+def _merged(y_BHTV: Tensor) -> Tensor:
+    """[B, H, T, V] to [B, T, H * V]."""
+    B, _, T, _ = y_BHTV.shape
+    return y_BHTV.reshape(B, 1, -1) if T == 1 else y_BHTV.transpose(1, 2).flatten(2)
 
 
 @final
@@ -81,10 +91,9 @@ class Heads(nn.Module):
 
     def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
-        B, T, _ = x_BTM.shape
         H, G = self.n_heads, self.n_kv_heads
         if self.tied:
-            one = self.qkv(x_BTM).view(B, T, H, self.head_dim).transpose(1, 2)
+            one = _by_head(self.qkv(x_BTM), self.head_dim)
             if self.q_norm is not None:
                 return rotate(self.q_norm(one)), (rotate(self.k_norm(one)), one)
             turned = rotate(one)
@@ -92,7 +101,7 @@ class Heads(nn.Module):
         together = self.q_norm is None and rotate is not identity  # q and k turned in one go: half the calls
         widths = [n * self.head_dim for n in ((H + G, G) if together else (H, G, G))]
         parts = self.qkv(x_BTM).split_with_sizes(widths, dim=-1)
-        *qk, v = (part.view(B, T, -1, self.head_dim).transpose(1, 2) for part in parts)
+        *qk, v = (_by_head(part, self.head_dim) for part in parts)
         if together:
             q, k = rotate(qk[0]).split_with_sizes((H, G), dim=1)
             return q, (k, v)
@@ -107,7 +116,7 @@ class Heads(nn.Module):
 
     def merge(self, y_BHTV: Tensor) -> Tensor:
         """Concatenates the heads and projects them out."""
-        return self.out(y_BHTV.transpose(1, 2).flatten(2))
+        return self.out(_merged(y_BHTV))
 
     def state_size(self) -> int:
         """2 G D numbers per token, in bytes of the weights' dtype."""
@@ -148,13 +157,8 @@ class Latent(nn.Module):
                 "heads=mla has no per-head keys to normalise before they turn: use another score than qk_norm"
             )
         self.n_heads, self.n_kv_heads = n_heads, n_heads
-        self.head_dim, self.score_dim, self.rope_dim, self.rank = (
-            head_dim,
-            head_dim + rope_dim,
-            rope_dim,
-            rank,
-        )
-        self.absorbed = absorbed
+        self.head_dim, self.rope_dim, self.rank = head_dim, rope_dim, rank
+        self.score_dim, self.absorbed = head_dim + rope_dim, absorbed
         self.down = Fused(dim, {"q": n_heads * self.score_dim, "latent": rank, "k_rope": rope_dim}, bias)
         self.norm = nn.RMSNorm(rank)
         self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
@@ -169,11 +173,8 @@ class Latent(nn.Module):
         """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new
         tokens' state.
         """
-        B, T, _ = x_BTM.shape
         q, latent, k_rope = self.down(x_BTM).split(tuple(self.down.parts.values()), dim=-1)
-        q, q_rope = (
-            q.view(B, T, self.n_heads, -1).transpose(1, 2).split((self.head_dim, self.rope_dim), dim=-1)
-        )
+        q, q_rope = _by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
         if self.absorbed:
             q = q @ self._up()[0]
         state = torch.cat((self.norm(latent).unsqueeze(1), rotate(k_rope.unsqueeze(1))), dim=-1)
@@ -191,7 +192,7 @@ class Latent(nn.Module):
         """Values up from the latent where absorbed, then as other heads do."""
         if self.absorbed:
             y_BHTV = y_BHTV @ self._up()[1].transpose(-1, -2)
-        return self.out(y_BHTV.transpose(1, 2).flatten(2))
+        return self.out(_merged(y_BHTV))
 
     def state_size(self) -> int:
         """rank + rope_dim numbers per token, in bytes of the weights' dtype."""

@@ -5,12 +5,11 @@ the loss of the attempt itself. It travels as a pickle, so it holds plain values
 """
 
 import importlib
-import importlib.util
 import os
 import platform
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from attnlab.errors import Refused
 from attnlab.sweep import slots, store
 from attnlab.sweep.child import GRACE, TERMINATED
-from attnlab.sweep.deaths import classify, record_death
+from attnlab.sweep.deaths import record_death, record_exit, record_timeout
 from attnlab.sweep.pool import WORKER, limit
 from attnlab.sweep.progress import Progress
 from attnlab.sweep.ranks import devices
@@ -57,8 +56,7 @@ class Attempt:
             while (code := self._worker.code()) is None:
                 if self.max_time is not None and time.time() - since > self.max_time:
                     slots.end([self._worker], grace=3.0)
-                    message = f"stopped after sweep.max_time={self.max_time:g} seconds"
-                    record_death(folder, "timed_out", message, since)
+                    record_timeout(folder, self.max_time, since)
                     return TERMINATED
                 time.sleep(0.1 if time.time() - since < 1 else 0.5)
                 if unwanted():
@@ -66,9 +64,7 @@ class Attempt:
         except BaseException:
             self.stop()
             raise
-        if code not in (0, TERMINATED) and store.record(folder) is None:
-            status, message = classify(code, slots.out_of_memory_kills() > kills)
-            record_death(folder, status, message, since)
+        record_exit(folder, code, slots.out_of_memory_kills() > kills, since)
         return code
 
     def stop(self) -> None:
@@ -123,6 +119,11 @@ def attempts(folders: Sequence[Path], switches: Mapping[str, Any], threads: int)
     return found
 
 
+def started(folders: Iterable[Path], since: float) -> list[tuple[Path, int]]:
+    """Those of the submitted runs that have begun since then, numbered, as `Progress.tick` wants them."""
+    return [(folder, i) for i, folder in enumerate(folders) if store.progress(folder).get("time", 0) >= since]
+
+
 def bury(folder: Path, status: str, message: str, since: float, progress: Progress) -> None:
     """Record the end of a run whose attempt was lost. Its worker may live on to save a last checkpoint."""
     deadline = time.monotonic() + _LOSS
@@ -144,12 +145,6 @@ def gpus(folders: Sequence[Path], wanted: float | None, key: str) -> float:
     if wanted is not None or kinds == {"cpu"}:
         return wanted or 0
     return max(devices(spec["config"]) for spec in specs)
-
-
-def needs(module: str, launcher: str) -> None:
-    """Refused where the launcher's library is not installed. Nothing is imported."""
-    if importlib.util.find_spec(module) is None:
-        raise Refused(f"hydra/launcher={launcher} needs: pip install 'attnlab[{launcher}]'")
 
 
 def library(module: str, launcher: str) -> ModuleType:

@@ -8,6 +8,7 @@ from pathlib import Path
 from filelock import Timeout
 
 from attnlab.sweep import store
+from attnlab.sweep.child import TERMINATED
 from attnlab.sweep.owner import owning
 
 
@@ -18,6 +19,18 @@ def classify(code: int, memory_ran_out: bool) -> tuple[str, str]:
     if code < 0:
         return "killed", f"the worker was ended by {signal.Signals(-code).name}"
     return "crashed", f"the worker exited with status {code}"
+
+
+def record_exit(folder: Path, code: int, memory_ran_out: bool, since: float) -> None:
+    """Record what a worker's exit status says, where the worker itself recorded nothing."""
+    if code not in (0, TERMINATED) and store.record(folder) is None:
+        status, message = classify(code, memory_ran_out)
+        record_death(folder, status, message, since)
+
+
+def record_timeout(folder: Path, max_time: float, since: float) -> None:
+    """Record a run that was stopped for want of time."""
+    record_death(folder, "timed_out", f"stopped after sweep.max_time={max_time:g} seconds", since)
 
 
 def record_death(folder: Path, status: str, message: str, since: float, wait: float = 1.0) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.sweep import store
-from attnlab.sweep.attempt import Attempt, attempts, bury, gpus, library
+from attnlab.sweep.attempt import Attempt, attempts, bury, gpus, library, started
 from attnlab.sweep.child import GRACE
 from attnlab.sweep.progress import Progress, labels
 
@@ -115,7 +115,7 @@ class _Tasks:
                     running[self.task.remote(attempt, self.key)] = folder
                 ended, _ = self.ray.wait(list(running), timeout=0.2)
                 act_on_signals()
-                self.progress.tick(self._started(running.values()))
+                self.progress.tick(started(running.values(), self.began))
                 for reference in ended:
                     folder = running.pop(reference)
                     self._bury(reference, folder)
@@ -128,13 +128,6 @@ class _Tasks:
                     return
         finally:
             self._cancel(list(running))
-
-    def _started(self, folders: Any) -> list[tuple[Path, int]]:
-        return [
-            (folder, i)
-            for i, folder in enumerate(folders)
-            if store.progress(folder).get("time", 0) >= self.began
-        ]
 
     def _bury(self, reference: Any, folder: Path) -> None:
         """Where the attempt was lost, record that."""

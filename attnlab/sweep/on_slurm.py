@@ -19,7 +19,7 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.sweep import store
-from attnlab.sweep.attempt import Attempt, attempts, bury, gpus, library
+from attnlab.sweep.attempt import Attempt, attempts, bury, gpus, library, started
 from attnlab.sweep.child import GRACE
 from attnlab.sweep.progress import Progress, labels
 
@@ -112,13 +112,7 @@ def _watch(running: list[_Job], progress: Progress, fail_fast: bool, poll: float
     began, asked = time.time(), 0.0
     while running:
         time.sleep(0.5)
-        progress.tick(
-            [
-                (job.folder, i)
-                for i, job in enumerate(running)
-                if store.progress(job.folder).get("time", 0) >= began
-            ]
-        )
+        progress.tick(started([job.folder for job in running], began))
         found = None
         if time.monotonic() - asked >= poll:
             found, asked = queue(sorted(_arrays(running))), time.monotonic()

@@ -156,7 +156,7 @@ def _tuned(
     found = found or tuning.Tuning(grid, experiment["metric"], experiment["direction"], size)
     runs: list[Run] = []
     for name, one in arms.items():
-        settings = tuning.settings(one.runs(grid.seeds[:1])[0].config)
+        found.compared[name] = settings = tuning.settings(one.runs(grid.seeds[:1])[0].config)
         if trained:
             at = {
                 rate: one.at(tuning.KEY, rate).runs(grid.seeds, f"{name} lr={rate:g}") for rate in grid.rates
@@ -166,7 +166,6 @@ def _tuned(
             tokens = (one.figures.get("tokens") or 0) * len(grid.rates) * len(grid.seeds)
             rows = tuning.rows(ids, found.metric, lookup)
             found.arms[name] = {"settings": settings, "tokens": tokens, "rows": rows}
-        found.arms[name] = {**found.arms[name], "same_settings": found.arms[name]["settings"] == settings}
     return found, runs
 
 

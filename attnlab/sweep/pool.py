@@ -14,8 +14,7 @@ from attnlab.errors import Refused
 from attnlab.sweep import slots as places
 from attnlab.sweep import store
 from attnlab.sweep.checker import trainer, warm
-from attnlab.sweep.child import TERMINATED
-from attnlab.sweep.deaths import classify, record_death
+from attnlab.sweep.deaths import record_exit, record_timeout
 from attnlab.sweep.progress import Progress, labels
 from attnlab.sweep.ranks import devices
 from attnlab.sweep.slots import Child, Slot
@@ -74,12 +73,9 @@ class Pool:
             if self.max_time is None or time.time() - one.since < self.max_time:
                 return False
             places.end([one.worker], grace=3.0)
-            message = f"stopped after sweep.max_time={self.max_time:g} seconds"
-            record_death(one.folder, "timed_out", message, one.since)
-            return True
-        if code not in (0, TERMINATED) and store.record(one.folder) is None:
-            status, message = classify(code, places.out_of_memory_kills() > one.kills)
-            record_death(one.folder, status, message, one.since)
+            record_timeout(one.folder, self.max_time, one.since)
+        else:
+            record_exit(one.folder, code, places.out_of_memory_kills() > one.kills, one.since)
         return True
 
 

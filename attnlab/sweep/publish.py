@@ -15,6 +15,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
+from attnlab.config import wandb_mode
 from attnlab.files import read_json
 from attnlab.sweep import slots
 from attnlab.sweep.semantic import digest
@@ -26,10 +27,7 @@ FILES = ("report.html", "report.md", "report.json")
 
 def wanted(settings: Mapping[str, Any]) -> bool:
     """Whether a command mirrors anything to W&B; imports nothing of it."""
-    mode = settings.get("mode")
-    if mode in ("offline", "online"):
-        mode = os.environ.get("WANDB_MODE", mode)
-    return mode in ("offline", "online")
+    return wandb_mode(settings.get("mode")) in ("offline", "online")
 
 
 def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: BaseContext | None) -> None:

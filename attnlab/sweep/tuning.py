@@ -34,8 +34,8 @@ class Grid:
 class Tuning:
     """What a grid has found: for each arm its `rows`, a row {lr, values by seed (None: not finished)}.
 
-    `settings` tells one configuration of an arm from another, its rate and seeds aside; `same_settings` says
-    whether the comparison trains the one that was tuned.
+    `settings` tells one configuration of an arm from another, its rate and seeds aside; `compared` has those
+    that the comparison trains.
     """
 
     grid: Grid
@@ -44,6 +44,7 @@ class Tuning:
     size: str
     committed: bool = False
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    compared: dict[str, str] = field(default_factory=dict)
 
     def picked(self, arm: str) -> float | None:
         """The arm's best rate by the mean over the seeds; a rate with an unfinished run is out."""
@@ -55,7 +56,14 @@ class Tuning:
 
     def told(self) -> dict[str, Any]:
         """As the report shows it."""
-        arms = {arm: {**found, "picked": self.picked(arm)} for arm, found in self.arms.items()}
+        arms = {
+            arm: {
+                **found,
+                "picked": self.picked(arm),
+                "same_settings": found["settings"] == self.compared.get(arm),
+            }
+            for arm, found in self.arms.items()
+        }
         return {
             "rates": list(self.grid.rates), "seeds": list(self.grid.seeds), "metric": self.metric,
             "committed": self.committed, "arms": arms,
@@ -63,11 +71,7 @@ class Tuning:
 
     def write(self, path: Path, name: str) -> None:
         """tuned.yaml, as conf/tuned/NAME.yaml would hold it."""
-        arms = {
-            arm: {key: value for key, value in found.items() if key != "same_settings"}
-            for arm, found in self.arms.items()
-        }
-        kept = {self.size: {"seeds": list(self.grid.seeds), "metric": self.metric, "arms": arms}}
+        kept = {self.size: {"seeds": list(self.grid.seeds), "metric": self.metric, "arms": self.arms}}
         head = f"# @package _global_\n# Learning rates tuned for {name}: every rate of the grid, by seed.\n"
         with replacing(path) as temporary:
             temporary.write_text(head + OmegaConf.to_yaml(OmegaConf.create({"tuned": kept})), "utf-8")

@@ -6,6 +6,7 @@ They read ids and compose nothing. Hydra imports this at every start, so the eng
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ class StoredRuns(Launcher):
     """What the launchers share: job overrides that end in an id, options from the config group."""
 
     schema: type  # the dataclass of its options
+    library: str | None = None  # that it needs, from an extra of ours
+    extra: str | None = None
 
     def __init__(self, **options: Any) -> None:
         self.options = {
@@ -72,6 +75,8 @@ class StoredRuns(Launcher):
         }
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        if self.library and find_spec(self.library) is None:
+            raise Refused(f"hydra/launcher={self.extra} needs: pip install 'attnlab[{self.extra}]'")
         known = self.schema.__dataclass_fields__
         for key in self.options:
             if key not in known:
@@ -103,13 +108,7 @@ class PoolLauncher(StoredRuns):
 
 
 class RayLauncher(StoredRuns):
-    schema = RayLauncherConf
-
-    def setup(self, **context: Any) -> None:
-        from attnlab.sweep.attempt import needs
-
-        needs("ray", "ray")
-        super().setup(**context)
+    schema, library, extra = RayLauncherConf, "ray", "ray"
 
     def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
         from attnlab.sweep.on_ray import launch
@@ -118,13 +117,7 @@ class RayLauncher(StoredRuns):
 
 
 class SlurmLauncher(StoredRuns):
-    schema = SlurmLauncherConf
-
-    def setup(self, **context: Any) -> None:
-        from attnlab.sweep.attempt import needs
-
-        needs("submitit", "slurm")
-        super().setup(**context)
+    schema, library, extra = SlurmLauncherConf, "submitit", "slurm"
 
     def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
         from attnlab.sweep.on_slurm import launch
