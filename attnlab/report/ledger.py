@@ -15,6 +15,7 @@ from attnlab.config import CONF
 from attnlab.report.files import put
 from attnlab.report.numbers import NONE, TIMES, span, text
 from attnlab.report.schema import load
+from attnlab.stats.null import LEAST, false_positives
 
 COLUMNS = (
     "experiment", "claim", "source", "what it says", "verdict here", "effect [interval]", "seeds", "cost",
@@ -26,6 +27,18 @@ Every claim that was put to the test, what its source says, and what was found h
 beside it by `python -m attnlab report --ledger {folder}`; the project's README says how to read a verdict.
 Documents 000 to 004 are the introductions to attention whose claims the suite began from; papers are named by
 author, year and arXiv number.
+"""
+NULL = "aa_null"  # the experiment in which nothing differs
+NOISE = """
+## Where nothing differs
+
+The {runs} different runs of `aa_null`, dealt at random into pairs {rounds} times: how often each rule accepts
+what is false (a difference of nothing, or of just the margin). Nominal are 5 % at most. So few runs leave the
+rate uncertain: a rule would fail where its lower bound, over bootstrap samples of the runs, were above 5 %.
+
+| rule | accepts what is false | lower bound |
+| --- | --- | --- |
+{rows}
 """
 
 
@@ -52,7 +65,23 @@ def ledger(folder: Path) -> str:
     table = [COLUMNS, tuple("---" for _ in COLUMNS), *rows]
     lines = "\n".join("| " + " | ".join(cells) + " |" for cells in table)
     head = HEAD.format(folder=folder.as_posix())
-    return f"{head}\n{len(rows)} claims of {len(sources)} reports: {told}.\n\n{lines}\n"
+    noise = _noise(folder / NULL / "report.json")
+    return f"{head}\n{len(rows)} claims of {len(sources)} reports: {told}.\n\n{lines}\n{noise}"
+
+
+def _noise(source: Path) -> str:
+    """How often the rules find something where nothing is, from the runs of the A/A comparison."""
+    if not source.is_file():
+        return ""
+    report = load(source)
+    experiment = report["experiment"]
+    values = {run["metrics"][experiment["metric"]] for run in report["runs"] if run["status"] == "done"}
+    if len(values) < LEAST:  # twins have one value
+        return ""
+    found = false_positives(sorted(values), experiment["margin"])
+    rows = [f"| {rule} | {one.rate:.1%} | {one.low:.1%} |" for rule, one in found.items()]
+    rounds = next(iter(found.values())).rounds
+    return NOISE.format(runs=len(values), rounds=f"{rounds:,}", rows="\n".join(rows))
 
 
 def citations(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

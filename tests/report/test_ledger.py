@@ -9,6 +9,7 @@ from synthetic import World, experiment, provenance, timing, write_runs
 from attnlab import __main__ as entry
 from attnlab.config import CONF
 from attnlab.report import build, ledger, write
+from attnlab.stats.null import RULES
 
 SIX = [0, 1, 2, 3, 4, 5]
 
@@ -54,6 +55,16 @@ def test_a_citation_that_was_mended_in_the_file_comes_before_that_of_the_report(
     found = ledger.citations(told)
     assert found[claims[0].says]["source"] == claims[0].source
     assert found["gone"]["source"] == "kept"
+
+
+def test_the_runs_of_the_comparison_of_nothing_say_how_often_the_rules_err(tmp_path):
+    put(tmp_path, "mine")
+    assert "Where nothing differs" not in ledger.ledger(tmp_path / "reference")
+    put(tmp_path, "aa_null")
+    page = ledger.ledger(tmp_path / "reference")
+    told = page.partition("## Where nothing differs")[2]
+    assert "The 18 different runs" in told
+    assert len([line for line in told.splitlines() if line.count("%") == 2]) == len(RULES)
 
 
 def test_the_verb_writes_the_page_and_refuses_a_folder_without_reports(tmp_path, capsys):

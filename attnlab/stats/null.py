@@ -1,0 +1,92 @@
+"""How often each rule of decision is wrong where the truth is known: runs of one configuration, dealt at
+random into two arms, again and again.
+
+Surprising: the runs are few, so the rate over many deals is uncertain although the deals are not. Its lower
+bound comes from dealing out of bootstrap samples of the runs; a rule fails where that bound is above alpha.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlab.stats.difference import paired
+from attnlab.stats.evidence import Differences, Values, finite
+from attnlab.stats.family import Question, decide
+
+LEAST = 8  # runs
+POOLS, PER_POOL = 40, 150  # bootstrap samples of the runs, and deals out of each
+
+
+@dataclass(frozen=True)
+class FalsePositives:
+    """`rate` over `rounds` fake comparisons; `low`, its one-sided 95 % bound given so few runs."""
+
+    rate: float
+    low: float
+    rounds: int
+    passed: bool
+
+
+Fake = np.ndarray  # differences of fake pairs [pairs], whose truth is 0
+Rule = Callable[[Fake, float, float], bool]  # (differences, margin, alpha) -> accepts what is false
+
+
+def _difference(fake: Fake, margin: float, alpha: float) -> bool:
+    return _accepts(paired(fake).p, alpha)
+
+
+def _above(fake: Fake, margin: float, alpha: float) -> bool:
+    return _accepts(decide([Question(Differences(fake), "above", 0.0)], alpha)[0].p_holm, alpha)
+
+
+def _within(fake: Fake, margin: float, alpha: float) -> bool:
+    """A true difference of just the margin."""
+    question = Question(Differences(fake + margin), "within", margin)
+    return _accepts(decide([question], alpha)[0].p_holm, alpha)
+
+
+def _family(fake: Fake, margin: float, alpha: float) -> bool:
+    """Two claims, each on pairs of its own; one that is accepted is one too many."""
+    questions = [Question(Differences(part), "above", 0.0) for part in np.array_split(fake, 2)]
+    return any(_accepts(one.p_holm, alpha) for one in decide(questions, alpha))
+
+
+RULES: Mapping[str, Rule] = {
+    "a difference": _difference,
+    "above a threshold": _above,
+    "within a margin": _within,
+    "two claims under Holm": _family,
+}
+
+
+def false_positives(
+    values: Values, margin: float, rules: Mapping[str, Rule] = RULES, alpha: float = 0.05,
+    rounds: int = 1000, seed: int = 0,
+) -> dict[str, FalsePositives]:  # fmt: skip
+    """Rule -> how often it accepts what is false, over `rounds` deals of all runs into pairs.
+
+    `values`: one metric of at least 8 runs that differ by their seeds alone; ValueError for fewer.
+    """
+    pool, draw = finite(values, "values", least=LEAST), np.random.default_rng(seed)
+    deals = _deals(pool, rounds, draw)
+    pools = (draw.choice(pool, len(pool)) for _ in range(POOLS))
+    redealt = [some for one in pools if (some := _deals(one, PER_POOL, draw))]
+    found = {}
+    for name, rule in rules.items():
+        rate, *others = (np.mean([rule(fake, margin, alpha) for fake in some]) for some in (deals, *redealt))
+        low = min(float(np.quantile(others, 0.05)), float(rate))
+        found[name] = FalsePositives(float(rate), low, rounds, low <= alpha)
+    return found
+
+
+def _deals(pool: np.ndarray, rounds: int, draw: np.random.Generator) -> list[Fake]:
+    """Differences of random pairs; where a deal's are all equal there is nothing to decide on."""
+    half = len(pool) // 2
+    shuffled = (draw.permutation(pool) for _ in range(rounds))
+    fakes = (one[:half] - one[half : 2 * half] for one in shuffled)
+    return [fake for fake in fakes if np.ptp(fake) > 0]
+
+
+def _accepts(p: float | None, alpha: float) -> bool:
+    return p is not None and p <= alpha
