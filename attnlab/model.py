@@ -78,19 +78,23 @@ class LearnedPositions(nn.Module):
 
 @final
 class SinusoidalPositions(nn.Module):
-    """sin and cos of position / 10000^(2f/M), not learned (Vaswani et al. 2017, §3.5)."""
+    """size * sin and cos of position / 10000^(2f/M), not learned (Vaswani et al. 2017, §3.5).
 
-    def __init__(self, dim: int, base: float = 10000.0) -> None:
+    Beside token embeddings much smaller than `size` the sum is nearly all position. There (§3.4) embeddings
+    are multiplied by sqrt(M) for that; here the sines are made as small as they.
+    """
+
+    def __init__(self, dim: int, base: float = 10000.0, size: float = 1.0) -> None:
         super().__init__()
         if dim % 2:
             raise ValueError(f"sinusoidal positions need an even width, got {dim}: change model.dim")
-        self.dim, self.base = dim, base
+        self.dim, self.base, self.size = dim, base, size
 
     def forward(self, positions_BT: Tensor, length: int) -> Tensor:
         """[B or 1, T] -> [B or 1, T, M]; any length will do."""
         steps = torch.arange(0, self.dim, 2, device=positions_BT.device)
         angles = positions_BT[..., None] * self.base ** (-steps / self.dim)
-        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+        return self.size * torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
 
 
 @final

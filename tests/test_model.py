@@ -74,6 +74,7 @@ def test_learned_positions_end_where_their_table_ends():
 
 def test_sinusoidal_positions_are_vaswanis():
     x = SinusoidalPositions(4)(torch.tensor([[3]]), 4)
+    torch.testing.assert_close(SinusoidalPositions(4, size=0.5)(torch.tensor([[3]]), 4), x / 2)
     expected = [math.sin(3), math.cos(3), math.sin(3 / 100), math.cos(3 / 100)]
     assert x[0, 0].tolist() == pytest.approx(expected)
 

@@ -67,6 +67,9 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
         store.refuse_unwritable(root)
         _refuse_unknown_parents(plans, root)
         retry, halving = bool(switches.get("retry_failed")), bool(switches.get("halve_batch"))
+        if hasattr(launcher, "admit"):  # a third party's has no such thing
+            wanted = _todo([run for one in plans for run in one.all_runs], root, retry)
+            launcher.admit([(run.config, run.figures) for run in wanted], switches)
         todo, status = list[Run](), 0
         times: dict[int, dict[str, Any] | None] = {}
         try:

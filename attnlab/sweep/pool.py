@@ -79,6 +79,15 @@ class Pool:
         return True
 
 
+def admit(runs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], switches: Mapping[str, Any]) -> None:
+    """Refused where a run, given as its config and figures, asks for more than this machine has."""
+    kinds = {figures["device_kind"] for _, figures in runs}
+    wanted, per_gpu = switches.get("slots"), switches.get("slots_per_gpu", 1)
+    here = {kind: places.slots(kind, wanted, per_gpu) for kind in kinds}
+    for config, figures in runs:
+        _need(config, here[figures["device_kind"]])
+
+
 def _need(config: Mapping[str, Any], slots: Sequence[Slot]) -> int:
     """How many slots a run takes: one per device, and all where nothing may run beside it. Refused where
     there are fewer, or they share a GPU.

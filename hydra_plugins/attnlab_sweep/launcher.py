@@ -101,6 +101,12 @@ class StoredRuns(Launcher):
 class PoolLauncher(StoredRuns):
     schema = PoolLauncherConf
 
+    def admit(self, runs: Sequence[tuple[dict[str, Any], dict[str, Any]]], switches: dict[str, Any]) -> None:
+        """Asked before anything is written; a cluster's nodes are not known until a run is submitted."""
+        from attnlab.sweep.pool import admit
+
+        admit(runs, switches)
+
     def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
         from attnlab.sweep.pool import launch
 

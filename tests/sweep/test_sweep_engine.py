@@ -61,11 +61,12 @@ def test_a_run_out_of_memory_is_run_again_in_smaller_parts_where_that_is_asked(a
 )
 def test_more_devices_than_there_are_is_refused_before_any_training(attnlab, override, line):
     override = f"+{override}" if "devices" in override else override
-    status, _, err = attnlab("+experiment=ends", override)
+    status, out, err = attnlab("+experiment=ends", override)
     assert status == 2
     assert line in err
-    assert err.count("\n") == 1
+    assert (out, err.count("\n")) == ("", 1)
     assert attnlab.trained() == []
+    assert not list(attnlab.folder.rglob("spec.json"))
 
 
 def test_a_run_of_one_experiment_serves_every_other_command(attnlab):
