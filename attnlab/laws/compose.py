@@ -142,7 +142,8 @@ def _base(model: str) -> dict[str, Any]:
     register_resolvers()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", overrides=[*(f"~{axis}" for axis in AXES), f"model={model}", *SIZES])
-    read = ("dim", "n_heads", "attention", "mixer", "positions")  # by the axes, or by what makes a layer
+    # by the axes, or by what makes a layer
+    read = ("dim", "n_heads", "init_std", "attention", "mixer", "positions")
     whole = OmegaConf.to_container(config.model)
     return {
         "model": {key: whole[key] for key in read if key in whole},
