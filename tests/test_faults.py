@@ -11,8 +11,8 @@ from multiprocessing import get_context
 
 import pytest
 import torch
+from processes import wait_until
 from safetensors.torch import load_file
-from wandb_server import wait
 
 from attnlab import train
 from attnlab.callbacks import newest_checkpoint
@@ -61,14 +61,14 @@ def test_neither_sigterm_nor_a_full_disk_loses_a_bit(compose, store, start):
     whole, broken = store("whole", config), store("broken", config)
     train.run(whole)
     child = start(broken)
-    wait((broken / "progress.json").exists, 60)
+    wait_until((broken / "progress.json").exists, 60)
     os.kill(child.pid, signal.SIGTERM)
     assert ended(child) == 143
     assert (broken / "last.ckpt").exists()
     assert not (broken / "run.json").exists()
     left = time.time()
     child = start(broken)
-    wait(lambda: (broken / "progress.json").stat().st_mtime > left, 60)
+    wait_until(lambda: (broken / "progress.json").stat().st_mtime > left, 60)
     resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (30_000, 30_000))
     assert ended(child) == 1
     assert record(broken)["status"] == "crashed"

@@ -20,7 +20,8 @@ torch.set_num_threads(1)
 
 
 def test_an_offline_run_holds_losses_memory_config_and_images(compose, store, capfd):
-    config = compose("logger=wandb", "trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2")
+    small = ("trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2")
+    config = compose("logger=wandb", "logger.patience=60", *small)  # its import takes long where many do
     folder = store("abcd0123abcd0123", config)
     use, semantic = {"experiment": "exam", "arm": "gqa"}, {"config": {"model": {"dim": 16}}}
     spec = {"schema": 1, "id": folder.name, "config": config, "semantic": semantic, "use": use}
@@ -146,6 +147,7 @@ def test_a_run_that_fails_leaves_a_failed_run_in_its_mirror(compose, store, monk
         raise KeyError("it broke")
 
     monkeypatch.setattr(train, "measure", stop)
+    monkeypatch.setattr(mirror, "LEAVING_SECONDS", 60.0)  # two steps may be sooner than W&B's import
     with pytest.raises(KeyError):
         train.run(folder)
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")

@@ -8,8 +8,6 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from processes import wait_until as wait  # noqa: F401  test_faults.py takes it from here
-
 
 class Server:
     """`url` to point WANDB_BASE_URL at. `history`, `summary`, `runs`, `files`: what it was sent.
