@@ -52,7 +52,7 @@ def beside(sweep: Sweep, pairs: list[dict[str, Any]], direction: str, margin: fl
 
 
 def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row per metric and arm; p is Holm-adjusted over the arms of one metric."""
+    """A row per metric and arm whose runs measure it; p is Holm-adjusted over the arms of one metric."""
     primary, direction = sweep.experiment["metric"], sweep.experiment["direction"]
     rows = []
     for metric in metrics(sweep):
@@ -60,6 +60,7 @@ def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) 
         family = [
             _row(sweep, arm, metric, direction, margin, _alpha(sweep, claims, arm, metric))
             for arm in sweep.others
+            if sweep.has(arm, metric) and sweep.has(sweep.baseline, metric)
         ]
         for row in family:
             if row["primary"] and row["n"] and crosses(budget, row["arm"], sweep.baseline):

@@ -140,6 +140,10 @@ class Sweep:
     def values(self, arm: str, metric: str) -> list[float]:
         return [v for seed in self.seeds if (v := self.value(arm, seed, metric)) is not None]
 
+    def has(self, arm: str, metric: str) -> bool:
+        """Whether the arm's runs measure it: none of them has ended well, or one that has knows it."""
+        return bool(self.values(arm, metric)) or not self.done(arm)
+
     def pairs(self, arm: str, against: str, metric: str) -> list[dict[str, Any]]:
         """The seeds that both arms finished: seed, value, against, difference."""
         rows = []

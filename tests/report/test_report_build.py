@@ -187,6 +187,17 @@ def test_only_keys_that_differ_are_in_the_diff(tmp_path: Path) -> None:
     assert [cell["value"] for cell in rows[0]["cells"]] == [4, 2, 1]
 
 
+def test_an_arm_has_no_row_for_what_it_does_not_measure_unless_none_of_its_runs_ended(tmp_path: Path) -> None:
+    world = World(extra={"length/2x": 2.0}, status={("mqa", seed): "crashed" for seed in range(5)})
+    runs = write_runs(tmp_path, world)
+    for run in runs:
+        if run.arm == "gqa":
+            del run.record["metrics"]["length/2x"]
+    told = experiment(world, metrics=["length/2x"])
+    rows = [(row["arm"], row["metric"], row["n"]) for row in build(told, runs, None, provenance())["effects"]]
+    assert rows == [("gqa", "val/loss", 5), ("mqa", "val/loss", 0), ("mqa", "length/2x", 0)]
+
+
 def test_a_cache_that_is_not_what_the_formula_says_is_a_warning(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, World())
     runs[0].record["memory"]["kv_bytes_per_token_live"] += 1
