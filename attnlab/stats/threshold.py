@@ -35,7 +35,9 @@ class Race:
     b_median: float | None
     saved: Paired  # a - b in min(steps, budget): negative where a is earlier
     flips: Flips  # exact paired test on log-rank scores
-    logrank_p: float | None  # the usual unpaired, asymptotic one; None where no run solved it
+    logrank_p: (
+        float | None
+    )  # the usual unpaired, asymptotic one; None where no run, or all at one step, solved it
 
 
 def solved(count: int, n: int, level: float = 0.95) -> Solved:
@@ -61,7 +63,8 @@ def race(a: Steps, b: Steps, budget: float, level: float = 0.95) -> Race:
         stats.CensoredData(uncensored=t[r], right=t[~r])
         for t, r in zip(np.split(times, 2), np.split(reached, 2), strict=True)
     ]
-    logrank_p = float(stats.logrank(*sides).pvalue) if reached.any() else None
+    unequal = len(set(times[reached])) > 1 or not reached.all()  # else its variance is nought
+    logrank_p = float(stats.logrank(*sides).pvalue) if reached.any() and unequal else None
     return Race(
         n,
         solved(int(reached[:n].sum()), n, level),

@@ -89,3 +89,8 @@ def test_where_nobody_solved_it_nothing_is_decided():
 def test_a_race_that_cannot_be_run_is_refused(a, b, said):
     with pytest.raises(ValueError, match=said):
         race(a, b, 500)
+
+
+def test_runs_that_all_solve_it_at_one_step_have_no_log_rank_test(recwarn):
+    assert race([50, 50, 50], [50, 50, 50], budget=100).logrank_p is None
+    assert not recwarn.list
