@@ -35,9 +35,8 @@ class Race:
     b_median: float | None
     saved: Paired  # a - b in min(steps, budget): negative where a is earlier
     flips: Flips  # exact paired test on log-rank scores
-    logrank_p: (
-        float | None
-    )  # the usual unpaired, asymptotic one; None where no run, or all at one step, solved it
+    # the usual unpaired, asymptotic test; None where no run solved it, or all did at one step
+    logrank_p: float | None
 
 
 def solved(count: int, n: int, level: float = 0.95) -> Solved:
