@@ -20,7 +20,9 @@ def quick(monkeypatch):
 
 def beats(folder, host="elsewhere", token="theirs", time_=None):
     told = {"host": host, "pid": 1, "time": time_ or time.time(), "token": token}
-    (folder / "owner.json").write_text(json.dumps(told))
+    beside = folder / "owner.tmp"
+    beside.write_text(json.dumps(told))
+    beside.replace(folder / "owner.json")  # at once, as `owner` does: who reads it finds a whole one
 
 
 @pytest.fixture
