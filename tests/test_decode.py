@@ -144,6 +144,15 @@ def test_latent_heads_read_their_cache_as_it_is_and_the_model_is_left_alone():
     assert not any(block.mixer.heads.absorbed for block in built.blocks)
 
 
+def test_matrices_are_laid_out_by_columns_once_and_the_model_is_left_alone():
+    built = model()
+    decoder = Decoder(built, Growing)
+    assert decoder.model.head.weight is decoder.stepper.head.weight
+    assert decoder.stepper.head.weight.t().is_contiguous()
+    assert built.head.weight.is_contiguous()
+    assert torch.equal(decoder.stepper.head.weight, built.head.weight)
+
+
 def test_every_token_is_drawn_as_often_as_it_is_probable():
     probability = torch.tensor([0.1, 0.4, 0.05, 0.25, 0.2], dtype=torch.float64)
     draws = (torch.arange(1000, dtype=torch.float64)[:, None] + 0.5) / 1000
