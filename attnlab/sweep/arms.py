@@ -81,11 +81,12 @@ class Arm:
             found.append(_run(called or self.name, seed, config, self.figures, self.source, overrides))
         return found
 
-    def at(self, key: str, value: float) -> "Arm":
-        """The arm with another value of a key that its figures do not depend on."""
+    def at(self, key: str, value: float, figure: str) -> "Arm":
+        """The arm with another value of a key that is one of its figures, and that no other depends on."""
         config = self.config.copy()
         OmegaConf.update(config, key, value)
-        return replace(self, config=config, overrides=(*self.overrides, f"{key}={value}"))
+        figures = self.figures | ({figure: value} if figure in self.figures else {})
+        return replace(self, config=config, figures=figures, overrides=(*self.overrides, f"{key}={value}"))
 
 
 def arm(

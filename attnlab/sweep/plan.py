@@ -93,7 +93,7 @@ def _plan(
     tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
     if tuned is not None:
         rates = {one: tuned.picked(one) or tuned.grid.rates[0] for one in arms}
-        arms = {name: one.at(tuning.KEY, rates[name]) for name, one in arms.items()}
+        arms = {name: one.at(tuning.KEY, rates[name], tuning.FIGURE) for name, one in arms.items()}
     runs = [run for one in arms.values() for run in one.runs(experiment["seeds"])]
     rank = {arm: i for i, arm in enumerate(experiment["arms"])}
     # seed by seed: an interrupted sweep leaves whole pairs
@@ -159,7 +159,8 @@ def _tuned(
         found.compared[name] = settings = tuning.settings(one.runs(grid.seeds[:1])[0].config)
         if trained:
             at = {
-                rate: one.at(tuning.KEY, rate).runs(grid.seeds, f"{name} lr={rate:g}") for rate in grid.rates
+                rate: one.at(tuning.KEY, rate, tuning.FIGURE).runs(grid.seeds, f"{name} lr={rate:g}")
+                for rate in grid.rates
             }
             runs += [run for some in at.values() for run in some]
             ids = {rate: [run.id for run in some] for rate, some in at.items()}

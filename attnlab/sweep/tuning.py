@@ -18,7 +18,7 @@ from attnlab.errors import Refused
 from attnlab.files import replacing
 from attnlab.sweep import semantic
 
-KEY = "optim.lr"
+KEY, FIGURE = "optim.lr", "lr"
 Lookup = Callable[[str], Mapping[str, Any] | None]  # a run's id to its record, None where there is none
 
 
