@@ -32,6 +32,7 @@ def test_each_arm_gets_its_best_rate_and_a_rate_that_failed_once_is_out(planned)
     records = {run.id: toy_record(run) for run in before.grid}
     [plan] = planned("+experiment=heads", TUNE, lookup=records.get)
     assert {run.arm: run.config["optim"]["lr"] for run in plan.runs} == BEST
+    assert {run.arm: run.figures["lr"] for run in plan.runs} == BEST, "what a budget table shows"
     assert not plan.untuned
     assert all("optim.lr=0.8" in run.overrides for run in plan.runs if run.arm == "four")
 
