@@ -73,7 +73,7 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
         todo, status = list[Run](), 0
         times: dict[int, dict[str, Any] | None] = {}
         try:
-            if grid := _todo([run for one in plans if one.untuned for run in one.grid], root, retry):
+            if grid := _todo([run for one in plans for run in one.grid], root, retry):
                 print(f"tuning the learning rate: {len(grid)} runs to train", flush=True)
                 status = _launch(grid, root, plans, launcher, halving)
                 plans = planned()
