@@ -103,3 +103,9 @@ def test_a_sweep_trains_the_grid_once_and_its_report_shows_and_charges_it(attnla
     assert attnlab("+experiment=heads", TUNE, "claims=[]")[0] == 0
     assert len(attnlab.trained()) == 18 + 6, "nothing is trained twice"
     assert (folder / "tuned.yaml").exists()
+    store = attnlab.folder / "runs"
+    part = next(run for run in store.glob("*/run.json") if json.loads(run.read_text())["seed"] == 7)
+    part.unlink()  # as if the grid had been interrupted
+    status, out, _ = attnlab("+experiment=heads", TUNE, "claims=[]")
+    assert (status, len(attnlab.trained())) == (0, 18 + 6 + 1)
+    assert "tuning the learning rate: 1 runs to train" in out
