@@ -1,0 +1,43 @@
+"""The reference reports: what the project says that it found must be what lies in the repository."""
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from attnlab.config import CONF
+from attnlab.report import ledger
+from attnlab.stats.null import false_positives
+
+FOLDER = Path(__file__).parent.parent / "reports" / "reference"
+REPORTS = {path.parent.name: path for path in sorted(FOLDER.glob("*/report.json"))}
+EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+NOT_ONE = ("nanogpt_cpu",)  # needs a text that is not ours to ship
+
+
+def test_every_experiment_has_a_reference():
+    assert set(EXPERIMENTS) - set(NOT_ONE) <= set(REPORTS)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_reference_was_made_by_the_shipped_command_and_answers_the_claims_of_today(name):
+    report = json.loads(REPORTS[name].read_text("utf-8"))
+    assert report["reproduce"]["command"] == f"python -m attnlab +experiment={name}"
+    assert report["experiment"]["size"] == "S"
+    declared = [claim["says"] for claim in OmegaConf.load(CONF / "experiment" / f"{name}.yaml").claims]
+    assert [claim["says"] for claim in report["verdict"]["claims"]] == declared
+    assert {path.name for path in REPORTS[name].parent.iterdir()} >= {"report.html", "report.md", "figures"}
+
+
+def test_the_ledger_is_made_from_the_references():
+    page = (FOLDER / "README.md").read_text("utf-8")
+    assert page.replace("reports/reference", "") == ledger.ledger(FOLDER).replace(FOLDER.as_posix(), "")
+
+
+def test_no_rule_finds_something_in_nothing_more_often_than_it_may():
+    report = json.loads(REPORTS["aa_null"].read_text("utf-8"))
+    found = {run["metrics"]["val/loss"] for run in report["runs"] if run["status"] == "done"}
+    assert len(found) >= 16
+    rates = false_positives(sorted(found), report["experiment"]["margin"], seed=1)
+    assert all(one.passed for one in rates.values()), rates
