@@ -9,6 +9,7 @@ import torch
 
 from attnlab.attention.cache import Growing
 from attnlab.attention.heads import Heads, Latent
+from attnlab.attention.rotary import identity
 from attnlab.measurements.fits import positive
 from attnlab.measuring import Measured
 from attnlab.model import Transformer
@@ -46,11 +47,8 @@ class CacheBytes:
         return Measured(metrics, exact=metrics)
 
     def _layer(self, heads: Heads | Latent, like: torch.Tensor) -> int:
-        cache = self.make_cache()
-        where = torch.arange(self.tokens, device="meta")[None]
         x = torch.empty(self.batch, self.tokens, like.shape[1], device="meta", dtype=like.dtype)
-        cache.append(heads.project(x, lambda y: y)[1], where)
-        return cache.live_bytes()
+        return _held(self.make_cache(), heads, x)
 
 
 class Published:
@@ -77,8 +75,13 @@ class Published:
         """One token through one layer of each."""
         metrics = {}
         for name, (layers, heads) in self.parts.items():
-            cache = Growing()
             x = torch.empty(1, 1, DIM, device="meta", dtype=torch.bfloat16)
-            cache.append(heads.project(x, lambda y: y)[1], torch.zeros(1, 1, device="meta"))
-            metrics[f"kv_bytes/{name}"] = layers * cache.live_bytes()
+            metrics[f"kv_bytes/{name}"] = layers * _held(Growing(), heads, x)
         return Measured(metrics, exact=metrics)
+
+
+def _held(cache: Any, heads: Heads | Latent, x_BTM: torch.Tensor) -> int:
+    """Bytes in the cache of a layer that has seen x."""
+    where = torch.arange(x_BTM.shape[1], device="meta")[None]
+    cache.append(heads.project(x_BTM, identity)[1], where)
+    return cache.live_bytes()
