@@ -25,8 +25,9 @@ TEXTS = 16  # in each of the two sets that heads are named on
 
 class Pruning:
     """Metrics: `removable/share`, the share of heads whose absence alone raises the loss by at most
-    `tolerance` of it; `pruned/<25|50|75>`, the rise of the loss in nats with that share of heads gone;
-    `labels/agreement`, the share of heads that get the same names on two sets of texts.
+    `tolerance` of it, or of one nat where it is less; `pruned/<25|50|75>`, the rise of the loss in nats with
+    that share of heads gone; `labels/agreement`, the share of heads that get the same names on two sets of
+    texts.
 
     `mean` puts a head's mean output in its place, else zeros. `shuffled` takes heads in random order instead
     of the least important first.
@@ -62,20 +63,26 @@ class Pruning:
                 return validation_loss(module, halves[half], device)
 
         whole = loss(1, [])
-        alone = {head: loss(1, [head]) for head in heads}
-        removable = [cost <= (1 + self.tolerance) * whole for cost in alone.values()]
+        alone = [loss(1, [head]) for head in heads]
         importance = {head: loss(0, [head]) for head in heads}
         order = self._shuffled(heads) if self.shuffled else sorted(heads, key=importance.__getitem__)
         rises = {count: loss(1, order[:count]) - whole for count in range(1, len(heads) + 1)}
         rises[0] = 0.0
         metrics = {f"pruned/{share}": rises[round(share * len(heads) / 100)] for share in (25, 50, 75)}
-        metrics |= {"removable/share": sum(removable) / len(heads), "val/loss": whole}
+        metrics |= {"removable/share": removable(alone, whole, self.tolerance), "val/loss": whole}
         metrics["labels/agreement"] = _agreement(model, halves, data.task.length)
         return Measured(metrics, series={"loss_rise_by_heads_gone": dict(sorted(rises.items()))})
 
     def _shuffled(self, heads: Sequence[Head]) -> list[Head]:
         order = torch.randperm(len(heads), generator=named_generator(self.seed, "pruning"))
         return [heads[n] for n in order.tolist()]
+
+
+def removable(alone: Sequence[float], whole: float, tolerance: float) -> float:
+    """The share of `alone`, losses with one head gone, that is near enough to `whole`, the loss with all. A
+    task that is solved leaves a loss near zero, of which any rise is a large share: there a nat is the measure.
+    """
+    return sum(loss - whole <= tolerance * max(whole, 1.0) for loss in alone) / len(alone)
 
 
 @contextmanager

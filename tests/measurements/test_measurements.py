@@ -11,7 +11,7 @@ from attnlab.measurements.cache_bytes import CacheBytes, Published
 from attnlab.measurements.fits import explained, exponent, increasing, upper
 from attnlab.measurements.generation import Generation
 from attnlab.measurements.losses import validation_loss
-from attnlab.measurements.pruning import Pruning, _means, without
+from attnlab.measurements.pruning import Pruning, _means, removable, without
 from attnlab.measurements.scaling import Scaling
 from attnlab.measurements.scores import Scores
 
@@ -118,6 +118,17 @@ def test_a_mean_in_the_place_of_a_constant_head_changes_nothing(subject):
     with without(module.model, [(0, 2)], means):
         kept = validation_loss(module, batches, "cpu")
     assert kept == pytest.approx(validation_loss(module, batches, "cpu"), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("whole", "alone", "share"),
+    [
+        (2.0, [2.0, 2.019, 2.021, 1.9], 0.75),  # a share of the loss
+        (0.001, [0.001, 0.010, 0.012, 0.5], 0.5),  # of a nat, where hardly a loss is left
+    ],
+)
+def test_a_head_can_be_taken_out_where_its_absence_costs_little(whole, alone, share):
+    assert removable(alone, whole, 0.01) == share
 
 
 def test_pruning_reports_its_shares_in_order(subject):
