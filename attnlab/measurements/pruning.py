@@ -79,8 +79,9 @@ class Pruning:
 
 
 def removable(alone: Sequence[float], whole: float, tolerance: float) -> float:
-    """The share of `alone`, losses with one head gone, that is near enough to `whole`, the loss with all. A
-    task that is solved leaves a loss near zero, of which any rise is a large share: there a nat is the measure.
+    """The share of `alone`, losses with one head gone, that is near enough to `whole`, the loss with all.
+
+    A task that is solved leaves a loss near zero, of which any rise is a large share: there a nat counts.
     """
     return sum(loss - whole <= tolerance * max(whole, 1.0) for loss in alone) / len(alone)
 
