@@ -10,8 +10,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count, islice, repeat
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -65,20 +65,25 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
 def _steps(
     group: str, config: Mapping[str, Any], limits: Roofline, say: Callable[[str], None], rounds: int
 ) -> list[Row]:
-    """Bare loops step by step in turn, so that a busy moment of the machine hits them all; then whole fits
-    of Lightning beside our bare loop.
+    """Bare loops step by step in turn, so that a busy moment of the machine hits them all (on a GPU many
+    steps at a time, since it must not wait after each); then whole fits of Lightning beside our bare loop.
     """
     data, device = make(config["data"]), device_of(config)
     model, vocab_size = config["model"], data.task.vocab_size
     compiled = torch.compile if config["optim"]["compile"] else lambda network: network
+    burst = 1 if device == "cpu" else STEPS
 
     def nanogpt(fused: bool) -> Iterator[float]:
         shape = (data.task.length, model["dim"], model["n_heads"], model["n_layers"])
         network: Any = NanoGpt(vocab_size, *shape).to(device)
         call = compiled(network)
-        return _loop(config, data, network, lambda batch: call(batch["tokens"], batch["targets"]), fused)
 
-    def ours() -> Iterator[float]:
+        def loss_of(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            return call(batch["tokens"], batch["targets"])
+
+        yield from _loop(config, data, network, loss_of, fused, repeat(burst))
+
+    def ours(bursts: Iterable[int]) -> Iterator[float]:
         network: Any = build_model(config, vocab_size).to(device)
         call = compiled(network)
 
@@ -86,11 +91,11 @@ def _steps(
             logits = call(batch["tokens"]).flatten(0, 1).float()
             return torch.nn.functional.cross_entropy(logits, batch["targets"].flatten())
 
-        return _loop(config, data, network, loss_of, fused=True)
+        yield from _loop(config, data, network, loss_of, True, bursts)
 
     def bare() -> float:
-        loop = ours()
-        return sum([next(loop) for _ in range(WARM_UP + STEPS)][WARM_UP:]) / STEPS
+        _, figure = ours([WARM_UP, STEPS])
+        return figure
 
     def lightning() -> float:
         clock = _Clock(device)
@@ -99,7 +104,7 @@ def _steps(
         trainer.fit(make(config["optim"], model=build_model(config, vocab_size)), data)
         return (clock.ended - clock.began) * 1e3 / STEPS
 
-    loops = {"nanoGPT's": nanogpt(fused=device != "cpu"), "ours": ours()}
+    loops = {"nanoGPT's": nanogpt(fused=device != "cpu"), "ours": ours(repeat(burst))}
     if device == "cpu":
         loops["nanoGPT's, with a fused AdamW"] = nanogpt(fused=True)
     with torch.device("meta"):
@@ -107,12 +112,13 @@ def _steps(
     tokens = data.batch_size * data.task.length
     floor = limits.milliseconds(0, flops * tokens)
     made = []
-    for title, works, turns in (
-        (f"{group}, bare loops", {name: loop.__next__ for name, loop in loops.items()}, rounds * STEPS // 2),
+    turns = max(1, rounds * STEPS // (2 * burst))
+    for title, works, taken in (
+        (f"{group}, bare loops", {name: loop.__next__ for name, loop in loops.items()}, turns),
         (f"{group}, Lightning", {"our bare loop": bare, "through Lightning": lightning}, rounds),
     ):
         say(title)
-        samples, notes = survey(works, turns, say)
+        samples, notes = survey(works, taken, say)
         facts = {
             name: {"tokens_per_s": round(1e3 * tokens / median(values)), "flops": flops * tokens}
             for name, values in samples.items()
@@ -127,27 +133,30 @@ def _loop(
     network: torch.nn.Module,
     loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
     fused: bool,
+    bursts: Iterable[int],
 ) -> Iterator[float]:
-    """A plain training loop that yields the milliseconds of each step."""
+    """A plain training loop that yields the milliseconds of a step, after each burst of so many."""
     device, clip = device_of(config), config["trainer"]["gradient_clip_val"]
     mixed = str(config["trainer"]["precision"]).startswith("bf16")
     settings = {key: value for key, value in config["optim"].items() if key != "_target_"}
     optimizer, schedule = LanguageModel(network, **settings).optimizer(10**6)
     for group in optimizer.param_groups:
         group["fused"] = fused
-    for step in count():
+    steps = count()
+    for burst in bursts:
         wait(device)
         began = time.perf_counter()
-        batch = {k: v.to(device) for k, v in data.task.train_batch(0, step, data.batch_size).items()}
-        with torch.autocast(device, torch.bfloat16, enabled=mixed):
-            loss = loss_of(batch)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        schedule.step()
+        for step in islice(steps, burst):
+            batch = {k: v.to(device) for k, v in data.task.train_batch(0, step, data.batch_size).items()}
+            with torch.autocast(device, torch.bfloat16, enabled=mixed):
+                loss = loss_of(batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            schedule.step()
         wait(device)
-        yield (time.perf_counter() - began) * 1e3
+        yield (time.perf_counter() - began) * 1e3 / burst
 
 
 class _Clock(pl.Callback):

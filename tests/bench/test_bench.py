@@ -119,3 +119,17 @@ def test_what_cannot_be_measured_is_one_line_and_exit_2(capfd, line, told):
     errors = capfd.readouterr().err
     assert told in errors
     assert errors.count("\n") == 1
+
+
+def test_a_training_step_is_measured_in_turn_with_nanogpts(monkeypatch):
+    monkeypatch.setattr(train, "STEPS", 2)
+    config = composed([*train.OVERRIDES, "model.dim=16", "model.n_layers=1", "data.length=8"])
+    found = train._steps("a step", config, Roofline(1e9, 1e9), lambda line: None, rounds=1)
+    assert [(row.name, len(row.samples)) for row in found] == [
+        ("nanoGPT's", 2),
+        ("ours", 2),
+        ("nanoGPT's, with a fused AdamW", 2),
+        ("our bare loop", 2),
+        ("through Lightning", 2),
+    ]
+    assert all(sample > 0 for row in found for sample in row.samples)
