@@ -2,6 +2,7 @@
 
 Surprising: all but one are run by four processes of many commands each: the imports of a command, of torch
 above all, cost more than a tiny experiment. The other one goes the way of a user, twice, with its timing.
+Experiments of many arms have one seed here, and no grid of learning rates is trained: other tests do that.
 """
 
 import json
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 BY_HAND = "gqa_vs_mha"
 PARTS = 4
+MANY_ARMS = 6  # and more
 MANY = """
 import json, sys
 from attnlab.__main__ import main
@@ -30,9 +32,12 @@ for name, line in lines.items():
 
 
 def line(name: str, folder: Path, *more: str) -> list[str]:
+    declared = OmegaConf.load(CONF / "experiment" / f"{name}.yaml")
+    seeds = "1" if len(declared.arms) >= MANY_ARMS else "1,2"
     return [
-        f"+experiment={name}", "size=debug", "seed=1,2", "logger=none", f"paths.runs={folder / 'runs'}",
-        f"paths.reports={folder / 'reports'}", f"paths.cache={folder / 'cache'}", *more,
+        f"+experiment={name}", "size=debug", f"seed={seeds}", "logger=none", f"paths.runs={folder / 'runs'}",
+        f"paths.reports={folder / 'reports'}", f"paths.cache={folder / 'cache'}",
+        *(["tune=null"] if "tune" in declared else []), *more,
     ]  # fmt: skip
 
 
