@@ -13,7 +13,7 @@ experiment: .venv/run  ## run gqa_vs_mha (about five minutes on two cores) and p
 	$(BIN)/python -m attnlab +experiment=gqa_vs_mha
 
 test: .venv/dev  ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2
 
 survive: .venv/dev  ## kill sweeps at random for some minutes and compare every bit
 	ATTNLAB_SURVIVE=1 $(BIN)/python -m pytest tests/sweep/test_survival.py
