@@ -1,11 +1,19 @@
 """W&B's offline files, read through wandb's own message classes."""
 
 import struct
+from contextlib import suppress
 
 
 def records(path):
-    """The messages of a .wandb file: LevelDB's log format, blocks of 32 KiB, 7-byte headers."""
+    """The messages of a .wandb file: LevelDB's log format, blocks of 32 KiB, 7-byte headers.
+
+    Ends W&B's service of this process first: a finished run's last records may still be with it.
+    """
+    import wandb
     from wandb.proto import wandb_internal_pb2
+
+    with suppress(ConnectionError):
+        wandb.teardown()
 
     data, at, parts = path.read_bytes(), 7, []
     while at + 7 <= len(data):
