@@ -36,8 +36,7 @@ def written(made, tmp_path, monkeypatch):
 
 def test_the_report_run_holds_words_effects_table_and_the_report_itself(written, made, tmp_path):
     golden = made["good"][0]
-    patient = {"patience": 60}  # its import takes long where many do
-    assert written(**patient) == written(**patient) == 0
+    assert written() == written() == 0
     (file,) = tmp_path.glob("runs/wandb/offline-run-*/*.wandb")  # the second takes the place of the first
     found = list(records(file))
     (run,) = [one.run for one in found if one.WhichOneof("record_type") == "run"][:1]
