@@ -20,7 +20,7 @@ from attnlab.bench.roofline import Roofline, roofline
 from attnlab.build import build_model, device_of
 from attnlab.decode import Decoder
 from attnlab.measure.counts import bytes_per_step, formula
-from attnlab.measure.timing import timed, wait
+from attnlab.measure.timing import in_bf16, timed, wait
 from attnlab.model import Transformer
 
 OVERRIDES = [
@@ -36,7 +36,7 @@ LONG = (2048, 4096, 8192, 16384, 32768)  # on a GPU, where reading keys is what 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
     """Every generation is `data.length` tokens with the prompt; KV heads are all, a quarter and one."""
     device = device_of(config)
-    dtype = torch.bfloat16 if str(config["trainer"]["precision"]).startswith("bf16") else torch.float32
+    dtype = torch.bfloat16 if in_bf16(config) else torch.float32
     say("measuring copy bandwidth and matrix products")
     limits = roofline(device, dtype)
     made: list[Row] = []

@@ -26,7 +26,7 @@ from attnlab.bench.roofline import Roofline, roofline
 from attnlab.build import build_model, device_of, make
 from attnlab.lit import LanguageModel
 from attnlab.measure.size import flops_per_token
-from attnlab.measure.timing import wait
+from attnlab.measure.timing import in_bf16, wait
 from attnlab.mirror import Mirror
 from attnlab.sweep import slots
 from attnlab.sweep.checker import warm
@@ -43,9 +43,8 @@ STEPS, WARM_UP, ROUNDS = 20, 4, 9
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
     """Milliseconds a step; through Lightning a sample is the mean of STEPS steps after WARM_UP more."""
     device = device_of(config)
-    mixed = str(config["trainer"]["precision"]).startswith("bf16")
     say("measuring copy bandwidth and matrix products")
-    limits = roofline(device, torch.bfloat16 if mixed else torch.float32)
+    limits = roofline(device, torch.bfloat16 if in_bf16(config) else torch.float32)
     model = config["model"]
     small = composed(
         [*OVERRIDES, *(f"model.{key}={SMALL[key]}" for key in ("n_layers", "dim", "n_heads")),
@@ -137,7 +136,6 @@ def _loop(
 ) -> Iterator[float]:
     """A plain training loop that yields the milliseconds of a step, after each burst of so many."""
     device, clip = device_of(config), config["trainer"]["gradient_clip_val"]
-    mixed = str(config["trainer"]["precision"]).startswith("bf16")
     settings = {key: value for key, value in config["optim"].items() if key != "_target_"}
     optimizer, schedule = LanguageModel(network, **settings).optimizer(10**6)
     for group in optimizer.param_groups:
@@ -148,7 +146,7 @@ def _loop(
         began = time.perf_counter()
         for step in islice(steps, burst):
             batch = {k: v.to(device) for k, v in data.task.train_batch(0, step, data.batch_size).items()}
-            with torch.autocast(device, torch.bfloat16, enabled=mixed):
+            with torch.autocast(device, torch.bfloat16, enabled=in_bf16(config)):
                 loss = loss_of(batch)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), clip)

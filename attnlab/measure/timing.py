@@ -101,6 +101,11 @@ def timed(work: Callable[[], None], units: int, device: str) -> Callable[[], flo
     return figure
 
 
+def in_bf16(config: Mapping[str, Any]) -> bool:
+    """Whether its arithmetic is in bfloat16, whatever its weights are kept in."""
+    return str(config["trainer"]["precision"]).startswith("bf16")
+
+
 def wait(device: str) -> None:
     """Until the device has done what it was given."""
     if device == "cuda":
@@ -133,8 +138,7 @@ def _works(
     )  # a step of length zero costs what any step costs
 
     def precision() -> torch.autocast:
-        mixed = str(config["trainer"]["precision"]).startswith("bf16")
-        return torch.autocast(device, torch.bfloat16, enabled=mixed)
+        return torch.autocast(device, torch.bfloat16, enabled=in_bf16(config))
 
     def train() -> None:
         model.train()
