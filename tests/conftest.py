@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toys import attnlab, planned, toy  # noqa: F401 - fixtures
 
 os.environ.pop("WANDB_MODE", None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -46,7 +47,7 @@ def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
-    """`store(id, config)`: a run's folder, ready for `attnlab.train.run`."""
+    """`store(id, config)`: a run's folder, ready for `attnlab.training.run.run`."""
 
     def make(name: str, config: dict[str, Any]) -> Path:
         folder = tmp_path / "runs" / name

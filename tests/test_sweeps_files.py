@@ -77,7 +77,7 @@ def test_inside_an_agent_the_agents_run_id_wins(tmp_path):
     code = """
 import sys
 from pathlib import Path
-from attnlab.mirror import Wandb
+from attnlab.training.loggers.wandb import Wandb
 mirror = Wandb(mode="offline", project="p", entity=None, report=False, workspace=False, patience=20)
 run = mirror.open(Path("here"), print, id="ours")
 print(run.id, run.settings.sweep_id)

@@ -13,9 +13,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from attnlab.attention.kernels import Unsupported
-
-State = tuple[Tensor, ...]  # the sequence is dim 2 of every member; [B, heads or 1, S, width]
+from attnlab.attention.contracts import State, Unsupported
 
 
 @final

@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.kernels import Unsupported
+from attnlab.attention.contracts import Unsupported
 
 
 @final

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.cache import Growing
-from attnlab.attention.heads import Heads, Latent
-from attnlab.attention.kernels import Attended, Kernel, Unsupported
-from attnlab.attention.mask import Mask, every, looks_ahead, step_looks_ahead
+from attnlab.attention.contracts import Attended, Kernel, Mask, Rotate, Score, Unsupported
+from attnlab.attention.heads.grouped import Heads
+from attnlab.attention.heads.latent import Latent
+from attnlab.attention.masks.combine import every, looks_ahead, step_looks_ahead
 from attnlab.attention.positions import Positions, rotation_key
-from attnlab.attention.rotary import Rotate
-from attnlab.attention.score import Score
 
 
 @final

@@ -7,7 +7,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from attnlab.attention.rotary import Rotate, Turn, identity
+from attnlab.attention.contracts import Rotate
+from attnlab.attention.rotary import Turn, identity
 
 
 @final

@@ -14,7 +14,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-Rotate = Callable[[Tensor], Tensor]
 Table = tuple[Tensor, Tensor]
 Scaling = Callable[
     [Tensor, float, Tensor], tuple[Tensor, float]

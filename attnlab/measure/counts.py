@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnlab.attention.heads import Latent
-from attnlab.attention.kernels import Attended
+from attnlab.attention.contracts import Attended
+from attnlab.attention.heads.latent import Latent
 from attnlab.attention.layer import Attention
-from attnlab.decode import Decoder
 from attnlab.measure.size import reference_kernel, saved_for_backward
-from attnlab.model import Transformer
+from attnlab.model.generation import Decoder
+from attnlab.model.transformer import Transformer
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.attention.heads import Heads
+from attnlab.attention.heads.grouped import Heads
 from attnlab.attention.layer import Attention
 from attnlab.measure import scores
 from attnlab.measure.maps import attention_maps
-from attnlab.model import Transformer
+from attnlab.model.transformer import Transformer
 
 TEXTS, REPEATS, SEED = 4, 4, 20_220_311
 LONGEST = 128  # tokens of a probe

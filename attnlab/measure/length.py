@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.lit import cross_entropy
-from attnlab.model import Transformer
+from attnlab.model.loss import cross_entropy
+from attnlab.model.transformer import Transformer
 
 SPANS = 32  # stretches of validation text, each of the longest length; fewer where the text has fewer
 TOKENS = 8192  # in one forward pass, about

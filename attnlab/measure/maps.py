@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.attention.kernels import Unsupported, eager
+from attnlab.attention.contracts import Unsupported
+from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
-from attnlab.model import Transformer
+from attnlab.model.transformer import Transformer
 
 
 class Maps(NamedTuple):

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnlab.attention.cache import Growing
-from attnlab.attention.kernels import Unsupported, eager
+from attnlab.attention.contracts import Unsupported
+from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
-from attnlab.model import Transformer
+from attnlab.model.transformer import Transformer
 
 
 def parameters(model: Transformer) -> dict[str, int]:

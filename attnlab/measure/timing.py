@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import load_model
 from torch import Tensor
 
-from attnlab.attention.kernels import Unsupported
-from attnlab.build import build_model, device_of, make
-from attnlab.decode import Decoder
-from attnlab.files import read_json
+from attnlab.attention.contracts import Unsupported
+from attnlab.model.build import build_model, device_of, make
+from attnlab.model.generation import Decoder
 from attnlab.stats import median_interval
+from attnlab.store.files import read_json
 
 ROUNDS = 12  # each is a block A B B A: two samples per arm
 PROMPT = 16

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.report.budget import budget, crosses
-from attnlab.report.claims import claims, headline
-from attnlab.report.curves import curves, positions
-from attnlab.report.differ import config_diff, reproduce
-from attnlab.report.effects import effects
-from attnlab.report.failures import departures, failures
-from attnlab.report.heads import heads
-from attnlab.report.length import length
-from attnlab.report.races import races
-from attnlab.report.runs import Run, Sweep
 from attnlab.report.schema import SCHEMA
-from attnlab.report.tradeoff import tradeoff
-from attnlab.report.tuning import cautions
+from attnlab.report.tables.config_diff import config_diff, reproduce
+from attnlab.report.tables.curves import curves, positions
+from attnlab.report.tables.heads import heads
+from attnlab.report.tables.length import length
+from attnlab.report.tables.races import races
+from attnlab.report.tables.tradeoff import tradeoff
+from attnlab.report.tables.tuning_table import cautions
+from attnlab.report.verdicts.budget import budget, crosses
+from attnlab.report.verdicts.claims import claims, headline
+from attnlab.report.verdicts.effects import effects
+from attnlab.report.verdicts.failures import departures, failures
+from attnlab.report.verdicts.runs import Run, Sweep
 
 SHOWN = (
     "name",

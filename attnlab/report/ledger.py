@@ -12,9 +12,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
-from attnlab.report.files import put
-from attnlab.report.numbers import NONE, TIMES, span, text
+from attnlab.report.pages.files import put
 from attnlab.report.schema import load
+from attnlab.report.tables.format import NONE, TIMES, span, text
 from attnlab.stats.null import LEAST, false_positives
 
 COLUMNS = (

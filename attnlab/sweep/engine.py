@@ -17,12 +17,16 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
-from attnlab.sweep import checker, conformance, publish, semantic, slots, store
-from attnlab.sweep.arms import Composer, Run
-from attnlab.sweep.halving import halved
-from attnlab.sweep.plan import Plan, plan
-from attnlab.sweep.progress import ending
-from attnlab.sweep.provenance import git, provenance
+from attnlab.store import fingerprint
+from attnlab.store import runs as store
+from attnlab.sweep import wandb_report
+from attnlab.sweep.execute import slots
+from attnlab.sweep.execute.microbatch import halved
+from attnlab.sweep.execute.progress import ending
+from attnlab.sweep.plan import checks, laws_gate
+from attnlab.sweep.plan.arms import Composer, Run
+from attnlab.sweep.plan.plan import Plan, plan
+from attnlab.sweep.plan.provenance import git, provenance
 from attnlab.sweep.timing import timing
 
 _NOT_COMPARED = (
@@ -44,15 +48,15 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
     switches = OmegaConf.to_container(config.get("sweep") or OmegaConf.create(), resolve=True)
     root = Path(config.paths.runs)
     logger = OmegaConf.to_container(config.get("logger") or OmegaConf.create(), resolve=True)
-    module = checker.trainer({"sweep": switches})
+    module = checks.trainer({"sweep": switches})
     _tell_workers_the_commit()
     with _sigterm_raised():
         began = time.monotonic()
         threads = slots.slots("cpu", switches.get("slots"))[0].threads
-        context = checker.warm(module, threads, _imports(config))
+        context = checks.warm(module, threads, _imports(config))
 
         def planned() -> list[Plan]:
-            with checker.Checker(context, module) as check:
+            with checks.Checker(context, module) as check:
                 plans = plan(arguments, Composer(loader, config), check, lambda id: store.record(root / id))
                 if not switches.get("show"):
                     _check_laws(plans, check, bool(switches.get("unchecked")))
@@ -60,7 +64,7 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
 
         plans = planned()
         if switches.get("show"):
-            from attnlab.sweep.show import show
+            from attnlab.sweep.status.show import show
 
             show(switches["show"], plans, root, switches)
             return 0
@@ -90,21 +94,21 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
             if one.experiment:
                 _report(one, root, Path(config.paths.reports), times.get(i), arguments)
                 if status < INTERRUPTED:
-                    publish.publish(Path(config.paths.reports) / one.title, root, logger, context)
+                    wandb_report.publish(Path(config.paths.reports) / one.title, root, logger, context)
             else:
                 told = {run.id for run in todo}
                 _show_runs(
                     [run for run in one.runs if run.id not in told or not store.record(root / run.id)], root
                 )
-    publish.tell_unsent(root, [run.id for run in todo])
+    wandb_report.tell_unsent(root, [run.id for run in todo])
     unfinished = any(not store.is_done(root / run.id) for one in plans for run in one.runs)
     return status or (FAILED if unfinished else 0)
 
 
-def _check_laws(plans: Sequence[Plan], check: checker.Checker, unchecked: bool) -> None:
-    broken = conformance.broken(plans, check)
+def _check_laws(plans: Sequence[Plan], check: checks.Checker, unchecked: bool) -> None:
+    broken = laws_gate.broken(plans, check)
     if not unchecked:
-        conformance.refuse(broken)
+        laws_gate.refuse(broken)
     for one in plans:
         laws = {arm: broken[arm] for arm in one.arms() if arm in broken}
         one.unchecked = tuple(f"{arm} breaks {law}" for arm, found in laws.items() for law in found)
@@ -134,8 +138,8 @@ def _tell_workers_the_commit() -> None:
 def _imports(config: DictConfig) -> list[str]:
     """What the runs will import late, W&B above all: a second or two of each run, unless it is paid once."""
     plain = OmegaConf.to_container(config)
-    own = {name.rpartition(".")[0] for name in semantic.targets(plain) if name.startswith("attnlab.")}
-    return [*sorted(own), "pandas", *(_WANDB if publish.wanted(plain.get("logger") or {}) else ())]
+    own = {name.rpartition(".")[0] for name in fingerprint.targets(plain) if name.startswith("attnlab.")}
+    return [*sorted(own), "pandas", *(_WANDB if wandb_report.wanted(plain.get("logger") or {}) else ())]
 
 
 def _todo(runs: Sequence[Run], root: Path, retry_failed: bool) -> list[Run]:
@@ -245,7 +249,7 @@ def _report(
     one: Plan, root: Path, reports: Path, times: dict[str, Any] | None, arguments: Sequence[str]
 ) -> None:
     from attnlab.report import build, write
-    from attnlab.report.runs import read_run
+    from attnlab.report.verdicts.runs import read_run
 
     assert one.experiment is not None
     runs = []

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.errors import Refused
-from attnlab.files import read_json, write_json
-from attnlab.sweep import checker, child, host, semantic, slots, store
+from attnlab.store import fingerprint, runs
+from attnlab.store.files import read_json, write_json
+from attnlab.sweep.execute import node, slots
+from attnlab.sweep.execute import process as child
+from attnlab.sweep.plan import checks
 
 MEASURE = "attnlab.measure.timing"
 _NOT_HERE = 3  # exit status: the runs were trained on another kind of device
@@ -26,9 +29,9 @@ def timing(
     if len(folders) < 2:
         return None, "timing needs two arms with a finished run"
     root = next(iter(folders.values())).parent / "timing"
-    path = root / f"{semantic.digest({arm: folder.name for arm, folder in folders.items()})}.json"
+    path = root / f"{fingerprint.digest({arm: folder.name for arm, folder in folders.items()})}.json"
     found = read_json(path)
-    if isinstance(found, dict) and found.get("schema") == store.SCHEMA:
+    if isinstance(found, dict) and found.get("schema") == runs.SCHEMA:
         return found, ""
     root.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
@@ -54,14 +57,14 @@ def main(arguments: list[str]) -> int:
         Path(arguments[0]),
         {arm: Path(folder) for arm, folder in json.loads(arguments[1]).items()},
     )
-    spec = store.spec(next(iter(folders.values())))
+    spec = runs.spec(next(iter(folders.values())))
     try:
-        host.refuse_other_device(importlib.import_module(checker.trainer(spec["config"])), spec)
+        node.refuse_other_device(importlib.import_module(checks.trainer(spec["config"])), spec)
     except Refused as error:
         print(error)
         return _NOT_HERE
     measured = importlib.import_module(MEASURE).measure(folders)
-    write_json(path, {"schema": store.SCHEMA, **measured})
+    write_json(path, {"schema": runs.SCHEMA, **measured})
     return 0
 
 

@@ -103,12 +103,12 @@ class PoolLauncher(StoredRuns):
 
     def admit(self, runs: Sequence[tuple[dict[str, Any], dict[str, Any]]], switches: dict[str, Any]) -> None:
         """Asked before anything is written; a cluster's nodes are not known until a run is submitted."""
-        from attnlab.sweep.pool import admit
+        from attnlab.sweep.execute.pool import admit
 
         admit(runs, switches)
 
     def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
-        from attnlab.sweep.pool import launch
+        from attnlab.sweep.execute.pool import launch
 
         launch(folders, switches)
 
@@ -117,7 +117,7 @@ class RayLauncher(StoredRuns):
     schema, library, extra = RayLauncherConf, "ray", "ray"
 
     def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
-        from attnlab.sweep.on_ray import launch
+        from attnlab.sweep.launchers.ray import launch
 
         launch(folders, switches, self.options)
 
@@ -126,6 +126,6 @@ class SlurmLauncher(StoredRuns):
     schema, library, extra = SlurmLauncherConf, "submitit", "slurm"
 
     def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
-        from attnlab.sweep.on_slurm import launch
+        from attnlab.sweep.launchers.slurm import launch
 
         launch(folders, switches, self.options)

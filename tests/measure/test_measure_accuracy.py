@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from attnlab import train
-from attnlab.build import build_model, make
 from attnlab.measure.accuracy import accuracy, steps_to_solve
+from attnlab.model.build import build_model, make
+from attnlab.training import run
 
 torch.set_num_threads(1)
 
@@ -72,7 +72,7 @@ def test_a_run_records_accuracy_curve_and_censoring(compose, store):
         "batch_size": 4, "val_windows": 8, "val_batch_size": 5, "seed": 0,
     }  # fmt: skip
     folder = store("run", config)
-    train.run(folder)
+    run.run(folder)
     record = json.loads((folder / "run.json").read_text())
     metrics = record["metrics"]
     assert {name for name in metrics if "/" in name} == {
@@ -89,7 +89,7 @@ def test_a_run_records_accuracy_curve_and_censoring(compose, store):
 
 def test_a_text_run_has_no_accuracy(compose, store):
     folder = store("run", compose())
-    train.run(folder)
+    run.run(folder)
     record = json.loads((folder / "run.json").read_text())
     assert (record["censored"], record["undefined"]) == ({}, [])
     assert set(record["metrics"]) == {"val/loss", "val/best_loss", "train/loss"}

@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from attnlab.attention.cache import Growing, Rolling, Static
-from attnlab.attention.heads import Heads, Latent
-from attnlab.attention.kernels import eager, sdpa
+from attnlab.attention.heads.grouped import Heads
+from attnlab.attention.heads.latent import Latent
+from attnlab.attention.kernels.eager import eager
+from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
-from attnlab.attention.mask import causal, window
+from attnlab.attention.masks.causal import causal
+from attnlab.attention.masks.window import window
 from attnlab.measure import counts
-from attnlab.model import Mlp, Transformer
+from attnlab.model.transformer import Mlp, Transformer
 
 PROMPT, NEW = 3, 4
 

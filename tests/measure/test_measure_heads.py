@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from attnlab.build import build_model
 from attnlab.measure.heads import head_scores, probe_texts, repeated
+from attnlab.model.build import build_model
 
 VOCABULARY = 23
 TEXTS = [torch.arange(20)[None] % 7]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnlab import train
-from attnlab.build import make
 from attnlab.measure import length
+from attnlab.model.build import make
+from attnlab.training import run
 
 torch.set_num_threads(1)
 
@@ -80,7 +80,7 @@ def test_a_run_says_where_its_loss_is_undefined(compose, store, position, undefi
         "data.val_fraction=0.2",
     ]
     folder = store("run", compose(*overrides))
-    train.run(folder)
+    run.run(folder)
     record = json.loads((folder / "run.json").read_text())
     beyond = {"length/2", "length/last/2", "length/excess/2"}
     assert set(record["undefined"]) == (beyond if undefined else set())
@@ -108,7 +108,7 @@ def test_spans_are_validation_text_and_score_no_token_twice(compose):
 )
 def test_lengths_that_cannot_be_measured_are_refused(compose, overrides, message):
     with pytest.raises(ValueError, match=message):
-        train.check(compose(*overrides))
+        run.check(compose(*overrides))
 
 
 def test_a_task_without_longer_windows_is_refused():

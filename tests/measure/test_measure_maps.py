@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from attnlab.build import build_model
 from attnlab.measure.maps import attention_maps, encode
+from attnlab.model.build import build_model
 
 torch.set_num_threads(1)
 

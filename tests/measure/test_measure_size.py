@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from attnlab.build import build_model
 from attnlab.measure import size
+from attnlab.model.build import build_model
 
 torch.set_num_threads(1)
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from attnlab import train
 from attnlab.measure.timing import interleave, measure
+from attnlab.training import run
 
 torch.set_num_threads(1)
 
@@ -28,7 +28,7 @@ def test_a_sweep_is_timed_arm_by_arm_with_and_without_cache(compose, store):
     arms = {"mha": "heads=mha", "gqa": "heads=gqa", "gru": "model=gru"}
     for arm, choice in arms.items():
         folders[arm] = store(arm, compose(choice, "trainer.max_steps=1"))
-        train.run(folders[arm])
+        run.run(folders[arm])
     weights = (folders["mha"] / "model.safetensors").read_bytes()
     found = measure(folders)
     assert found["order"] == "ABBA"

@@ -139,7 +139,7 @@ def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: dict) 
 
 
 def test_hovering_reads_the_weight_that_report_json_holds(browser: Any, made: dict) -> None:
-    from attnlab.report.maps import decode
+    from attnlab.report.tables.maps import decode
 
     report, folder = made["good"]
     entry = report["heads"]["maps"][0]

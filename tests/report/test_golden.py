@@ -15,8 +15,8 @@ import pytest
 from synthetic import World, experiment, provenance, write_runs
 
 from attnlab.report import build
-from attnlab.report.html import html
-from attnlab.report.markdown import markdown
+from attnlab.report.pages.html import html
+from attnlab.report.pages.markdown import markdown
 
 GOLDEN = Path(__file__).parent / "golden"
 SIX, ALL = [0, 1, 2, 3, 4, 5], ("mha", "gqa", "mqa")

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 from synthetic import World, experiment, provenance, timing, write_runs
 
-from attnlab import __main__ as entry
+from attnlab.cli import main as entry
 from attnlab.config import CONF
 from attnlab.report import build, ledger, write
 from attnlab.stats.null import RULES

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from attnlab.report import charts, figures, marks, series_figures
-from attnlab.report.svg import CSS, svg
+from attnlab.report.charts import charts, figures, marks, series_figures
+from attnlab.report.charts.svg import CSS, svg
 
 
 def everything(report: dict) -> list[figures.Figure]:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from conftest import EVIL
 
-from attnlab.__main__ import main
+from attnlab.cli.main import main
 from attnlab.report import read_run
-from attnlab.report.files import refresh
+from attnlab.report.pages.files import refresh
 from attnlab.report.schema import SCHEMA, SHAPE, misfit
 
 

@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 from synthetic import World, attention
 
-from attnlab.report import Run, head_maps, heads, maps
-from attnlab.report.runs import Sweep
+from attnlab.report import Run
+from attnlab.report.tables import head_maps, heads, maps
+from attnlab.report.verdicts.runs import Sweep
 
 
 def noisy(length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,8 +14,8 @@ from conftest import EVIL
 from PIL import Image
 
 from attnlab.report import compare, render
-from attnlab.report.html import inert
-from attnlab.report.numbers import NONE, pvalue, text
+from attnlab.report.pages.html import inert
+from attnlab.report.tables.format import NONE, pvalue, text
 
 ANCHORS = ["verdict", "budget", "effects", "tradeoff", "curves", "heads", "failures", "config", "reproduce"]
 NAMES = ["good", "broken", "nothing", "single"]

@@ -9,10 +9,11 @@ import pytest
 from wandb_files import records, summary_of
 from wandb_server import Refusing, Server, Silent
 
-from attnlab.sweep import publish
+from attnlab.sweep import wandb_report
 
 LOGGER = {
-    "_target_": "attnlab.mirror.Wandb", "mode": "offline", "project": "attnlab", "entity": None,
+    "_target_": "attnlab.training.loggers.wandb.Wandb", "mode": "offline", "project": "attnlab",
+    "entity": None,
     "report": True, "workspace": False, "patience": 2,
 }  # fmt: skip
 
@@ -25,7 +26,7 @@ def written(made, tmp_path, monkeypatch):
 
     def call(**settings):
         told = {"folder": str(made["good"][1]), "root": str(tmp_path / "runs"), "logger": LOGGER | settings}
-        return publish.main([json.dumps(told)])
+        return wandb_report.main([json.dumps(told)])
 
     yield call
     import wandb
@@ -52,7 +53,7 @@ def test_the_report_run_holds_words_effects_table_and_the_report_itself(written,
     )
     (table,) = tmp_path.glob("runs/wandb/offline-run-*/files/media/table/*.json")
     shown = json.loads(table.read_text())
-    columns, rows = publish.comparison(golden)
+    columns, rows = wandb_report.comparison(golden)
     assert (shown["columns"], len(shown["data"])) == (columns, len(rows))
     logged = [one.artifact for one in found if one.WhichOneof("record_type") == "artifact"]
     logged += [one.request.log_artifact.artifact for one in found if one.request.HasField("log_artifact")]
@@ -62,7 +63,7 @@ def test_the_report_run_holds_words_effects_table_and_the_report_itself(written,
 
 def test_a_table_has_a_row_per_arm_and_metric_and_the_baseline_has_no_effect(made):
     golden = made["good"][0]
-    columns, rows = publish.comparison(golden)
+    columns, rows = wandb_report.comparison(golden)
     first = [dict(zip(columns, row, strict=True)) for row in rows]
     metrics = {effect["metric"] for effect in golden["effects"]}
     assert {(row["arm"], row["metric"]) for row in first} == {
@@ -94,7 +95,7 @@ def test_a_workspace_report_holds_the_words_over_the_curves_of_the_runs(made, mo
     with Server() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
-        publish._workspace(SimpleNamespace(entity="me", project="attnlab"), folder, report)
+        wandb_report._workspace(SimpleNamespace(entity="me", project="attnlab"), folder, report)
         (view,) = server.views
     assert view["description"] == report["verdict"]["headline"]
     blocks = {block["type"]: block for block in json.loads(view["spec"])["blocks"]}

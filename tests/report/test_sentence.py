@@ -1,7 +1,7 @@
 import pytest
 
-from attnlab.report.sentence import Claim, decimals, declared, phrase, plain, sentence
-from attnlab.report.verdict import Verdict, Word
+from attnlab.report.verdicts.sentence import Claim, decimals, declared, phrase, plain, sentence
+from attnlab.report.verdicts.verdict import Verdict, Word
 from attnlab.stats import Decision
 
 MARGIN = Claim("gqa", "mha", "below", 0.03, baseline="mha")

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from attnlab.report.verdict import MEANING, Verdict, Word, claim_verdict, effect_word
+from attnlab.report.verdicts.verdict import MEANING, Verdict, Word, claim_verdict, effect_word
 from attnlab.stats import Differences, Question, decide, paired
 
 S, R, I = Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE  # noqa: E741

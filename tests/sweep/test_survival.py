@@ -16,10 +16,10 @@ import pytest
 import torch
 from processes import children
 
-from attnlab.sweep import store
-from attnlab.sweep.checker import warm
-from attnlab.sweep.pool import Pool
-from attnlab.sweep.progress import Progress
+from attnlab.store import runs as store
+from attnlab.sweep.execute.pool import Pool
+from attnlab.sweep.execute.progress import Progress
+from attnlab.sweep.plan.checks import warm
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("ATTNLAB_SURVIVE") != "1", reason="minutes of kills: `make survive` runs them"
@@ -80,7 +80,7 @@ def test_twenty_kills_of_worker_parent_or_both_change_no_bit(folder):
     for spec in whole.glob("*/spec.json"):
         (broken / spec.parent.name).mkdir(parents=True)
         shutil.copy(spec, broken / spec.parent.name)
-    folders, context, dice = sorted(broken.iterdir()), warm("attnlab.train"), random.Random(7)
+    folders, context, dice = sorted(broken.iterdir()), warm("attnlab.training.run"), random.Random(7)
     running, victims = None, []
     while len(victims) < 20:
         if running is None or not running.is_alive():

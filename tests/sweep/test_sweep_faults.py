@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from attnlab.sweep.worker import classify
+from attnlab.sweep.execute.worker import classify
 
 
 def test_a_disk_so_full_that_the_worker_cannot_say_so_is_a_recorded_crash(attnlab):

@@ -1,8 +1,8 @@
 import pytest
 
-from attnlab.sweep.arms import Run
-from attnlab.sweep.forecast import Forecaster, seeds_asked
-from attnlab.sweep.plan import Plan
+from attnlab.sweep.plan.arms import Run
+from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.status.forecast import Forecaster, seeds_asked
 
 FIGURES = {"device_kind": "cpu", "flops_per_token": 100, "tokens": 30}
 

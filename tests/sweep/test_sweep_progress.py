@@ -1,8 +1,8 @@
 import io
 from pathlib import Path
 
-from attnlab.sweep import progress
-from attnlab.sweep.progress import Progress
+from attnlab.sweep.execute import progress
+from attnlab.sweep.execute.progress import Progress
 
 RUN, OTHER = Path("runs/a"), Path("runs/b")
 LABELS = {RUN: "gqa seed=0", OTHER: "mha seed=0"}

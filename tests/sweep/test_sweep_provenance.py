@@ -1,7 +1,7 @@
 import os
 import subprocess
 
-from attnlab.sweep import provenance
+from attnlab.sweep.plan import provenance
 
 
 def test_asking_git_leaves_the_users_checkout_as_it_is(tmp_path, monkeypatch):

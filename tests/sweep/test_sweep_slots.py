@@ -1,7 +1,7 @@
 import pytest
 
 from attnlab.errors import Refused
-from attnlab.sweep import slots
+from attnlab.sweep.execute import slots
 
 
 @pytest.mark.parametrize(

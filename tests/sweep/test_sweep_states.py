@@ -3,7 +3,7 @@ import json
 import pytest
 from filelock import FileLock
 
-from attnlab.sweep.states import state
+from attnlab.sweep.status.states import state
 
 PROGRESS = {"step": 3, "max_steps": 12, "loss": 2.5, "time": 0}
 

@@ -1,7 +1,7 @@
 import pytest
 
-from attnlab.sweep.deaths import classify as classify_death
-from attnlab.sweep.worker import classify
+from attnlab.sweep.execute.exits import classify as classify_death
+from attnlab.sweep.execute.worker import classify
 
 
 class OutOfMemoryError(RuntimeError):

@@ -1,0 +1,84 @@
+"""Differential attention as heads: two softmax maps per output head, the second taken off the first when
+they are merged.
+"""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.attention.contracts import Rotate, State
+from attnlab.attention.heads.projections import Fused, IntoResidual
+
+
+@final
+class Differential(nn.Module):
+    """(softmax_1 - λ softmax_2) v, normalised per head and scaled by 1 - λ_0 (Ye et al. 2024, arXiv
+    2410.05258, eq. 1-3).
+
+    `n_heads` counts softmax maps, so two make one output head of twice the width, and the parameters are
+    those of `Heads`. The first half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with λ_0
+    the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). State: (k [B, G,
+    S, D], v [B, G / 2, S, 2D]).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int | None,
+        bias: bool,
+        out_bias: bool,
+        qk_norm: bool = False,
+        lambda_init: float = 0.8,
+    ) -> None:
+        super().__init__()
+        if n_heads < 2 or n_heads % 2 or n_kv_heads < 2 or n_kv_heads % 2 or n_heads % n_kv_heads:
+            raise ValueError(
+                "differential attention needs even numbers of heads and KV heads, the latter dividing the "
+                f"former, got {n_heads} and {n_kv_heads}"
+            )
+        if head_dim is None and dim % n_heads:
+            raise ValueError(
+                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
+            )
+        if not 0 <= lambda_init < 1:
+            raise ValueError(f"lambda_init must lie in [0, 1), got {lambda_init}")
+        self.n_heads, self.n_kv_heads, self.lambda_init = n_heads, n_kv_heads, lambda_init
+        self.head_dim = dim // n_heads if head_dim is None else head_dim
+        self.score_dim = self.rope_dim = self.head_dim
+        wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
+        self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)
+        self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.lambdas = nn.Parameter(torch.full((4, self.head_dim), 0.1))  # zeros would stay zeros
+        self.norm = nn.RMSNorm(2 * self.head_dim)
+        self.out = IntoResidual(wide, dim, bias=out_bias)
+
+    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+        """q [B, H, T, D] and the new tokens' state."""
+        B, T, _ = x_BTM.shape
+        q, k, v = self.qkv(x_BTM).split(tuple(self.qkv.parts.values()), dim=-1)
+        q, k = (part.view(B, T, -1, self.head_dim).transpose(1, 2) for part in (q, k))
+        v = v.view(B, T, -1, 2 * self.head_dim).transpose(1, 2)
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return rotate(q), (rotate(k), v)
+
+    def expand(self, state: State) -> tuple[Tensor, Tensor]:
+        """Both maps read the same values."""
+        k, v = state
+        return k, torch.cat((v, v), dim=1)
+
+    def merge(self, y_BHTV: Tensor) -> Tensor:
+        """First half minus λ times second half, normalised, projected out."""
+        first, second = y_BHTV.chunk(2, dim=1)
+        a, b, c, d = self.lambdas
+        share = (a @ b).exp() - (c @ d).exp() + self.lambda_init
+        y = self.norm(first - share * second) * (1 - self.lambda_init)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def state_size(self) -> int:
+        """2 G D numbers per token, in bytes of the weights' dtype."""
+        return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()

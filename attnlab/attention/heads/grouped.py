@@ -1,0 +1,90 @@
+"""Single-head, multi-head, grouped and multi-query attention. Grouped heads expand by doing nothing: the
+cache holds G heads, and kernels read them in groups.
+"""
+
+from typing import final
+
+from torch import Tensor, nn
+
+from attnlab.attention.contracts import Rotate, State
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.rotary import identity
+
+
+@final
+class Heads(nn.Module):
+    """Single-head, multi-head, grouped and multi-query attention (Vaswani 2017 §3.2.2; Shazeer 2019;
+    Ainslie 2023).
+
+    n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm`
+    normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
+    with RMS). `tied` uses one projection for q, k and v. State: (k, v), each [B, G, S, D].
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int | None,
+        bias: bool,
+        out_bias: bool,
+        qk_norm: bool = False,
+        tied: bool = False,
+    ) -> None:
+        super().__init__()
+        if n_heads < 1 or (head_dim is None and dim % n_heads):
+            raise ValueError(
+                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
+            )
+        if n_kv_heads < 1 or n_heads % n_kv_heads:
+            raise ValueError(
+                f"{n_kv_heads} KV heads do not divide {n_heads} heads: "
+                "change model.attention.heads.n_kv_heads or model.n_heads"
+            )
+        if tied and n_kv_heads != n_heads:
+            raise ValueError(f"tied q, k, v need as many KV heads as heads, got {n_kv_heads} and {n_heads}")
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.head_dim = dim // n_heads if head_dim is None else head_dim
+        self.score_dim = self.rope_dim = self.head_dim
+        if self.head_dim < 1:
+            raise ValueError(f"head_dim must be at least 1, got {self.head_dim}")
+        wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
+        self.tied = tied
+        self.qkv = Fused(dim, {"qkv": wide} if tied else {"q": wide, "k": narrow, "v": narrow}, bias)
+        self.out = IntoResidual(wide, dim, bias=out_bias)
+        self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+
+    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+        """q [B, H, T, D] and the state of the new tokens."""
+        H, G = self.n_heads, self.n_kv_heads
+        if self.tied:
+            one = by_head(self.qkv(x_BTM), self.head_dim)
+            if self.q_norm is not None:
+                return rotate(self.q_norm(one)), (rotate(self.k_norm(one)), one)
+            turned = rotate(one)
+            return turned, (turned, one)
+        together = self.q_norm is None and rotate is not identity  # q and k turned in one go: half the calls
+        widths = [n * self.head_dim for n in ((H + G, G) if together else (H, G, G))]
+        parts = self.qkv(x_BTM).split_with_sizes(widths, dim=-1)
+        *qk, v = (by_head(part, self.head_dim) for part in parts)
+        if together:
+            q, k = rotate(qk[0]).split_with_sizes((H, G), dim=1)
+            return q, (k, v)
+        q, k = qk
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return rotate(q), (rotate(k), v)
+
+    def expand(self, state: State) -> tuple[Tensor, Tensor]:
+        """k, v [B, G, S, D]: the state itself."""
+        return state
+
+    def merge(self, y_BHTV: Tensor) -> Tensor:
+        """Concatenates the heads and projects them out."""
+        return self.out(merged(y_BHTV))
+
+    def state_size(self) -> int:
+        """2 G D numbers per token, in bytes of the weights' dtype."""
+        return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()

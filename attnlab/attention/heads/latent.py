@@ -1,0 +1,85 @@
+"""Multi-head latent attention: keys and values rebuilt from one small latent, or absorbed into queries."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.attention.contracts import Rotate, State, Unsupported
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+
+
+@final
+class Latent(nn.Module):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1): keys and values rebuilt from one
+    small latent.
+
+    A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads, and
+    only the latter turn. State: [B, 1, S, rank + rope_dim], the latent and the turned key. With `absorbed`
+    the up-projections move to the query and the output, which makes it multi-query attention over the
+    latent: the same numbers, and the cache is read as it is (§2.1.2).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        rank: int,
+        head_dim: int,
+        rope_dim: int,
+        bias: bool,
+        out_bias: bool,
+        qk_norm: bool = False,
+        absorbed: bool = False,
+    ) -> None:
+        super().__init__()
+        if min(n_heads, rank, head_dim, rope_dim) < 1:
+            raise ValueError(
+                "latent heads need n_heads, rank, head_dim and rope_dim >= 1, got "
+                f"{n_heads}, {rank}, {head_dim}, {rope_dim}"
+            )
+        if qk_norm:
+            raise Unsupported(
+                "heads=mla has no per-head keys to normalise before they turn: use another score than qk_norm"
+            )
+        self.n_heads, self.n_kv_heads = n_heads, n_heads
+        self.head_dim, self.rope_dim, self.rank = head_dim, rope_dim, rank
+        self.score_dim, self.absorbed = head_dim + rope_dim, absorbed
+        self.down = Fused(dim, {"q": n_heads * self.score_dim, "latent": rank, "k_rope": rope_dim}, bias)
+        self.norm = nn.RMSNorm(rank)
+        self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
+        self.out = IntoResidual(n_heads * head_dim, dim, bias=out_bias)
+
+    def _up(self) -> tuple[Tensor, Tensor]:
+        """Up-projections of keys and values, each [H, head_dim, rank]."""
+        k, v = self.up.weight.chunk(2)
+        return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.head_dim, -1)
+
+    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+        """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new
+        tokens' state.
+        """
+        q, latent, k_rope = self.down(x_BTM).split(tuple(self.down.parts.values()), dim=-1)
+        q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
+        if self.absorbed:
+            q = q @ self._up()[0]
+        state = torch.cat((self.norm(latent).unsqueeze(1), rotate(k_rope.unsqueeze(1))), dim=-1)
+        return torch.cat((q, rotate(q_rope)), dim=-1), (state,)
+
+    def expand(self, state: State) -> tuple[Tensor, Tensor]:
+        """Keys and values: per head from the latent, or the latent itself as one KV head when absorbed."""
+        latent, k_rope = state[0].split((self.rank, self.rope_dim), dim=-1)
+        if self.absorbed:
+            return state[0], latent
+        k, v = (latent @ weight.transpose(-1, -2) for weight in self._up())
+        return torch.cat((k, k_rope.expand(-1, self.n_heads, -1, -1)), dim=-1), v
+
+    def merge(self, y_BHTV: Tensor) -> Tensor:
+        """Values up from the latent where absorbed, then as other heads do."""
+        if self.absorbed:
+            y_BHTV = y_BHTV @ self._up()[1].transpose(-1, -2)
+        return self.out(merged(y_BHTV))
+
+    def state_size(self) -> int:
+        """rank + rope_dim numbers per token, in bytes of the weights' dtype."""
+        return (self.rank + self.rope_dim) * self.down.weight.element_size()

@@ -1,0 +1,30 @@
+"""The projections that heads share: several in one matrix, and the way back into the residual stream."""
+
+from torch import Tensor, nn
+
+
+class Fused(nn.Linear):
+    """Several projections of one input in one matrix; `parts` names the slices of its output, in order.
+
+    Initialisation goes slice by slice, so that arms which share a slice start with the same numbers in it.
+    """
+
+    def __init__(self, dim: int, parts: dict[str, int], bias: bool) -> None:
+        super().__init__(dim, sum(parts.values()), bias=bias)
+        self.parts = parts
+
+
+class IntoResidual(nn.Linear):
+    """A projection back into the residual stream; it starts smaller, the deeper the model (GPT-2)."""
+
+
+def by_head(x_BTW: Tensor, width: int) -> Tensor:
+    """[B, T, n * width] to [B, n, T, width], as a view."""
+    B, T, _ = x_BTW.shape
+    return x_BTW.view(B, -1, 1, width) if T == 1 else x_BTW.view(B, T, -1, width).transpose(1, 2)
+
+
+def merged(y_BHTV: Tensor) -> Tensor:
+    """[B, H, T, V] to [B, T, H * V]."""
+    B, _, T, _ = y_BHTV.shape
+    return y_BHTV.reshape(B, 1, -1) if T == 1 else y_BHTV.transpose(1, 2).flatten(2)

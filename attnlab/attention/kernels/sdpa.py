@@ -1,0 +1,65 @@
+"""torch's fused attention."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnlab.attention.contracts import Attended, Mask, Score, Unsupported
+from attnlab.attention.kernels.visibility import axes, opened
+from attnlab.attention.masks.causal import causal
+from attnlab.attention.scores.bias import Bias
+
+
+def sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    i: Tensor,
+    j: Tensor,
+    mask: Mask | None,
+    scores: Sequence[Score],
+    scale: float,
+    dropout: float = 0.0,
+    need: Sequence[str] = (),
+    aligned: bool = False,
+) -> Attended:
+    """`torch.nn.functional.scaled_dot_product_attention`: fused where the mask is causal, or an explicit
+    mask.
+
+    Its `is_causal` counts from the top left, so that one query over eight cached keys would see key 0 only;
+    it is used where there is no past and nothing else. Grouped heads go through `enable_gqa`:
+    keys are never repeated.
+    """
+    if need:
+        raise Unsupported(f"kernel sdpa gives no {' or '.join(need)}: use kernel=eager (or flex for lse)")
+    for function in scores:
+        if not isinstance(function, Bias):
+            raise Unsupported(
+                f"kernel sdpa takes additive scores only, not {function.__name__}: "
+                "use kernel=eager or kernel=flex"
+            )
+    B, H, T, _ = q.shape
+    G, S = k.shape[1:3]
+    in_rows = T == 1 and H > G  # the heads of a group become queries of one product: their keys are read once
+    if in_rows:
+        q = q.reshape(B, G, H // G, -1)
+    call = {"scale": scale, "dropout_p": dropout, "enable_gqa": H != G and not in_rows}
+    if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1, **call)
+        return Attended(out.reshape(B, H, T, -1) if in_rows else out)
+    b, h = axes(B, H, q.device)
+    bias, alive = None, None
+    if scores:
+        bias = sum(function.bias(b, h, i, j) for function in scores).to(q.dtype)
+    if mask is not None:
+        visible, alive = opened(mask, b, h, i, j)
+        bias = visible if bias is None else bias.masked_fill(~visible, -torch.inf)
+    if bias is not None and in_rows and bias.shape[1] > 1:
+        bias = bias.expand(B, H, 1, S).reshape(B, G, H // G, S)
+    if bias is not None:
+        bias = bias.expand(B, G if in_rows else H, q.shape[2], S)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **call).reshape(B, H, T, -1)
+    return Attended(out if alive is None else out.masked_fill(~alive, 0.0))

@@ -1,0 +1,1 @@
+"""Which keys a query may see: pure functions of (batch, head, query position, key position)."""

@@ -1,0 +1,1 @@
+"""Pointwise functions (score, b, h, i, j) -> score, applied in the order of the config before the mask."""

@@ -1,0 +1,31 @@
+"""A penalty that is linear in the distance."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from attnlab.attention.scores.bias import Bias
+
+
+class Alibi(Bias):
+    """-slope[h] * |i - j|, slopes 2^(-8/H), 2^(-16/H), ... (Press et al. 2022, arXiv 2108.12409, §3).
+
+    Where H is no power of two: the slopes of the power below, then every second one of the power above, as
+    in the paper.
+    """
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.tensor(self.slope(n_heads)), persistent=False)
+
+    @staticmethod
+    def slope(n_heads: int) -> list[float]:
+        """The head-specific slopes, steepest first for a power of two."""
+        power = 2 ** int(math.log2(n_heads))
+        slopes = [2 ** (-8 * (n + 1) / power) for n in range(power)]
+        return slopes + [2 ** (-4 * (2 * n + 1) / power) for n in range(n_heads - power)]
+
+    def bias(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """Linear in the distance, in the dtype of the slopes."""
+        return -self.slopes[h] * (i - j).abs()

@@ -1,0 +1,262 @@
+"""A training step: nanoGPT's architecture in a bare loop, ours in the same loop, ours through Lightning. Then
+a small step, two threads, what a run spends beside its steps, and how soon it makes the first one.
+
+nanoGPT fuses AdamW on a GPU only, and so does its arm; a second arm gives it the fused AdamW that we use on a
+CPU too, which leaves the architectures alone to differ.
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count, islice, repeat
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from attnlab.cli.bench import Bench, Row, composed, conditions, rows, survey
+from attnlab.cli.bench.nanogpt import NanoGpt
+from attnlab.measure.roofline import Roofline, roofline
+from attnlab.measure.size import flops_per_token
+from attnlab.measure.timing import in_bf16, wait
+from attnlab.model.build import build_model, device_of, make
+from attnlab.sweep.execute import slots
+from attnlab.sweep.execute.pool import WORKER
+from attnlab.sweep.plan.checks import warm
+from attnlab.training import callbacks, checkpoints, run
+from attnlab.training.loggers.wandb import Mirror
+from attnlab.training.module import LanguageModel
+
+OVERRIDES = [
+    "model.n_layers=4", "model.dim=128", "model.n_heads=4", "data.length=64", "data.batch_size=12",
+    "position=learned", "logger=none", "optim.lr=1e-3",
+]  # fmt: skip
+SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
+STEPS, WARM_UP, ROUNDS = 20, 4, 9
+
+
+def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
+    """Milliseconds a step; through Lightning a sample is the mean of STEPS steps after WARM_UP more."""
+    device = device_of(config)
+    say("measuring copy bandwidth and matrix products")
+    limits = roofline(device, torch.bfloat16 if in_bf16(config) else torch.float32)
+    model = config["model"]
+    small = composed(
+        [*OVERRIDES, *(f"model.{key}={SMALL[key]}" for key in ("n_layers", "dim", "n_heads")),
+         *(f"data.{key}={SMALL[key]}" for key in ("length", "batch_size"))]
+    )  # fmt: skip
+    made = _steps(f"a step of {model['n_layers']} layers, d = {model['dim']}", config, limits, say, rounds)
+    made += _steps("a small step: 2 layers, d = 64", small, limits, say, rounds)
+    if device == "cpu" and torch.get_num_threads() == 1 and (os.cpu_count() or 1) > 1:
+        torch.set_num_threads(2)
+        made += _steps("the first step on two threads", config, roofline(device), say, rounds)
+        torch.set_num_threads(1)
+    made += _run(say) + ([_start(say)] if device == "cpu" else [])
+    facts = {"copy_bytes_per_s": limits.bytes_per_s, "matmul_flops_per_s": limits.flops_per_s}
+    return Bench("train", conditions(config) | facts, made)
+
+
+def _steps(
+    group: str, config: Mapping[str, Any], limits: Roofline, say: Callable[[str], None], rounds: int
+) -> list[Row]:
+    """Bare loops step by step in turn, so that a busy moment of the machine hits them all (on a GPU many
+    steps at a time, since it must not wait after each); then whole fits of Lightning beside our bare loop.
+    """
+    data, device = make(config["data"]), device_of(config)
+    model, vocab_size = config["model"], data.task.vocab_size
+    compiled = torch.compile if config["optim"]["compile"] else lambda network: network
+    burst = 1 if device == "cpu" else STEPS
+
+    def nanogpt(fused: bool) -> Iterator[float]:
+        shape = (data.task.length, model["dim"], model["n_heads"], model["n_layers"])
+        network: Any = NanoGpt(vocab_size, *shape).to(device)
+        call = compiled(network)
+
+        def loss_of(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            return call(batch["tokens"], batch["targets"])
+
+        yield from _loop(config, data, network, loss_of, fused, repeat(burst))
+
+    def ours(bursts: Iterable[int]) -> Iterator[float]:
+        network: Any = build_model(config, vocab_size).to(device)
+        call = compiled(network)
+
+        def loss_of(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+            logits = call(batch["tokens"]).flatten(0, 1).float()
+            return torch.nn.functional.cross_entropy(logits, batch["targets"].flatten())
+
+        yield from _loop(config, data, network, loss_of, True, bursts)
+
+    def bare() -> float:
+        _, figure = ours([WARM_UP, STEPS])
+        return figure
+
+    def lightning() -> float:
+        clock = _Clock(device)
+        settings = dict(config["trainer"]) | run.QUIET | {"max_steps": STEPS + WARM_UP}
+        trainer = make(settings, logger=False, max_epochs=1, limit_val_batches=0, callbacks=[clock])
+        trainer.fit(make(config["optim"], model=build_model(config, vocab_size)), data)
+        return (clock.ended - clock.began) * 1e3 / STEPS
+
+    loops = {"nanoGPT's": nanogpt(fused=device != "cpu"), "ours": ours(repeat(burst))}
+    if device == "cpu":
+        loops["nanoGPT's, with a fused AdamW"] = nanogpt(fused=True)
+    with torch.device("meta"):
+        flops = flops_per_token(build_model(config, vocab_size), data.task.length)
+    tokens = data.batch_size * data.task.length
+    floor = limits.milliseconds(0, flops * tokens)
+    made = []
+    turns = max(1, rounds * STEPS // (2 * burst))
+    for title, works, taken in (
+        (f"{group}, bare loops", {name: loop.__next__ for name, loop in loops.items()}, turns),
+        (f"{group}, Lightning", {"our bare loop": bare, "through Lightning": lightning}, rounds),
+    ):
+        say(title)
+        samples, notes = survey(works, taken, say)
+        facts = {
+            name: {"tokens_per_s": round(1e3 * tokens / median(values)), "flops": flops * tokens}
+            for name, values in samples.items()
+        }
+        made += rows(title, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
+    return made
+
+
+def _loop(
+    config: Mapping[str, Any],
+    data: Any,
+    network: torch.nn.Module,
+    loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
+    fused: bool,
+    bursts: Iterable[int],
+) -> Iterator[float]:
+    """A plain training loop that yields the milliseconds of a step, after each burst of so many."""
+    device, clip = device_of(config), config["trainer"]["gradient_clip_val"]
+    settings = {key: value for key, value in config["optim"].items() if key != "_target_"}
+    optimizer, schedule = LanguageModel(network, **settings).optimizer(10**6)
+    for group in optimizer.param_groups:
+        group["fused"] = fused
+    steps = count()
+    for burst in bursts:
+        wait(device)
+        began = time.perf_counter()
+        for step in islice(steps, burst):
+            batch = {k: v.to(device) for k, v in data.task.train_batch(0, step, data.batch_size).items()}
+            with torch.autocast(device, torch.bfloat16, enabled=in_bf16(config)):
+                loss = loss_of(batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            schedule.step()
+        wait(device)
+        yield (time.perf_counter() - began) * 1e3 / burst
+
+
+class _Clock(pl.Callback):
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx == WARM_UP:
+            wait(self.device)
+            self.began = time.perf_counter()
+
+    def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
+        wait(self.device)
+        self.ended = time.perf_counter()
+
+
+WATCHED = {
+    "curves and the mirror's lines": [(callbacks.Curves, "add")],
+    "checkpoints and heartbeat": [
+        (checkpoints.Checkpoints, "on_train_batch_end"),
+        (callbacks.Heartbeat, "on_train_batch_end"),
+    ],
+    "attention maps": [(callbacks.ProbeMaps, "take")],
+    "waiting for W&B": [(run, "mirror"), (Mirror, "end")],
+    "evaluation": [(LanguageModel, "validation_step")],
+    "measurements at the end": [(run, "measure")],
+}
+
+
+def _run(say: Callable[[str], None]) -> list[Row]:
+    """One run of size S as a sweep would make it, in this process, with a checkpoint every hundred steps,
+    after a short one that pays for the imports.
+    """
+    say("a whole run of size S")
+    seconds: dict[str, float] = {}
+    for steps in ("2", "400"):
+        seconds = dict.fromkeys(WATCHED, 0.0)
+        with tempfile.TemporaryDirectory() as folder:
+            line = [
+                "size=S",
+                f"trainer.max_steps={steps}",
+                "logger.mode=offline",
+                "sweep.checkpoint_every=100",
+            ]
+            place = _spec(Path(folder), composed([*line, f"paths.cache={folder}"]))
+            began = time.perf_counter()
+            with contextlib.ExitStack() as stack, contextlib.redirect_stdout(None):
+                for name, functions in WATCHED.items():
+                    for owner, function in functions:
+                        stack.enter_context(_watch(owner, function, seconds, name))
+                run.run(place)
+            whole = time.perf_counter() - began
+    group = "shares of a run of size S"
+    return [Row(group, "the run", "s", [whole], whole, ratio=1.0)] + [
+        Row(group, name, "s", [value], value, ratio=value / whole) for name, value in seconds.items()
+    ]
+
+
+def _start(say: Callable[[str], None]) -> Row:
+    """From starting a process in a warm slot to the end of a run's first step; the first start, which also
+    warms the slot, does not count.
+    """
+    context = warm(run.__name__)
+    samples = []
+    for n in range(7):
+        say(f"starting a run, {n + 1} of 7")
+        with tempfile.TemporaryDirectory() as folder:
+            config = composed(["size=S", "logger=none", "trainer.max_steps=1", f"paths.cache={folder}"])
+            place = _spec(Path(folder), config)
+            began = time.perf_counter()
+            child = slots.start(slots.Slot(0, None, 1), context, WORKER, [str(place)], place / "log.txt")
+            while child.code() is None and not (place / "progress.json").exists():
+                time.sleep(0.005)
+            samples.append(time.perf_counter() - began)
+            while child.code() is None:
+                time.sleep(0.01)
+    return rows("start of a run", {"process to first step, warm slot": samples[1:]}, "s")[0]
+
+
+def _spec(folder: Path, config: Mapping[str, Any]) -> Path:
+    """A run's folder, ready to be trained."""
+    place = folder / ("0" * 16)
+    place.mkdir()
+    spec = {"schema": 1, "id": place.name, "semantic": {}, "config": config, "use": {}}
+    (place / "spec.json").write_text(json.dumps(spec))
+    return place
+
+
+@contextlib.contextmanager
+def _watch(owner: Any, function: str, seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Adds the time that a function takes to `seconds[name]`."""
+    plain = getattr(owner, function)
+
+    def timed(*given: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return plain(*given, **options)
+        finally:
+            seconds[name] += time.perf_counter() - began
+
+    setattr(owner, function, timed)
+    try:
+        yield
+    finally:
+        setattr(owner, function, plain)

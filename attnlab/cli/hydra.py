@@ -1,0 +1,62 @@
+"""The line that is Hydra's: every command passes through attnlab's sweeper, and errors become one line."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from attnlab.config import CONF, register_resolvers
+from attnlab.errors import Refused
+
+_HYDRAS_OWN = (
+    "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--version", "--multirun",
+    "-m", "--run", "-r",
+)  # fmt: skip
+
+
+def hydra(line: Sequence[str]) -> int:
+    """Hand the line to Hydra, as a multirun unless it asks for something else."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions come up here; explain() makes one line of them
+    import hydra as hydra_package
+
+    from attnlab.sweep.execute.hydra_job import run
+
+    register_resolvers()
+    other = any(word.split("=")[0] in (*_HYDRAS_OWN, "hydra.mode") for word in line)
+    sys.argv = [sys.argv[0], *line] if other else [sys.argv[0], "--multirun", *line]
+    try:
+        hydra_package.main(config_path=str(CONF), config_name="config", version_base="1.3")(run)()
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
+    return 0
+
+
+def explain(error: Exception, line: Sequence[str]) -> str | None:
+    """One line for what a user can mend; None for a bug of ours, which deserves its traceback."""
+    if isinstance(error, Refused):
+        return str(error)
+    if type(error).__module__.split(".")[0] in ("hydra", "omegaconf", "antlr4"):
+        from attnlab.cli.hydra_errors import complaint
+
+        return complaint(error, config_dirs(line))
+    if isinstance(error, ValueError) and _raised_in(error, ("attnlab", "hydra")):
+        return " ".join(str(error).split())
+    return None
+
+
+def _raised_in(error: Exception, packages: Sequence[str]) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and any(package in Path(frames[-1].filename).parts for package in packages)
+
+
+def config_dirs(line: Sequence[str]) -> list[Path]:
+    """Where the command takes its config groups from: attnlab's (or --config-path), and --config-dir."""
+    found = {"--config-path": CONF, "--config-dir": None}
+    short = {"-cp": "--config-path", "-cd": "--config-dir"}
+    for word, after in zip(line, [*line[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        flag = short.get(flag, flag)
+        if flag in found:
+            found[flag] = Path(value if equals else after)
+    return [folder for folder in found.values() if folder is not None]

@@ -1,0 +1,98 @@
+"""What Hydra's exceptions come to: one line that says what is wrong, and which names come near."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+
+from attnlab.errors import nearest
+from attnlab.store import fingerprint
+
+
+def complaint(error: BaseException, config_dirs: Sequence[Path]) -> str:
+    """One line for an exception that Hydra or OmegaConf raised. `config_dirs`: where names may come from."""
+    text = _joined(error)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: not an override; write key=value ({_first(error.message)})"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _missing(str(error.missing_cfg_file), error.options or (), config_dirs)
+    if found := re.search(r"Could not override '([^']+)'\. No match in the defaults list", text):
+        return _unselected(found[1], config_dirs)
+    if found := re.search(r"Could not override '([^']+)'", text):
+        return f"no key {found[1]}{nearest(found[1], _keys(config_dirs))}; to add it, write +{found[1]}=..."
+    if found := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
+        return f"{found[1]} has no value: set {found[1]}=..."
+    return _first(text)
+
+
+def _joined(error: BaseException) -> str:
+    """The texts of an exception and of what caused it: Hydra hides the telling one in the cause."""
+    parts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(parts) < 4:
+        if str(cause).strip():
+            parts.append(str(cause).strip())
+        cause = (
+            cause.__cause__ if cause.__cause__ or not isinstance(cause, HydraException) else cause.__context__
+        )
+    return "\n".join(parts) or type(error).__name__
+
+
+def _first(text: str) -> str:
+    """The lines that speak to a user, on one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    noise = ("full_key:", "object_type=", "See ", "reference_type")
+    told = [line for line in lines if not line.startswith(noise)]
+    keys = [line for line in lines if line.startswith("full_key:")]
+    return " ".join([*told[:3], *(f"({key})" for key in keys[:1])])
+
+
+def _missing(wanted: str, options: Iterable[str], config_dirs: Sequence[Path]) -> str:
+    group, _, option = wanted.rpartition("/")
+    known = list(options) or [path.stem for folder in config_dirs for path in (folder / group).glob("*.yaml")]
+    if not group:
+        return f"no config file {option}{nearest(option, known)}"
+    return f"{group} has no option {option}{nearest(option, known)}"
+
+
+def _unselected(group: str, config_dirs: Sequence[Path]) -> str:
+    if any((folder / group).is_dir() for folder in config_dirs):
+        return f"{group} is not selected by default: write +{group}=... to add it"
+    return f"no group {group}{nearest(group, _keys(config_dirs))}"
+
+
+def _keys(config_dirs: Sequence[Path]) -> set[str]:
+    """Everything that may be overridden: groups, and the dotted keys of all yaml files."""
+    names: set[str] = set()
+    for folder in config_dirs:
+        for path in folder.rglob("*.yaml"):
+            group = str(path.parent.relative_to(folder)).replace("/", ".")
+            if group != ".":
+                names.add(group.replace(".", "/"))
+            text = path.read_text(encoding="utf-8")
+            package = "" if group == "." or "@package _global_" in text else group + "."
+            names |= {f"{package}{key}" for key in _flat(text)}
+    return names | _launcher_keys()
+
+
+def _launcher_keys() -> set[str]:
+    """What the launchers may be told: their schemas are in Python, not in a yaml file."""
+    schemas = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {})
+    nodes = [found.node for found in schemas.values() if hasattr(found, "node")]
+    return {f"hydra.launcher.{key}" for node in nodes for key in node}
+
+
+def _flat(text: str) -> set[str]:
+    try:
+        loaded: Any = OmegaConf.to_container(OmegaConf.create(text))
+    except Exception:  # a broken file has its own message when it is composed
+        return set()
+    if not isinstance(loaded, dict):
+        return set()
+    for key in ("defaults", "hydra", "arm_overrides", "size_overrides"):
+        loaded.pop(key, None)
+    return {key for key, _ in fingerprint.flatten(loaded) if key}

@@ -1,0 +1,1 @@
+"""One file per verb, each with `main(arguments) -> exit status`."""

@@ -1,0 +1,132 @@
+"""`python -m attnlab compare "heads=mha" "heads=gqa position=rope" [overrides]`: a question without a file.
+
+It writes the experiment file that asks the question, runs that, and prints it, so that it can be kept.
+"""
+
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from attnlab.errors import Refused
+from attnlab.sweep.plan import overrides
+
+USAGE = (
+    'compare takes two arms or more, as in: python -m attnlab compare "heads=mha" "heads=gqa position=rope"'
+)
+SEEDS = [0, 1, 2, 3, 4, 5]
+DEFAULTS: dict[str, Any] = {
+    "seeds": SEEDS, "held": ["tokens"], "match": "none", "match_by": None,
+    "metric": "val/loss", "direction": "lower", "margin": 0.03,
+    "margin_reason": "The default of compare: 15 % of what a small model loses with one head for four.",
+}  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the comparison; returns the exit status of its sweep."""
+    from attnlab.cli.hydra import hydra
+
+    flags, words = _flags(arguments)
+    arms, rest = split(words)
+    experiment, rest = declare(arms, rest)
+    text = yaml(experiment)
+    os.environ["ATTNLAB_COMMAND"] = shlex.join(["python", "-m", "attnlab", "compare", *arguments])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "experiment" / f"{experiment['name']}.yaml"
+        file.parent.mkdir()
+        file.write_text(text, encoding="utf-8")
+        where = f"hydra.searchpath=['file://{folder}']"
+        status = hydra([*flags, where, f"+experiment={experiment['name']}", *rest])
+    print(f"To keep the question, save this as conf/experiment/{experiment['name']}.yaml:\n\n{text}", end="")
+    return status
+
+
+def _flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The flags with their values, which come first for Hydra, and the other words."""
+    flags, words, waiting = [], [], list(arguments)
+    while waiting:
+        word = waiting.pop(0)
+        if not word.startswith("-"):
+            words.append(word)
+            continue
+        flags.append(word)
+        if word in ("--config-dir", "-cd", "--config-path", "-cp") and waiting:
+            flags.append(waiting.pop(0))
+    return flags, words
+
+
+def split(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """The arms and the overrides for all of them.
+
+    The first two words are arms; so is each later one that has a blank in it or sets what an arm sets:
+    as an override it would be hidden.
+    """
+    if len(words) < 2:
+        raise Refused(USAGE)
+    arms = [word.split() for word in words[:2]]
+    rest = []
+    for word in words[2:]:
+        set_by_arms = {key for arm in arms for key in overrides.keys(arm)}
+        own = overrides.keys(word.split())
+        arms.append(word.split()) if " " in word.strip() or set(own) & set_by_arms else rest.append(word)
+    if not all(arms):
+        raise Refused(f"an arm sets nothing; {USAGE}")
+    return arms, rest
+
+
+def declare(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The experiment that asks whether the later arms do as well as the first; and what is left over of
+    `rest` where its other words say what the experiment declares.
+    """
+    names = [_name(arm) for arm in arms]
+    if len(set(names)) < len(names):
+        names = [f"{name}_{i}" for i, name in enumerate(names)]
+    given, left = dict(DEFAULTS), []
+    for override in overrides.parse(rest):
+        key = override.key_or_group
+        if key == "seed":
+            given["seeds"] = list(overrides.read([str(override.input_line)]).seeds or ())
+        elif key in DEFAULTS and not override.is_sweep_override():
+            given[key] = override.value()
+            if key == "margin" and given["margin_reason"] == DEFAULTS["margin_reason"]:
+                given["margin_reason"] = "Given on the command line."
+        else:
+            left.append(str(override.input_line))
+    better = given["direction"] == "higher"
+    margin = given["margin"]
+    claims = [
+        {
+            "says": f"{name} is worse than {names[0]} by less than the margin",
+            "arm": name,
+            "is": "above" if better else "below",
+            "threshold": -margin if better else margin,
+        }
+        for name in names[1:]
+    ]
+    question = f"Does {' or '.join(' '.join(arm) for arm in arms[1:])} do as well as {' '.join(arms[0])}?"
+    experiment = {
+        "name": "_vs_".join(names), "question": question, "arms": names,
+        "arm_overrides": {name: list(arm) for name, arm in zip(names, arms, strict=True)},
+        "baseline": names[0], **given, "claims": claims,
+    }  # fmt: skip
+    return experiment, left
+
+
+def yaml(experiment: dict[str, Any]) -> str:
+    """The experiment as a file of conf/experiment."""
+    head = f"# @package _global_\n# Question: {experiment['question']}\n"
+    return head + OmegaConf.to_yaml(OmegaConf.create(experiment))
+
+
+def _name(arm: Sequence[str]) -> str:
+    """What an arm sets, in a word: values of groups, and key_value of other keys."""
+    parts = []
+    for override in overrides.parse(arm):
+        key, value = override.key_or_group, str(override.input_line).partition("=")[2]
+        parts.append(f"{key.rpartition('.')[2]}_{value}" if "." in key else value)
+    return re.sub(r"[^A-Za-z0-9]+", "_", "_".join(parts)).strip("_").lower() or "arm"

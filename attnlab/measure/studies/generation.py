@@ -1,0 +1,112 @@
+"""Generation with a cache beside generation without: the same logits, and how much sooner.
+
+Surprising: `offset` puts every cached token at a wrong position, the classic mistake with rotary positions
+and a cache. It is here to show that the comparison sees it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.attention.layer import Attention
+from attnlab.measure.measurement import Measured
+from attnlab.measure.studies.fits import exponent, increasing, positive
+from attnlab.measure.timing import interleave, timed
+from attnlab.model.generation import Decoder
+from attnlab.model.transformer import Transformer
+
+
+class Generation:
+    """Metrics, over `compared` greedy tokens after `prompt` ones: `cache/logit_difference`, the largest
+    between cached and uncached logits, and `cache/tokens_differing`, how many greedy tokens are not the
+    same.
+
+    Then, where `lengths` names numbers N of new tokens, times of both ways interleaved A B B A:
+    `speedup/<n-th>`, `speedup/share` (the largest share of the (N + 1) / 2 that counting projections
+    promises), and `exponent/cached`, `exponent/uncached`, `exponent/gap`: of time over N, and their
+    difference.
+    """
+
+    def __init__(
+        self,
+        make_cache: Callable[[], Any] | None,
+        compared: int,
+        lengths: Sequence[int] = (),
+        rounds: int = 1,
+        prompt: int = 16,
+        offset: int = 0,
+    ) -> None:
+        positive(compared=compared, rounds=rounds, prompt=prompt)
+        if make_cache is None:
+            raise ValueError("measurement.make_cache is null: compare a cache, as with decode=growing")
+        if type(offset) is not int:
+            raise ValueError(f"measurement.offset={offset}: give a whole number of positions")
+        self.make_cache, self.compared, self.offset = make_cache, compared, offset
+        self.lengths = increasing(lengths, "measurement.lengths") if lengths else []
+        self.rounds, self.prompt = rounds, prompt
+
+    def check(self, model: Transformer, data: Any) -> None:
+        """ValueError where the model cannot be cached, or does not reach that far."""
+        layers = [block.mixer for block in model.blocks]
+        if any(isinstance(layer, Attention) and layer.changes_with_length for layer in layers):
+            raise ValueError("measurement: a rotation that changes with the length cannot be cached")
+        longest = getattr(model.positions, "length", math.inf)
+        wanted = self.prompt + max([self.compared, *self.lengths])
+        if wanted > longest:
+            raise ValueError(f"measurement needs {wanted} positions, the model has learned {longest}")
+        room = getattr(self.make_cache(), "length", math.inf)
+        if wanted > room:
+            raise ValueError(f"measurement needs a cache of {wanted} tokens: raise decode.cache.length")
+
+    @torch.no_grad()
+    def __call__(self, module: Any, data: Any, device: str) -> Measured:
+        """Compares, then times."""
+        prompt = data.probe(1)[:, : self.prompt].to(device)
+        metrics = self._agreement(module.model, prompt)
+        if not self.lengths:
+            return Measured(metrics)
+        times = self._times(module.model, prompt, device)
+        speedups = {n: times["uncached"][n] / times["cached"][n] for n in self.lengths}
+        exponents = {way: exponent(found) for way, found in times.items()}
+        timings = {f"speedup/{n}": value for n, value in enumerate(speedups.values())}
+        timings["speedup/share"] = max(value / ((n + 1) / 2) for n, value in speedups.items())
+        timings |= {f"exponent/{way}": value for way, value in exponents.items()}
+        timings["exponent/gap"] = exponents["uncached"] - exponents["cached"]
+        series = {"speedup": speedups} | {f"generation_ms/{way}": found for way, found in times.items()}
+        return Measured(metrics | timings, timed=timings, series=series)
+
+    def _agreement(self, model: Transformer, tokens: Tensor) -> dict[str, float]:
+        """Both ways read the same text, the uncached greedy one, so one wrong token is not counted twice."""
+        caches = [self.make_cache() for _ in model.blocks]
+        cached = model(tokens, caches=caches)[:, -1]
+        largest, differing = 0.0, 0
+        for n in range(self.compared):
+            plain = model(tokens)[:, -1]
+            largest = max(largest, (plain - cached).abs().max().item())
+            differing += int((plain.argmax(-1) != cached.argmax(-1)).sum())
+            newest = plain.argmax(-1, keepdim=True)
+            positions = None
+            if self.offset:
+                positions = torch.full_like(newest, max(0, tokens.shape[1] + self.offset))
+            tokens = torch.cat((tokens, newest), dim=1)
+            if n + 1 < self.compared:
+                cached = model(newest, positions=positions, caches=caches)[:, -1]
+        return {"cache/logit_difference": largest, "cache/tokens_differing": float(differing)}
+
+    def _times(self, model: Transformer, prompt: Tensor, device: str) -> dict[str, dict[int, float]]:
+        """Milliseconds of a whole generation, by way and number of new tokens."""
+        decoders = {"cached": Decoder(model, self.make_cache), "uncached": Decoder(model, None)}
+        works = {
+            (way, n): timed(partial(decoder.generate, prompt, n), 1, device)
+            for n in self.lengths
+            for way, decoder in decoders.items()
+        }
+        for way in decoders:
+            works[way, self.lengths[0]]()  # warm
+        samples = interleave(works, self.rounds, warm_up=False)
+        return {way: {n: median(samples[way, n]) for n in self.lengths} for way in decoders}

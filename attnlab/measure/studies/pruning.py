@@ -1,0 +1,159 @@
+"""Heads taken out of a trained model, one at a time and one after another, without any training after.
+
+Importance (the loss that a head's absence costs) is found on one half of the validation windows, and all
+figures come from the other half: a head that is unimportant by chance would flatter its own removal.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.attention.layer import Attention
+from attnlab.measure.heads import head_scores, probe_texts
+from attnlab.measure.measurement import Measured
+from attnlab.measure.patterns import names_of
+from attnlab.measure.studies.losses import validation_loss
+from attnlab.model.transformer import Transformer, named_generator
+
+Head = tuple[int, int]  # layer, head
+BY_TEXT = ("positional", "local", "sink", "uniform")  # names that come from text; others from random tokens
+TEXTS = 16  # in each of the two sets that heads are named on
+
+
+class Pruning:
+    """Metrics: `removable/share`, the share of heads whose absence alone raises the loss by at most
+    `tolerance` of it, or of one nat where it is less; `pruned/<25|50|75>`, the rise of the loss in nats with
+    that share of heads gone; `labels/agreement`, the share of heads that get the same names on two sets of
+    texts.
+
+    `mean` puts a head's mean output in its place, else zeros. `shuffled` takes heads in random order instead
+    of the least important first.
+    """
+
+    def __init__(
+        self, seed: int, tolerance: float = 0.01, mean: bool = False, shuffled: bool = False
+    ) -> None:
+        if not 0 < tolerance < 1:
+            raise ValueError(f"measurement.tolerance={tolerance}: give a share of the loss between 0 and 1")
+        self.seed, self.tolerance, self.mean, self.shuffled = seed, tolerance, mean, shuffled
+
+    def check(self, model: Transformer, data: Any) -> None:
+        """ValueError where there are no heads to take out, or no windows to do it on."""
+        if not all(isinstance(block.mixer, Attention) for block in model.blocks):
+            raise ValueError(
+                "measurement: heads are taken out of attention, and this model has another mixer"
+            )
+        if data.task.val_windows < 2:
+            raise ValueError("measurement needs two validation windows: raise data.val_windows")
+
+    @torch.no_grad()
+    def __call__(self, module: Any, data: Any, device: str) -> Measured:
+        """Ranks the heads, then takes them out."""
+        model: Transformer = module.model
+        halves = [[_rows(batch, part) for batch in data.val_dataloader()] for part in (0, 1)]
+        halves = [[batch for batch in half if len(batch["tokens"])] for half in halves]
+        heads = [(n, h) for n, block in enumerate(model.blocks) for h in range(_count(block.mixer))]
+        stand_ins = _means(model, module, halves[0], device) if self.mean else None
+
+        def loss(half: int, gone: Sequence[Head]) -> float:
+            with without(model, gone, stand_ins):
+                return validation_loss(module, halves[half], device)
+
+        whole = loss(1, [])
+        alone = [loss(1, [head]) for head in heads]
+        importance = {head: loss(0, [head]) for head in heads}
+        order = self._shuffled(heads) if self.shuffled else sorted(heads, key=importance.__getitem__)
+        rises = {count: loss(1, order[:count]) - whole for count in range(1, len(heads) + 1)}
+        rises[0] = 0.0
+        metrics = {f"pruned/{share}": rises[round(share * len(heads) / 100)] for share in (25, 50, 75)}
+        metrics |= {"removable/share": removable(alone, whole, self.tolerance), "val/loss": whole}
+        metrics["labels/agreement"] = _agreement(model, halves, data.task.length)
+        return Measured(metrics, series={"loss_rise_by_heads_gone": dict(sorted(rises.items()))})
+
+    def _shuffled(self, heads: Sequence[Head]) -> list[Head]:
+        order = torch.randperm(len(heads), generator=named_generator(self.seed, "pruning"))
+        return [heads[n] for n in order.tolist()]
+
+
+def removable(alone: Sequence[float], whole: float, tolerance: float) -> float:
+    """The share of `alone`, losses with one head gone, that is near enough to `whole`, the loss with all.
+
+    A task that is solved leaves a loss near zero, of which any rise is a large share: there a nat counts.
+    """
+    return sum(loss - whole <= tolerance * max(whole, 1.0) for loss in alone) / len(alone)
+
+
+@contextmanager
+def without(
+    model: Transformer, gone: Sequence[Head], stand_ins: Sequence[Tensor] | None = None
+) -> Iterator[None]:
+    """Within it these heads give zeros, or their row of `stand_ins` (per layer [head, width]), to the output
+    projection.
+    """
+    hooks = []
+    for layer, block in enumerate(model.blocks):
+        mine = [head for n, head in gone if n == layer]
+        if not mine:
+            continue
+        heads = block.mixer.heads
+
+        def replace(_module: Any, given: tuple[Tensor], heads: Any = heads, mine: Any = mine, n: int = layer):
+            (merged,) = given
+            parts = merged.unflatten(-1, (heads.n_heads, -1)).clone()
+            parts[..., mine, :] = 0.0 if stand_ins is None else stand_ins[n][mine].to(parts)
+            return (parts.flatten(-2),)
+
+        hooks.append(heads.out.register_forward_pre_hook(replace))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _means(model: Transformer, module: Any, batches: Any, device: str) -> list[Tensor]:
+    """Mean output of every head over the tokens of the batches: per layer [head, width]."""
+    sums: dict[int, Tensor] = {}
+    counts: dict[int, int] = {}
+
+    def keep(n: int, merged: Tensor) -> None:
+        flat = merged.flatten(0, -2)
+        sums[n] = sums.get(n, 0) + flat.sum(0)
+        counts[n] = counts.get(n, 0) + len(flat)
+
+    hooks = [
+        block.mixer.heads.out.register_forward_pre_hook(lambda _module, given, n=n: keep(n, given[0]))
+        for n, block in enumerate(model.blocks)
+    ]
+    try:
+        validation_loss(module, batches, device)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [
+        (sums[n] / counts[n]).unflatten(-1, (_count(block.mixer), -1)) for n, block in enumerate(model.blocks)
+    ]
+
+
+def _agreement(model: Transformer, halves: Sequence[Sequence[Any]], length: int) -> float:
+    """The share of heads whose names agree between texts of the two halves."""
+    found = []
+    for half in halves:
+        texts = [text for batch in half for text in probe_texts(batch, TEXTS)][:TEXTS]
+        scores = head_scores(model, texts, length)
+        tables = {name: table for name, table in scores.items() if name not in ("chance", "notes")}
+        names = names_of({name: table for name, table in tables.items() if table}, scores["chance"])
+        found.append([{name for name in head if name in BY_TEXT} for layer in names for head in layer])
+    return sum(one == other for one, other in zip(*found, strict=True)) / len(found[0])
+
+
+def _count(layer: Attention) -> int:
+    """Heads whose outputs are merged."""
+    return layer.heads.n_heads
+
+
+def _rows(batch: dict[str, Tensor], part: int) -> dict[str, Tensor]:
+    return {key: value[part::2] for key, value in batch.items()}

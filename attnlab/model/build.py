@@ -1,0 +1,72 @@
+"""From a resolved config to objects: Hydra's `instantiate`, a model with a mixer of its own in every layer,
+and the device.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from attnlab.model.transformer import Transformer
+
+WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}  # other precisions keep float32 weights
+
+
+def make(config: Mapping[str, Any], /, **given: Any) -> Any:
+    """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it. A config that asks
+    for `_partial_` makes a function.
+    """
+    try:
+        factory = instantiate(OmegaConf.create(dict(config)), _partial_=True, _convert_="all")
+        if not config.get("_partial_"):
+            return factory(**given)
+        return partial(factory, **given) if given else factory  # its keywords stay in sight
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, ValueError | TypeError):
+            raise ValueError(str(cause)) from error
+        raise ValueError(" ".join(str(error).split())) from error
+    except TypeError as error:
+        raise ValueError(f"{config.get('_target_')}: {error}") from error
+
+
+def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
+    """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in
+    turn.
+    """
+    mixers = mixer_configs(config)
+    model = {
+        key: value
+        for key, value in config["model"].items()
+        if key not in ("attention", "mixer", "layers", "n_heads")
+    }
+    return make(model, make_mixer=lambda layer: make(mixers[layer % len(mixers)]), vocab_size=vocab_size)
+
+
+def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
+    """The different mixers of a model, in the order in which its layers take them in turn."""
+    model = config["model"]
+    mixer = model.get("mixer") or model["attention"]
+    return [OmegaConf.merge(mixer, patch) for patch in model.get("layers") or [{}]]
+
+
+def device_of(config: Mapping[str, Any]) -> str:
+    """ "cpu" or "cuda", as the trainer will choose. ValueError where the device asked for is not there."""
+    wanted = config["trainer"]["accelerator"]
+    here = torch.cuda.is_available()
+    if wanted in ("gpu", "cuda") and not here:
+        raise ValueError(
+            f"trainer.accelerator={wanted}: there is no CUDA device here; use trainer.accelerator=cpu"
+        )
+    if wanted not in ("auto", "cpu", "gpu", "cuda"):
+        raise ValueError(f"trainer.accelerator must be auto, cpu, gpu or cuda, got {wanted}")
+    return "cuda" if here and wanted != "cpu" else "cpu"
+
+
+def device_kind(device: str) -> str:
+    """ "cpu", or the card's name: runs on different kinds are different runs."""
+    return "cpu" if device == "cpu" else torch.cuda.get_device_name()

@@ -1,0 +1,264 @@
+"""Generation: one prefill over the prompts, then one token at a time through the caches. Without caches, the
+whole text each time.
+
+Surprising: a step runs on a bare copy of the model (see `bare`), whose latent heads read their cache as it is
+(`Latent.absorbed`): the same numbers, much sooner.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from attnlab.attention.cache import Slots, Static
+from attnlab.attention.contracts import Mask
+from attnlab.attention.heads.latent import Latent
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.data import real
+from attnlab.attention.positions import Positions
+from attnlab.model.lean import bare, laid_out
+from attnlab.model.transformer import Transformer, named_generator
+
+SPAN = 256  # a compiled step reads its cache in multiples of so many slots
+AHEAD = 256  # positions, and their rotations, are made for so many steps at once
+
+Prompts = Tensor | Sequence[Sequence[int]]
+Advance = Callable[[Tensor], Tensor]  # the newest tokens [B, 1] to the logits [B, vocabulary] of the next
+
+
+@final
+@dataclass(frozen=True)
+class Sampling:
+    """Temperature 0 takes the most likely token. Else one of the `top_k` most likely is drawn; of those, one
+    of the fewest that hold `top_p` of their probability (Holtzman et al. 2020, §3.1). What row b draws
+    depends on (seed, b) alone.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature={self.temperature}: it must be a finite number, at least 0")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k={self.top_k}: it must be at least 1")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p={self.top_p}: it must be above 0 and at most 1")
+
+    def draws(self, rows: int, count: int) -> Tensor | None:
+        """[rows, count] numbers in [0, 1), float64; None where nothing is drawn."""
+        if self.temperature == 0:
+            return None
+        generators = [named_generator(self.seed, f"sampling/{row}") for row in range(rows)]
+        return torch.stack([torch.rand(count, dtype=torch.float64, generator=one) for one in generators])
+
+    def pick(self, logits_BV: Tensor, draw_B1: Tensor | None) -> Tensor:
+        """The next tokens [B, 1]: where the cumulative probability, likely ones first, passes `draw_B1`."""
+        if draw_B1 is None:
+            return logits_BV.argmax(-1, keepdim=True)
+        count = min(self.top_k or logits_BV.shape[-1], logits_BV.shape[-1])
+        probability, token = (logits_BV.double() / self.temperature).softmax(-1).topk(count)
+        total = probability.cumsum(-1)
+        if self.top_p < 1:
+            before = total - probability
+            total = (probability * (before < self.top_p * total[:, -1:])).cumsum(-1)
+        last = total[:, -1:]
+        place = torch.minimum((total <= draw_B1 * last).sum(-1), (total < last).sum(-1))  # rounding aside
+        return token.gather(1, place[:, None])
+
+
+def generate(
+    model: Transformer,
+    prompts: Prompts,
+    new_tokens: int,
+    make_cache: Callable[[], Any] | None,
+    sampling: Sampling | None = None,
+    stop: Sequence[int] = (),
+) -> Tensor:
+    """Prompts [B, T], or lists of unequal length, to [B, T + new_tokens]: a `Decoder` for one use."""
+    return Decoder(model, make_cache).generate(prompts, new_tokens, sampling, stop)
+
+
+@final
+class Decoder:
+    """A model ready to generate with one kind of cache; `make_cache` None computes every step anew.
+
+    `compile` compiles the step of one new token (with CUDA graphs on a GPU), over a static cache; the first
+    generation pays for it. Dropout is off, whatever the model's mode. The model is taken as it is now: on a
+    CPU its matrices are copied (see `laid_out`), so once they have changed, make another decoder.
+    """
+
+    def __init__(
+        self, model: Transformer, make_cache: Callable[[], Any] | None, compile: bool = False
+    ) -> None:
+        if compile and not isinstance(make_cache() if make_cache else None, Static):
+            raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
+        on_gpu, copies = model.embedding.weight.is_cuda, dict[int, Tensor]()
+        self.model, self.stepper = (
+            bare(model) if on_gpu else laid_out(bare(model), copies) for _ in range(2)
+        )
+        self.make_cache = make_cache
+        if make_cache is not None:
+            absorbed(self.stepper)
+        how = {"mode": "reduce-overhead"} if on_gpu else {"options": {"cpp_wrapper": True}}
+        self.compiled = torch.compile(_logits, fullgraph=True, **how) if compile else None
+
+    def generate(
+        self,
+        prompts: Prompts,
+        new_tokens: int,
+        sampling: Sampling | None = None,
+        stop: Sequence[int] = (),
+    ) -> Tensor:
+        """[B, T + new_tokens], padded on the left like the prompts; shorter where every row has stopped."""
+        tokens = prompts if isinstance(prompts, Tensor) else left_padded(prompts)[0]
+        new = list(self.stream(prompts, new_tokens, sampling, stop))
+        return torch.cat((tokens.to(new[0].device), *new), dim=1)
+
+    @torch.inference_mode()
+    def stream(
+        self,
+        prompts: Prompts,
+        new_tokens: int,
+        sampling: Sampling | None = None,
+        stop: Sequence[int] = (),
+    ) -> Iterator[Tensor]:
+        """Yields the next token of every row [B, 1], until all rows have reached one of `stop`; one that has
+        repeats it. ValueError where the prompts are empty, or the positions or the cache end too early.
+        """
+        device, sampling = self.model.embedding.weight.device, sampling or Sampling()
+        tokens, positions = (prompts, None) if isinstance(prompts, Tensor) else left_padded(prompts)
+        self._check(tokens, new_tokens)
+        draws = sampling.draws(len(tokens), new_tokens)
+        draws = draws if draws is None else draws.to(device)
+        logits, advance = self._begin(
+            tokens.to(device), positions if positions is None else positions.to(device), new_tokens
+        )
+        newest, ended, stops = None, False, torch.tensor(list(stop), device=device)
+        for n in range(new_tokens):
+            picked = sampling.pick(logits, None if draws is None else draws[:, n : n + 1])
+            if stop:
+                picked = picked if newest is None else torch.where(ended, newest, picked)
+                ended = torch.isin(picked, stops)
+            newest = picked
+            yield newest
+            if n + 1 == new_tokens or (stop and ended.all()):
+                return
+            logits = advance(newest)
+
+    def _check(self, tokens: Tensor, new_tokens: int) -> None:
+        """ValueError for what can be known to fail before the first step."""
+        length, vocabulary = tokens.shape[1] + new_tokens, self.model.embedding.num_embeddings
+        if tokens.numel() < 1:
+            raise ValueError("the prompt is empty: generation goes on from at least one token")
+        if new_tokens < 1:
+            raise ValueError(f"new_tokens={new_tokens}: it must be at least 1")
+        if not 0 <= tokens.min() <= tokens.max() < vocabulary:
+            raise ValueError(f"the prompt holds a token outside the vocabulary of {vocabulary}")
+        longest = getattr(self.model.positions, "length", None)
+        if longest is not None and length - 1 > longest:
+            raise ValueError(
+                f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones need {length - 1} positions; "
+                f"the model has learned {longest}: ask for fewer, or train with another position"
+            )
+
+    def _begin(self, tokens: Tensor, positions: Tensor | None, new_tokens: int) -> tuple[Tensor, Advance]:
+        """The logits after the prompts, and the function that goes on."""
+        mask = None if positions is None else real
+        if self.make_cache is None:
+            return _logits(self.stepper, tokens, positions, mask, None), self._anew(tokens, positions, mask)
+        caches = [self.make_cache() for _ in self.model.blocks]
+        room = getattr(caches[0], "length", None)
+        if room is not None and tokens.shape[1] + new_tokens - 1 > room:
+            raise ValueError(
+                f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones do not fit into a static "
+                f"cache of {room}: raise decode.cache.length"
+            )
+        logits = _logits(self.model, tokens, positions, mask, caches)
+        if self.compiled is not None:
+            return logits, self._in_slots(tokens.shape[1], positions, mask, caches)
+        return logits, self._through(tokens.shape[1], positions, mask, caches)
+
+    def _anew(self, tokens: Tensor, positions: Tensor | None, mask: Mask | None) -> Advance:
+        def advance(newest: Tensor) -> Tensor:
+            nonlocal tokens, positions
+            tokens = torch.cat((tokens, newest), dim=1)
+            if positions is not None:
+                positions = torch.cat((positions, positions[:, -1:] + 1), dim=1)
+            return _logits(self.stepper, tokens, positions, mask, None)
+
+        return advance
+
+    def _through(
+        self, past: int, positions: Tensor | None, mask: Mask | None, caches: Sequence[Any]
+    ) -> Advance:
+        next_ones = torch.arange(AHEAD, device=self.model.embedding.weight.device)[None]
+        next_ones = next_ones + (past if positions is None else positions[:, -1:] + 1)
+        ahead, n = Positions(next_ones, consecutive=positions is None), 0
+
+        def advance(newest: Tensor) -> Tensor:
+            nonlocal ahead, n
+            if n == AHEAD:
+                ahead, n = Positions(ahead.of + AHEAD, ahead.consecutive), 0
+            n += 1
+            return _logits(self.stepper, newest, ahead.one(n - 1), mask, caches)
+
+        return advance
+
+    def _in_slots(
+        self, used: int, positions: Tensor | None, mask: Mask | None, caches: Sequence[Static]
+    ) -> Advance:
+        assert self.compiled is not None
+        device = self.model.embedding.weight.device
+        slot = torch.tensor([used], device=device)
+        at = slot[None].clone() if positions is None else positions[:, -1:] + 1
+        slots = [Slots(cache, slot) for cache in caches]
+
+        def advance(newest: Tensor) -> Tensor:
+            nonlocal used
+            used += 1
+            span = min(caches[0].length, SPAN * math.ceil(used / SPAN))
+            for one in slots:
+                one.span = span
+            logits = self.compiled(self.stepper, newest, at, mask, slots)
+            slot.add_(1)
+            at.add_(1)
+            return logits
+
+        return advance
+
+
+def absorbed(model: Transformer) -> Transformer:
+    """The model itself, its latent heads set to read their cache as it is, where the epilogue allows it."""
+    for layer in model.modules():
+        if isinstance(layer, Attention) and isinstance(layer.heads, Latent):
+            layer.heads.absorbed = not getattr(layer.epilogue, "per_feature", layer.epilogue is not None)
+    return model
+
+
+def left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+    """Tokens [B, T], zeros before the shorter prompts; positions [B, T], negative there, or None where all
+    are equally long.
+    """
+    longest = max((len(prompt) for prompt in prompts), default=0)
+    if not longest or not all(len(prompt) for prompt in prompts):
+        raise ValueError("the prompt is empty: generation goes on from at least one token")
+    tokens = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
+    pads = torch.tensor([longest - len(prompt) for prompt in prompts])
+    return tokens, torch.arange(longest) - pads[:, None] if pads.any() else None
+
+
+def _logits(
+    model: Transformer,
+    tokens: Tensor,
+    positions: Tensor | None,
+    mask: Mask | None,
+    caches: Sequence[Any] | None,
+) -> Tensor:
+    hidden = model.hidden(tokens, positions=positions, mask=mask, caches=caches)
+    return model.head(hidden[:, -1])

@@ -1,0 +1,234 @@
+"""Weights in and out of Hugging Face folders: config.json and safetensors, by the tables of `families`.
+
+Nothing in a folder is executed. `load` and `save` walk the same rows, so they cannot drift apart. What only
+training reads (dropout, initialisation, seed) does not travel, and neither does the kernel.
+"""
+
+import copy
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import get_object
+from safetensors.torch import save_file
+from torch import Tensor
+
+from attnlab.model.build import build_model
+from attnlab.model.huggingface.families import FAMILIES, REQUIRED, Config, Family, Row
+from attnlab.model.huggingface.shards import INDEX, WEIGHTS, Shards, read_mapping
+from attnlab.model.transformer import Transformer
+from attnlab.store.files import replacing, write_json
+
+TRAINING = ("seed", "init_std", "qk_gain", "dropout", "attention.dropout", "attention.kernel")
+
+
+def load(
+    folder: Path | str, families: Mapping[str, Family] = FAMILIES, dtype: torch.dtype | None = None
+) -> tuple[Config, Transformer]:
+    """Our `model` config and the model in evaluation mode; `dtype` None is that of the file's embedding.
+
+    ValueError, one line, for a family, a config value or a file that cannot be read as a model of ours.
+    """
+    folder = Path(folder)
+    theirs = read_mapping(folder / "config.json")
+    kind = theirs.get("model_type")
+    if kind not in families:
+        known = ", ".join(families)
+        raise ValueError(f"{folder / 'config.json'}: model_type {kind!r} is not known (known: {known})")
+    family = families[kind]
+    try:
+        _check_fixed(family, theirs)
+        config = _our_config(family, theirs, complete=True)
+        with torch.device("meta"):
+            model = build_model({"model": config}, theirs["vocab_size"])
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'}: {error}") from error
+    with Shards(folder, family.prefix) as shards:
+        _compare(shards, family, _their_tensors(family, model, config))
+        state = {}
+        for ours, row, pieces in _pairs(family, model):
+            tensors = [shards.tensor(name.removeprefix(family.prefix)) for name in pieces]
+            parts = [row.layout.read(tensor, config) for tensor in tensors]
+            state[ours] = torch.cat(parts)  # a copy: its place in a file must not change a product
+    dtype = dtype or state["embedding.weight"].dtype
+    state = {name: tensor.to(dtype) for name, tensor in state.items()}
+    if config["tie"]:
+        state["head.weight"] = state["embedding.weight"]
+    model.load_state_dict(state, assign=True)
+    if config["tie"]:
+        model.head.weight = model.embedding.weight
+    assert not any(buffer.is_meta for buffer in model.buffers()), "the table leads to unsaved buffers"
+    return config, model.eval()
+
+
+def save(
+    folder: Path | str,
+    model: Transformer,
+    config: Mapping[str, Any],
+    families: Mapping[str, Family] = FAMILIES,
+) -> None:
+    """Writes a folder that `transformers` loads; `config` is the resolved `model` config of a run's record.
+
+    ValueError where no family can express it, with what the nearest one lacks, or where it is not this
+    model's.
+    """
+    config, folder = json.loads(json.dumps(config)), Path(folder)
+    vocab_size = model.embedding.num_embeddings
+    with torch.device("meta"):
+        described = build_model({"model": config}, vocab_size)
+    if _shapes(described) != _shapes(model):
+        raise ValueError("the config describes another model: its tensors differ in name or shape")
+    obstacles = {kind: _obstacles(family, config) for kind, family in families.items()}
+    kind = min(families, key=lambda kind: len(obstacles[kind]))
+    if obstacles[kind]:
+        what = ", ".join(obstacles[kind][:3]) + (", ..." if len(obstacles[kind]) > 3 else "")
+        raise ValueError(f"no family can express this model; {kind} comes nearest and cannot have {what}")
+    family = families[kind]
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as temporary:
+        save_file(_their_tensors(family, model, config), temporary, metadata={"format": "pt"})
+    (folder / INDEX).unlink(missing_ok=True)
+    theirs = {
+        "model_type": kind,
+        "architectures": [family.architecture],
+        "torch_dtype": str(model.embedding.weight.dtype).removeprefix("torch."),
+        "vocab_size": vocab_size,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
+        **{key: allowed[0] for key, allowed in family.fixed.items() if allowed[0] is not None},
+    }
+    write_json(folder / "config.json", theirs | _their_config(family, config))
+
+
+def _check_fixed(family: Family, theirs: Config) -> None:
+    for key, allowed in family.fixed.items():
+        value = _get(theirs, key, allowed[0])
+        if value not in allowed:
+            raise ValueError(f"{key} = {value!r} is not supported (only {', '.join(map(repr, allowed))})")
+    if not isinstance(theirs.get("vocab_size"), int):
+        raise ValueError(f"vocab_size must be a whole number, not {theirs.get('vocab_size')!r}")
+
+
+def _our_config(family: Family, theirs: Config, complete: bool = False) -> Config:
+    """Their config in our leaves; `complete` says that a key without a default must be there."""
+    config = copy.deepcopy(family.model)
+    for key in family.keys:
+        value = _get(theirs, key.also or key.theirs)
+        value = _get(theirs, key.theirs) if value is None else value
+        if value is None and key.default is not REQUIRED:
+            value = key.default(theirs) if callable(key.default) else key.default
+        elif value is None and complete:
+            raise ValueError(f"{key.theirs} is missing")
+        try:
+            value = None if value is None else key.read(value)
+        except ValueError as error:
+            raise ValueError(f"{key.theirs} {error}") from error
+        for path in key.ours:
+            *outer, leaf = path.split(".")
+            node = config
+            for name in outer:
+                node = node.setdefault(name, {})
+            node[leaf] = copy.deepcopy(value)
+    return config
+
+
+def _their_config(family: Family, config: Config) -> Config:
+    plain = _canonical(config)
+    values = {key: _get(plain, key.ours[0]) for key in family.keys}
+    return {key.theirs: None if value is None else key.write(value) for key, value in values.items()}
+
+
+def _obstacles(family: Family, config: Config) -> list[str]:
+    """What is lost on the way from our config to theirs, found by going there and back."""
+    here = _leaves(_canonical(config))
+    there = _leaves(_canonical(_our_config(family, _their_config(family, config))))
+    names = [name for name in here | there if here.get(name) != there.get(name)]
+    return [f"model.{name} = {here.get(name, 'absent')} (only {there.get(name, 'absent')})" for name in names]
+
+
+def _canonical(config: Config) -> Config:
+    """Without what is empty or for training alone, and with the defaults of every target's signature."""
+    plain = _filled(config)
+    for path in TRAINING:
+        outer, _, leaf = path.rpartition(".")
+        (_get(plain, outer, {}) if outer else plain).pop(leaf, None)
+    heads = _get(plain, "attention.heads", {})
+    if {"dim", "n_heads"} <= heads.keys():
+        heads.setdefault("head_dim", heads["dim"] // heads["n_heads"])
+    return plain
+
+
+def _filled(node: Any) -> Any:
+    if isinstance(node, list):
+        return [item for item in map(_filled, node) if item not in (None, {}, [])]
+    if not isinstance(node, Mapping):
+        return node
+    defaults: Config = {}
+    if "_target_" in node:
+        parameters = inspect.signature(get_object(node["_target_"])).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    filled = {name: _filled(value) for name, value in (defaults | dict(node)).items()}
+    return {name: value for name, value in filled.items() if value not in (None, {}, [])}
+
+
+def _leaves(node: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(node, Mapping):
+        return {path: node}
+    inner = [_leaves(value, f"{path}.{name}".lstrip(".")) for name, value in node.items()]
+    return {name: value for leaves in inner for name, value in leaves.items()}
+
+
+def _get(node: Any, path: str, default: Any = None) -> Any:
+    for name in path.split("."):
+        if not isinstance(node, Mapping) or name not in node:
+            return default
+        node = node[name]
+    return node
+
+
+def _shapes(model: Transformer) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
+
+
+def _pairs(family: Family, model: Transformer) -> Iterator[tuple[str, Row, dict[str, int]]]:
+    """(our tensor, its row, their tensors with their share of our first axis), for all that the model has."""
+    state = model.state_dict()
+    if model.head.weight is model.embedding.weight:
+        del state["head.weight"]
+    for row in family.rows:
+        for layer in map(str, range(len(model.blocks) if "{n}" in row.ours else 1)):
+            for kind in ("weight", "bias") if "*" in row.ours else ("",):
+                names = [name.replace("{n}", layer).replace("*", kind) for name in (row.ours, *row.theirs)]
+                if (tensor := state.pop(names[0], None)) is None:
+                    continue
+                parts = getattr(model.get_submodule(names[0].rpartition(".")[0]), "parts", {})
+                shares = [sum(parts[part] for part in held) or len(tensor) for held in row.theirs.values()]
+                yield names[0], row, dict(zip(names[1:], shares, strict=True))
+    assert not state, f"the table has no row for {next(iter(state))}"
+
+
+def _their_tensors(family: Family, model: Transformer, config: Config) -> dict[str, Tensor]:
+    state, tensors = model.state_dict(), {}
+    for ours, row, pieces in _pairs(family, model):
+        for name, piece in zip(pieces, state[ours].split(list(pieces.values())), strict=True):
+            tensors[name] = row.layout.write(piece, config).contiguous()
+    return tensors
+
+
+def _compare(shards: Shards, family: Family, wanted: Mapping[str, Tensor]) -> None:
+    """Every tensor that we want must be there in its shape, and every one that is there must be wanted."""
+    wanted = {name.removeprefix(family.prefix): tensor for name, tensor in wanted.items()}
+    left = [name for name in shards.names if name not in wanted and not name.endswith(family.ignored)]
+    for names, what in (
+        (wanted.keys() - set(shards.names), "is missing"),
+        (left, "has no place in our model"),
+    ):
+        if names:
+            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            raise ValueError(f"{shards.folder}: tensor {min(names)} {what}{more}")
+    for name, tensor in wanted.items():
+        if shards.shape(name) != tuple(tensor.shape):
+            asked = f"config.json asks for {tuple(tensor.shape)}"
+            raise ValueError(f"{shards.folder}: {name} has shape {shards.shape(name)}, {asked}")

@@ -1,0 +1,248 @@
+"""A decoder-only transformer around any mixer: embedding, blocks, head, and one function that initialises
+all of it.
+
+The model never sees a config: it is handed `make_mixer(layer) -> module`, called once per layer, so layers
+cannot share weights. A mixer maps x [B, T, M] to [B, T, M] and takes the keywords positions, mask and
+cache.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab.attention.contracts import Mask
+from attnlab.attention.heads.projections import Fused, IntoResidual
+from attnlab.attention.positions import Positions
+
+
+@final
+class Mlp(nn.Module):
+    """down(gelu(up(x))): 2 * dim * width weights. `approximate` is torch's: GPT-2 was trained with "tanh",
+    which takes twice the time of "none" on a CPU.
+    """
+
+    def __init__(self, dim: int, width: int, bias: bool, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+        self.up = nn.Linear(dim, width, bias=bias)
+        self.down = IntoResidual(width, dim, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, M] -> [B, T, M]."""
+        return self.down(F.gelu(self.up(x), approximate=self.approximate))
+
+
+@final
+class SwiGlu(nn.Module):
+    """down(silu(gate(x)) * up(x)) (Shazeer 2020, eq. 6): 3 * dim * width weights."""
+
+    def __init__(self, dim: int, width: int, bias: bool) -> None:
+        super().__init__()
+        self.up = Fused(dim, {"gate": width, "up": width}, bias)
+        self.down = IntoResidual(width, dim, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, M] -> [B, T, M]."""
+        gate, up = self.up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+@final
+class LearnedPositions(nn.Module):
+    """A learned vector per position (GPT-2). Past its table there is nothing to add, so it says so."""
+
+    def __init__(self, length: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(length, dim)
+
+    @property
+    def length(self) -> int:
+        """The positions that there are."""
+        return self.table.num_embeddings
+
+    def forward(self, positions_BT: Tensor, length: int) -> Tensor:
+        """[B or 1, T] -> [B or 1, T, M]; `length` is the sequence's, past included. ValueError beyond the
+        table.
+        """
+        if length > self.table.num_embeddings:
+            raise ValueError(
+                f"learned positions end at {self.table.num_embeddings}: the sequence has {length} tokens"
+            )
+        return self.table(positions_BT.clamp(min=0))
+
+
+@final
+class SinusoidalPositions(nn.Module):
+    """size * sin and cos of position / 10000^(2f/M), not learned (Vaswani et al. 2017, §3.5).
+
+    Beside token embeddings much smaller than `size` the sum is nearly all position. There (§3.4) embeddings
+    are multiplied by sqrt(M) for that; here the sines are made as small as they.
+    """
+
+    def __init__(self, dim: int, base: float = 10000.0, size: float = 1.0) -> None:
+        super().__init__()
+        if dim % 2:
+            raise ValueError(f"sinusoidal positions need an even width, got {dim}: change model.dim")
+        self.dim, self.base, self.size = dim, base, size
+
+    def forward(self, positions_BT: Tensor, length: int) -> Tensor:
+        """[B or 1, T] -> [B or 1, T, M]; any length will do."""
+        steps = torch.arange(0, self.dim, 2, device=positions_BT.device)
+        angles = positions_BT[..., None] * self.base ** (-steps / self.dim)
+        return self.size * torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+
+
+@final
+class Block(nn.Module):
+    """Pre-norm: x + mixer(norm(x)), then x + ffn(norm(x))."""
+
+    def __init__(
+        self, mixer: nn.Module, ffn: nn.Module, norm: Callable[[int], nn.Module], dim: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.mixer_norm, self.mixer = norm(dim), mixer
+        self.ffn_norm, self.ffn = norm(dim), ffn
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, **context: Any) -> Tensor:
+        """`context` is the mixer's: positions, mask, cache."""
+        mixed = self.mixer(self.mixer_norm(x), **context)
+        x = x + (F.dropout(mixed, self.dropout, self.training) if self.dropout else mixed)
+        made = self.ffn(self.ffn_norm(x))
+        return x + (F.dropout(made, self.dropout, self.training) if self.dropout else made)
+
+
+@final
+class Transformer(nn.Module):
+    """Token ids [B, T] to logits [B, T, vocabulary].
+
+    `qk_gain` sets the initial standard deviation of q's and k's entries for an input of unit RMS; None
+    leaves their weights at `init_std` like all others. `tie` shares the embedding with the output head.
+    Every parameter is drawn from a generator of its own, keyed by (seed, name), so models that share a
+    tensor's name and shape start with the same numbers in it.
+    """
+
+    def __init__(
+        self,
+        make_mixer: Callable[[int], nn.Module],
+        vocab_size: int,
+        dim: int,
+        n_layers: int,
+        ffn_width: int,
+        ffn: Callable[..., nn.Module],
+        norm: Callable[[int], nn.Module],
+        bias: bool,
+        tie: bool,
+        dropout: float,
+        init_std: float,
+        qk_gain: float | None,
+        seed: int,
+        positions: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        if min(vocab_size, dim, n_layers, ffn_width) < 1:
+            raise ValueError(
+                f"model sizes must be positive: vocab_size {vocab_size}, dim {dim}, n_layers {n_layers}, "
+                f"ffn_width {ffn_width}"
+            )
+        if not 0 <= dropout < 1:
+            raise ValueError(f"model.dropout must lie in [0, 1), got {dropout}")
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.positions = positions
+        self.blocks = nn.ModuleList(
+            Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout)
+            for layer in range(n_layers)
+        )
+        self.norm = norm(dim)
+        self.head = nn.Linear(dim, vocab_size, bias=False)
+        if tie:
+            self.head.weight = self.embedding.weight
+        self.dropout = dropout
+        initialise(self, seed, init_std, qk_gain)
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        *,
+        positions: Tensor | Positions | None = None,
+        mask: Mask | None = None,
+        caches: Sequence[Any] | None = None,
+    ) -> Tensor:
+        """Logits. `positions` default to 0..T-1, or go on from the caches (one a layer)."""
+        x = self.hidden(tokens_BT, positions=positions, mask=mask, caches=caches)
+        return self.head(x)
+
+    def hidden(
+        self,
+        tokens_BT: Tensor,
+        *,
+        positions: Tensor | Positions | None = None,
+        mask: Mask | None = None,
+        caches: Sequence[Any] | None = None,
+    ) -> Tensor:
+        """The normalised last hidden states [B, T, M], before the output head."""
+        x = self.embedding(tokens_BT)
+        past, count = len(caches[0]) if caches else 0, tokens_BT.shape[1]
+        where = Positions.following(past, count, x.device) if positions is None else positions
+        where = Positions(where) if isinstance(where, Tensor) else where
+        if self.positions is not None:
+            x = x + self.positions(where.of, past + count).to(x.dtype)
+        if self.dropout:
+            x = F.dropout(x, self.dropout, self.training)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, positions=where, mask=mask, cache=caches[layer] if caches else None)
+        return self.norm(x)
+
+    def state_size(self) -> int:
+        """Bytes cached per token, all layers."""
+        return sum(block.mixer.state_size() for block in self.blocks)
+
+
+def named_generator(seed: int, name: str) -> torch.Generator:
+    """A CPU generator that depends on (seed, name) alone."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+
+
+@torch.no_grad()
+def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None) -> None:
+    """Draws every weight anew.
+
+    | parameter                         | initial value                              |
+    |-----------------------------------|--------------------------------------------|
+    | q, k slices of a projection       | N(0, qk_gain / sqrt(fan in)), or N(0, std) |
+    | projections back to the residual  | N(0, std / sqrt(2 * layers))               |
+    | every other matrix and embedding  | N(0, std)                                  |
+    | biases                            | 0                                          |
+    | LSTM and GRU weights              | U(-1, 1) / sqrt(width), torch's own        |
+    | everything else (gains, logits)   | as their module made it                    |
+    """
+    if next(model.parameters()).is_meta:
+        return
+    drawn = set()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.RNNBase):
+            bound = 1 / math.sqrt(module.hidden_size)
+            for part, weight in module.named_parameters():
+                generator = named_generator(seed, f"{name}.{part}")
+                weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
+        if not isinstance(module, nn.Linear | nn.Embedding) or id(module.weight) in drawn:
+            continue
+        drawn.add(id(module.weight))
+        spread = std / math.sqrt(2 * len(model.blocks)) if isinstance(module, IntoResidual) else std
+        parts = module.parts if isinstance(module, Fused) else {"": module.weight.shape[0]}
+        slices = module.weight.split(tuple(parts.values()))
+        for part, weight in zip(parts, slices, strict=True):
+            gained = qk_gain is not None and part in ("q", "k", "qkv")
+            part_std = qk_gain / math.sqrt(weight.shape[1]) if gained else spread
+            fresh = torch.empty(weight.shape).normal_(
+                0.0, part_std, generator=named_generator(seed, f"{name}.{part}")
+            )
+            weight.copy_(fresh)
+        if getattr(module, "bias", None) is not None:
+            module.bias.zero_()

@@ -1,0 +1,1 @@
+"""Charts: in goes report.json, out come SVG and PNG. Decides nothing."""

@@ -1,0 +1,150 @@
+"""Charts that compare arms: verdict intervals, forest plot, paired slopes, trade-off, budget.
+
+Plain functions from rows of report.json to a Vega-Lite spec; `said` in a row is what a screen reader says.
+"""
+
+from attnlab.report.charts.marks import (
+    GREEN,
+    GREY,
+    VERDICTS,
+    VERMILION,
+    Spec,
+    Styles,
+    band,
+    chart,
+    coded,
+    layer,
+    line_at,
+    name,
+    number,
+    span,
+)
+from attnlab.report.charts.svg import BAND, INK, MUTED, PAPER
+
+LETTER = 6.2  # pixels of an average letter of a label
+
+
+def intervals(rows: list[Spec], *, unit: str, width: int, centre: float = 0.0) -> Spec:
+    """One row per claim: the interval that decided it, over the shaded region in which the claim holds.
+
+    A row has: label, mean, low, high, from, to (the region; None is unbounded), word, text, said.
+    """
+    keys = ("mean", "low", "high", "from", "to")
+    domain = span([*(row[key] for row in rows for key in keys), centre], pad=0.12)
+    low, high = domain
+    drawn = []
+    for row in rows:
+        half = LETTER * len(row["text"]) / 2 * (high - low) / max(1, width - 120)
+        place = min(max(row["mean"], low + half), high - half)
+        start, end = (low if row["from"] is None else row["from"]), (high if row["to"] is None else row["to"])
+        drawn.append({**row, "place": place, "start": start, "end": end})
+
+    y, x, code = (
+        name("label", labelLimit=150),
+        number("mean", domain, unit, grid=False),
+        coded("word", VERDICTS),
+    )
+    dot = {"filled": True, "size": 130, "opacity": 1, "stroke": PAPER, "strokeWidth": 1}
+    holds, colour = {"color": BAND, "height": {"band": 0.86}}, code["color"]
+    layers: list[Spec | None] = [
+        layer("bar", holds, x={**x, "field": "start"}, x2="end", y=y),
+        line_at("x", centre),
+        layer("rule", {"strokeWidth": 3}, x={**x, "field": "low"}, x2="high", y=y, color=colour),
+        layer("point", dot, x=x, y=y, description="said", **code),
+        layer("text", {"dy": -14, "color": INK}, x={**x, "field": "place"}, y=y, text="text"),
+    ]
+    return chart(width, 48 + 52 * len(rows), layers, drawn)
+
+
+def forest(
+    rows: list[Spec], seeds: list[Spec], styles: Styles, *, unit: str, margin: float | None, width: int
+) -> Spec:
+    """A row per arm: the mean with its interval, a thin ring per seed below it, the margin behind all."""
+    ends = [row[key] for row in rows for key in ("mean", "low", "high")] + [seed["value"] for seed in seeds]
+    x = number("mean", span([*ends, 0.0, *([margin, -margin] if margin else [])]), unit)
+    y, code = name("arm"), coded("arm", styles)
+    colour, ring = (
+        code["color"],
+        {"size": 34, "strokeWidth": 1.1, "yOffset": 11, "opacity": 0.85, "filled": False},
+    )
+    rule = {"strokeWidth": 2.5, "yOffset": -4, "y2Offset": -4}
+    dot = {"size": 110, "filled": True, "opacity": 1, "yOffset": -4}
+    layers = [
+        band("x", margin) if margin else None,
+        line_at("x", 0),
+        layer("point", ring, seeds, x={**x, "field": "value"}, y=y, color=colour, description="said"),
+        layer("rule", rule, x={**x, "field": "low"}, x2="high", y=y, color=colour),
+        layer("point", dot, x=x, y=y, description="said", **code),
+    ]
+    return chart(width, 48 + 50 * len(rows), layers, rows)
+
+
+def slopes(
+    rows: list[Spec], arm: str, baseline: str, styles: Styles, *, domain: list[float], unit: str
+) -> Spec:
+    """One line per seed from the baseline to the arm: parallel lines mean that pairing by seed paid."""
+    x = {**name("arm", labelAngle=0), "scale": {"domain": [baseline, arm], "padding": 0.35}}
+    y, (colour, shape) = number("value", domain, unit), styles[arm]
+    dot = {"size": 30, "filled": True, "opacity": 1, "color": colour, "shape": shape}
+    layers: list[Spec | None] = [
+        layer("line", {"strokeWidth": 1.2, "opacity": 0.8, "color": colour}, x=x, y=y, detail="seed"),
+        layer("point", dot, x=x, y=y, description="said"),
+    ]
+    return chart(240, 250, layers, rows)
+
+
+def tradeoff(
+    rows: list[Spec], front: list[Spec], styles: Styles, *, x_title: str, y_title: str, lower_x: bool
+) -> Spec:
+    """An interval cross per arm; the dashed steps join the arms that no other beats on both sides."""
+    x = number(
+        "x",
+        span([row[key] for row in rows for key in ("x", "x_low", "x_high")], 0.18),
+        x_title,
+        tickCount=4,
+        format="~s",
+    )
+    y = number("y", span([row[key] for row in rows for key in ("y", "y_low", "y_high")], 0.18), y_title)
+    code, rows = coded("arm", styles), _told_apart(rows, x["scale"]["domain"], y["scale"]["domain"])
+    steps = {
+        "interpolate": "step-after" if lower_x else "step-before",
+        "strokeDash": [4, 3],
+        "strokeWidth": 1,
+    }
+    bar, dot = {"strokeWidth": 2}, {"size": 90, "filled": True, "opacity": 1}
+    layers: list[Spec | None] = [
+        layer("line", {**steps, "color": MUTED}, front, x=x, y=y),
+        layer("rule", bar, x={**x, "field": "x_low"}, x2="x_high", y=y, color=code["color"]),
+        layer("rule", bar, x=x, y={**y, "field": "y_low"}, y2="y_high", color=code["color"]),
+        layer("point", dot, x=x, y=y, description="said", **code),
+        layer("text", {"dy": -11, "dx": 6, "align": "left"}, x=x, y={**y, "field": "tag"}, text="arm"),
+    ]
+    return chart(276, 240, layers, rows)
+
+
+def _told_apart(rows: list[Spec], xs: list[float], ys: list[float]) -> list[Spec]:
+    """Rows with the height of their label, `tag`: where points crowd, labels are stacked."""
+    line, near, out = 0.06 * (ys[1] - ys[0]), 0.2 * (xs[1] - xs[0]), []
+    for row in sorted(rows, key=lambda row: row["y"]):
+        below = [other["tag"] for other in out if abs(other["x"] - row["x"]) < near]
+        out.append({**row, "tag": max([row["y"], *(tag + line for tag in below)])})
+    return out
+
+
+def budget(cells: list[Spec]) -> Spec:
+    """The budget table as marks and text: a row per resource, a column per arm."""
+    looks = {
+        "equal": (GREEN, "circle"),
+        "differs, held": (VERMILION, "cross"),
+        "differs": (GREY, "diamond"),
+        "unknown": (GREY, "square"),
+    }
+    legend = {"title": None, "orient": "bottom"}
+    code = {channel: {**found, "legend": legend} for channel, found in coded("mark", looks).items()}
+    x, y = name("arm", orient="top", labelAngle=0, labelFontWeight="bold"), name("row", labelLimit=260)
+    arms, rows = (len({cell[key] for cell in cells}) for key in ("arm", "row"))
+    layers = [
+        layer("point", {"filled": True, "size": 60, "xOffset": -42, "opacity": 1}, x=x, y=y, **code),
+        layer("text", {"align": "left", "xOffset": -32}, x=x, y=y, text="text"),
+    ]
+    return {"width": 110 * arms, "height": 22 * rows, "layer": layers, "data": {"values": cells}}

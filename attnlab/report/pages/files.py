@@ -1,0 +1,143 @@
+"""What a report is on disk, and how it is rendered again from report.json alone, byte for byte the same."""
+
+import csv
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from attnlab.report.charts import figures
+from attnlab.report.charts.svg import png
+from attnlab.report.pages.html import html
+from attnlab.report.pages.index import index, ours
+from attnlab.report.pages.markdown import markdown
+from attnlab.report.schema import load
+from attnlab.report.verdicts.runs import Run
+
+HARD_LIMIT = 10_000_000  # bytes of report.html
+
+
+def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
+    """Everything, report.json last of the data and first of the renders, and the index beside the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    put(folder / "runs.csv", runs_csv(report).encode())
+    _write_curves(folder / "curves.parquet", runs)
+    _write_maps(folder / "attention.npz", runs)
+    text = json.dumps(report, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
+    put(folder / "report.json", text.encode() + b"\n")
+    page = render(folder)
+    if not (folder.parent / "index.html").exists():
+        refresh(folder.parent)
+    return page
+
+
+def render(path: Path) -> Path:
+    """HTML, Markdown and figures from a report.json or its folder."""
+    source = find(path)
+    report = load(source)
+    page = html(report).encode()
+    if len(page) > HARD_LIMIT and report["heads"] and report["heads"]["maps"]:
+        left_out = [entry["arm"] for entry in report["heads"]["maps"]]
+        report["heads"]["maps"] = []
+        report["warnings"].append(
+            f"Attention maps of {', '.join(left_out)} were left out: the page passed 10 MB."
+        )
+        page = html(report).encode()
+    folder = source.parent
+    (folder / "figures").mkdir(exist_ok=True)
+    pictures = {figure.name: figure for figure in pngs(report)}
+    for old in sorted((folder / "figures").glob("*.png")):
+        if old.stem not in pictures:
+            old.unlink()
+    for name, figure in pictures.items():
+        put(folder / "figures" / f"{name}.png", png(figure.spec))
+    put(
+        folder / "report.md",
+        markdown(report, {name: figure.label for name, figure in pictures.items()}).encode(),
+    )
+    put(folder / "report.html", page)
+    if ours(folder.absolute().parent / "index.html"):
+        refresh(folder.absolute().parent)
+    return folder / "report.html"
+
+
+def refresh(folder: Path) -> None:
+    """Writes the index of all reports in a folder, unless somebody else's page has its name."""
+    page = folder / "index.html"
+    if ours(page) or not page.exists():
+        put(page, index(folder).encode())
+
+
+def find(path: Path) -> Path:
+    """The report.json that a user means by its folder or by itself."""
+    source = path / "report.json" if path.is_dir() else path
+    if not source.is_file():
+        raise ValueError(f"{path}: no report.json here; give the folder of a report, or the file itself")
+    return source
+
+
+def pngs(report: dict[str, Any]) -> list[figures.Figure]:
+    """The figures that travel with the Markdown: verdict, effects of the primary metric, budget."""
+    named = [("verdict", figures.verdicts(report, 720)[:1]), ("effects", figures.forests(report, 720)[:1])]
+    found = [figures.Figure(name, some[0].spec, some[0].label) for name, some in named if some]
+    return [*found, figures.budget(report)]
+
+
+def runs_csv(report: dict[str, Any]) -> str:
+    """A row per planned run, a column per number that any of them has."""
+    fixed = ["arm", "seed", "id", "status", "seconds"]
+    groups = ("metrics", "budget", "memory", "speed")
+    names = sorted({f"{group}.{key}" for run in report["runs"] for group in groups for key in run[group]})
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow([*fixed, *names])
+    for run in report["runs"]:
+        cells = (name.split(".", 1) for name in names)
+        table.writerow([run[key] for key in fixed] + [run[group].get(key) for group, key in cells])
+    return out.getvalue()
+
+
+def put(path: Path, content: bytes) -> None:
+    """Whole or not at all: a reader never meets half a page."""
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(content)
+    os.replace(part, path)
+
+
+def _write_curves(path: Path, runs: list[Run]) -> None:
+    tables = []
+    for run in runs:
+        if run.curves is not None:
+            table = run.curves
+            for i, (name, value) in enumerate((("arm", run.arm), ("seed", run.seed))):
+                table = table.add_column(i, name, pa.array([value] * table.num_rows))
+            tables.append(table)
+    if tables:
+        buffer = io.BytesIO()
+        pq.write_table(pa.concat_tables(tables), buffer)
+        put(path, buffer.getvalue())
+
+
+def _write_maps(path: Path, runs: list[Run]) -> None:
+    """All maps of all runs under `arm/seed/name`; the archive carries no time of writing."""
+    arrays = {
+        f"{run.arm}/{run.seed}/{name}": array
+        for run in runs
+        if run.maps
+        for name, array in sorted(run.maps.items())
+    }
+    if not arrays:
+        return
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            entry = io.BytesIO()
+            np.save(entry, array, allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(name + ".npy"), entry.getvalue(), zipfile.ZIP_DEFLATED)
+    put(path, buffer.getvalue())

@@ -1,0 +1,165 @@
+"""report.json to one HTML file that asks for nothing: no request leaves it, and scripts only add comfort.
+
+Whatever came from a corpus or a log goes through autoescape, and the data for scripts is JSON in an inert
+element with every character escaped that could end it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from attnlab.report.charts import figures, series_figures
+from attnlab.report.tables import format, maps
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+THUMBNAILS = 240  # on one page
+ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def inert(value: Any) -> Markup:
+    """JSON that is safe inside a script element of any type."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(text.translate(str.maketrans(ESCAPES)))
+
+
+def environment() -> Environment:
+    env = Environment(
+        loader=PackageLoader("attnlab.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        lstrip_blocks=True,
+    )
+    env.globals.update(
+        n=format.data,
+        p=format.data_p,
+        interval=format.data_span,
+        mark=figures.mark,
+        zip=zip,
+        percent=format.percent,
+    )
+    env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
+    env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
+    env.filters["after_word"] = lambda sentence: sentence.partition(": ")[2]
+    return env
+
+
+def html(report: dict[str, Any]) -> str:
+    """The page."""
+    drawn = {
+        "verdict": _both(lambda width, name: figures.verdicts(report, width, name), "verdict"),
+        "effects": _both(lambda width, name: figures.forests(report, width, name), "effects"),
+        "slopes": _svg(figures.slopes(report)),
+        "tradeoff": _svg(figures.tradeoffs(report)),
+        "curves": _svg(series_figures.curves(report)),
+        "length": _svg(series_figures.lengths(report)),
+        "positions": _svg(series_figures.positions(report)),
+    }
+    return _page("page.html", report, drawn)
+
+
+def inspected(name: str, heads: dict[str, Any] | None) -> str:
+    """The heads of one model alone, as the section of a page that shows them."""
+    return _page(
+        "inspect.html", {"experiment": {"name": name, "arms": [name], "baseline": name}, "heads": heads}, {}
+    )
+
+
+def _page(template: str, report: dict[str, Any], drawn: dict[str, Any]) -> str:
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            r=report,
+            figures={**drawn, "strips": _svg(series_figures.strips(report))},
+            styles=figures.styles(report),
+            gallery=gallery(report),
+            picked=picked(report),
+            data=inert(_explorer(report)),
+            css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
+            js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
+            explorer=Markup((TEMPLATES / "explorer.js").read_text("utf-8")),
+        )
+    )
+
+
+def _svg(found: list[figures.Figure]) -> list[Markup]:
+    return [Markup(figure.svg()) for figure in found]
+
+
+def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
+    """The same charts for a wide page and for a phone; CSS shows one of them."""
+    return list(zip(_svg(draw(640, name)), _svg(draw(350, name + "-narrow")), strict=True))
+
+
+def _explorer(report: dict[str, Any]) -> dict[str, Any]:
+    """What a script needs to draw the maps large, and to say how a head scores."""
+    found = report["heads"] or {}
+    scores = [{key: score[key] for key in ("name", "label", "chance")} for score in found.get("scores", [])]
+    lots = found.get("picks") or {"top": [], "random": []}
+    picked = [one for top in lots["top"] for one in top["heads"]] + lots["random"]
+    return {"maps": found.get("maps", []), "picked": _distinct(picked), "scores": scores}
+
+
+def _distinct(picked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({_place(one): one for one in picked}.values())
+
+
+def _place(one: dict[str, Any]) -> tuple[Any, ...]:
+    return one["arm"], one["seed"], one["layers"][0], one["head_numbers"][0]
+
+
+def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Per shown layer, each arm's heads as thumbnails, in boxes by KV group."""
+    decoded = [(entry, *maps.decode(entry)) for entry in (report["heads"] or {}).get("maps", [])]
+    layers = sorted({layer for entry, *_ in decoded for layer in entry["layers"]})
+    most = max(1, THUMBNAILS // max(1, sum(entry["heads"] for entry, *_ in decoded)))
+    step = -(-len(layers) // most) or 1
+    rows = []
+    for layer in layers[::step]:
+        arms = []
+        for entry, weights, visible in decoded:
+            if layer not in entry["layers"]:
+                continue
+            row, groups = entry["layers"].index(layer), {}
+            for head in range(entry["heads"]):
+                image = maps.data_uri(maps.thumbnail(weights[row, head], visible[row]))
+                group = groups.setdefault(entry["groups"][row][head], [])
+                names = entry["patterns"][row][head] if entry["patterns"] else []
+                group.append({"head": head, "image": Markup(image), "names": names})
+            arms.append({"arm": entry["arm"], "seed": entry["seed"], "groups": groups})
+        rows.append({"layer": layer, "arms": arms})
+    return rows
+
+
+def picked(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of single heads with their thumbnails: the top ones by a score, beside those drawn by lot."""
+    lots = (report["heads"] or {}).get("picks")
+    if not lots:
+        return []
+    found = {score["name"]: score for score in report["heads"]["scores"]}
+
+    def row(heads: list[dict[str, Any]], score: str) -> list[dict[str, Any]]:
+        drawn = []
+        for one in heads:
+            weights, visible = maps.decode(one)
+            value = one["scores"][score][0][0] if score in one["scores"] else None
+            image = Markup(maps.data_uri(maps.thumbnail(weights[0, 0], visible[0])))
+            arm, seed, layer, head = _place(one)
+            names = one["patterns"][0][0] if one["patterns"] else []
+            drawn.append(
+                {"arm": arm, "seed": seed, "layer": layer, "head": head, "value": value, "image": image,
+                 "names": names}
+            )  # fmt: skip
+        return drawn
+
+    return [
+        {
+            "score": found[top["score"]],
+            "top": row(top["heads"], top["score"]),
+            "random": row(lots["random"], top["score"]),
+        }
+        for top in lots["top"]
+    ]

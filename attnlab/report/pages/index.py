@@ -1,0 +1,62 @@
+"""index.html beside the reports of a folder: what each asked and found, rendered from their report.json.
+
+It reads only a few fields, so that a report of an older version stays listed although it cannot be rendered.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from attnlab.report.pages.html import TEMPLATES, environment
+
+MARK = '<meta name="generator" content="attnlab index">'
+
+
+def index(folder: Path) -> str:
+    """The page for all `*/report.json` under a folder."""
+    reports, unread = [], []
+    for source in sorted(folder.glob("*/report.json")):
+        try:
+            reports.append(_row(source))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            unread.append(source.parent.name)
+    reports.sort(key=lambda one: one["date"], reverse=True)
+    return (
+        environment()
+        .get_template("index.html")
+        .render(
+            reports=reports,
+            unread=unread,
+            css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
+            js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
+        )
+    )
+
+
+def ours(page: Path) -> bool:
+    """Whether an index is there and was written by us, so that nobody else's page is replaced."""
+    return page.is_file() and MARK in page.read_text("utf-8", errors="replace")[:400]
+
+
+def _row(source: Path) -> dict[str, Any]:
+    report = json.loads(source.read_text("utf-8"))
+    experiment, verdict = report["experiment"], report["verdict"]
+    known = ("SUPPORTED", "REFUTED", "INCONCLUSIVE", "NOT COMPARABLE", "NO RESULT")
+    claims = [{"says": str(claim["says"]), "verdict": claim["verdict"]} for claim in verdict["claims"]]
+    if not all(claim["verdict"] in known for claim in claims):
+        raise ValueError(f"{source}: a verdict outside the vocabulary")
+    return {
+        "href": quote(source.parent.name) + "/report.html",
+        "name": str(experiment["name"]),
+        "size": experiment.get("size"),
+        "question": str(experiment.get("question") or ""),
+        "claims": claims,
+        "headline": str(verdict["headline"]),
+        "exploratory": bool(verdict.get("exploratory")),
+        "finished": verdict["finished"],
+        "planned": verdict["planned"],
+        "date": str(report["reproduce"].get("date") or "unknown"),
+    }

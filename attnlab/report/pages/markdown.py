@@ -1,0 +1,161 @@
+"""report.json to Markdown for a pull request: verdict, budget, effects, failures, with three pictures."""
+
+from typing import Any
+
+from attnlab.report.charts.figures import mark
+from attnlab.report.tables.format import MINUS, TIMES, pvalue, span, text
+
+SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
+MARKS = {"SUPPORTED": "✓", "REFUTED": "✗", "INCONCLUSIVE": "?", "NOT COMPARABLE": "≠", "NO RESULT": "∅"}
+
+
+def cell(value: Any) -> str:
+    """Text that cannot leave its table cell, nor become markup."""
+    out = str(value)
+    for character in "\\`*_[]<>|#":
+        out = out.replace(character, "\\" + character)
+    return out.replace("\n", " ")
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
+
+
+def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
+    """The short report; report.html beside it has the rest."""
+    experiment, verdict = report["experiment"], report["verdict"]
+    lines = [
+        f"# {cell(experiment['name'])}: {verdict['headline']}",
+        "",
+        cell(experiment["question"] or ""),
+        "",
+    ]
+    if verdict["exploratory"]:
+        lines += ["**EXPLORATORY**: the sweep left what its file declares.", ""]
+        lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
+    lines += _verdict(report) + _picture("verdict", pictures)
+    lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
+    lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
+    lines += ["## Failures and caveats", "", *_failures(report)]
+    made = report["reproduce"]
+    dirty = {True: "dirty", False: "clean", None: "unknown"}[made.get("dirty")]
+    lines += ["## Reproduce", "", "```sh", str(made.get("command")), "```", ""]
+    lines += [
+        f"Commit `{made.get('commit') or 'unknown'}` ({dirty}), "
+        f"runs of {cell(made.get('date') or 'unknown date')}, "
+        f"{cell(made.get('device') or 'unknown device')}. Everything else is in report.html and report.json.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _picture(name: str, pictures: dict[str, str]) -> list[str]:
+    return [f"![{cell(pictures[name])}](figures/{name}.png)", ""] if name in pictures else []
+
+
+def _verdict(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for number, claim in enumerate(report["verdict"]["claims"], 1):
+        lines += [f"{number}. {MARKS[claim['verdict']]} **{cell(claim['sentence'])}** {cell(claim['plain'])}"]
+    lines += [""] if lines else ["No claim was declared.", ""]
+    for number, claim in enumerate(report["verdict"]["claims"], 1):
+        power = claim["power"]
+        if power:
+            found, half = (
+                text(power["detectable"], claim["digits"], unit=claim["unit"]),
+                power["seeds_for_half"],
+            )
+            lines += [
+                f"Power of claim {number}: {claim['decision']['n']} seeds detect {found} (80 %); "
+                f"half of that needs {text(half) if half else 'more than 10,000'} seeds.",
+                "",
+            ]
+    return lines
+
+
+def _budget(report: dict[str, Any]) -> list[str]:
+    budget = report["budget"]
+    rows = []
+    for row in budget["rows"]:
+        name = (
+            cell(row["label"])
+            + (f" ({row['unit']})" if row["unit"] else "")
+            + (" **held**" if row["held"] else "")
+        )
+        cells = []
+        for found in row["cells"]:
+            ratio = f" ({text(found['ratio'], 3)}{TIMES})" if found["ratio"] not in (None, 1) else ""
+            cells.append(f"{cell(text(found['value']))}{ratio} {SIGNS[mark(row, found)]}")
+        rows.append([name, *cells])
+    rows.append(
+        [
+            "seeds finished of planned",
+            *(f"{count['finished']} of {count['planned']}" for count in budget["seeds"]),
+        ]
+    )
+    arms = [cell(arm) for arm in report["experiment"]["arms"]]
+    return [
+        *table(["", *arms], rows),
+        f"Learning rate: {cell(budget['lr_tuning'])}.",
+        "",
+        *_tuning(budget, arms),
+    ]
+
+
+def _tuning(budget: dict[str, Any], arms: list[str]) -> list[str]:
+    if budget["tuning"] is None:
+        return []
+    rows = [
+        [
+            text(row["lr"]),
+            *(
+                ("not finished" if found["mean"] is None else text(found["mean"], 3))
+                + (" **picked**" if found["picked"] else "")
+                for found in row["cells"]
+            ),
+        ]
+        for row in budget["tuning"]["rows"]
+    ]
+    return table(["learning rate", *arms], rows)
+
+
+def _effects(report: dict[str, Any]) -> list[str]:
+    rows = []
+    for row in report["effects"]:
+        digits = row["digits"]
+        rows.append(
+            [
+                cell(row["arm"]),
+                cell(row["label"]),
+                f"{row['n']} of {row['planned']}",
+                text(row["mean"], digits, sign=True),
+                span(row["low"], row["high"], digits),
+                pvalue(row["p_holm"]),
+                cell(row["word"]),
+            ]
+        )
+    if not rows:
+        return ["No other arm than the baseline.", ""]
+    header = [
+        "arm",
+        "metric",
+        "seeds",
+        f"mean {MINUS} {cell(rows and report['experiment']['baseline'])}",
+        "95 % interval",
+        "p (Holm)",
+        "word",
+    ]
+    return table(header, rows)
+
+
+def _failures(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for run in report["failures"]["runs"]:
+        lines += [
+            f"- **{cell(run['arm'])}, seed {run['seed']}** {run['word']}"
+            + (f": {cell(run['message'])}" if run["message"] else "")
+        ]
+    lines += [""] if lines else ["Every planned run finished.", ""]
+    return (
+        lines + [f"- {cell(item)}" for item in (*report["failures"]["caveats"], *report["warnings"])] + [""]
+    )

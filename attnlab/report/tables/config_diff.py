@@ -1,0 +1,81 @@
+"""Config diff: only the keys in which arms differ, and the command that makes them all again."""
+
+from typing import Any
+
+from attnlab.report.verdicts.runs import Sweep, common
+
+NOT_DESIGN = (
+    "seed",
+    "replica",
+    "parent",
+    "id",
+    "paths",
+    "logger",
+    "sweep",
+    "name",
+    "question",
+    "arms",
+    "arm_overrides",
+    "baseline",
+    "seeds",
+    "claims",
+    "declared",
+    "margin_reason",
+    "size_overrides",
+)
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """`model.attention.heads.n_heads -> 4`; lists are leaves, empty mappings too."""
+    if not isinstance(config, dict) or not config:
+        return {prefix: config}
+    out: dict[str, Any] = {}
+    for key in sorted(config):
+        out.update(flatten(config[key], f"{prefix}.{key}" if prefix else str(key)))
+    return out
+
+
+def config_diff(sweep: Sweep) -> dict[str, Any]:
+    """Rows of (key, value in each arm); an absent key is None with `present` false."""
+    whole = {}
+    for arm in sweep.arms:
+        config = next(
+            (run.record["config"] for run in sweep.of(arm) if run.record and run.record.get("config")), None
+        )
+        if config is not None:
+            whole[arm] = {key: value for key, value in config.items() if key not in NOT_DESIGN}
+    flat = {arm: flatten(config) for arm, config in whole.items()}
+    rows = []
+    for key in sorted({key for found in flat.values() for key in found}):
+        cells = [{"arm": arm, "present": key in flat[arm], "value": flat[arm].get(key)} for arm in flat]
+        if any(cell != {**cells[0], "arm": cell["arm"]} for cell in cells):
+            rows.append({"key": key, "cells": cells})
+    return {
+        "arms": list(flat),
+        "rows": rows,
+        "whole": whole.get(sweep.baseline) or next(iter(whole.values()), {}),
+    }
+
+
+def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:
+    """Everything needed to run it again, and to know whether it was the same."""
+    records = [run.record for run in sweep.planned if run.record]
+    data = {record["data"]["sha256"]: record["data"] for record in records}
+    runs = [{"arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status} for run in sweep.planned]
+    environment = [record.get("environment") or {} for record in records]
+    shown = {
+        key: common(e.get(key) for e in environment)
+        for key in ("python", "platform", "cpu", "device", "threads")
+    }
+    mixed = [
+        key
+        for key, value in shown.items()
+        if value is None and any(e.get(key) is not None for e in environment)
+    ]
+    return {
+        **provenance,
+        "data": [data[key] for key in sorted(data)],
+        "runs": runs,
+        "environment": shown,
+        "mixed": mixed,
+    }

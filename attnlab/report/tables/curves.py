@@ -1,0 +1,90 @@
+"""Learning curves as measured: every seed, the mean, and the paired difference to the baseline. No smoothing.
+
+Long curves keep every k-th point on the page, and say so; curves.parquet beside the report has them all.
+"""
+
+from typing import Any
+
+from attnlab.report.verdicts.runs import Run, Sweep
+
+MOST = 160  # points of one line on the page
+
+
+def _series(run: Run, name: str) -> dict[int, float]:
+    """Tokens -> value of one curve of one run."""
+    if run.curves is None:
+        return {}
+    table = run.curves.to_pydict()
+    return {
+        t: v
+        for t, n, v in zip(table["tokens"], table["name"], table["value"], strict=True)
+        if n == name and v == v
+    }
+
+
+def _thin(tokens: list[int]) -> tuple[list[int], int]:
+    step = -(-len(tokens) // MOST) or 1
+    kept = tokens[::step]
+    return (kept if not tokens or kept[-1] == tokens[-1] else [*kept, tokens[-1]]), step
+
+
+def _mean(lines: list[dict[str, Any]], at: str = "tokens") -> list[dict[str, Any]]:
+    """The mean over finished seeds: one that stopped early is drawn, but must not bend or cut the mean."""
+    out = []
+    for arm in dict.fromkeys(line["arm"] for line in lines):
+        ours = [line for line in lines if line["arm"] == arm]
+        members = [
+            dict(zip(line[at], line["values"], strict=True))
+            for line in [line for line in ours if line["done"]] or ours
+        ]
+        shared = sorted(set.intersection(*(set(member) for member in members)))
+        means = [sum(member[t] for member in members) / len(members) for t in shared]
+        out.append({"arm": arm, at: shared, "values": means, "seeds": len(members)})
+    return out
+
+
+def curves(sweep: Sweep) -> dict[str, Any] | None:
+    """Lines of the primary metric, of a loss where it has no curve, else of what was measured; or None
+    without any.
+    """
+    tables = [run.curves for run in sweep.planned if run.curves is not None]
+    names = {name for table in tables for name in table.column("name").unique().to_pylist()}
+    metric = sweep.experiment["metric"]
+    name = next((n for n in (metric, "val/loss", "train/loss", *sorted(names)) if n in names), None)
+    if name is None:
+        return None
+    series = {(run.arm, run.seed): found for run in sweep.planned if (found := _series(run, name))}
+    kept, step = _thin(sorted({t for found in series.values() for t in found}))
+    lines, differences = [], []
+    for (arm, seed), found in series.items():
+        done, tokens = sweep.at[arm, seed].done, [t for t in kept if t in found]
+        values = [found[t] for t in tokens]
+        lines.append({"arm": arm, "seed": seed, "done": done, "tokens": tokens, "values": values})
+        base = series.get((sweep.baseline, seed))
+        shared = [t for t in tokens if t in base] if base and arm != sweep.baseline else []
+        if base and shared:
+            paired = done and sweep.at[sweep.baseline, seed].done
+            values = [found[t] - base[t] for t in shared]
+            differences.append({"arm": arm, "seed": seed, "done": paired, "tokens": shared, "values": values})
+    return {
+        "name": name,
+        "every": step,
+        "lines": lines,
+        "means": _mean(lines),
+        "differences": differences,
+        "mean_differences": _mean(differences),
+    }
+
+
+def positions(sweep: Sweep) -> dict[str, Any] | None:
+    """The final loss at each position of the context, mean over seeds: does more context help?"""
+    lines = []
+    for run in sweep.planned:
+        values = ((run.record or {}).get("by_position") or {}).get("val/loss") if run.done else None
+        known = [(i, v) for i, v in enumerate(values or [], 1) if v is not None]
+        if known:
+            kept = set(_thin([i for i, _ in known])[0])
+            shown = [(i, v) for i, v in known if i in kept]
+            at, values = [i for i, _ in shown], [v for _, v in shown]
+            lines.append({"arm": run.arm, "seed": run.seed, "done": True, "position": at, "values": values})
+    return {"name": "val/loss", "means": _mean(lines, at="position")} if lines else None

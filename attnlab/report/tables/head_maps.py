@@ -1,0 +1,82 @@
+"""Which attention maps travel in a report: one run of each arm on the same text, and a few single heads.
+
+Surprising: beside the top heads by a score stand as many drawn by lot from all arms and seeds, because the
+best of many look striking by selection alone.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from attnlab.measure.patterns import names_of
+from attnlab.report.tables import maps
+from attnlab.report.verdicts.runs import Run, Sweep
+
+ROOM = 1_600_000  # characters of packed maps in one report
+PICKED, PICK_BY, PICK_SEED = 8, ("induction", "previous", "sink"), 0
+
+
+def shown(sweep: Sweep) -> list[Run]:
+    """One run of each arm, all of the same seed where there is such a seed."""
+    having = {arm: [run for run in sweep.done(arm) if run.maps is not None] for arm in sweep.arms}
+    having = {arm: runs for arm, runs in having.items() if runs}
+    seeds = [{run.seed for run in runs} for runs in having.values()]
+    shared = next((seed for seed in sweep.seeds if seeds and all(seed in some for some in seeds)), None)
+    return [next((run for run in runs if run.seed == shared), runs[0]) for runs in having.values()]
+
+
+def entry(
+    run: Run, chance: dict[str, float], layers: list[int] | None = None, head: int | None = None
+) -> dict[str, Any]:
+    """A run's packed maps with the scores and names of their heads."""
+    assert run.maps is not None
+    packed = maps.encode(run.maps, layers, head)
+    names, heads = names_of(run.head_scores, chance), packed["head_numbers"]
+    return {
+        "arm": run.arm,
+        "seed": run.seed,
+        "run": run.id,
+        **packed,
+        "scores": {
+            name: [[table[layer][h] for h in heads] for layer in packed["layers"]]
+            for name, table in sorted(run.head_scores.items())
+        },
+        "patterns": [[names[layer][h] for h in heads] for layer in packed["layers"]] if names else [],
+    }
+
+
+def packed(runs: list[Run], chance: dict[str, float]) -> list[dict[str, Any]]:
+    """The runs' maps, of as many evenly spaced layers as there is room for; in all arms the same ones."""
+    found = [entry(run, chance) for run in runs]
+    size = sum(len(one["weights"]) for one in found)
+    shared = min((len(one["layers"]) for one in found), default=0)
+    if size <= ROOM:
+        return found
+    kept = max(1, shared * ROOM // size)
+    layers = sorted({round(i * (shared - 1) / max(1, kept - 1)) for i in range(kept)})
+    return [entry(run, chance, layers) for run in runs]
+
+
+def picks(sweep: Sweep, chance: dict[str, float]) -> dict[str, Any] | None:
+    """Heads of all arms and seeds together: the top few by a score, and as many drawn by lot for comparison.
+
+    The best of many look striking by selection alone; what a head is like is what the drawn ones show.
+    """
+    runs = [run for run in sweep.planned if run.done and run.maps is not None and run.head_scores]
+    known = [(run, *at) for run in runs for at in np.ndindex(np.shape(next(iter(run.head_scores.values()))))]
+    if not known:
+        return None
+
+    def drawn(chosen: list[tuple[Run, int, int]]) -> list[dict[str, Any]]:
+        return [entry(run, chance, [layer], head) for run, layer, head in chosen]
+
+    top = []
+    for score in PICK_BY:
+        ranked = sorted(
+            (at for at in known if score in at[0].head_scores),
+            key=lambda at: -at[0].head_scores[score][at[1]][at[2]],
+        )
+        if ranked:
+            top.append({"score": score, "heads": drawn(ranked[:PICKED])})
+    lots = np.random.default_rng(PICK_SEED).permutation(len(known))[:PICKED]
+    return {"of": len(known), "top": top, "random": drawn([known[i] for i in sorted(lots)])}

@@ -1,0 +1,59 @@
+"""Phase-change metrics, such as the steps to 90 % accuracy: who got there, when, and what an arm saved.
+
+A record holds them as `censored`: {metric: {"value": steps or null, "budget": steps}}; null is not reached.
+
+- Everywhere else in a report (claims, effects, trade-off) the value of a run is min(value, budget), so that a
+  run that did not get there counts with the whole budget. A claim `below: -100` says that the arm needs more
+  than 100 steps fewer; that is a bound on what was saved within this budget, not beyond it.
+- A run that diverged did not get there. One that crashed, ran out of memory or left no record says nothing
+  about learning: its pair is left out, and stays in the denominator.
+- Fewer steps are better, unless a claim's or the experiment's `direction` says otherwise.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from attnlab import stats
+from attnlab.report.verdicts.labels import label_of, unit_of
+from attnlab.report.verdicts.runs import Sweep
+
+
+def races(sweep: Sweep) -> list[dict[str, Any]]:
+    """A table per censored metric: each arm's solved fraction and median, and its race with the baseline."""
+    return [_table(sweep, metric, budget) for metric, budget in sorted(sweep.budgets.items())]
+
+
+def _table(sweep: Sweep, metric: str, budget: float) -> dict[str, Any]:
+    rows = []
+    for arm in sweep.arms:
+        counted = [seed for seed in sweep.seeds if sweep.value(arm, seed, metric) is not None]
+        if not counted:
+            continue
+        steps = [sweep.reached(arm, seed, metric) for seed in counted]
+        shared = [seed for seed in counted if sweep.value(sweep.baseline, seed, metric) is not None]
+        found = None
+        if arm != sweep.baseline and shared:
+            ours, theirs = (
+                [sweep.reached(name, seed, metric) for seed in shared] for name in (arm, sweep.baseline)
+            )
+            found = asdict(stats.race(ours, theirs, budget))
+        alone = stats.race(steps, steps, budget)  # an arm against itself: its own fraction and median
+        rows.append(
+            {
+                "arm": arm,
+                "solved": asdict(alone.a),
+                "median": alone.a_median,
+                "planned": len(sweep.seeds),
+                "race": None
+                if found is None
+                else {key: found[key] for key in ("n", "saved", "flips", "logrank_p")},
+            }
+        )
+    return {
+        "metric": metric,
+        "label": label_of(metric),
+        "unit": unit_of(metric),
+        "budget": budget,
+        "against": sweep.baseline,
+        "rows": rows,
+    }

@@ -1,0 +1,1 @@
+"""What a report decides: runs go in, claims with verdicts come out."""

@@ -1,0 +1,129 @@
+"""Is it a fair fight? What each arm was given, against the baseline, and whether it is the same.
+
+A row that the experiment declares `held` and that differs makes a claim NOT COMPARABLE; any other
+difference is shown and may well be the point of the experiment (fewer KV bytes), so it is marked in words
+and never in alarm.
+"""
+
+from typing import Any
+
+from attnlab.report.tables.tuning_table import sentence, tuning
+from attnlab.report.verdicts.runs import Run, Sweep, common
+
+# key, label, unit, tolerance (relative; None means that the text must be the same)
+ROWS: list[tuple[str, str, str, float | None]] = [
+    ("parameters", "total parameters", "", 0.01),
+    ("parameters_non_embedding", "non-embedding parameters", "", 0.01),
+    ("parameters_attention", "attention parameters", "", 0.01),
+    ("tokens", "training tokens", "", 0.0),
+    ("flops_per_token", "training FLOPs per token", "", 0.01),
+    ("steps", "steps", "", 0.0),
+    ("batch_tokens", "tokens per batch", "", 0.0),
+    ("lr", "learning rate", "", 0.0),
+    ("context", "context", "tokens", 0.0),
+    ("kv_bytes_per_token", "KV cache per token", "B", 0.0),
+    ("dtype", "number format", "", None),
+    ("kernel", "attention kernel", "", None),
+    ("device", "device", "", None),
+]
+ALIASES = {"params": "parameters", "flops": "flops_per_token", "kv_bytes": "kv_bytes_per_token"}
+
+
+def canonical(name: str) -> str:
+    """The budget row that a short name in an experiment file means."""
+    return ALIASES.get(name, name)
+
+
+def _measured(runs: list[Run], key: str) -> tuple[Any, bool]:
+    """The arm's value, and whether its seeds disagree on it: then it is their mean, or all their words."""
+    seen = [
+        run.record["budget"][key]
+        for run in runs
+        if run.record and run.record.get("budget", {}).get(key) is not None
+    ]
+    if not seen or common(seen) is not None:
+        return (seen[0] if seen else None), False
+    if all(isinstance(value, int | float) for value in seen):
+        return sum(seen) / len(seen), True
+    return ", ".join(sorted({str(value) for value in seen})), True
+
+
+def _same(value: Any, base: Any, tolerance: float | None) -> bool:
+    if tolerance is None or not isinstance(value, int | float) or not isinstance(base, int | float):
+        return value == base
+    return abs(value - base) <= tolerance * abs(base)
+
+
+def budget(sweep: Sweep) -> dict[str, Any]:
+    """A row per resource, a cell per arm with its value, its ratio to the baseline and its mark."""
+    held = {canonical(name) for name in sweep.experiment.get("held") or []}
+    known = {"tuning_tokens", *(key for key, *_ in ROWS)}
+    rows = []
+    for key, label, unit, tolerance in [*ROWS, *((key, key, "", 0.0) for key in sorted(held - known))]:
+        measured = {arm: _measured(sweep.done(arm), key) for arm in sweep.arms}
+        rows.append(_row(sweep, key, label, unit, tolerance, measured, key in held))
+    tuned = tuning(sweep)
+    if tuned is not None:
+        spent = {cell["arm"]: (cell["value"], False) for cell in tuned["tokens"]}
+        label = "tokens spent on tuning"
+        rows.append(_row(sweep, "tuning_tokens", label, "", 0.0, spent, "tuning_tokens" in held))
+    counts = [
+        {"arm": arm, "planned": len(sweep.seeds), "finished": len(sweep.done(arm))} for arm in sweep.arms
+    ]
+    return {
+        "rows": rows,
+        "held": sorted(held),
+        "seeds": counts,
+        "match": sweep.experiment.get("match") or "none",
+        "match_by": sweep.experiment.get("match_by"),
+        "lr_tuning": sentence(tuned),
+        "tuning": tuned,
+    }
+
+
+def _row(
+    sweep: Sweep, key: str, label: str, unit: str, tolerance: float | None,
+    measured: dict[str, tuple[Any, bool]], held: bool,
+) -> dict[str, Any]:  # fmt: skip
+    base = measured[sweep.baseline][0]
+    cells = []
+    for arm in sweep.arms:
+        value, varies = measured[arm]
+        missing = value is None or base is None
+        same = None if missing else _same(value, base, tolerance) and not varies
+        ratio = value / base if not missing and isinstance(value, int | float) and base else None
+        cells.append({"arm": arm, "value": value, "ratio": ratio, "same": same, "varies": varies})
+    known = [cell["same"] for cell in cells if cell["same"] is not None]
+    mark = "unknown" if not known else "equal" if all(known) else "differs"
+    told = {"key": key, "label": label, "unit": unit, "tolerance": tolerance, "held": held}
+    return {**told, "cells": cells, "mark": mark}
+
+
+def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str]]:
+    """Why a claim about these two arms cannot be decided: the held rows in which they differ, in words."""
+    reasons = []
+    for row in table["rows"]:
+        if not row["held"]:
+            continue
+        ours, theirs = (next(c for c in row["cells"] if c["arm"] == name) for name in (arm, against))
+        if ours["value"] is None or theirs["value"] is None:
+            continue
+        if ours["varies"] or theirs["varies"]:
+            text = f"{row['label']} declared held, but changing from seed to seed"
+            reasons.append({"label": row["label"], "text": text})
+        elif not _same(ours["value"], theirs["value"], row["tolerance"]):
+            found = f"{_plain(ours)} in {arm} and {_plain(theirs)} in {against}"
+            text = f"{row['label']} declared held, but {found}"
+            reasons.append({"label": row["label"], "text": text})
+    return reasons
+
+
+def _plain(cell: dict[str, Any]) -> str:
+    value = cell["value"]
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.6g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -1,0 +1,222 @@
+"""The declared claims: what was measured for each, the decision over the whole family, and its word.
+
+A claim about a seed metric is decided on paired differences (or ratios), one about a counted quantity on
+its exact value, one about a measured time on a bootstrap of interleaved blocks.
+"""
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from attnlab import stats
+from attnlab.report.verdicts.budget import canonical, crosses
+from attnlab.report.verdicts.effects import beside
+from attnlab.report.verdicts.labels import direction_of, label_of, unit_of
+from attnlab.report.verdicts.runs import Sweep, common
+from attnlab.report.verdicts.sentence import Claim, decimals, plain, sentence
+from attnlab.report.verdicts.verdict import Verdict, claim_verdict
+
+TIMED = ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token")
+
+
+class Ratios:
+    """Paired ratios, one per seed: Student's t on the mean of their logarithms, read back as a ratio."""
+
+    def __init__(self, pairs: list[dict[str, Any]]):
+        self.logs = stats.Differences([math.log(pair["value"] / pair["against"]) for pair in pairs])
+        self.n = self.logs.n
+        self.estimate = None if self.logs.estimate is None else math.exp(self.logs.estimate)
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        found = self.logs.interval(level)
+        return found and (math.exp(found[0]), math.exp(found[1]))
+
+    def p_above(self, threshold: float) -> float | None:
+        return self.logs.p_above(math.log(threshold)) if threshold > 0 else 0.0
+
+    def p_below(self, threshold: float) -> float | None:
+        return self.logs.p_below(math.log(threshold)) if threshold > 0 else 1.0
+
+
+def declared(sweep: Sweep) -> list[dict[str, Any]]:
+    """The claims, by default against the baseline, on the primary metric, as a difference."""
+    out = []
+    for claim in sweep.experiment.get("claims") or []:
+        metric = canonical(claim.get("metric") or sweep.experiment["metric"])
+        against, compare = claim.get("against") or sweep.baseline, claim.get("compare") or "difference"
+        out.append(
+            {
+                "says": claim["says"],
+                "arm": claim["arm"],
+                "against": against,
+                "metric": metric,
+                "compare": compare,
+                "is": claim["is"],
+                "threshold": float(claim["threshold"]),
+                "direction": claim.get("direction"),
+            }
+        )
+    return out
+
+
+def _counted(sweep: Sweep, metric: str, arms: tuple[str, str]) -> bool:
+    """Whether it is a count in any run's nature, or was counted in every run of the two arms."""
+    records = [run.record for run in sweep.planned if run.done and run.record]
+    if any(metric in record["budget"] or metric.startswith(("kv_bytes", "saved_for")) for record in records):
+        return True
+    known = [record for arm in arms for record in _having(sweep, arm, metric)]
+    return bool(known) and all(metric in (record.get("exact") or ()) for record in known)
+
+
+def _timed(sweep: Sweep, metric: str, arms: tuple[str, str]) -> bool:
+    """Whether a run of the two arms made it of times."""
+    return any(
+        metric in (record.get("timed") or ()) for arm in arms for record in _having(sweep, arm, metric)
+    )
+
+
+def _having(sweep: Sweep, arm: str, metric: str) -> list[dict[str, Any]]:
+    return [run.record for run in sweep.done(arm) if run.record and metric in run.record["metrics"]]
+
+
+def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | None, str, list[dict[str, Any]]]:
+    """What was measured for a claim, of which kind (seeds, exact, timing), and the pairs of seeds."""
+    arm, against, metric, ratio = claim["arm"], claim["against"], claim["metric"], claim["compare"] == "ratio"
+    if metric in TIMED:
+        rows = [((sweep.timing or {}).get("arms") or {}).get(name, {}).get(metric) for name in (arm, against)]
+        if not ratio or not all(row and row.get("samples") for row in rows):
+            return None, "timing", []
+        return stats.ratio_draws(*(_blocks(row["samples"]) for row in rows)), "timing", []
+    if _counted(sweep, metric, (arm, against)):
+        ours, theirs = (common(sweep.values(name, metric)) for name in (arm, against))
+        if ours is None or theirs is None or (ratio and not theirs):
+            return None, "exact", []
+        return stats.Exact(ours / theirs if ratio else ours - theirs), "exact", []
+    pairs = sweep.pairs(arm, against, metric)
+    if not pairs:
+        return None, "seeds", []
+    return (
+        Ratios(pairs) if ratio else stats.Differences([pair["difference"] for pair in pairs]),
+        "seeds",
+        pairs,
+    )
+
+
+def _blocks(samples: list[float]) -> list[list[float]]:
+    """Rounds of A B B A hold two samples of each arm, taken in the same moment."""
+    return [samples[i : i + 2] for i in range(0, len(samples) - 1, 2)]
+
+
+def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict[str, Any]]:
+    """Every claim with its numbers, its verdict and its sentences, in the declared order."""
+    asked = declared(sweep)
+    measured = [_evidence(sweep, claim) for claim in asked]
+    centre = [1.0 if claim["compare"] == "ratio" else 0.0 for claim in asked]
+    questions = [
+        stats.Question(evidence, claim["is"], claim["threshold"], middle)
+        for claim, (evidence, _, _), middle in zip(asked, measured, centre, strict=True)
+    ]
+    out = []
+    for claim, (_, kind, pairs), middle, decision in zip(
+        asked, measured, centre, stats.decide(questions), strict=True
+    ):
+        unequal = crosses(budget, claim["arm"], claim["against"])
+        interval = None if decision.low is None or decision.high is None else (decision.low, decision.high)
+        word = claim_verdict(
+            claim["is"], claim["threshold"], interval, n=decision.n, comparable=not unequal, centre=middle
+        )
+        text = Claim(
+            claim["arm"],
+            claim["against"],
+            claim["is"],
+            claim["threshold"],
+            claim["compare"],
+            label_of(claim["metric"]),
+            unit="" if claim["compare"] == "ratio" else unit_of(claim["metric"]),
+            direction=_direction(sweep, claim, kind),
+            baseline=sweep.baseline,
+        )
+        low, high = stats.region(claim["is"], claim["threshold"], middle)
+        names = [reason["label"] for reason in unequal]
+        counted = {"seeds": "paired seed", "exact": "exact count", "timing": "timing block"}[kind]
+        planned = len(sweep.seeds) if kind == "seeds" else None
+        out.append(
+            {
+                **claim,
+                "direction": text.direction,
+                "label": text.metric,
+                "kind": kind,
+                **(
+                    {"timed": True}
+                    if _timed(sweep, claim["metric"], (claim["arm"], claim["against"]))
+                    else {}
+                ),
+                "unit": text.unit,
+                "verdict": str(word),
+                "exploratory": exploratory,
+                "sentence": sentence(
+                    text,
+                    decision,
+                    word,
+                    planned=planned,
+                    unequal=names,
+                    counted=counted,
+                    exploratory=exploratory,
+                ),
+                "plain": plain(text, word, names, exact=decision.exact),
+                "not_comparable": [reason["text"] for reason in unequal],
+                "decision": asdict(decision),
+                "planned": planned,
+                "digits": decimals(interval[1] - interval[0])
+                if interval and interval[0] != interval[1]
+                else 3,
+                "from": low if math.isfinite(low) else None,
+                "to": high if math.isfinite(high) else None,
+                **beside(
+                    sweep,
+                    pairs if claim["compare"] == "difference" else [],
+                    _hurts(claim, decision),
+                    _margin(claim),
+                ),
+            }
+        )
+    return out
+
+
+def _direction(sweep: Sweep, claim: dict[str, Any], kind: str) -> str | None:
+    """Which is better: as the claim says, else the experiment of its metric; None where nobody said it."""
+    said = claim["direction"]
+    if said not in (None, "lower", "higher"):
+        raise ValueError(f"claim {claim['says']!r}: direction={said!r} must be lower or higher")
+    if said or claim["metric"] == sweep.experiment["metric"]:
+        return said or sweep.experiment["direction"]
+    if known := direction_of(claim["metric"]):
+        return known
+    return None if kind == "seeds" and claim["metric"] not in sweep.budgets else "lower"
+
+
+def _margin(claim: dict[str, Any]) -> float | None:
+    """The width that an equality claim asks for; what the seeds needed are planned on."""
+    return claim["threshold"] if claim["is"] == "within" else None
+
+
+def _hurts(claim: dict[str, Any], decision: stats.Decision) -> str:
+    """The direction of failure that would speak against this claim, for the worst-case line."""
+    if claim["is"] == "within":
+        return "lower" if (decision.estimate or 0) >= 0 else "higher"
+    return "lower" if claim["is"] == "below" else "higher"
+
+
+def headline(found: list[dict[str, Any]]) -> str:
+    """The page's word: one for all where they agree, else how many of each."""
+    words = [claim["verdict"] for claim in found]
+    if all(word == Verdict.NO_RESULT for word in words):
+        return str(Verdict.NO_RESULT)
+    counts = [(word, words.count(word)) for word in map(str, Verdict) if word in words]
+    if len(counts) == 1:
+        return (
+            words[0]
+            if len(words) == 1
+            else f"{'both' if len(words) == 2 else f'all {len(words)}'} claims {words[0]}"
+        )
+    return ", ".join(f"{count} {word}" for word, count in counts)

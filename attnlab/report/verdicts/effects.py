@@ -1,0 +1,139 @@
+"""Effects: each arm against the baseline on each declared metric, paired by seed, with what stands beside
+the mean.
+
+The 95 % interval is the estimate. The word beside it comes from `verdict`, at the level that Holm's method
+left to the claim about that arm, so that no word promises more than the verdict. Only the primary metric is
+judged against the margin; the other metrics are exploratory, get no margin and stay out of the verdict.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from attnlab import stats
+from attnlab.report.verdicts.budget import crosses
+from attnlab.report.verdicts.labels import label_of, unit_of
+from attnlab.report.verdicts.runs import Sweep
+from attnlab.report.verdicts.sentence import decimals, phrase
+from attnlab.report.verdicts.verdict import MEANING, Verdict, effect_word
+
+ALPHA = 0.05
+
+
+def metrics(sweep: Sweep) -> list[str]:
+    """The primary metric first, then what the claims and the file's own list add, if any seed has it."""
+    claims = sweep.experiment.get("claims") or []
+    extra = [
+        c["metric"] for c in claims if c.get("metric") and c.get("compare", "difference") == "difference"
+    ]
+    wanted = dict.fromkeys([sweep.experiment["metric"], *extra, *(sweep.experiment.get("metrics") or [])])
+    return [
+        m
+        for m in wanted
+        if m == sweep.experiment["metric"] or any(sweep.values(arm, m) for arm in sweep.arms)
+    ]
+
+
+def beside(sweep: Sweep, pairs: list[dict[str, Any]], direction: str, margin: float | None) -> dict[str, Any]:
+    """Rows that never overrule: sign flips, one seed left out, failures at their worst, pairing, power."""
+    differences = [pair["difference"] for pair in pairs]
+    if not differences:
+        return {"sign_flip": None, "leave_one_out": None, "worst_case": None, "pairing": None, "power": None}
+    missing = len(sweep.seeds) - len(pairs)
+    worst = stats.worst_case(differences, missing, direction) if missing else None
+    power = stats.planning(differences, margin)
+    out = stats.leave_one_out(differences)
+    return {
+        "sign_flip": asdict(stats.sign_flip(differences)),
+        "leave_one_out": {"low": out[0], "high": out[1]} if out else None,
+        "worst_case": {"missing": missing, **asdict(worst)} if worst else None,
+        "pairing": asdict(stats.pairing([p["value"] for p in pairs], [p["against"] for p in pairs])),
+        "power": asdict(power) if power else None,
+    }
+
+
+def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row per metric and arm whose runs measure it; p is Holm-adjusted over the arms of one metric."""
+    primary, direction = sweep.experiment["metric"], sweep.experiment["direction"]
+    rows = []
+    for metric in metrics(sweep):
+        margin = sweep.experiment.get("margin") if metric == primary else None
+        family = [
+            _row(sweep, arm, metric, direction, margin, _alpha(sweep, claims, arm, metric))
+            for arm in sweep.others
+            if sweep.has(arm, metric) and sweep.has(sweep.baseline, metric)
+        ]
+        for row in family:
+            if row["primary"] and row["n"] and crosses(budget, row["arm"], sweep.baseline):
+                row["word"], row["meaning"] = (
+                    str(Verdict.NOT_COMPARABLE),
+                    "a budget declared held was not equal",
+                )
+        tested = [row for row in family if row["p"] is not None]
+        adjusted = stats.holm([row["p"] for row in tested])
+        for row, p in zip(tested, adjusted, strict=True):
+            row["p_holm"] = p
+        rows += family
+    return rows
+
+
+def _alpha(sweep: Sweep, claims: list[dict[str, Any]], arm: str, metric: str) -> float:
+    """The strictest level that was left to a claim about this difference; 5 % without one."""
+    about = (arm, sweep.baseline, metric, "difference")
+    levels = [
+        claim["decision"]["alpha"]
+        for claim in claims
+        if (claim["arm"], claim["against"], claim["metric"], claim["compare"]) == about
+    ]
+    return min((level for level in levels if level is not None), default=ALPHA)
+
+
+def _row(
+    sweep: Sweep, arm: str, metric: str, direction: str, margin: float | None, alpha: float
+) -> dict[str, Any]:
+    primary = metric == sweep.experiment["metric"]
+    pairs = sweep.pairs(arm, sweep.baseline, metric)
+    differences = [pair["difference"] for pair in pairs]
+    found = stats.paired(differences) if differences else None
+    wide = (found.low, found.high) if found and found.low is not None else None
+    outer, inner = (
+        stats.paired(differences, level).interval if differences else None
+        for level in (1 - alpha, 1 - 2 * alpha)
+    )
+    unit = unit_of(metric)
+    # without a direction of its own, a second metric can only be described
+    word = effect_word(outer, inner, margin, direction) if primary else None
+    equivalent = stats.tost(differences, margin) if margin and differences else None
+    noninferior = (
+        stats.noninferior(differences, margin, direction=direction) if margin and differences else None
+    )
+    digits = decimals(wide[1] - wide[0]) if wide else 3
+    return {
+        "arm": arm,
+        "against": sweep.baseline,
+        "metric": metric,
+        "label": label_of(metric),
+        "unit": unit,
+        "primary": primary,
+        "margin": margin,
+        "n": len(pairs),
+        "planned": len(sweep.seeds),
+        "digits": digits,
+        "mean": found.mean if found else None,
+        "sd": found.sd if found else None,
+        "low": wide[0] if wide else None,
+        "high": wide[1] if wide else None,
+        "level": 0.95,
+        "alpha": alpha,
+        "p": found.p if found else None,
+        "p_holm": None,
+        "p_equivalent": equivalent.p if equivalent else None,
+        "p_not_worse": noninferior.p if noninferior else None,
+        "word": phrase(word, margin, digits, unit)
+        if word and found
+        else "NO RESULT"
+        if primary
+        else "exploratory",
+        "meaning": MEANING[word] if word and found else None,
+        "pairs": pairs,
+        **beside(sweep, pairs, direction, margin),
+    }

@@ -1,0 +1,176 @@
+"""The sentences that say a verdict: one line with its numbers, and one for who does not read intervals.
+
+Surprising: bounds are rounded outward ("at most" up, "at least" down), so that what is printed holds; and a
+cost is a positive difference where lower is better, a negative one where higher is.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from attnlab.report.verdicts.verdict import Verdict, Word
+from attnlab.stats import Decision, region
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the sentences need of a declared claim."""
+
+    arm: str
+    against: str
+    relation: str  # within | below | above
+    threshold: float
+    compare: str = "difference"  # or ratio
+    metric: str = "val/loss"
+    unit: str = "nats"
+    direction: str | None = "lower"  # which is better; None for a metric of which neither is
+    baseline: str = ""  # `against` is spelled out where it is another arm
+
+    @property
+    def centre(self) -> float:
+        """The value that means "no difference"."""
+        return {"difference": 0.0, "ratio": 1.0}[self.compare]
+
+
+def sentence(
+    claim: Claim,
+    decision: Decision,
+    verdict: Verdict,
+    *,
+    planned: int | None = None,
+    unequal: Sequence[str] = (),
+    counted: str = "paired seed",
+    exploratory: bool = False,
+) -> str:
+    """One line: SUPPORTED: gqa costs at most 0.016 nats (margin 0.030). 6 paired seeds.
+
+    `unequal` names the held budget rows that differ; `counted` is what `decision.n` counts, in the singular.
+    """
+    if verdict == Verdict.NO_RESULT:
+        body = f"no {counted} of {claim.arm} and {claim.against} was completed"
+    elif verdict == Verdict.NOT_COMPARABLE:
+        body = f"{claim.arm} and {claim.against} differ in {_listed(unequal)}"
+    else:
+        body = f"{claim.arm} {_found(claim, decision, verdict)} ({_asked(claim, decision)})"
+    head = f"{verdict} (exploratory)" if exploratory else str(verdict)
+    return f"{head}: {body}. {_basis(decision, planned, counted)}."
+
+
+def plain(claim: Claim, verdict: Verdict, unequal: Sequence[str] = (), *, exact: bool = False) -> str:
+    """The verdict in plain words."""
+    says = f"{claim.arm} {_says(claim)}"
+    if exact and verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
+        found = "it holds: " if verdict == Verdict.SUPPORTED else "it does not hold that "
+        return f"This is counted, not estimated, and {found}{says}."
+    return {
+        Verdict.SUPPORTED: f"Every value that the measurements leave plausible fits the claim that {says}.",
+        Verdict.REFUTED: f"No value that the measurements leave plausible fits the claim that {says}.",
+        Verdict.INCONCLUSIVE: f"The measurements cannot tell whether {says}. That they cannot tell is no "
+        "evidence that the arms are equal.",
+        Verdict.NOT_COMPARABLE: f"{claim.arm} and {claim.against} did not get equal {_listed(unequal)}, so a "
+        "difference between them would not be due to attention alone.",
+        Verdict.NO_RESULT: f"Nothing was measured that bears on whether {says}.",
+    }[verdict]
+
+
+def phrase(word: Word, margin: float | None, digits: int = 3, unit: str = "") -> str:
+    """An effect's word with the margin in place: EQUIVALENT WITHIN ±0.030 nats."""
+    return str(word) if margin is None else word.replace("δ", f"{declared(margin, digits)} {unit}".rstrip())
+
+
+def decimals(width: float | None, default: int = 3) -> int:
+    """The decimals that show an interval of this width with two digits; `default` where it has none."""
+    if not width or not math.isfinite(width):
+        return default
+    return min(max(1 - math.floor(math.log10(abs(width))), 0), 9)
+
+
+def declared(value: float, digits: int = 0) -> str:
+    """A declared number with all of its own decimals, and at least so many."""
+    own = -Decimal(repr(float(value))).normalize().as_tuple().exponent
+    return f"{value:.{max(own, digits, 0)}f}"
+
+
+def _found(claim: Claim, decision: Decision, verdict: Verdict) -> str:
+    """What the interval says, from the side that decided."""
+    low, high = decision.low, decision.high
+    if claim.compare == "difference" and low == high == 0:
+        return f"has the {claim.metric} of {claim.against} in every pair, to the last digit"
+    if low is None or high is None or decision.exact:
+        value = _side(claim, decision.estimate, True, ("", ""), lambda v, _: f"{v:.6g}")
+        return _say(claim, value) + ("" if decision.exact else " in the only pair, which has no interval")
+
+    digits, words = decimals(high - low), ("at most", "at least")
+    upper = _side(claim, high, True, words, lambda v, up: _outward(v, digits, up))
+    lower = _side(claim, low, False, words, lambda v, up: _outward(v, digits, up))
+    floor, ceiling = region(claim.relation, claim.threshold, claim.centre)
+    if verdict == Verdict.REFUTED:
+        return _say(claim, upper if high <= floor else lower)
+    if verdict == Verdict.INCONCLUSIVE or claim.relation == "within":
+        return _say(claim, *((upper, lower) if claim.direction == "higher" else (lower, upper)))
+    return _say(claim, upper if math.isfinite(ceiling) else lower)
+
+
+def _asked(claim: Claim, decision: Decision) -> str:
+    """The threshold: a margin where "no difference" would satisfy the claim, else the claim itself."""
+    low, high = region(claim.relation, claim.threshold, claim.centre)
+    digits = 0 if decision.exact or decision.low is None else decimals(decision.high - decision.low)
+    if claim.compare == "difference" and low < 0 < high:
+        return f"margin {declared(abs(claim.threshold), digits)}"
+    return f"claimed: {_says(claim, short=True)}"
+
+
+def _says(claim: Claim, short: bool = False) -> str:
+    """The claim's own words, less the arm."""
+    if claim.relation == "within":
+        ratio = claim.compare == "ratio"
+        far = f"{declared(claim.threshold)}{'x' if ratio else ' ' + claim.unit}".rstrip()
+        return f"is within {far} of {claim.against}" + (f" in {claim.metric}" if ratio and not short else "")
+    words = ("less than", "more than")
+    side = _side(claim, claim.threshold, claim.relation == "below", words, lambda v, _: declared(v))
+    return " ".join(side) if short else _say(claim, side)
+
+
+def _side(
+    claim: Claim, value: float, upper: bool, words: tuple[str, str], show: Callable[[float, bool], str]
+) -> tuple[str, str]:
+    """(verb, quantity) of a value that bounds the difference or the ratio from above, or from below."""
+    if claim.compare == "ratio":
+        return "has", f"{words[not upper]} {show(value, upper)}x".lstrip()
+    cost, from_above = (-value, not upper) if claim.direction == "higher" else (value, upper)
+    plus, minus = "costs", "saves" if claim.unit == "steps" else "gains"
+    if claim.direction is None:
+        plus, minus = f"raises {claim.metric} by", f"lowers {claim.metric} by"
+    is_cost = cost > 0 if from_above else cost >= 0
+    most = is_cost == from_above
+    return plus if is_cost else minus, f"{words[not most]} {show(abs(cost), most)}".lstrip()
+
+
+def _say(claim: Claim, *sides: tuple[str, str]) -> str:
+    (verb, said), *more = sides
+    for other, quantity in more:
+        said += f" and {quantity}" if other == verb else f" or {other} {quantity}"
+    if claim.compare == "ratio":
+        return f"{verb} {said} the {claim.metric} of {claim.against}"
+    versus = f"against {claim.against}" if claim.against != claim.baseline else ""
+    return " ".join(part for part in (verb, said, claim.unit, versus) if part)
+
+
+def _outward(amount: float, digits: int, up: bool) -> str:
+    if not up and amount:  # a bound that is surely not zero is not printed as zero
+        digits = max(digits, -math.floor(math.log10(amount)))
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    return f"{Decimal(repr(float(amount))).quantize(Decimal(1).scaleb(-digits), rounding):f}"
+
+
+def _basis(decision: Decision, planned: int | None, counted: str) -> str:
+    if decision.exact:
+        return "Exact"
+    of = f"{decision.n} of {planned}" if planned not in (None, decision.n) else f"{decision.n}"
+    return f"{of} {counted}{'' if of == '1' else 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names or ["budgets"]
+    return f"{', '.join(most)} and {last}" if most else last

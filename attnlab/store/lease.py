@@ -1,0 +1,123 @@
+"""Who trains a run: the lock in its folder, which falls with its process, and a heartbeat for other hosts.
+
+File locks do not reach across hosts on every network file system, so the holder of the lock also writes
+`owner.json` every ten seconds, whatever its training does. Surprising: no two clocks are compared. Another
+host's heartbeat is alive as long as it changes while we watch, and dead once it has not for `STALE` seconds.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from attnlab.store.files import read_json
+
+BEAT, STALE = 10.0, 35.0  # seconds: a stale heartbeat has missed three
+SEEN = 120.0  # for onlookers, who read it once, and trust the other clock that far
+HOST = socket.gethostname()
+
+
+@contextmanager
+def owning(folder: Path, patience: float = float("inf")) -> Iterator[None]:
+    """Holds the run of `folder`, waiting while another process holds it, here or on another host.
+
+    With a `patience` in seconds, filelock's Timeout: after that long for a process here, and as soon as one
+    on another host gives a sign of life.
+    """
+    path, token = folder / "owner.json", uuid.uuid4().hex
+    with FileLock(folder / "lock", timeout=-1 if patience == float("inf") else patience):
+        _claim(path, token, patient=patience == float("inf"))
+        over = threading.Event()
+        beats = threading.Thread(target=_beat, args=(path, token, over), daemon=True, name="owner")
+        beats.start()
+        try:
+            yield
+        finally:
+            over.set()
+            beats.join()
+            if _token(path) == token:
+                path.unlink(missing_ok=True)
+
+
+def elsewhere(folder: Path) -> bool:
+    """Whether another host seems to train the run; asked by those who only look."""
+    found = read_json(folder / "owner.json")
+    return (
+        isinstance(found, dict)
+        and found.get("host") != HOST
+        and abs(time.time() - float(found.get("time") or 0)) < SEEN
+    )
+
+
+def _claim(path: Path, token: str, *, patient: bool) -> None:
+    seen, since = "", time.monotonic()
+    while True:
+        with suppress(FileExistsError):  # created by one process alone, on network file systems too
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
+                file.write(_words(token))
+            return
+        text = _text(path)
+        if _host(text) == HOST:  # of a process that died here: the lock is ours
+            _take(path, token)
+            return
+        if text != seen:
+            if seen and not patient:
+                raise Timeout(str(path))
+            seen, since = text, time.monotonic()
+        if time.monotonic() - since >= STALE:
+            _take(path, token)
+            time.sleep(STALE / 5)  # another may have found it stale too: the last to write has it
+            if _token(path) == token:
+                return
+        time.sleep(min(1.0, STALE / 10))
+
+
+def _beat(path: Path, token: str, over: threading.Event) -> None:
+    while not over.wait(BEAT):
+        with suppress(OSError):  # a full disk is training's to notice
+            if _token(path) not in (token, None):
+                print(
+                    f"{path.parent.name} was taken over by another host: stopping",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            _take(path, token)
+
+
+def _take(path: Path, token: str) -> None:
+    temporary = path.with_name(f".owner.{token}")  # not synced: it is worth nothing after a crash
+    temporary.write_text(_words(token), encoding="utf-8")
+    temporary.replace(path)
+
+
+def _words(token: str) -> str:
+    return json.dumps({"host": HOST, "pid": os.getpid(), "time": time.time(), "token": token})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _host(text: str) -> str | None:
+    with suppress(ValueError):
+        return str(json.loads(text)["host"])
+    return None
+
+
+def _token(path: Path) -> str | None:
+    found = read_json(path)
+    return found.get("token") if isinstance(found, dict) else None

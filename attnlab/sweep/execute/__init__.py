@@ -1,0 +1,1 @@
+"""Runs on this machine: slots, a process for each run, and how it ended."""

@@ -1,0 +1,54 @@
+"""What is recorded of a run whose worker could not do it: a kill, a hard exit, a lost machine."""
+
+import signal
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from filelock import Timeout
+
+from attnlab.store import runs
+from attnlab.store.lease import owning
+from attnlab.sweep.execute.process import TERMINATED
+
+
+def classify(code: int, memory_ran_out: bool) -> tuple[str, str]:
+    """Status and message for a worker's exit status: minus a signal's number, or what it exited with."""
+    if code == -signal.SIGKILL and memory_ran_out:
+        return "out_of_memory", "the system ran out of memory and killed the worker"
+    if code < 0:
+        return "killed", f"the worker was ended by {signal.Signals(-code).name}"
+    return "crashed", f"the worker exited with status {code}"
+
+
+def record_exit(folder: Path, code: int, memory_ran_out: bool, since: float) -> None:
+    """Record what a worker's exit status says, where the worker itself recorded nothing."""
+    if code not in (0, TERMINATED) and runs.record(folder) is None:
+        status, message = classify(code, memory_ran_out)
+        record_death(folder, status, message, since)
+
+
+def record_timeout(folder: Path, max_time: float, since: float) -> None:
+    """Record a run that was stopped for want of time."""
+    record_death(folder, "timed_out", f"stopped after sweep.max_time={max_time:g} seconds", since)
+
+
+def record_death(folder: Path, status: str, message: str, since: float, wait: float = 1.0) -> bool:
+    """Record the failure, unless the run is done. False where a process holds the run for `wait` seconds.
+
+    A second is longer than `status` looks at a lock; a worker that lost its parent saves a checkpoint first.
+    """
+    try:
+        with owning(folder, patience=wait):
+            _look_again(folder)
+            if not runs.is_done(folder):
+                runs.write_failure(folder, status, message, since)
+    except Timeout:
+        return False  # another sweep trains this run: the record is its to write
+    return True
+
+
+def _look_again(folder: Path) -> None:
+    """A network disk may still remember that there is no record: a change of the folder ends that."""
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder):
+        pass

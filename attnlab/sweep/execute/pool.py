@@ -1,0 +1,119 @@
+"""The local launcher: keeps every slot busy until no run is left.
+
+How a run ended is read from disk, and written there by this process where the worker could not.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import Refused
+from attnlab.store import runs as store
+from attnlab.sweep.execute import slots as places
+from attnlab.sweep.execute.exits import record_exit, record_timeout
+from attnlab.sweep.execute.progress import Progress, labels
+from attnlab.sweep.execute.ranks import devices
+from attnlab.sweep.execute.slots import Child, Slot
+from attnlab.sweep.plan.checks import trainer, warm
+
+WORKER = "attnlab.sweep.execute.worker"
+
+
+@dataclass
+class _Running:
+    folder: Path
+    slots: list[Slot]
+    worker: Child
+    since: float
+    kills: int
+
+
+class Pool:
+    """`run(folders)` trains what their spec.json say. Interrupts end all workers, and are raised again."""
+
+    def __init__(self, switches: Mapping[str, Any], progress: Progress, context: BaseContext | None) -> None:
+        self.max_time = limit(switches.get("max_time"), "sweep.max_time")
+        self.fail_fast = bool(switches.get("fail_fast"))
+        self.wanted, self.per_gpu = switches.get("slots"), switches.get("slots_per_gpu", 1)
+        self.progress, self.context = progress, context
+
+    def run(self, folders: Sequence[Path]) -> None:
+        if not folders:
+            return
+        specs = [store.spec(folder) for folder in folders]
+        free = places.slots(specs[0]["semantic"]["device_kind"], self.wanted, self.per_gpu)[::-1]
+        needs = {folder: _need(spec["config"], free) for folder, spec in zip(folders, specs, strict=True)}
+        waiting, running = list(folders)[::-1], list[_Running]()
+        try:
+            while waiting or running:
+                while waiting and len(free) >= needs[waiting[-1]]:
+                    folder = waiting.pop()
+                    taken = [free.pop() for _ in range(needs[folder])]
+                    slot, kills = places.together(taken), places.out_of_memory_kills()
+                    worker = places.start(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
+                    running.append(_Running(folder, taken, worker, time.time(), kills))
+                self.progress.tick([(one.folder, one.slots[0].number) for one in running])
+                time.sleep(0.01)
+                for one in [one for one in running if self._ended(one)]:
+                    running.remove(one)
+                    free += one.slots
+                    record = store.record(one.folder)
+                    self.progress.finished(one.folder, record)
+                    if self.fail_fast and (record is None or record["status"] != "done"):
+                        return
+        finally:
+            places.end([one.worker for one in running])
+
+    def _ended(self, one: _Running) -> bool:
+        code = one.worker.code()
+        if code is None:
+            if self.max_time is None or time.time() - one.since < self.max_time:
+                return False
+            places.end([one.worker], grace=3.0)
+            record_timeout(one.folder, self.max_time, one.since)
+        else:
+            record_exit(one.folder, code, places.out_of_memory_kills() > one.kills, one.since)
+        return True
+
+
+def admit(runs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], switches: Mapping[str, Any]) -> None:
+    """Refused where a run, given as its config and figures, asks for more than this machine has."""
+    kinds = {figures["device_kind"] for _, figures in runs}
+    wanted, per_gpu = switches.get("slots"), switches.get("slots_per_gpu", 1)
+    here = {kind: places.slots(kind, wanted, per_gpu) for kind in kinds}
+    for config, figures in runs:
+        _need(config, here[figures["device_kind"]])
+
+
+def _need(config: Mapping[str, Any], slots: Sequence[Slot]) -> int:
+    """How many slots a run takes: one per device, and all where nothing may run beside it. Refused where
+    there are fewer, or they share a GPU.
+    """
+    if (config.get("measure") or {}).get("exclusive"):
+        return len(slots)
+    need, gpus = devices(config), [slot.gpu for slot in slots]
+    here = len(gpus) if gpus[0] is None else len(set(gpus))
+    if need > 1 and need > min(here, len(gpus)):
+        raise Refused(f"trainer.devices={need}, and there are {here} here: ask for fewer, or for more slots")
+    if need > 1 and here < len(gpus):
+        raise Refused(f"trainer.devices={need} with several slots on one GPU: use sweep.slots_per_gpu=1")
+    return need
+
+
+def limit(value: Any, key: str) -> float | None:
+    """Seconds, or None for no limit. Refused where it is neither."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise Refused(f"{key}={value}: give seconds, or null for no limit")
+    return float(value)
+
+
+def launch(folders: Sequence[Path], switches: Mapping[str, Any]) -> None:
+    """Train the stored runs on this machine, saying how it goes."""
+    threads = places.slots("cpu", switches.get("slots"))[0].threads
+    with Progress(labels(folders)) as progress:
+        Pool(switches, progress, warm(trainer({"sweep": switches}), threads)).run(folders)

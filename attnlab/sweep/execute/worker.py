@@ -1,0 +1,95 @@
+"""One run in one fresh process: `python -m attnlab.sweep.execute.worker runs/<id>`. What every launcher
+submits.
+
+The lock on the run's folder is held for the process's life and falls with it. A run that ends badly is
+recorded here, where the exception is known; the parent records what this one cannot (a kill, a hard exit).
+An interrupted run records nothing: it is unfinished, not failed.
+"""
+
+import importlib
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from attnlab.store import runs
+from attnlab.store.lease import owning
+from attnlab.sweep.execute import node, process, ranks
+from attnlab.sweep.plan.checks import trainer
+
+
+def main(arguments: list[str]) -> int:
+    """Own the run, train it, leave a record. Returns the exit status: 0 done, 1 failed, 2 misused."""
+    if arguments[:1] == ["--rank"] and len(arguments) == 3:
+        return assist(Path(arguments[2]))
+    if len(arguments) != 1:
+        print("usage: python -m attnlab.sweep.execute.worker RUN_FOLDER", file=sys.stderr)
+        return 2
+    return train(Path(arguments[0]))
+
+
+def train(folder: Path) -> int:
+    """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1."""
+    with owning(folder):  # waits where another sweep trains this very run
+        started, found = time.time(), runs.record(folder)
+        if found is not None and (found["status"] == "done" or _since_asked(folder)):
+            return int(found["status"] != "done")
+        (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
+        try:
+            spec = runs.spec(folder)
+            config = spec["config"]
+            module = importlib.import_module(trainer(config))
+            node.alone()
+            node.refuse_other_device(module, spec)
+            with ranks.others(folder, config):
+                module.run(folder)
+        except Exception as error:
+            traceback.print_exc()
+            _flush()
+            step = getattr(error, "step", None)
+            runs.write_failure(folder, classify(error), _message(error), started, step)
+            return 1
+        _flush()
+        if not runs.is_done(folder):
+            runs.write_failure(folder, "crashed", "training ended without a valid record", started)
+            return 1
+    return 0
+
+
+def assist(folder: Path) -> int:
+    """Another rank of a run on several devices: it trains beside rank 0, and records nothing."""
+    importlib.import_module(trainer(runs.spec(folder)["config"])).run(folder)
+    return 0
+
+
+def _since_asked(folder: Path) -> bool:
+    """Whether a failure was recorded after the run was asked for: another sweep's, not repeated."""
+    return (folder / "run.json").stat().st_mtime_ns > (folder / "spec.json").stat().st_mtime_ns
+
+
+def classify(error: BaseException) -> str:
+    """The recorded state that an exception stands for."""
+    name, text = type(error).__name__, str(error).lower()
+    if isinstance(error, FloatingPointError):
+        return "diverged"
+    if isinstance(error, MemoryError) or name == "OutOfMemoryError":
+        return "out_of_memory"
+    if isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text):
+        return "out_of_memory"  # torch's CPU allocator raises a plain RuntimeError
+    return "crashed"
+
+
+def _message(error: BaseException) -> str:
+    first = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(process.guarded(main, sys.argv[1:]))

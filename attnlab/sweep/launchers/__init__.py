@@ -1,0 +1,1 @@
+"""Runs on a cluster: Ray and SLURM submit attempts and read the store."""

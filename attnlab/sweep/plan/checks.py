@@ -1,0 +1,126 @@
+"""Checks of composed configs, in one warm child process, so that the process that plans never imports torch.
+
+The child is forked from the server that later forks the runs: what it waits for, the first run finds ready.
+"""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from attnlab.errors import Refused
+
+TRAINER = "attnlab.training.run"
+
+
+def trainer(config: Mapping[str, Any]) -> str:
+    """The module that offers `check(config)` and `run(folder)`; `sweep.train` names another one."""
+    return (config.get("sweep") or {}).get("train") or TRAINER
+
+
+def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> BaseContext:
+    """A process context whose children find `module` (and torch with it) imported already.
+
+    The server is started once: what a later call asks for beside that, its children import themselves.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([module, "attnlab.sweep.execute.worker", *also])
+    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    os.environ.update(dict.fromkeys(before, str(threads)))  # thread pools read these when they are loaded
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return context
+
+
+class Checker:
+    """`check(config)` of the trainer, at arm's length: figures, or Refused with one line."""
+
+    def __init__(self, context: BaseContext, module: str) -> None:
+        self.module, self._context = module, context
+        self._pipe: Connection | None = None  # started by the first question: until then the server imports
+
+    def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return self._answer(self.module, "check", config)
+
+    def broken_laws(self, config: Mapping[str, Any], module: str) -> list[str]:
+        """What `verify(config)` of a module finds to have failed; nothing where it has no such function."""
+        return self._answer(module, "verify", config)
+
+    def _answer(self, module: str, question: str, config: Mapping[str, Any]) -> Any:
+        kind, answer = self._ask((module, question, dict(config)))
+        if kind == "refused":
+            raise Refused(answer)
+        if kind == "bug":
+            raise RuntimeError(f"{module}.{question} failed:\n{answer}")
+        return answer
+
+    def _ask(self, question: Any) -> tuple[str, Any]:
+        if self._pipe is None:
+            self._pipe, theirs = self._context.Pipe()
+            self._process = self._context.Process(target=serve, args=(theirs,))
+            self._process.start()
+            theirs.close()
+        try:
+            self._pipe.send(question)
+            return self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise RuntimeError(f"the process that checks configs died ({self.module})") from error
+
+    def close(self) -> None:
+        if self._pipe is None:
+            return
+        with suppress(OSError):
+            self._pipe.close()
+        self._process.join(2)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def __enter__(self) -> "Checker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve(pipe: Connection) -> None:
+    """Answer (module, question, config) with ("found", ...), ("refused", line) or ("bug", traceback)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asker ends us by closing the pipe
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            pipe.send(_answer(*pipe.recv()))
+
+
+def _elsewhere(config: Mapping[str, Any]) -> dict[str, str]:
+    """Where the runs will train on another kind of device than the one that is here."""
+    kind = (config.get("sweep") or {}).get("device")
+    return {"device_kind": kind, "device": kind} if kind else {}
+
+
+def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
+    try:
+        asked = importlib.import_module(module)
+        if question == "check":
+            return "found", {"device_kind": "cpu", **asked.check(config), **_elsewhere(config)}
+        outcomes = asked.verify(config) if hasattr(asked, "verify") else []
+        return "found", [f"{one.law}: {one.detail}" for one in outcomes if one.status == "failed"]
+    except (ValueError, HydraException, OmegaConfBaseException) as error:
+        text = str(error.__cause__ or error) if isinstance(error, HydraException) else str(error)
+        return "refused", " ".join(text.split())
+    except Exception:
+        return "bug", traceback.format_exc()

@@ -1,0 +1,65 @@
+"""An arm that breaks a law of attention publishes no numbers: tried before anything is trained.
+
+What was found is kept in the cache, by the config of the layers and the source that it and the laws are made
+of; so only what is new or edited costs its second.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import Refused
+from attnlab.store import fingerprint
+from attnlab.store.files import read_json, write_json
+from attnlab.sweep.plan.checks import TRAINER, Checker
+from attnlab.sweep.plan.plan import Plan
+
+LAWS = "attnlab.testing"
+_MADE_OF = ("attention", "mixer", "positions", "layers")
+
+
+def broken(plans: Sequence[Plan], checker: Checker) -> dict[str, list[str]]:
+    """Arm -> the laws that it breaks, each with its smallest failing case; without the arms that obey."""
+    found: dict[str, list[str]] = {}
+    known: dict[str, list[str]] = {}
+    module = LAWS if checker.module == TRAINER else checker.module  # another trainer may bring its own laws
+    for plan in plans:
+        for arm, runs in plan.arms().items():
+            config = runs[0].config
+            key = name(config, module)
+            if key not in known:
+                known[key] = _remembered(config, key, checker, module)
+            if known[key]:
+                found[arm] = known[key]
+    return found
+
+
+def refuse(found: Mapping[str, Sequence[str]]) -> None:
+    """Refused, where there is a broken law."""
+    for arm, laws in found.items():
+        more = f" (and {len(laws) - 1} more)" if len(laws) > 1 else ""
+        raise Refused(
+            f"arm {arm} breaks a law of attention: {laws[0]}{more}; mend it (python -m attnlab check shows "
+            f"all), or set sweep.unchecked=true and have the report say so"
+        )
+
+
+def name(config: Mapping[str, Any], module: str) -> str:
+    """One name per kind of layer and source."""
+    parts = {key: config["model"].get(key) for key in _MADE_OF}
+    cache = (config.get("decode") or {}).get("cache")
+    targets = fingerprint.targets({"parts": parts, "cache": cache})
+    return fingerprint.digest([parts, cache, fingerprint.sources([module, *targets])])
+
+
+def _remembered(config: Mapping[str, Any], key: str, checker: Checker, module: str) -> list[str]:
+    path = Path((config.get("paths") or {}).get("cache") or ".cache") / "laws" / f"{key}.json"
+    found = read_json(path)
+    if isinstance(found, list):
+        return found
+    found = checker.broken_laws(config, module)
+    with suppress(OSError):  # a cache that cannot be written costs time, no more
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, found)
+    return found

@@ -1,0 +1,218 @@
+"""The plan of a command: every run composed, checked, matched and named before the first one starts.
+
+Where learning rates are tuned, what the comparison's runs are is known once the grid is trained: until then
+they stand in the plan at the grid's lowest rate, checked, and `untuned` names their arms.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from attnlab.errors import Refused
+from attnlab.store import fingerprint
+from attnlab.sweep.plan import experiment as experiments
+from attnlab.sweep.plan import lr_grid
+from attnlab.sweep.plan import matching as match
+from attnlab.sweep.plan import overrides as command
+from attnlab.sweep.plan.arms import Arm, Composer, Run, arm
+from attnlab.sweep.plan.checks import Checker
+
+SINGLE = "run"  # the arm's name where there is no experiment
+_NEUTRAL = ("experiment", "paths", "sweep", "logger", "hydra")  # these change no report
+
+
+@dataclass
+class Plan:
+    """The runs of one report. `experiment` is None where the command names none.
+
+    `declared` is the experiment as its file has it, `changed` what the command line altered in it.
+    """
+
+    experiment: dict[str, Any] | None
+    runs: list[Run] = field(default_factory=list)
+    declared: dict[str, Any] | None = None
+    changed: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()  # the laws that its arms break, where that was let pass
+    grid: list[Run] = field(default_factory=list)  # what is trained to tune the learning rate
+    tuned: lr_grid.Tuning | None = None
+
+    @property
+    def title(self) -> str:
+        """`name`, or `name~hash` where the command line changed the experiment."""
+        name = self.experiment["name"] if self.experiment else SINGLE
+        return f"{name}~{fingerprint.digest(sorted(self.changed), 8)}" if self.changed else name
+
+    @property
+    def all_runs(self) -> list[Run]:
+        """The grid's runs and the comparison's."""
+        return [*self.grid, *self.runs]
+
+    @property
+    def untuned(self) -> list[str]:
+        """The arms whose learning rate is not known yet."""
+        return [arm for arm in self.tuned.arms if self.tuned.picked(arm) is None] if self.tuned else []
+
+    def arms(self) -> dict[str, list[Run]]:
+        arms: dict[str, list[Run]] = {}
+        for run in self.runs:
+            arms.setdefault(run.arm, []).append(run)
+        return arms
+
+
+def plan(
+    arguments: Sequence[str], composer: Composer, checker: Checker, lookup: lr_grid.Lookup = lambda _id: None
+) -> list[Plan]:
+    """One plan per report that the command line asks for; `lookup` finds the records of trained runs.
+
+    Raises Refused with one line.
+    """
+    line = command.read(arguments, composer.loader)
+    plans = [_plan(point, line.seeds, composer, checker, lookup) for point in line.points]
+    titles = [one.title for one in plans if one.experiment]
+    if len(set(titles)) < len(titles):
+        raise Refused("two values of a swept key give the same report: name each value once")
+    return plans
+
+
+def _plan(
+    point: Sequence[str],
+    seeds: Sequence[int] | None,
+    composer: Composer,
+    checker: Checker,
+    lookup: lr_grid.Lookup,
+) -> Plan:
+    base_config = composer.compose(point)
+    base = composer.resolve(base_config)
+    if "arms" not in base:
+        chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
+        chosen = experiments.no_repeat(chosen)
+        return Plan(None, arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
+    if seeds is not None:
+        base["seeds"] = list(seeds)
+    experiment = experiments.complete(base)
+    arms = _arms(experiment, point, base.get("size"), composer, checker)
+    tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
+    if tuned is not None:
+        rates = {one: tuned.picked(one) or tuned.grid.rates[0] for one in arms}
+        arms = {name: one.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, one in arms.items()}
+    runs = [run for one in arms.values() for run in one.runs(experiment["seeds"])]
+    rank = {arm: i for i, arm in enumerate(experiment["arms"])}
+    # seed by seed: an interrupted sweep leaves whole pairs
+    runs.sort(key=lambda run: (run.seed, rank[run.arm]))
+    runs = _with_parents(runs, set(rank))
+    _refuse_twins(runs)
+    named = [line for line in point if "experiment" in command.keys([line])]
+    declared_config = base_config if len(named) == len(point) else composer.compose(named)
+    declared = experiments.keys(composer.resolve(declared_config))
+    changes = _changes(point, seeds, declared_config, declared)
+    return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned)
+
+
+def _arms(
+    experiment: Mapping[str, Any], point: Sequence[str], size: Any, composer: Composer, checker: Checker
+) -> dict[str, Arm]:
+    by_size = (experiment.get("size_overrides") or {}).get(size) or []
+    figure = match.FIGURES.get(experiment["match"])
+    arms: dict[str, Arm] = {}
+    # the baseline comes first: it sets what the others are matched to
+    for name in sorted(experiment["arms"], key=lambda name: name != experiment["baseline"]):
+        own = experiment["arm_overrides"][name]
+        command.refuse_hidden(point, name, own)
+        overrides = [*by_size, *point, *own]
+        config = composer.compose(overrides)
+        matching = None
+        if figure is not None and arms:
+            by = experiment["match_by"]
+            if by in command.keys(own):
+                raise Refused(f"arm {name} sets {by}, which match_by solves for: drop one of the two")
+            matching = (by, figure, arms[experiment["baseline"]].figures[figure])
+        try:
+            arms[name] = arm(name, config, overrides, experiment["seeds"][0], checker, matching)
+        except ValueError as error:
+            raise Refused(f"arm {name}: {error}") from error
+    return arms
+
+
+def _tuned(
+    experiment: Mapping[str, Any],
+    arms: Mapping[str, Arm],
+    size: Any,
+    point: Sequence[str],
+    lookup: lr_grid.Lookup,
+) -> tuple[lr_grid.Tuning | None, list[Run]]:
+    """What the grid has found for each arm, and the runs of it where it was not committed."""
+    grid = lr_grid.grid(experiment)
+    if grid is None:
+        return None, []
+    given = [*point, *(line for name in arms for line in experiment["arm_overrides"][name])]
+    if (line := command.keys(given).get(lr_grid.KEY)) is not None:
+        raise Refused(f"{line} and tune, which picks it for every arm: drop it, or set tune=null")
+    for name, one in arms.items():
+        if one.config.get("parent") in arms:
+            raise Refused(
+                f"arm {name} continues from {one.config.parent}, and tune trains no parents: tune=null"
+            )
+    found = lr_grid.committed(experiment, size, grid)
+    trained = found is None
+    found = found or lr_grid.Tuning(grid, experiment["metric"], experiment["direction"], size)
+    runs: list[Run] = []
+    for name, one in arms.items():
+        found.compared[name] = settings = lr_grid.settings(one.runs(grid.seeds[:1])[0].config)
+        if trained:
+            at = {
+                rate: one.at(lr_grid.KEY, rate, lr_grid.FIGURE).runs(grid.seeds, f"{name} lr={rate:g}")
+                for rate in grid.rates
+            }
+            runs += [run for some in at.values() for run in some]
+            ids = {rate: [run.id for run in some] for rate, some in at.items()}
+            tokens = (one.figures.get("tokens") or 0) * len(grid.rates) * len(grid.seeds)
+            rows = lr_grid.rows(ids, found.metric, lookup)
+            found.arms[name] = {"settings": settings, "tokens": tokens, "rows": rows}
+    return found, runs
+
+
+def _refuse_twins(runs: Sequence[Run]) -> None:
+    seen: dict[str, Run] = {}
+    for run in runs:
+        other = seen.setdefault(run.id, run)
+        if other is not run:
+            raise Refused(
+                f"arms {other.arm} and {run.arm} are one and the same run ({run.id}): "
+                f"make them differ, or set replica=1 in one for a deliberate twin"
+            )
+
+
+def _with_parents(runs: list[Run], arms: set[str]) -> list[Run]:
+    """`parent: <arm>` means the run of that arm with the same seed; its id becomes part of the child's."""
+    done = {(run.arm, run.seed): run for run in runs if run.config.get("parent") not in arms}
+    while len(done) < len(runs):
+        ready = [
+            run
+            for run in runs
+            if (run.arm, run.seed) not in done and (run.config["parent"], run.seed) in done
+        ]
+        if not ready:
+            raise Refused("parent: the arms continue from one another in a circle")
+        for run in ready:
+            done[run.arm, run.seed] = run.starting_from(done[run.config["parent"], run.seed].id)
+    return [done[run.arm, run.seed] for run in runs]
+
+
+def _changes(
+    point: Sequence[str], seeds: Sequence[int] | None, declared: DictConfig, keys: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The overrides of the command line that make this report another than the declared one."""
+    choices = declared.hydra.runtime.choices
+    changes = []
+    for override in command.parse(point):
+        key = override.key_or_group
+        same = choices[key] if key in choices else OmegaConf.select(declared, key, default=None)
+        same = OmegaConf.to_container(same) if OmegaConf.is_config(same) else same
+        neutral = key.split(".")[0].split("/")[0] in _NEUTRAL
+        if not neutral and not (same is not None and same == override.value()):
+            changes.append(str(override.input_line))
+    if seeds is not None and list(seeds) != keys.get("seeds"):
+        changes.append(f"seeds={list(seeds)}")
+    return tuple(changes)

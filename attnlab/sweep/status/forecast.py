@@ -1,0 +1,88 @@
+"""What a run will take, from what its like have taken, and how many seeds a margin asks for.
+
+A prediction comes from finished runs that differ from it by their seed alone; where there is none, from the
+run that is nearest in training FLOPs on the same kind of device, scaled, and marked as a guess.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from attnlab.stats import planning
+from attnlab.store import fingerprint
+from attnlab.sweep.plan.arms import Run
+from attnlab.sweep.plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds and peak bytes, None where nothing is known; `guess` where they come from an unlike run."""
+
+    seconds: float | None = None
+    bytes: int | None = None
+    guess: bool = False
+
+
+class Forecaster:
+    """Predictions from the finished runs of a store."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
+        self.records = [one for one in records if isinstance(one.get("seconds"), int | float)]
+        self.alike: dict[str, list[Mapping[str, Any]]] = {}
+        for one in self.records:
+            self.alike.setdefault(_kind(one["config"]), []).append(one)
+
+    def of(self, run: Run) -> Forecast:
+        if like := self.alike.get(_kind(run.config)):
+            peaks = [peak for one in like if (peak := _peak(one))]
+            return Forecast(median(one["seconds"] for one in like), max(peaks, default=None))
+        wanted = _work(run.figures)
+        kind = run.figures["device_kind"]
+        near = [one for one in self.records if one["budget"].get("device") == kind and _work(one["budget"])]
+        if not (wanted and near):
+            return Forecast()
+        nearest = min(near, key=lambda one: abs(math.log(_work(one["budget"]) / wanted)))
+        return Forecast(nearest["seconds"] * wanted / _work(nearest["budget"]), guess=True)
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    return fingerprint.digest(fingerprint.unseeded(config))
+
+
+def _work(figures: Mapping[str, Any]) -> float:
+    return float((figures.get("flops_per_token") or 0) * (figures.get("tokens") or 0))
+
+
+def _peak(record: Mapping[str, Any]) -> int | None:
+    memory = record.get("memory") or {}
+    return memory.get("peak_cuda_bytes") or memory.get("peak_rss_bytes")
+
+
+def seeds_asked(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line per arm: how the finished pairs of seeds spread, and what the margin asks for then."""
+    assert plan.experiment is not None
+    metric, margin, base = (plan.experiment[key] for key in ("metric", "margin", "baseline"))
+    found = {
+        (run.arm, run.seed): records[run.id]["metrics"].get(metric) for run in plan.runs if run.id in records
+    }
+    lines = []
+    for arm in plan.arms():
+        if arm == base:
+            continue
+        pairs = [
+            (found[arm, seed], found[base, seed])
+            for seed in plan.experiment["seeds"]
+            if found.get((arm, seed)) is not None and found.get((base, seed)) is not None
+        ]
+        told = planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
+        if told is None:
+            lines.append(f"{arm} - {base}: {len(pairs)} finished pairs, so the spread is not known yet")
+            continue
+        wanted = told.seeds_for_margin or "more than 10,000"
+        lines.append(
+            f"{arm} - {base}: {len(pairs)} finished pairs, sd {told.sd:.3g}; "
+            f"margin {margin:g} asks for {wanted} seeds ({len(plan.experiment['seeds'])} planned)"
+        )
+    return lines

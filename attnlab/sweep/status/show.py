@@ -1,0 +1,121 @@
+"""`plan` and `status`: a table of a command's runs, before, while and after they are trained."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from attnlab.sweep.execute import slots
+from attnlab.sweep.execute.progress import duration
+from attnlab.sweep.plan.arms import Run
+from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
+from attnlab.sweep.status.states import State, records, states
+
+KINDS = ("plan", "status", "watch")
+_OPEN = ("to train", "running", "stopped")
+
+
+def show(kind: str, plans: Sequence[Plan], root: Path, switches: Mapping[str, Any]) -> None:
+    """Prints the plan, or how it stands; `watch` draws it anew until every run has ended."""
+    assert kind in KINDS, kind
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 200  # a file has room for whole lines
+    if kind == "watch" and console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            while _open(plans, root):
+                live.update(_status(plans, root), refresh=True)
+                time.sleep(1)
+            live.update(_status(plans, root), refresh=True)
+        return
+    while kind == "watch" and _open(plans, root):
+        console.print(_status(plans, root))
+        time.sleep(15)
+    console.print(_plan(plans, root, switches) if kind == "plan" else _status(plans, root))
+
+
+def _open(plans: Sequence[Plan], root: Path) -> bool:
+    found = [one for plan in plans for one in states(plan.all_runs, root).values()]
+    return any(one.word in _OPEN for one in found)
+
+
+def _plan(plans: Sequence[Plan], root: Path, switches: Mapping[str, Any]) -> Group:
+    finished = records(root)
+    by_id, forecaster = {one["id"]: one for one in finished}, Forecaster(finished)
+    parts: list[Any] = []
+    for plan in plans:
+        forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
+        parts.append(_table(plan, states(plan.all_runs, root), forecasts))
+        parts += [
+            f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
+        ]
+        parts += seeds_asked(plan, by_id) if plan.experiment else []
+        parts.append(_cost(plan.all_runs, states(plan.all_runs, root), forecasts, switches))
+    return Group(*parts)
+
+
+def _status(plans: Sequence[Plan], root: Path) -> Group:
+    parts: list[Any] = []
+    for plan in plans:
+        found = states(plan.all_runs, root)
+        parts.append(_table(plan, found, None))
+        words = [one.word for one in found.values()]
+        counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+        parts.append(f"{counts}; {sum(one.done for one in found.values()) / len(found):.0%} of the work")
+    return Group(*parts)
+
+
+def _table(plan: Plan, found: Mapping[str, State], forecasts: Mapping[str, Forecast] | None) -> Table:
+    table = Table(
+        title=f"{plan.title}: {len(plan.all_runs)} runs", title_justify="left", box=None, pad_edge=False
+    )
+    figures = ("parameters", "KV B/token", "memory", "time") if forecasts is not None else ()
+    for heading in ("arm", "seed", "id", *figures, "state"):
+        right = heading == "seed" or heading in figures
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for run in plan.all_runs:
+        cells = []
+        if forecasts is not None:
+            told = forecasts[run.id]
+            mark = "~" if told.guess else ""
+            cells = [
+                *(_count(run.figures.get(key)) for key in ("parameters", "kv_bytes_per_token")),
+                f"{told.bytes / 1e6:,.0f} MB" if told.bytes else "?",
+                f"{mark}{duration(told.seconds)}" if told.seconds is not None else "?",
+            ]
+        table.add_row(run.arm, str(run.seed), run.id, *cells, str(found[run.id]))
+    return table
+
+
+def _cost(
+    runs: Sequence[Run],
+    found: Mapping[str, State],
+    forecasts: Mapping[str, Forecast],
+    switches: Mapping[str, Any],
+) -> str:
+    left = [run for run in runs if found[run.id].word in _OPEN]
+    done = sum(one.word == "done" for one in found.values())
+    kind, shared = runs[0].figures["device_kind"], switches.get("slots_per_gpu", 1)
+    number = len(slots.slots(kind, switches.get("slots"), shared))
+    failed = len(found) - len(left) - done
+    text = f"{len(left)} to train, {done} done" + (f", {failed} failed" if failed else "")
+    known = [one for run in left if (one := forecasts[run.id]).seconds is not None]
+    if known:
+        total = sum(one.seconds or 0 for one in known) * len(left) / len(known)
+        text += (
+            f": about {duration(total / min(number, len(left)))} on {number} slots, {duration(total)} in all"
+        )
+        if any(one.guess for one in known):
+            text += " (~ is scaled from another arm or size by its FLOPs)"
+    elif left:
+        text += ": nothing like it has been trained here, so its time is not known"
+    return text
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else "?"

@@ -1,0 +1,66 @@
+"""Where every run of a plan stands, read from the store and its locks, whoever is training it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from attnlab.store import runs as store
+from attnlab.store.files import CHECKPOINTS
+from attnlab.store.lease import elsewhere
+from attnlab.sweep.execute.progress import fraction
+from attnlab.sweep.plan.arms import Run
+
+
+@dataclass(frozen=True)
+class State:
+    """`word`: one of the recorded endings, or running, stopped (half-trained, nobody trains it), to train."""
+
+    word: str
+    detail: str
+    done: float  # the part of the run that is behind us, 0 to 1
+
+    def __str__(self) -> str:
+        return f"{self.word}  {self.detail}".rstrip()
+
+
+def state(folder: Path) -> State:
+    found = store.record(folder)
+    if found is not None and found["status"] != "done":
+        return State(found["status"], (found["failure"] or {}).get("message", ""), 1.0)
+    if found is not None:
+        loss = found["metrics"].get("val/loss")
+        return State("done", "" if loss is None else f"val/loss {loss:.4f}", 1.0)
+    at = store.progress(folder)
+    where = f"step {at['step']}/{at.get('max_steps', '?')}" if "step" in at else ""
+    if locked(folder):
+        loss = at.get("loss")
+        return State("running", where + (f" loss {loss:.4f}" if where and loss else ""), fraction(at))
+    half = any((folder / name).exists() for name in CHECKPOINTS)
+    return State("stopped", where, fraction(at)) if half else State("to train", "", 0.0)
+
+
+def locked(folder: Path) -> bool:
+    """Whether a process holds the run. Only those who wait a moment for its lock may ask this beside them."""
+    if not (folder / "lock").exists():
+        return False
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            return elsewhere(folder)
+    except Timeout:
+        return True
+    except OSError:  # a store that may only be read: a worker could not hold a lock in it
+        return False
+
+
+def states(runs: Sequence[Run], root: Path) -> dict[str, State]:
+    """Run id -> its state."""
+    return {run.id: state(root / run.id) for run in runs}
+
+
+def records(root: Path) -> list[dict[str, Any]]:
+    """The records of all finished runs of a store, in the order of their ids."""
+    folders = sorted(path.parent for path in root.glob("*/run.json"))
+    return [found for found in map(store.record, folders) if found and found["status"] == "done"]

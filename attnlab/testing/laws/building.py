@@ -1,0 +1,69 @@
+"""Laws of building and training: seeds, shared parameters, and two steps."""
+
+import torch
+import torch.nn.functional as F
+
+from attnlab.model.build import make
+from attnlab.model.transformer import Transformer
+from attnlab.testing.laws.variant import VOCABULARY, Variant
+
+
+def check_builds(variant: Variant) -> None:
+    """0. The config builds a layer that keeps the shape of its input and the dtype of its weights."""
+    assert variant.attention.get("_target_"), "the config names no _target_"
+    x = variant.x()
+    with torch.no_grad():
+        y = variant.layer()(x)
+    assert y.shape == x.shape, f"the layer maps {tuple(x.shape)} to {tuple(y.shape)}"
+    assert y.dtype == x.dtype, f"the layer turns float64 into {y.dtype}"
+
+
+@torch.no_grad()
+def check_same_seed_same_bits(variant: Variant) -> None:
+    """15. The same config and seed give the same bits, weights and outputs; another seed gives other ones."""
+    first, second, other = (_seeded(variant, seed) for seed in (3, 3, 4))
+    states = [model.state_dict() for model in (first, second, other)]
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]), f"{name} depends on more than the seed"
+    tokens = variant.tokens()
+    assert torch.equal(first(tokens), second(tokens)), "outputs of equal weights differ"
+    assert not torch.equal(first(tokens), other(tokens)), "the seed changes nothing"
+
+
+def _seeded(variant: Variant, seed: int) -> Transformer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # as a run does: some modules draw their weights when they are made
+        return variant.model(n_layers=1, seed=seed)
+
+
+def check_layers_share_nothing(variant: Variant) -> None:
+    """16. No two layers of a model share a parameter."""
+    layers = [make(variant.attention) for _ in range(2)]
+    first, second = (
+        {p.untyped_storage().data_ptr(): name for name, p in layer.named_parameters()} for layer in layers
+    )
+    shared = [name for storage, name in first.items() if storage in second]
+    assert not shared, f"layers share {', '.join(shared)}"
+
+
+def check_trains(variant: Variant) -> None:
+    """18. Two training steps in float32, as initialised for training: finite losses, and every parameter
+    moves.
+    """
+    model = variant.model(n_layers=1, seed=0).float().train()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    tokens = variant.tokens()
+    for _ in range(2):
+        logits = model(tokens)[:, :-1] if tokens.shape[1] > 1 else model(tokens)
+        loss = F.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, -logits.shape[1] :].flatten())
+        assert loss.isfinite(), "the loss is not finite"
+        optimizer.zero_grad()
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None, f"{name} gets no gradient"
+            assert parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
+        optimizer.step()
+    if variant.length > 3:
+        still = [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])]
+        assert not still, f"never moves: {', '.join(still)}"

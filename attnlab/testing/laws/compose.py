@@ -1,0 +1,163 @@
+"""From config groups to variants: what a user's overrides compose to, and what is shipped, in any
+combination.
+
+Combinations of shipped values are merged here from the group files, which is what Hydra does with them, a
+hundred times faster.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from attnlab.config import CONF, register_resolvers
+from attnlab.testing.laws.variant import Variant, variants_of
+
+# In the order of the defaults list.
+AXES = ("heads", "position", "score", "mask", "epilogue", "kernel", "decode")
+USUAL = dict(zip(AXES, ("mha", "rope", "scaled", "causal", "none", "eager", "growing"), strict=True))
+
+# Sizes that tell axes apart: B 2, KV heads 3 of 6, width 8 of 48, 11 tokens, room for 17, vocabulary 23.
+# Six heads are no power of two.
+SIZES = ("model.dim=48", "model.n_heads=6", "data.length=17")
+SMALL: Mapping[str, Mapping[str, Any]] = {  # what is made for hundreds of tokens must show within eleven
+    "mask=window": {"model.attention.masks.window.size": 5},
+    "mask=window_sinks": {"model.attention.masks.window.size": 4, "model.attention.masks.window.keep": 2},
+    "mask=prefix": {"model.attention.masks.prefix.n": 3},
+    "position=relative": {
+        "model.attention.scores.relative.buckets": 4,
+        "model.attention.scores.relative.max_distance": 7,
+    },
+    "position=rope_dynamic_ntk": {"model.attention.rotary.scaling.trained": 5},
+    "score=softcap": {"model.attention.scores.softcap.cap": 2.0},
+}
+BESIDE = {"decode=rolling": {"mask": "window"}}  # a value that makes sense only beside another
+
+
+def options(axis: str) -> list[str]:
+    """The shipped values of an axis."""
+    return sorted(path.stem for path in (CONF / axis).glob("*.yaml"))
+
+
+def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[Variant]:
+    """What Hydra composes of these overrides, `heads=mha,gqa` being two; one variant per distinct kind of
+    layer.
+
+    ValueError, or Hydra's own errors, for overrides that do not compose.
+    """
+    register_resolvers()
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    values = [
+        [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
+        if one.is_sweep_override()
+        else [one.input_line]
+        for one in parsed
+    ]
+    where = [] if config_dir is None else [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"]
+    found = []
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for line in product(*values):
+            config = compose("config", overrides=[*where, *line])
+            found += variants_of(_resolved(config), " ".join(line) or "the default config")
+    return found
+
+
+def combination(**choices: str) -> Variant:
+    """A combination of shipped axis values in small sizes, the usual value where an axis is not named."""
+    picked = {"model": "gpt", **USUAL, **choices}
+    merged = functools.reduce(_merged, (_group(axis, picked[axis]) for axis in AXES), _base(picked["model"]))
+    config = OmegaConf.create(merged)
+    for axis in AXES:
+        for path, value in SMALL.get(f"{axis}={picked[axis]}", {}).items():
+            assert OmegaConf.select(config, path) is not None, (
+                f"{path}: gone from conf/{axis}/{picked[axis]}.yaml"
+            )
+            OmegaConf.update(config, path, value)
+    resolved = _resolved(config)
+    model = resolved["model"]
+    return Variant(
+        " ".join(f"{axis}={value}" for axis, value in choices.items()) or "the usual values",
+        model["mixer"] or model["attention"],
+        model["positions"],
+        resolved["decode"].get("cache"),
+        choices=frozenset(f"{axis}={value}" for axis, value in picked.items()),
+    )
+
+
+def alone(axis: str, option: str) -> Variant:
+    """One shipped value, the usual ones beside it."""
+    return combination(**{**BESIDE.get(f"{axis}={option}", {}), axis: option})
+
+
+def one_at_a_time() -> Iterator[Variant]:
+    """Every shipped value of every axis, and every model."""
+    return (alone(axis, option) for axis in ("model", *AXES) for option in options(axis))
+
+
+def covering(axes: Mapping[str, Sequence[str]], strength: int = 3) -> list[dict[str, str]]:
+    """Combinations, as few as a greedy choice finds, in which any values of any `strength` axes meet at
+    least once.
+    """
+    names = list(axes)
+    missing = {
+        frozenset(zip(chosen, values, strict=True)): None  # a dict, for its order
+        for chosen in combinations(names, strength)
+        for values in product(*(axes[name] for name in chosen))
+    }
+    rows = []
+    while missing:
+        row = dict(next(iter(missing)))
+        for name in (name for name in names if name not in row):
+            others = [frozenset(pair) for pair in combinations(row.items(), strength - 1)]
+            row[name] = max(
+                axes[name], key=lambda value: sum(pair | {(name, value)} in missing for pair in others)
+            )
+        for meeting in combinations(row.items(), strength):
+            missing.pop(frozenset(meeting), None)
+        rows.append({name: row[name] for name in names})
+    return rows
+
+
+def _resolved(config: DictConfig) -> dict[str, Any]:
+    """The parts of a config that make layers; the rest may hold what only a sweep fills in."""
+    kept: dict[str, Any] = {}
+    for key in ("attention", "mixer", "positions", "layers"):
+        node = config.model.get(key)
+        kept[key] = (
+            OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+            if OmegaConf.is_config(node)
+            else node
+        )
+    decode = OmegaConf.to_container(config.get("decode") or OmegaConf.create(), resolve=True)
+    return {"model": kept, "decode": decode}
+
+
+@functools.cache
+def _base(model: str) -> dict[str, Any]:
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", overrides=[*(f"~{axis}" for axis in AXES), f"model={model}", *SIZES])
+    # by the axes, or by what makes a layer
+    read = ("dim", "n_heads", "init_std", "attention", "mixer", "positions")
+    whole = OmegaConf.to_container(config.model)
+    return {
+        "model": {key: whole[key] for key in read if key in whole},
+        "data": {"length": config.data.length},
+    }
+
+
+@functools.cache
+def _group(axis: str, option: str) -> dict[str, Any]:
+    return OmegaConf.to_container(OmegaConf.load(CONF / axis / f"{option}.yaml"))
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """Interpolations stay as they are: they are resolved once all is there."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: _merged(old.get(key), value) for key, value in new.items()}}

@@ -1,0 +1,147 @@
+"""Laws of decoding: a cache changes what is computed, never what comes out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.attention.contracts import Unsupported
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.data import real
+from attnlab.testing.laws.variant import Variant, same
+
+Step = Callable[[slice], Tensor]
+
+
+def splits(length: int) -> Iterator[tuple[int, ...]]:
+    """Ways to feed `length` tokens: every cut in two, three chunks, and one by one."""
+    yield from ((cut, length - cut) for cut in range(length - 1, 0, -1))
+    if length > 3:
+        yield (2, length - 3, 1)
+        yield (1, 2, *([2] * ((length - 3) // 2)), *([1] * ((length - 3) % 2)))
+    yield (1,) * length
+
+
+def fed(step: Step, split: Sequence[int]) -> Tensor:
+    """The outputs of all chunks, joined."""
+    ends = list(accumulate(split))
+    return torch.cat([step(slice(end - size, end)) for size, end in zip(split, ends, strict=True)], dim=1)
+
+
+def _compare(
+    variant: Variant, begin: Callable[[], Step], whole: Tensor, ways: Sequence[tuple[int, ...]]
+) -> None:
+    """Every split that is accepted gives `whole`; one may be refused only where an earlier query would
+    have seen later keys.
+    """
+    visible = variant.visible(torch.arange(variant.length))
+    layer = variant.layer()
+    stretches = not isinstance(layer, Attention) or layer.changes_with_length
+    refusal, accepted = None, 0
+    for split in ways:
+        try:
+            got = fed(begin(), split)
+        except Unsupported as error:
+            ahead = any(visible[:cut, cut:].any() for cut in list(accumulate(split))[:-1])
+            if not (ahead or stretches):
+                raise AssertionError(
+                    f"refuses the split {split} for no reason of its mask: {error}"
+                ) from None
+            refusal = error
+            continue
+        accepted += 1
+        same(got, whole, f"split {split}")
+    if not accepted and refusal is not None:
+        raise refusal
+
+
+@torch.no_grad()
+def check_decode_equals_full_pass(variant: Variant) -> None:
+    """2. Prefill and decode, split anywhere, equal one full pass of the layer."""
+    layer, x = variant.layer(), variant.x()
+
+    def begin() -> Step:
+        cache = variant.new_cache()
+        return lambda part: layer(x[:, part], cache=cache)
+
+    _compare(variant, begin, layer(x), list(splits(variant.length)))
+
+
+@torch.no_grad()
+def check_model_decode_equals_full_pass(variant: Variant) -> None:
+    """2. Prefill and decode equal one full pass of a model of two layers, embedded positions included."""
+    model, tokens = variant.model(), variant.tokens()
+
+    def begin() -> Step:
+        caches = [variant.new_cache() for _ in model.blocks]
+        return lambda part: model(tokens[:, part], caches=caches)
+
+    ways = list(splits(variant.length))
+    _compare(variant, begin, model(tokens), [ways[0], *ways[-3:]] if len(ways) > 3 else ways)
+
+
+@torch.no_grad()
+def check_left_padded_decode(variant: Variant) -> None:
+    """2. Prompts of unequal length, padded on the left (positions below zero), decode as each alone does."""
+    model, tokens, T = variant.model(), variant.tokens(), variant.length
+    pads = [0, min(3, T - 1)][-variant.batch :]
+    positions = torch.arange(T)[None] - torch.tensor(pads)[:, None]
+    refusals = []
+    for prompt in {max(T - 3, 1), min(4, T)}:  # the second may cut a prefix that the first does not
+        caches = [variant.new_cache() for _ in model.blocks]
+
+        def step(part: slice, caches: Any = caches) -> Tensor:
+            return model(tokens[:, part], positions=positions[:, part], mask=real, caches=caches)
+
+        try:
+            got = fed(step, (prompt, *[1] * (T - prompt)))
+        except Unsupported as error:
+            refusals.append(error)
+            continue
+        for row, pad in enumerate(pads):
+            alone = model(tokens[row : row + 1, pad:])
+            same(got[row : row + 1, pad:], alone, f"{pad} tokens of padding, a prompt of {prompt}")
+    if len(refusals) == 2:
+        raise refusals[0]
+
+
+@torch.no_grad()
+def check_cache_reorder(variant: Variant) -> None:
+    """2. Where the rows of a cache change places (beam search), decoding goes on with the other row's
+    past.
+    """
+    layer, x, cut = variant.layer(), variant.x(2), max(variant.length - 2, 1)
+    cache = variant.new_cache()
+    layer(x[:, :cut], cache=cache)
+    for name, value in vars(cache).items():
+        setattr(cache, name, _reordered(value))
+    rest = x[:, cut:].flip(0)
+    if rest.shape[1]:
+        same(layer(rest, cache=cache), layer(x.flip(0))[:, cut:], "rows exchanged")
+
+
+def _reordered(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.flip(0) if value.ndim and len(value) == 2 else value
+    return tuple(_reordered(part) for part in value) if isinstance(value, tuple) else value
+
+
+@torch.no_grad()
+def check_state_size(variant: Variant) -> None:
+    """14. state_size() is the bytes per token and row that the cache holds, of every key that a later
+    query may see.
+    """
+    layer, x, T = variant.layer(), variant.x(), variant.length
+    cache = variant.new_cache()
+    layer(x, cache=cache)
+    held, remainder = divmod(cache.live_bytes(), layer.state_size() * variant.batch)
+    assert not remainder, (
+        f"{cache.live_bytes()} bytes are no multiple of {layer.state_size()} x {variant.batch} rows"
+    )
+    assert cache.live_bytes() == 0 or cache.live_bytes() % T == 0 or held < T, (
+        "not a whole number of bytes per token"
+    )
+    needed = variant.visible(torch.arange(T + 1))[-1, :T].sum().item()
+    assert needed <= held <= T, f"the cache holds {held} tokens of {T}, the next query needs {needed}"

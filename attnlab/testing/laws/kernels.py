@@ -1,0 +1,156 @@
+"""Laws of kernels and of their weights, judged by attention written out by hand: one batch row and one
+query head at a time.
+"""
+
+import inspect
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.attention.contracts import Attended, Unsupported
+from attnlab.attention.epilogue import Sinks
+from attnlab.attention.heads.latent import Latent
+from attnlab.attention.kernels.eager import eager
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.data import padding
+from attnlab.testing.laws.variant import Variant, same
+
+
+class Call(NamedTuple):
+    """What a layer asked of its kernel."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    options: dict[str, Any]
+
+    def answered(self, kernel: Any, **changes: Any) -> Attended:
+        """By this kernel, with some options replaced."""
+        return kernel(self.q, self.k, self.v, **{**self.options, **changes})
+
+
+def asked(layer: nn.Module, x: Tensor, **context: Any) -> Call:
+    """The call that the layer makes for this input."""
+    calls = []
+
+    def spy(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Attended:
+        calls.append(Call(q, k, v, {**options, "need": ()}))
+        return eager(q, k, v, **options)
+
+    layer.attend(x, kernel=spy, **context)
+    return calls[0]
+
+
+def by_hand(call: Call) -> Attended:
+    """softmax over the visible keys of score(scale q·k), times v; query head h reads KV head h // (H //
+    G).
+    """
+    (B, H, T, _), (G, S) = call.q.shape, call.k.shape[1:3]
+    mask, outs, lses, maps = call.options["mask"], [], [], []
+    for n in range(B):
+        i, j = (call.options[name][n if len(call.options[name]) > 1 else 0, 0] for name in "ij")
+        for head in range(H):
+            b, h, group = torch.tensor(n), torch.tensor(head), head // (H // G)
+            score = call.q[n, head] @ call.k[n, group].T * call.options["scale"]
+            for function in call.options["scores"]:
+                score = function(score, b, h, i, j)
+            visible = torch.ones(T, S, dtype=torch.bool) if mask is None else mask(b, h, i, j).expand(T, S)
+            score = score.masked_fill(~visible, -torch.inf)
+            top = score.detach().amax(-1, keepdim=True).clamp(min=-1e300)
+            terms = torch.where(visible, (score.masked_fill(~visible, 0.0) - top).exp(), 0.0)
+            total = terms.sum(-1, keepdim=True)
+            weights = terms / total.masked_fill(total == 0, 1.0)
+            outs.append(weights @ call.v[n, group])
+            maps.append(weights)
+            lses.append((total.log() + top).squeeze(-1).masked_fill(total.squeeze(-1) == 0, -torch.inf))
+    return Attended(*(torch.stack(parts).unflatten(0, (B, H)) for parts in (outs, lses, maps)))
+
+
+def _calls(variant: Variant) -> list[tuple[str, Call]]:
+    """The calls of a full pass, of the last queries alone (as in decoding), and of a batch with a blind
+    row.
+    """
+    layer, x = variant.layer(), variant.x()
+    with torch.no_grad():
+        full = asked(layer, x)
+        lengths = torch.tensor([0, variant.length])[: variant.batch]
+        blind = asked(layer, x, mask=padding(lengths))
+    last = max(1, variant.length // 3)
+    i = full.options["i"][:, :, -last:]
+    tail = full._replace(q=full.q[:, :, -last:], options={**full.options, "i": i, "aligned": False})
+    return [("full pass", full), ("last queries", tail), ("blind row", blind)]
+
+
+def check_kernel_agrees(variant: Variant) -> None:
+    """1. A kernel computes what attention by hand computes, gradients included where it has any."""
+    kernel = variant.layer().kernel
+    for name, call in _calls(variant):
+        with torch.no_grad():
+            same(call.answered(kernel).out, by_hand(call).out, f"{name}, outputs")
+    for name, call in _calls(variant):
+        inputs = [part.detach().requires_grad_() for part in call[:3]]
+        call = Call(*inputs, call.options)
+        try:
+            out = call.answered(kernel).out
+        except Unsupported:
+            return  # this kernel trains nowhere here; the laws that need gradients say so
+        probe = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+        expected = torch.autograd.grad((by_hand(call).out * probe).sum(), inputs)
+        for what, got, want in zip(
+            "qkv", torch.autograd.grad((out * probe).sum(), inputs), expected, strict=True
+        ):
+            same(got, want, f"{name}, gradient of {what}")
+
+
+def check_kernel_keeps_its_word(variant: Variant) -> None:
+    """1. A kernel gives the lse and the weights that it is asked for, and the right ones, or refuses."""
+    kernel, call = variant.layer().kernel, _calls(variant)[0][1]
+    call.answered(kernel)
+    for need in ("lse", "weights"):
+        try:
+            got = getattr(call.answered(kernel, need=(need,)), need)
+        except Unsupported:
+            continue
+        assert got is not None, f"the kernel was asked for {need} and gave none: it should refuse"
+        same(got, getattr(by_hand(call), need), need)
+
+
+def check_weights_sum_to_one(variant: Variant) -> None:
+    """4. Attention weights are not negative; a row sums to one, or to one minus the sink's share."""
+    layer = variant.layer()
+    with torch.no_grad():
+        attended = layer.attend(variant.x(), kernel=eager, need=("weights", "lse"))
+    assert attended.weights.min() >= 0, "a weight is negative"
+    share = torch.zeros_like(attended.lse)
+    if isinstance(layer.epilogue, Sinks):
+        logit = layer.epilogue.logit.detach()[:, None]
+        share = logit.exp() / (logit.exp() + attended.lse.exp())
+    same(attended.weights.sum(-1), 1 - share, "sum of a row")
+
+
+def check_blind_rows_are_zero(variant: Variant) -> None:
+    """5. A query that sees no key gets exactly zero, and gradients stay finite."""
+    layer, x = variant.layer(), variant.x()
+    mask = padding(torch.tensor([0, variant.length])[: variant.batch])
+    with torch.no_grad():
+        out = layer.attend(x, mask=mask).out
+    assert out.isfinite().all(), "not finite"
+    assert (out[0] == 0).all(), "a query without keys gets something"
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(layer.attend(x, mask=mask).out.square().sum(), x)
+    assert gradient.isfinite().all(), "a gradient is not finite"
+
+
+def check_scale(variant: Variant) -> None:
+    """10. Scores are q·k D^exponent: the same as unscaled scores of q D^exponent."""
+    exponent = variant.attention.get(
+        "scale_exponent", inspect.signature(Attention).parameters["scale_exponent"].default
+    )
+    expanded = variant.but(heads__absorbed=False) if isinstance(variant.layer().heads, Latent) else variant
+    with torch.no_grad():
+        call = asked(variant.layer(), variant.x())
+        width = asked(expanded.layer(), variant.x()).k.shape[-1]
+        scaled = call.answered(eager).out
+        unscaled = call._replace(q=call.q * float(width) ** exponent).answered(eager, scale=1.0).out
+    same(unscaled, scaled, f"scale of a width of {width}")

@@ -1,0 +1,236 @@
+"""What the laws are tried on: one resolved attention config, and fresh float64 layers and models made of it.
+
+Every weight is drawn anew, learned logits, gains and bias tables included: a table of zeros would hide what
+it does. Layers are copies of one prototype per config, so that a thousand trials build each part once.
+"""
+
+import copy
+import dataclasses
+import functools
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from attnlab.attention.contracts import Mask
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.combine import every
+from attnlab.model.build import make, mixer_configs
+from attnlab.model.transformer import Mlp, Transformer, named_generator
+
+GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.Growing"}
+EAGER = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager.eager"}
+VOCABULARY = 23
+LONGEST = 160  # tokens at most that a trial is made long, to get past a window
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One combination to try the laws on.
+
+    `attention` is a resolved `model.attention` config (or any mixer's), `positions` a `model.positions`
+    config or None, `cache` a `decode.cache` config or None for none. `batch` and `length` are the sizes of a
+    trial; `length` 0 is long enough to get past what the mask shows. `choices` are axis values, where known.
+    """
+
+    name: str
+    attention: Mapping[str, Any]
+    positions: Mapping[str, Any] | None = None
+    cache: Mapping[str, Any] | None = dataclasses.field(default_factory=lambda: GROWING)
+    choices: frozenset[str] = frozenset()
+    batch: int = 2
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.length:
+            object.__setattr__(self, "length", _long_enough(self))
+
+    @property
+    def dim(self) -> int:
+        """Width of the input: the `dim` of the mixer or of its heads. ValueError where the config has
+        none.
+        """
+        for part in (self.attention, self.attention.get("heads") or {}):
+            if isinstance(part.get("dim"), int):
+                return part["dim"]
+        raise ValueError(
+            "this mixer names no width: give its constructor, or that of its heads, a parameter `dim`"
+        )
+
+    @property
+    def is_attention(self) -> bool:
+        """Whether the mixer is attnlab's own layer, with its parts to look at."""
+        return get_object(self.attention["_target_"]) is Attention
+
+    @functools.cached_property
+    def mask(self) -> Mask | None:
+        """The design mask that the config declares; a mixer that takes none must be causal by itself."""
+        if "masks" not in inspect.signature(get_object(self.attention["_target_"])).parameters:
+            return get_object("attnlab.attention.masks.causal.causal")
+        return every(*_built(self.attention.get("masks") or {}).values())
+
+    def visible(self, positions_T: Tensor) -> Tensor:
+        """[T, T]: which positions the design mask lets which see."""
+        T = len(positions_T)
+        if self.mask is None:
+            return torch.ones(T, T, dtype=torch.bool)
+        zero = torch.zeros(1, dtype=torch.long)
+        return self.mask(zero, zero, positions_T[:, None], positions_T[None, :]).expand(T, T)
+
+    def but(self, **changes: Any) -> "Variant":
+        """The same with some of the config's values replaced; `heads__n_kv_heads=1` reaches into `heads`."""
+        attention = copy.deepcopy(dict(self.attention))
+        for path, value in changes.items():
+            *parents, leaf = path.split("__")
+            functools.reduce(lambda node, key: node[key], parents, attention)[leaf] = value
+        return dataclasses.replace(self, attention=attention)
+
+    def about(self, function: Any) -> list[str]:
+        """Names of the masks and scores of this config that are made by `function`."""
+        groups = (self.attention.get("masks") or {}, self.attention.get("scores") or {})
+        return [name for group in groups for name, node in group.items() if _maker(node) is function]
+
+    @property
+    def specimen(self) -> nn.Module:
+        """The layer that all are copies of: to look at, not to change."""
+        return _prototype(json.dumps(self.attention))
+
+    def layer(self) -> nn.Module:
+        """A fresh layer in float64 and evaluation mode; the same weights for the same config, by parameter
+        name.
+        """
+        return copy.deepcopy(self.specimen)
+
+    def model(self, n_layers: int = 2, seed: int | None = None) -> Transformer:
+        """A small float64 transformer of such layers, with this variant's position embedding.
+
+        Without a seed its weights are randomised like a layer's; with one it is built and initialised as for
+        training.
+        """
+        model = Transformer(
+            make_mixer=lambda layer: self.layer() if seed is None else make(self.attention),
+            vocab_size=VOCABULARY,
+            dim=self.dim,
+            n_layers=n_layers,
+            ffn_width=self.dim + 5,
+            ffn=Mlp,
+            norm=nn.LayerNorm,
+            bias=False,
+            tie=False,
+            dropout=0.0,
+            init_std=0.02,
+            qk_gain=None,
+            seed=seed or 0,
+            positions=make(self.positions) if self.positions else None,
+        )
+        return (randomised(model) if seed is None else model).double().eval()
+
+    def new_cache(self) -> Any:
+        """An empty cache of one layer."""
+        assert self.cache is not None
+        made = make(self.cache)
+        return made() if callable(made) else made  # the config of a class makes the class
+
+    def x(self, batch: int | None = None) -> Tensor:
+        """Input [B, T, M], seeded; a shorter trial sees the beginning of a longer one."""
+        return _drawn(self.dim)[: batch or self.batch, : self.length].clone()
+
+    def tokens(self) -> Tensor:
+        """Token ids [B, T], seeded."""
+        drawn = torch.randint(VOCABULARY, (7, LONGEST), generator=named_generator(0, "tokens"))
+        return drawn[: self.batch, : self.length].clone()
+
+
+def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant]:
+    """The distinct kinds of layer of a whole resolved run config, with its positions and its cache."""
+    model, layers = config["model"], [OmegaConf.to_container(one) for one in mixer_configs(config)]
+    kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
+    cache = (config.get("decode") or {}).get("cache")
+    return [
+        Variant(name if len(kinds) == 1 else f"{name}, layer kind {n}", kind, model.get("positions"), cache)
+        for n, kind in enumerate(kinds.values())
+    ]
+
+
+def randomised(module: nn.Module) -> nn.Module:
+    """Draws every parameter: matrices N(0, 1 / fan in), all else (gains, logits, biases) moved by N(0,
+    1/4).
+    """
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            drawn = torch.randn(parameter.shape, generator=named_generator(1, name))
+            if parameter.ndim < 2:
+                parameter.add_(drawn / 2)
+            else:
+                parameter.copy_(drawn / parameter.shape[-1] ** 0.5)
+    return module
+
+
+def same(actual: Tensor, expected: Tensor, what: str) -> None:
+    """Asserts equality up to float64 rounding: 1e-12, relative to the largest value."""
+    assert actual.shape == expected.shape, f"{what}: shapes {tuple(actual.shape)} and {tuple(expected.shape)}"
+    assert actual.isfinite().all(), f"{what}: not finite"
+    assert expected.isfinite().all(), f"{what}: the reference is not finite"
+    difference = (actual - expected).abs().max().item() if actual.numel() else 0.0
+    bound = 1e-12 * max(1.0, expected.abs().max().item() if expected.numel() else 0.0)
+    assert difference <= bound, f"{what}: off by {difference:.2g}"
+
+
+def differs(actual: Tensor, other: Tensor, what: str) -> None:
+    """Asserts that two results are not the same by far more than rounding."""
+    assert (actual - other).abs().max() > 1e-6, f"{what}: no difference"
+
+
+@functools.lru_cache(maxsize=2)
+def _drawn(dim: int) -> Tensor:
+    return torch.randn(7, LONGEST, dim, dtype=torch.float64, generator=named_generator(0, "x"))
+
+
+def _maker(node: Any) -> Any:
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        return None
+    made = get_object(node["_target_"])
+    return get_object(node["path"]) if "path" in node else made
+
+
+def _built(nodes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: copy.deepcopy(_part(json.dumps(node))) for name, node in nodes.items()}
+
+
+@functools.lru_cache(maxsize=4096)
+def _part(node: str) -> Any:
+    return make(json.loads(node))
+
+
+@functools.lru_cache(maxsize=64)
+def _prototype(attention: str) -> nn.Module:
+    config = json.loads(attention)
+    if get_object(config["_target_"]) is not Attention:
+        return randomised(make(config)).double().eval()
+    own, parts = {}, {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            parts[key] = _part(json.dumps(value)) if "_target_" in value else _built(value)
+        else:
+            own[key] = value
+    return randomised(copy.deepcopy(make(own, **parts))).double().eval()
+
+
+def _long_enough(variant: Variant) -> int:
+    """11 tokens, or a few more than the mask needs before it hides the first key that it hides of the
+    past.
+    """
+    try:
+        visible = variant.visible(torch.arange(LONGEST))
+    except Exception:  # the law that builds the variant will tell
+        return 11
+    hidden = (~visible & torch.ones_like(visible).tril()).any(-1).nonzero()
+    ahead = (visible & torch.ones_like(visible).triu(1)).any(-1).logical_not().nonzero()
+    first = hidden[0].item() if len(hidden) else 0
+    free = ahead[0].item() if len(ahead) else 0
+    return min(LONGEST - 1, max(11, first + 4, free + 4 if free < LONGEST - 1 else 0))

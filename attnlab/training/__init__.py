@@ -1,0 +1,1 @@
+"""One run, from its spec to its record. Knows nothing of sweeps and reports."""

@@ -1,0 +1,111 @@
+"""Checkpoints: when they are saved, how they are written and which of them can be read."""
+
+import signal
+import threading
+import zipfile
+from pathlib import Path
+from types import FrameType
+from typing import Any, final
+
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+
+from attnlab.store.files import CHECKPOINTS, replacing
+from attnlab.training.callbacks import OnStep
+
+TERMINATED = 128 + signal.SIGTERM
+
+
+@final
+class Checkpoints(OnStep):
+    """Saves last.ckpt every `every` steps; the one before it stays as previous.ckpt.
+
+    SIGTERM, the word of a scheduler, lets the step end, saves once more and exits with 143; said twice, it
+    exits at once.
+    """
+
+    def __init__(self, folder: Path, every: int) -> None:
+        if every < 1:
+            raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
+        self.path, self.every, self.due = folder / CHECKPOINTS[0], every, False
+        self.leaving, self._before = False, None
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """Takes SIGTERM over: raised within a step, it would leave half of one in the checkpoint."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._leave)
+
+    def teardown(self, trainer: pl.Trainer, module: Any, stage: str) -> None:
+        """Gives it back."""
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+            self._before = None
+
+    def _leave(self, _number: int, _frame: FrameType | None) -> None:
+        if self.leaving:
+            raise SystemExit(TERMINATED)
+        self.leaving = True
+
+    def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """Saves, unless the run is about to end, or a validation comes first: it would be lost."""
+        step = trainer.global_step
+        if trainer.world_size > 1:  # a checkpoint is saved by all ranks together, or by none
+            self.leaving = trainer.strategy.reduce_boolean_decision(self.leaving, all=False)
+        self.due = (step % self.every == 0 or self.leaving) and step != trainer.max_steps
+        if self.due and (step * trainer.accumulate_grad_batches) % trainer.val_check_batch:
+            self._save(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """Saves what the validation kept waiting."""
+        if self.due:
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.path)
+        self.due = False
+        if self.leaving:
+            raise SystemExit(TERMINATED)
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Lightning's checkpoint files, written beside, synced and renamed, in two generations; read without
+    executing anything.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
+    ) -> None:
+        """Replaces `path`; what was there becomes previous.ckpt."""
+        path = Path(path)
+        with replacing(path) as temporary:
+            try:
+                torch.save(checkpoint, temporary)
+            except RuntimeError as error:  # torch hides the system's reason behind its own
+                raise OSError(f"{path} could not be written: is the disk full?") from error
+            if path.exists():
+                path.replace(path.with_name(CHECKPOINTS[1]))
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any | None = None, weights_only: bool | None = True
+    ) -> Any:
+        """Tensors and plain values only."""
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The last checkpoint that can be read whole, else the one before it, else None.
+
+    Torch loads a file in which a bit has flipped; the archive's own checksums tell.
+    """
+    for name in CHECKPOINTS:
+        path = folder / name
+        try:
+            with zipfile.ZipFile(path) as archive:
+                if archive.testzip() is not None:
+                    continue
+            torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # missing, cut short, or not ours
+            continue
+        return path
+    return None

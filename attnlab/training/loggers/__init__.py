@@ -1,0 +1,1 @@
+"""Loggers that mirror a run elsewhere; what is on disk is the result."""

@@ -1,0 +1,74 @@
+"""A run that only measures: no step is trained, and what its `measurement` finds becomes the record."""
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnlab.measure import size
+from attnlab.measure.measurement import on_paper
+from attnlab.model.build import WEIGHTS, build_model, device_of, make
+from attnlab.model.transformer import Transformer
+from attnlab.training import record as records
+from attnlab.training.parent import load_parent
+
+
+def check(config: Mapping[str, Any], model: Transformer, data: Any) -> None:
+    """ValueError, one line, where the measurement cannot be taken; `model` lives on the meta device.
+
+    A measurement may have `check(model, data)`, and `on_paper = True`: then its model has no numbers.
+    """
+    measurement = make(config["measurement"])
+    name = config["measurement"].get("_target_")
+    if not callable(measurement):
+        raise ValueError(f"measurement={name} makes a {type(measurement).__name__}, which cannot be called")
+    if on_paper(measurement) and config["parent"]:
+        raise ValueError(f"measurement={name} looks at no weights: set parent=null")
+    if hasattr(measurement, "check"):
+        measurement.check(model, data)
+
+
+def measure(folder: Path, spec: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The run, up to its record on disk, which is returned. FloatingPointError where a figure is no
+    number.
+    """
+    clock, config = time.perf_counter(), spec["config"]
+    torch.manual_seed(config["seed"])
+    data, device, measurement = make(config["data"]), device_of(config), make(config["measurement"])
+    where = "meta" if on_paper(measurement) else "cpu"
+    with torch.device(where):
+        model = build_model(config, data.task.vocab_size)
+    if config["parent"]:
+        load_parent(model, config, folder.parent)
+    precision = str(config["trainer"]["precision"])
+    module = make(config["optim"], model=model).to(dtype=WEIGHTS.get(precision, torch.float32)).eval()
+    module = module if where == "meta" else module.to(device)
+    mixed = torch.autocast(device, torch.bfloat16) if precision.startswith("bf16-m") else nullcontext()
+    with mixed:
+        found = measurement(module, data, device)
+    for name, value in found.metrics.items():
+        if not math.isfinite(value):
+            raise FloatingPointError(f"{name} is measured as {value}, which is no number")
+    record = records.of(
+        folder,
+        config,
+        facts,
+        clock,
+        metrics={name: float(value) for name, value in found.metrics.items()},
+        exact=sorted(found.exact),
+        timed=sorted(found.timed),
+        memory={
+            **size.kv_bytes(model, None if where == "meta" else data.probe(1).to(device)),
+            **size.peak_memory(torch.device(device)),
+        },
+        speed={},
+        kernels={"max_abs_eager_fused": None, "note": "nothing was trained, and no maps were taken"},
+        head_scores={},
+    )
+    curves = [(x, x, name, float(y)) for name, line in found.series.items() for x, y in line.items()]
+    records.write(folder, record, curves)
+    return record

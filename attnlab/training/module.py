@@ -1,0 +1,176 @@
+"""The LightningModule: one training step, one validation pass, AdamW with warm-up and cosine. Metrics are
+named split/metric.
+
+Nothing is logged through `self.log`: at these step times it would cost more than the step's arithmetic.
+"""
+
+import hashlib
+import math
+from typing import Any, final
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from attnlab.attention.masks.combine import every
+from attnlab.attention.masks.data import documents, padding
+from attnlab.model.loss import cross_entropy
+from attnlab.model.transformer import Transformer
+
+Batch = dict[str, Tensor]
+
+
+class Diverged(FloatingPointError):
+    """The loss stopped being a number; carries the optimiser step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"the loss is not finite at step {step}")
+        self.step = step
+
+
+@final
+class LanguageModel(pl.LightningModule):
+    """Next-token training of `model` on batches {tokens, targets, lengths?, documents?}; targets of -100 do
+    not count.
+
+    Learning rate: linear over `warmup` steps to `lr`, then cosine to `min_lr` at the trainer's last step.
+    Weight decay falls on matrices only. `compile` compiles the model. The random state of step n depends on
+    (seed, n) alone, so that a resumed run draws the dropout that an undisturbed one draws.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        lr: float,
+        min_lr: float,
+        warmup: int,
+        betas: tuple[float, float],
+        weight_decay: float,
+        compile: bool,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        for key, value in (("lr", lr), ("min_lr", min_lr), ("weight_decay", weight_decay)):
+            if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
+                raise ValueError(f"optim.{key} must be a finite number of at least 0, got {value}")
+        if lr == 0 or min_lr > lr or warmup < 0:
+            raise ValueError(
+                f"optim needs 0 <= min_lr <= lr, lr > 0 and warmup >= 0, got {min_lr}, {lr}, {warmup}"
+            )
+        self.model = model
+        self.lr, self.min_lr, self.warmup = lr, min_lr, warmup
+        self.betas, self.weight_decay, self.seed = tuple(betas), weight_decay, seed
+        self._call = torch.compile(model) if compile else model
+        self.last_loss: Tensor | None = None
+        self.validation: dict[str, Any] = {}
+
+    def logits(self, batch: Batch) -> Tensor:
+        """[B, T, vocabulary]; padding and other documents are out of sight."""
+        mask = every(
+            padding(batch["lengths"]) if "lengths" in batch else None,
+            documents(batch["documents"]) if "documents" in batch else None,
+        )
+        return self._call(batch["tokens"], mask=mask)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Cross-entropy per target [B, T] in nats, 0 where the target does not count."""
+        return cross_entropy(self.logits(batch), batch["targets"])
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Makes this step's randomness a function of (seed, step), and on several devices of the rank."""
+        place = f"{self.seed}/step/{batch_idx}" + (f"/{self.global_rank}" if self.global_rank else "")
+        digest = hashlib.sha256(place.encode()).digest()
+        seed = int.from_bytes(digest[:8], "little")
+        # not torch.manual_seed: for every kind of device that is not in use it keeps a stack trace
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.default_generators[self.device.index].manual_seed(seed)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean loss over the targets that count. Raises Diverged where it is not finite."""
+        losses = self.losses(batch)
+        loss = losses.sum() / batch.get("scored", (batch["targets"] >= 0).sum())
+        self.last_loss = loss.detach()
+        if self.trainer.world_size > 1:
+            self.last_loss = self.trainer.strategy.reduce(self.last_loss.clone(), reduce_op="mean")
+        if losses.device.type == "cpu" or batch_idx % self.trainer.log_every_n_steps == 0:
+            self.require_finite()
+        return loss
+
+    def require_finite(self) -> None:
+        """Raises Diverged where the last loss is NaN or infinite; a synchronisation on a GPU, so not done
+        at every step there.
+        """
+        if self.last_loss is not None and not math.isfinite(self.last_loss.item()):
+            raise Diverged(self.trainer.global_step)
+
+    def on_validation_epoch_start(self) -> None:
+        """Empties the sums."""
+        self._sum, self._count = 0.0, 0
+        self._answers: list[tuple[Tensor, Tensor]] = []
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Adds this batch's losses to the sums per position, and keeps which answers were right."""
+        logits, targets = self.logits(batch), batch["targets"]
+        scored = targets >= 0
+        self._sum = self._sum + cross_entropy(logits, targets).double().sum(0)
+        self._count = self._count + scored.sum(0)
+        if "condition" in batch:
+            right = logits.argmax(-1) == targets
+            self._answers.append((batch["condition"][scored], right[scored]))
+
+    def on_validation_epoch_end(self) -> None:
+        """Mean over all targets, and by position (NaN where a position has no target); the share of targets
+        that got the highest logit, in all and by condition, for a task that has conditions.
+        """
+        loss = (self._sum.sum() / self._count.sum()).item()
+        if not math.isfinite(loss):
+            raise Diverged(self.trainer.global_step)
+        by_position = (self._sum / self._count).tolist()
+        self.validation = {"step": self.trainer.global_step, "loss": loss, "by_position": by_position}
+        if self._answers:
+            condition, right = map(torch.cat, zip(*self._answers, strict=True))
+            counts = torch.bincount(condition)
+            by_condition = torch.bincount(condition, weights=right.double()) / counts
+            self.validation |= {
+                "accuracy": right.double().mean().item(),
+                "by_condition": by_condition.tolist(),
+            }
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips here: Lightning will not for a fused optimiser in bf16-mixed, though nothing is scaled."""
+        if not gradient_clip_val:
+            return
+        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        if gradient_clip_algorithm in (None, "norm"):
+            torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+        else:
+            torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """AdamW in two groups, and the schedule."""
+        optimizer, schedule = self.optimizer(self.trainer.max_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def optimizer(self, max_steps: int) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+        """For a training of so many steps, with or without a trainer."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, fused=True)
+        floor = self.min_lr / self.lr
+
+        def share_of_lr(step: int) -> float:
+            if step < self.warmup:
+                return (step + 1) / (self.warmup + 1)
+            done = (step - self.warmup) / max(1, max_steps - self.warmup)
+            return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, share_of_lr)

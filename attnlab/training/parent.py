@@ -1,0 +1,58 @@
+"""A run that starts from the weights of another: uptraining, pruning, continued training.
+
+`parent` is the id of a finished run in the same store. Where its model is shaped otherwise, `convert` says
+how it becomes this one; nothing is dropped, padded or renamed silently.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, load_model
+
+from attnlab.model.build import build_model, make
+from attnlab.model.transformer import Transformer
+from attnlab.store.files import read_json
+
+
+def load_parent(model: Transformer, config: Mapping[str, Any], store: Path) -> None:
+    """Fills `model` with the weights of run `config["parent"]` of the store, converted where that is asked
+    for. ValueError where they do not fit, with the first tensor that does not.
+    """
+    name = config["parent"]
+    folder = store / name
+    record = read_json(folder / "run.json")
+    if not (record and record.get("status") == "done" and (folder / "model.safetensors").exists()):
+        raise ValueError(f"parent={name}: there is no finished run of that id in {store}; train it first")
+    if config.get("convert"):
+        source = build_model(record["config"], record["data"]["vocab_size"])
+        load_model(source, folder / "model.safetensors")
+        state = _converted(source, config).state_dict()
+    else:
+        state = load_file(folder / "model.safetensors")
+    _require_fit(model, state, name)
+    model.load_state_dict(state, strict=False)  # tied tensors are stored once
+
+
+def _converted(source: Transformer, config: Mapping[str, Any]) -> Transformer:
+    """What `convert` makes of the parent; it is told how many KV heads this run has."""
+    heads = (config["model"].get("attention") or {}).get("heads") or {}
+    if not isinstance(heads.get("n_kv_heads"), int):
+        raise ValueError("convert pools key and value heads, and model.attention.heads has no n_kv_heads")
+    convert = {key: value for key, value in config["convert"].items() if key != "_partial_"}
+    return make(convert, source=source, n_kv_heads=heads["n_kv_heads"])
+
+
+def _require_fit(model: Transformer, state: Mapping[str, Any], name: str) -> None:
+    own = model.state_dict()
+    shared = {tensor.data_ptr() for key, tensor in own.items() if key in state}
+    for key, tensor in own.items():
+        if key not in state and tensor.data_ptr() not in shared:
+            raise ValueError(f"parent={name} has no {key}, which this run's model has")
+        if key in state and state[key].shape != tensor.shape:
+            raise ValueError(
+                f"parent={name}: its {key} is {tuple(state[key].shape)}, this run has {tuple(tensor.shape)}; "
+                f"set convert, or make the models alike"
+            )
+    if extra := sorted(set(state) - set(own)):
+        raise ValueError(f"parent={name} has {extra[0]}, for which this run's model has no place")

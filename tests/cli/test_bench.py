@@ -1,0 +1,135 @@
+"""What the benches say besides times: rows, refusals, exact bytes, and that both sides are the same size."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from attnlab.attention.contracts import Unsupported
+from attnlab.cli import main as entry
+from attnlab.cli.bench import Bench, attempt, composed, decode, memory, rows, survey, table, train
+from attnlab.cli.bench.nanogpt import NanoGpt
+from attnlab.measure.roofline import Roofline
+from attnlab.model.build import build_model
+
+
+def silent(line):
+    pass
+
+
+def test_the_first_row_of_a_group_is_what_the_others_are_compared_with():
+    first, second = rows("g", {"a": [2.0] * 6, "b": [4.0] * 6}, "ms", {"a": 1.0}, {"b": {"bytes": 7}})
+    assert (first.ratio, second.ratio) == (1.0, 2.0)
+    assert (second.ratio_low, second.ratio_high) == (2.0, 2.0)
+    assert (first.roofline, second.roofline) == (1.0, None)
+    assert second.facts == {"bytes": 7}
+    assert second.samples == [4.0] * 6
+
+
+def raises(error):
+    def work():
+        raise error
+
+    return work
+
+
+def test_what_cannot_be_done_is_a_row_and_what_is_broken_is_an_error():
+    works = {
+        "fine": lambda: 1.0,
+        "large": raises(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")),
+        "larger": raises(torch.OutOfMemoryError("CUDA out of memory")),
+        "strange": raises(Unsupported("no backward here")),
+    }
+    samples, notes = survey(works, 3, silent)
+    assert samples == {"fine": [1.0] * 6}
+    made = rows("g", samples, "ms", notes=notes)
+    assert [(row.name, row.note) for row in made] == [
+        ("fine", None),
+        ("large", "out of memory"),
+        ("larger", "out of memory"),
+        ("strange", "no backward here"),
+    ]
+    assert "out of memory" in table(Bench("x", {}, made))
+    assert rows("g", *survey({"large": works["large"]}, 3, silent)[:1], "ms", notes=notes)[0].median is None
+    with pytest.raises(RuntimeError, match="broken"):
+        attempt(raises(RuntimeError("broken")))
+
+
+def test_a_roofline_is_the_slower_of_its_two_limits():
+    limits = Roofline(bytes_per_s=1e9, flops_per_s=1e12)
+    assert limits.milliseconds(2e6, 1e6) == 2.0
+    assert limits.milliseconds(1, 5e9) == 5.0
+
+
+def test_nanogpt_and_ours_have_equally_many_parameters_and_the_same_loss_of_the_same_weights():
+    config = composed([*train.OVERRIDES, "model.dim=32", "data.length=16"])
+    ours = build_model(config, 50).double()
+    plain = NanoGpt(50, 16, 32, 4, 4).double()
+    assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in ours.parameters())
+    with torch.no_grad():
+        plain.tokens.weight.copy_(ours.embedding.weight)
+        plain.places.weight.copy_(ours.positions.table.weight)
+        for theirs, block in zip(plain.layers, ours.blocks, strict=True):
+            theirs.qkv.weight.copy_(block.mixer.heads.qkv.weight)
+            theirs.out.weight.copy_(block.mixer.heads.out.weight)
+            theirs.up.weight.copy_(block.ffn.up.weight)
+            theirs.down.weight.copy_(block.ffn.down.weight)
+    tokens = torch.arange(34).view(2, 17)
+    loss = torch.nn.functional.cross_entropy(ours(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    assert plain(tokens[:, :-1], tokens[:, 1:]).item() == pytest.approx(loss.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("n_kv_heads", [4, 1])
+def test_transformers_model_has_as_many_parameters_as_ours(n_kv_heads):
+    pytest.importorskip("transformers")
+    config = composed([*decode.OVERRIDES, "model.dim=32", "model.n_heads=4", "model.ffn_width=40"])
+    sizes = {
+        sum(p.numel() for p in make(config, n_kv_heads).parameters())
+        for make in (decode._ours, decode._theirs)
+    }
+    assert len(sizes) == 1
+
+
+def test_bytes_grow_with_the_square_in_eager_and_linearly_in_sdpa(monkeypatch):
+    monkeypatch.setattr(memory, "LENGTHS", (256, 512))
+    shape = ["model.dim=16", "model.n_heads=4", "model.n_layers=1"]
+    bench = memory.measure(composed([*memory.OVERRIDES, *shape]), silent, 1)
+    exponents = [row.facts["exponent"] for row in bench.rows if "exponent" in row.facts]
+    assert exponents[0] > 1.9
+    assert exponents[1] == 1.0
+    held = {row.name: row.median for row in bench.rows if row.group.startswith("bytes cached")}
+    assert held["heads=mha"] == 2 * 16 * 4
+    assert held["heads=mqa"] * 4 == held["heads=mha"]
+    json.dumps(dataclasses.asdict(bench), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["bench"], "name one of decode, train, attention, memory"),
+        (["bench", "decod"], "(nearest: decode)"),
+        (["bench", "memory", "--jsn"], "knows --json"),
+        (["bench", "memory", "threads=0"], "threads=0"),
+        (["bench", "memory", "rounds=x"], "rounds=x"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line_and_exit_2(capfd, line, told):
+    assert entry.main(line) == 2
+    errors = capfd.readouterr().err
+    assert told in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_training_step_is_measured_in_turn_with_nanogpts(monkeypatch):
+    monkeypatch.setattr(train, "STEPS", 2)
+    config = composed([*train.OVERRIDES, "model.dim=16", "model.n_layers=1", "data.length=8"])
+    found = train._steps("a step", config, Roofline(1e9, 1e9), lambda line: None, rounds=1)
+    assert [(row.name, len(row.samples)) for row in found] == [
+        ("nanoGPT's", 2),
+        ("ours", 2),
+        ("nanoGPT's, with a fused AdamW", 2),
+        ("our bare loop", 2),
+        ("through Lightning", 2),
+    ]
+    assert all(sample > 0 for row in found for sample in row.samples)

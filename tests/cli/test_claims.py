@@ -1,0 +1,91 @@
+"""`claims` runs again what the references found, and fails where a SUPPORTED claim no longer is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from attnlab.cli.verbs import claims
+from attnlab.errors import Refused
+
+
+def claim(says="it holds", verdict="SUPPORTED", exact=True, **more):
+    found = {
+        "says": says, "verdict": verdict, "exploratory": False, "kind": "exact" if exact else "seeds",
+        "compare": "difference", "from": None, "to": 0.5, "decision": {"exact": exact},
+    }  # fmt: skip
+    return {**found, **more}
+
+
+def put(folder: Path, *claims, size="S", name=None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    name = name or folder.name
+    report = {"experiment": {"name": name, "size": size}, "verdict": {"claims": list(claims)}}
+    (folder / "report.json").write_text(json.dumps(report))
+
+
+class Runs:
+    """Runs nothing: writes the report that is planned for an experiment, and remembers what it was asked."""
+
+    def __init__(self, **planned):
+        self.planned, self.asked = planned, []
+
+    def __call__(self, overrides):
+        given = dict(word.lstrip("+").split("=", 1) for word in overrides)
+        self.asked.append(given)
+        if given["experiment"] in self.planned:
+            put(Path(given["paths.reports"]) / given["experiment"], self.planned[given["experiment"]])
+        return 0
+
+
+def test_all_is_well_where_all_still_hold(tmp_path, capsys):
+    put(tmp_path / "reference" / "one", claim())
+    runs = Runs(one=claim())
+    assert claims.main([str(tmp_path / "reference"), "logger=none"], runs) == 0
+    assert runs.asked[0]["size"] == "S"
+    assert runs.asked[0]["logger"] == "none"
+    assert "1 of 1 claims hold" in capsys.readouterr().out
+
+
+def test_a_claim_that_fell_fails_the_command_by_name(tmp_path, capsys):
+    for name in ("one", "two"):
+        put(tmp_path / "reference" / name, claim())
+    assert claims.main([str(tmp_path / "reference")], Runs(one=claim(), two=claim(verdict="REFUTED"))) == 1
+    out = capsys.readouterr().out
+    assert "two: was SUPPORTED, is REFUTED: it holds" in out
+    assert "one:" not in out
+
+
+def test_a_command_that_leaves_no_report_has_lost_its_claims(tmp_path, capsys):
+    put(tmp_path / "reference" / "one", claim())
+    put(tmp_path / "again" / "one", claim())  # of a run before, which must not pass for this one
+    assert claims.main([str(tmp_path / "reference")], Runs()) == 1
+    assert "is NO RESULT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asserted", "stands"),
+    [
+        (claim(exact=True), True),
+        (claim(exact=False, **{"from": 0.1, "to": None}), True),
+        (claim(exact=False, **{"from": None, "to": -0.1}), True),
+        (claim(exact=False, compare="ratio", **{"from": None, "to": 0.25}), True),
+        (claim(exact=False, compare="ratio", **{"from": None, "to": 1.25}), False),
+        (claim(exact=False, **{"from": None, "to": 0.03}), False),
+        (claim(exact=False, **{"from": 0.0, "to": None}), False),
+        (claim(exact=False, timed=True, **{"from": 0.1, "to": None}), False),
+        (claim(exact=False, kind="timing", **{"from": 1.5, "to": None}), False),
+        (claim(verdict="INCONCLUSIVE"), False),
+        (claim(exploratory=True), False),
+    ],
+)
+def test_what_stands_is_exact_or_an_effect_of_some_size_and_no_time(asserted, stands):
+    assert bool(claims.standing({"verdict": {"claims": [asserted]}})) is stands
+
+
+def test_other_sizes_are_not_run_and_nothing_to_run_is_refused(tmp_path):
+    put(tmp_path / "reference" / "one_M", claim(), size="M", name="one")
+    with pytest.raises(Refused, match="no report of size S"):
+        claims.main([str(tmp_path / "reference")], Runs())
+    with pytest.raises(Refused, match="one folder"):
+        claims.main(["here", "there"], Runs())

@@ -1,0 +1,54 @@
+import pytest
+from omegaconf import OmegaConf
+
+from attnlab.cli.verbs.compare import declare, split, yaml
+from attnlab.errors import Refused
+
+
+@pytest.mark.parametrize(
+    ("words", "arms", "rest"),
+    [
+        (["heads=mha", "heads=gqa"], [["heads=mha"], ["heads=gqa"]], []),
+        (["heads=mha", "heads=gqa position=rope", "size=M"], [["heads=mha"], ["heads=gqa", "position=rope"]],
+         ["size=M"]),
+        (["heads=mha", "heads=gqa", "heads=mqa", "kernel=eager"],
+         [["heads=mha"], ["heads=gqa"], ["heads=mqa"]],
+         ["kernel=eager"]),
+        (["optim.lr=1", "optim.lr=2", "mask=full kernel=sdpa"],
+         [["optim.lr=1"], ["optim.lr=2"], ["mask=full", "kernel=sdpa"]], []),
+    ],
+)  # fmt: skip
+def test_a_word_that_sets_what_an_arm_sets_is_an_arm_and_another_is_an_override(words, arms, rest):
+    assert split(words) == (arms, rest)
+
+
+def test_one_arm_is_no_comparison():
+    with pytest.raises(Refused, match="two arms or more"):
+        split(["heads=mha"])
+
+
+def test_the_file_declares_what_the_line_says_and_the_rest_stays_on_the_line():
+    arms = [["heads=mha"], ["heads=gqa", "position=rope"]]
+    found, left = declare(arms, ["margin=0.01", "seed=range(2)", "size=M", "match=params"])
+    assert left == ["size=M"]
+    assert (found["margin"], found["seeds"], found["match"]) == (0.01, [0, 1], "params")
+    assert found["claims"][0]["threshold"] == 0.01
+    assert found["name"] == "mha_vs_gqa_rope"
+    read = OmegaConf.to_container(OmegaConf.create(yaml(found)))
+    assert read == found
+
+
+def test_where_more_is_better_no_worse_means_above_minus_the_margin():
+    found, _ = declare([["heads=mha"], ["heads=gqa"]], ["direction=higher", "metric=val/accuracy"])
+    assert (found["claims"][0]["is"], found["claims"][0]["threshold"]) == ("above", -0.03)
+
+
+@pytest.mark.parametrize(
+    ("arms", "names"),
+    [
+        ([["optim.lr=1e-3"], ["optim.lr=3e-3"]], ["lr_1e_3", "lr_3e_3"]),
+        ([["mask=full"], ["mask=full"]], ["full_0", "full_1"]),
+    ],
+)
+def test_arms_are_named_by_what_they_set(arms, names):
+    assert declare(arms, [])[0]["arms"] == names

@@ -1,0 +1,140 @@
+"""`inspect`: the strongest links are the largest weights; runs and foreign folders open alike."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_model
+
+from attnlab.cli.main import main
+from attnlab.cli.verbs.inspect import links
+from attnlab.model.build import build_model, make
+from attnlab.model.huggingface.convert import save
+
+TEXT = "the quick brown fox"
+
+
+@pytest.fixture
+def ours(compose: Callable[..., Any], store: Callable[..., Path]) -> Path:
+    """A run as training leaves it, but for the training."""
+    config = compose("heads=gqa", "model.n_heads=4", "model.dim=32")
+    folder = store("abc0123456789def", config)
+    save_model(build_model(config, make(config["data"]).task.vocab_size), str(folder / "model.safetensors"))
+    return folder
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, compose: Callable[..., Any]) -> Path:
+    """A Hugging Face folder with a tokenizer of four words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"[UNK]": 0, "the": 1, "quick": 2, "brown": 3, "fox": 4}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    config = compose("model=llama", "heads=gqa", "model.n_heads=4", "model.dim=32")
+    folder = tmp_path / "theirs"
+    save(folder, build_model(config, len(words)), config["model"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def run(*arguments: str) -> int:
+    return main(["inspect", *arguments])
+
+
+def test_the_strongest_links_are_the_largest_weights_in_order() -> None:
+    weights = np.zeros((2, 2, 3, 3))
+    weights[:, :, 0, 0] = 1
+    weights[1, 0, 2] = [0.7, 0.0, 0.3]
+    weights[0, 1, 2] = [0.1, 0.9, 0.0]
+    said = links(weights, ["a", "b", "c"], None, None, top=2).splitlines()
+    assert said[3].split("-> ")[1] == '0.900 "b"@1 (0.1)   0.700 "a"@0 (1.0)'
+    alone = links(weights, ["a", "b", "c"], 1, 0).splitlines()
+    assert alone[3].split("-> ")[1] == '0.700 "a"@0   0.300 "c"@2'
+    assert alone[2].endswith("-> ")
+
+
+@pytest.mark.parametrize("how", ["run", "checkpoint"])
+def test_a_run_is_looked_at_in_the_terminal_as_a_page_and_as_pictures(
+    ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    where = [f"run={ours.name[:5]}", f"runs={ours.parent}"] if how == "run" else [f"checkpoint={ours}"]
+    assert run(*where, f"text={TEXT}", f"to={tmp_path / 'out'}") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len([line for line in said if "->" in line]) == len(TEXT)
+    page = (tmp_path / "out" / "inspect.html").read_text("utf-8")
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert "".join(data["maps"][0]["tokens"]) == TEXT
+    assert {score["name"] for score in data["scores"]} >= {"previous", "sink"}
+    pictures = sorted((tmp_path / "out").glob("*.png"))
+    assert [path.name for path in pictures] == [
+        f"layer{i}.png" for i in range(len(data["maps"][0]["layers"]))
+    ]
+    with Image.open(pictures[0]) as image:
+        assert image.size[0] > 600
+
+
+def test_one_head_gets_a_picture_of_its_own_and_loses_the_others(ours: Path, tmp_path: Path) -> None:
+    for more in ([], ["layer=1", "head=2"]):
+        assert run(f"checkpoint={ours}", f"text={TEXT}", f"to={tmp_path}", *more) == 0
+    assert [path.name for path in tmp_path.glob("*.png")] == ["layer1_head2.png"]
+
+
+def test_a_hugging_face_folder_is_read_with_its_own_tokenizer(
+    theirs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"checkpoint={theirs}", f"text={TEXT}", f"to={tmp_path / 'out'}") == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "->" in line]
+    assert [line.split('"')[1] for line in said] == TEXT.split()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "inspect needs text=, and one of run= and checkpoint="),
+        (["text=a", "run=x", "checkpoint=y"], "one of run= and checkpoint="),
+        (["txt=a"], "does not know 'txt=a' (nearest: text)"),
+        (["run=none", "text=a", "runs=nowhere"], "there is no run of that name in nowhere"),
+        (["checkpoint={ours}", "text=a", "layer=9"], "layer=9: it must be a whole number from 0 to 1"),
+        (["checkpoint={ours}", "text="], "text is empty"),
+        (["checkpoint={ours}", "text=\N{SNOWMAN}"], "is not among the"),
+        (["checkpoint={ours}/..", "text=a"], "has neither spec.json"),
+        (["checkpoint={theirs}", "text=a"], "has no tokenizer.json"),
+    ],
+)
+def test_what_cannot_be_inspected_is_refused_in_one_line(
+    ours: Path, theirs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    (theirs / "tokenizer.json").unlink()
+    assert run(*(word.format(ours=ours, theirs=theirs) for word in arguments)) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1
+
+
+def test_a_run_cut_short_is_refused(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = ours / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:200])
+    assert run(f"checkpoint={ours}", "text=a") == 2
+    assert "cannot be loaded" in capsys.readouterr().err
+    weights.unlink()
+    assert run(f"checkpoint={ours}", "text=a") == 2
+
+
+def test_the_maps_are_those_of_the_model(ours: Path, tmp_path: Path) -> None:
+    from attnlab.measure.maps import attention_maps, encode
+    from attnlab.report.tables.maps import decode
+
+    assert run(f"checkpoint={ours}", f"text={TEXT}", f"to={tmp_path}") == 0
+    page = (tmp_path / "inspect.html").read_text("utf-8")
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    config = json.loads((ours / "spec.json").read_text())["config"]
+    task = make(config["data"]).task
+    model = build_model(config, task.vocab_size)
+    maps = attention_maps(model, torch.tensor([list(task.encode(TEXT))]))
+    np.testing.assert_array_equal(decode(data["maps"][0])[0], encode(maps.weights))

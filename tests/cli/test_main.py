@@ -1,0 +1,122 @@
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from attnlab.cli import main as entry
+from attnlab.config import CONF
+
+TOY = Path(__file__).parents[1] / "toy"
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capfd):
+    """`run(...)`: exit status, output, errors of a command line over the toy conf tree, in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(TOY))
+    monkeypatch.setattr(sys, "argv", ["attnlab"])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = entry.main(
+            [*arguments, "--config-path", str(TOY / "conf")] if "=" in "".join(arguments) else arguments
+        )
+        return status, *capfd.readouterr()
+
+    return call
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["list"]])
+def test_help_and_list_import_neither_torch_nor_hydra(arguments):
+    heavy = "any(name in sys.modules for name in ('torch', 'hydra', 'pytorch_lightning'))"
+    script = f"import sys; from attnlab.__main__ import main; sys.exit(main({arguments}) or {heavy})"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=CONF.parent, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "heads" in done.stdout
+    assert arguments != ["list"] or "Cost at S: 24 runs" in done.stdout
+
+
+def test_help_shows_the_verbs_that_exist_and_no_other(monkeypatch):
+    monkeypatch.setitem(entry.VERBS, "dream", ("attnlab.dream:main", "not there yet"))
+    text = entry.help_text()
+    for verb, (where, _) in entry.VERBS.items():
+        assert (f"attnlab {verb} " in text) == (find_spec(where.partition(":")[0]) is not None), verb
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["lst"], "no command lst (nearest: list)"),
+        (["status"], "status what?"),
+        (["compare", "heads=two"], "compare takes two arms or more"),
+        (["heads=tow"], "heads has no option tow (nearest: two)"),
+        (["head=two"], "no key head (nearest: heads"),
+        (["model.widht=3"], "no key model.widht (nearest: model.width"),
+        (["heads=one,tow"], "heads has no option tow (nearest: two)"),
+        (["+experiment=haeds"], "experiment has no option haeds (nearest: heads"),
+        (["experiment=heads"], "write +experiment=... to add it"),
+        (["+experiment=heads", "arms=[tow]"], "heads has no arm tow (nearest: two, twin"),
+        (["seed=a"], "seed=a: seeds are integers"),
+        (["model.width=[3"], "model.width=[3"),
+        (["model.width=0"], "model.width=0"),
+        (["model.width=???"], "model.width has no value"),
+        (["sweep.slots=0"], "sweep.slots=0"),
+        (["sweep.max_time=-1"], "sweep.max_time=-1"),
+        (["paths.runs=/proc/nowhere"], "paths.runs=/proc/nowhere cannot be written"),
+        (["--config-dir", "nowhere", "heads=two"], "nowhere"),
+        (["-m", "--cfg", "job", "heads=two"], "Only one of"),
+    ],
+)
+def test_a_command_that_cannot_be_carried_out_is_one_line_and_exit_2_and_nothing_starts(
+    run, line, told, tmp_path
+):
+    status, _, errors = run(*line)
+    assert status == 2
+    assert errors.startswith("attnlab: ")
+    assert errors.count("\n") == 1
+    assert told in errors
+    assert not (tmp_path / "trained").exists()
+
+
+def test_cfg_job_prints_the_composed_config(run):
+    status, out, _ = run("--cfg", "job", "heads=four")
+    assert status == 0
+    assert "n_heads: 4" in out
+
+
+def test_plan_shows_every_run_and_trains_none(run, tmp_path):
+    status, out, errors = run("plan", "+experiment=heads")
+    assert status == 0, errors
+    assert sum(line.endswith("to train") for line in out.splitlines()) == 6
+    assert re.search(r"two +0 +[0-9a-f]{16} +160 +8 ", out)
+    assert "6 to train, 0 done" in out
+    assert "four - two: 0 finished pairs" in out
+    assert not (tmp_path / "trained").exists()
+
+
+def test_compare_asks_without_a_file_status_says_how_it_stands_and_the_file_keeps_it(run, tmp_path):
+    status, out, errors = run("compare", "heads=two", "heads=four", "seed=0,1", "margin=0.5")
+    assert status == 0, errors
+    assert "report: reports/two_vs_four/report.html" in out
+    printed = out[out.index("# @package _global_") :]
+    (tmp_path / "own" / "experiment").mkdir(parents=True)
+    (tmp_path / "own" / "experiment" / "two_vs_four.yaml").write_text(printed)
+    kept = ("--config-dir", "own", "+experiment=two_vs_four")
+    status, out, errors = run("status", *kept, "--watch")
+    assert status == 0, errors
+    assert "4 done; 100% of the work" in out
+    report = (tmp_path / "reports" / "two_vs_four" / "report.md").read_text()
+    assert "EXPLORATORY" not in report
+    assert "attnlab compare heads=two heads=four seed=0,1 margin=0.5" in report
+
+
+def test_a_bug_of_ours_shows_its_traceback(run, monkeypatch):
+    monkeypatch.setattr(entry, "hydra", lambda line: {}["missing"])
+    status, _, errors = run("heads=two")
+    assert status == 1
+    assert "Traceback" in errors

@@ -1,0 +1,289 @@
+"""Checkpoints give the same logits in `transformers` and here, both ways; what does not fit is refused."""
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
+
+from attnlab.attention.cache import Growing
+from attnlab.model.build import build_model
+from attnlab.model.huggingface.convert import load, save
+from attnlab.model.huggingface.families import LLAMA, Key
+
+SIZES = {"vocab_size": 31, "bos_token_id": None, "eos_token_id": None}
+GPT = SIZES | {"n_positions": 29, "n_embd": 21, "n_layer": 2, "n_head": 3}
+LLAMAS = SIZES | {
+    "hidden_size": 24,
+    "intermediate_size": 37,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+}
+# transformers turns and normalises in float32 whatever the weights are: 1e-6 allows for its rounding alone.
+BOUNDS = {"gpt2": 1e-10, "llama": 1e-6}
+CASES = {
+    "gpt2": GPT2Config(**GPT, layer_norm_epsilon=1e-3),
+    "gpt2-untied": GPT2Config(**GPT, n_inner=50, tie_word_embeddings=False),
+    "gpt2-unscaled": GPT2Config(**GPT, scale_attn_weights=False),
+    "llama": LlamaConfig(**LLAMAS, rms_norm_eps=1e-3, rope_theta=5000.0),
+    "llama-mqa": LlamaConfig(**(LLAMAS | {"num_key_value_heads": 1}), head_dim=10),
+    "llama-biases": LlamaConfig(**LLAMAS, attention_bias=True, mlp_bias=True),
+    "llama-tied": LlamaConfig(**LLAMAS, tie_word_embeddings=True),
+    "llama-linear": LlamaConfig(
+        **LLAMAS, rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 700.0}
+    ),
+}
+
+
+def theirs(config, folder=None):
+    """A model of theirs, saved where asked; every parameter, gains and biases too, is random and large."""
+    torch.manual_seed(5)
+    model = AutoModelForCausalLM.from_config(config).double().eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.15 * torch.randn(parameter.shape, dtype=torch.float64))
+    if folder:
+        model.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    model = theirs(CASES[request.param], folder)
+    config, ours = load(folder)
+    bound = BOUNDS[model.config.model_type]
+    return SimpleNamespace(theirs=model, ours=ours, config=config, bound=bound, folder=folder)
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(0, 31, (3, 13), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    theirs(CASES["llama"], tmp_path)
+    return tmp_path
+
+
+def edit(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@torch.no_grad()
+def greedy(model, prompt, steps, cached):
+    caches = [Growing() for _ in model.blocks] if cached else None
+    sequence, new = prompt, prompt
+    for _ in range(steps):
+        logits = model(new if cached else sequence, caches=caches)
+        new = logits[:, -1:].argmax(-1)
+        sequence = torch.cat((sequence, new), dim=1)
+    return sequence
+
+
+@torch.no_grad()
+def test_logits_equal_theirs(case, tokens):
+    want = case.theirs(tokens).logits
+    assert want.std() > 0.3  # else agreement would say little
+    assert (case.ours(tokens) - want).abs().max() < case.bound
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_greedy_tokens_equal_theirs(case, tokens, cached):
+    prompt = tokens[:, :4]
+    want = case.theirs.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=20, do_sample=False, pad_token_id=0
+    )
+    assert want.unique().numel() > 5
+    assert torch.equal(greedy(case.ours, prompt, 20, cached), want)
+
+
+@torch.no_grad()
+def test_what_we_save_is_what_transformers_loads(case, tokens, tmp_path):
+    save(tmp_path, case.ours, case.config)
+    back = type(case.theirs).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(back(tokens).logits, case.theirs(tokens).logits, rtol=0, atol=1e-12)
+
+
+def test_load_after_save_is_the_identity(case, tmp_path):
+    save(tmp_path, case.ours, case.config)
+    config, model = load(tmp_path)
+    assert config == case.config
+    pairs = zip(model.state_dict().items(), case.ours.state_dict().items(), strict=True)
+    assert all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
+    assert (model.head.weight is model.embedding.weight) == config["tie"]
+
+
+def test_their_tensors_come_back_bit_for_bit(case, tmp_path):
+    save(tmp_path, case.ours, case.config)
+    before, after = load_file(case.folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_shards_hold_what_one_file_holds(tmp_path, tokens):
+    model = theirs(CASES["llama"])
+    model.save_pretrained(tmp_path / "one")
+    model.save_pretrained(tmp_path / "many", max_shard_size="9KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
+    one, many = load(tmp_path / "one")[1], load(tmp_path / "many")[1]
+    assert torch.equal(one(tokens), many(tokens))
+
+
+def test_names_without_prefix_and_buffers_are_understood(tmp_path, tokens):
+    theirs(CASES["gpt2"], tmp_path)
+    want = load(tmp_path)[1](tokens)
+    path = tmp_path / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(path).items()}
+    save_file(tensors | {"h.0.attn.bias": torch.ones(1, 1, 29, 29)}, path, metadata={"format": "pt"})
+    assert torch.equal(load(tmp_path)[1](tokens), want)
+
+
+def test_keys_that_old_configs_leave_out_have_their_defaults(tmp_path, tokens):
+    theirs(LlamaConfig(**(LLAMAS | {"num_key_value_heads": 6})), tmp_path)
+    want = load(tmp_path)[1](tokens)
+    config = json.loads((tmp_path / "config.json").read_text())
+    needed = ("model_type", "vocab_size", "hidden_size", "intermediate_size")
+    needed += ("num_hidden_layers", "num_attention_heads")
+    (tmp_path / "config.json").write_text(json.dumps({key: config[key] for key in needed}))
+    assert torch.equal(load(tmp_path)[1](tokens), want)
+
+
+def test_the_older_spelling_of_rope_scaling_means_the_same(folder, tokens):
+    edit(folder, rope_parameters=None, rope_theta=5000.0, rope_scaling={"type": "linear", "factor": 2.0})
+    old = load(folder)[1](tokens)
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0}
+    edit(folder, rope_parameters=rope, rope_theta=None, rope_scaling=None)
+    assert torch.equal(load(folder)[1](tokens), old)
+
+
+@torch.no_grad()
+def test_the_scaling_of_llama_3_is_theirs(tmp_path, tokens):
+    rope = dict(rope_type="llama3", rope_theta=5000.0, factor=8.0, original_max_position_embeddings=11)
+    rope |= dict(low_freq_factor=1.0, high_freq_factor=4.0)
+    model = theirs(LlamaConfig(**LLAMAS | {"rope_parameters": rope}), tmp_path / "theirs")
+    config, ours = load(tmp_path / "theirs")
+    want, plain = model(tokens).logits, theirs(LlamaConfig(**LLAMAS))(tokens).logits
+    assert (ours(tokens) - want).abs().max() < 1e-6 < 1e-4 < (plain - want).abs().max()
+    save(tmp_path / "ours", ours, config)
+    assert load(tmp_path / "ours")[0] == config
+
+
+def test_dtype_is_the_files_or_the_callers(tmp_path):
+    theirs(CASES["gpt2"]).to(torch.bfloat16).save_pretrained(tmp_path)
+    assert {p.dtype for p in load(tmp_path)[1].parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in load(tmp_path, dtype=torch.float32)[1].parameters()} == {torch.float32}
+
+
+@torch.no_grad()
+def test_a_further_family_is_a_table(tmp_path, tokens):
+    def masks(size):
+        return {"window": {"_target_": "attnlab.attention.masks.window.window", "size": size}}
+
+    window = Key("sliding_window", ("attention.masks",), None, masks, lambda masks: masks["window"]["size"])
+    table = dataclasses.replace(LLAMA, architecture="MistralForCausalLM", keys=(*LLAMA.keys, window))
+    model = theirs(MistralConfig(**LLAMAS, sliding_window=5), tmp_path / "theirs")
+    config, ours = load(tmp_path / "theirs", {"mistral": table})
+    assert (ours(tokens) - model(tokens).logits).abs().max() < 1e-6
+    save(tmp_path / "ours", ours, config, {"llama": LLAMA, "mistral": table})
+    back = type(model).from_pretrained(tmp_path / "ours")
+    torch.testing.assert_close(back(tokens).logits, model(tokens).logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "bert"}, "model_type 'bert' is not known .known: gpt2, llama."),
+        ({"hidden_act": "relu"}, "hidden_act = 'relu' is not supported .only 'silu', 'swish'."),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_scaling of type 'yarn' is not supported"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5 is not supported"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"vocab_size": None}, "vocab_size must be a whole number"),
+        ({"num_key_value_heads": 4}, "4 KV heads do not divide 6 heads"),
+        ({"rms_norm_eps": {"_target_": "os.getcwd"}}, "rms_norm_eps must be a number"),
+        ({"rms_norm_eps": "${oc.env:HOME}"}, "rms_norm_eps must be a number"),
+        ({"rope_scaling": "linear", "rope_parameters": None}, "rope_scaling must be a mapping"),
+        (
+            {"intermediate_size": 38},
+            r"mlp.gate_proj.weight has shape \(37, 24\), config.json asks for \(38, 24\)",
+        ),
+        ({"num_hidden_layers": 3}, "tensor layers.2.*missing .and 8 more."),
+        ({"num_hidden_layers": 1}, "tensor layers.1.*has no place in our model .and 8 more."),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused_in_one_line(folder, values, message):
+    edit(folder, **values)
+    with pytest.raises(ValueError, match=message) as refused:
+        load(folder)
+    assert "\n" not in str(refused.value)
+    assert str(folder) in str(refused.value)
+
+
+def test_another_activation_of_gpt2_is_refused(tmp_path):
+    theirs(GPT2Config(**GPT, activation_function="relu"), tmp_path)
+    with pytest.raises(ValueError, match="activation_function = 'relu' is not supported"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_corrupt_file_is_named(folder, name):
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=f"{name}.*(cannot be read as safetensors|is not valid json)"):
+        load(folder)
+
+
+def test_an_index_cannot_lead_out_of_the_folder(folder):
+    (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
+    index = {"weight_map": {"model.norm.weight": "../elsewhere.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="names files beside it"):
+        load(folder)
+
+
+def test_pickled_weights_are_not_read(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="pickled weights are not read"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_kv_heads": 1}, "gpt2 .* model.attention.heads.n_kv_heads = 1 .only 3."),
+        ({"epilogue": True}, "model.attention.epilogue"),
+        ({"bias": False}, "model.attention.heads.bias = False .only True."),
+    ],
+)
+def test_what_no_family_can_hold_is_refused_with_the_reason(change, message, tmp_path):
+    theirs(CASES["gpt2"], tmp_path)
+    config, _ = load(tmp_path)
+    heads = config["attention"]["heads"]
+    if change.pop("epilogue", False):
+        gate = {"_target_": "attnlab.attention.epilogue.Gate", "dim": 21, "n_heads": 3, "head_dim": 7}
+        config["attention"]["epilogue"] = gate
+    heads |= change
+    with pytest.raises(ValueError, match=message):
+        save(tmp_path / "no", build_model({"model": config}, 31), config)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_config_of_another_model_is_refused(folder, tmp_path):
+    config, model = load(folder)
+    with pytest.raises(ValueError, match="describes another model"):
+        save(tmp_path / "no", model, config | {"ffn_width": 11})
+
+
+def test_training_settings_do_not_stand_in_the_way(folder, tokens):
+    config, model = load(folder)
+    attention = config["attention"] | {"dropout": 0.1, "kernel": {"_target_": "hydra.utils.get_method"}}
+    attention["kernel"]["path"] = "attnlab.attention.kernels.eager.eager"
+    training = {"attention": attention, "dropout": 0.2, "seed": 4, "layers": [{}]}
+    save(folder / "ours", model, config | training)
+    assert torch.equal(load(folder / "ours")[1](tokens), model(tokens))

@@ -1,0 +1,163 @@
+"""Pooling key and value heads: exact where nothing is lost, on weights and biases alike."""
+
+import pytest
+import torch
+
+from attnlab.attention.heads.grouped import Heads
+from attnlab.model.build import build_model
+from attnlab.model.pooling import pool_heads
+
+DIM, HEADS, KV, WIDTH = 21, 12, 6, 5  # seven is for the vocabulary
+HOWS = ("mean", "first", "random")
+QKV = "blocks.1.mixer.heads.qkv."
+
+
+def build(n_kv_heads=KV, bias=True, **more):
+    heads = {"dim": DIM, "n_heads": HEADS, "n_kv_heads": n_kv_heads, "head_dim": WIDTH}
+    heads |= {"_target_": "attnlab.attention.heads.grouped.Heads", "bias": bias, "out_bias": False} | more
+    config = {
+        "_target_": "attnlab.model.transformer.Transformer",
+        **{"dim": DIM, "n_layers": 2, "ffn_width": 11, "bias": False, "tie": True, "dropout": 0.0, "seed": 3},
+        **{"init_std": 0.3, "qk_gain": None},
+        "ffn": {"_target_": "attnlab.model.transformer.Mlp", "_partial_": True},
+        "norm": {"_target_": "torch.nn.LayerNorm", "_partial_": True},
+        "attention": {
+            "_target_": "attnlab.attention.layer.Attention",
+            "heads": {key: value for key, value in heads.items() if value is not None},
+            "kernel": {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.sdpa.sdpa"},
+        },
+    }
+    model = build_model({"model": config}, 7).double()
+    for block in model.blocks:
+        if isinstance(block.mixer.heads, Heads) and bias:
+            block.mixer.heads.qkv.bias.data.normal_(generator=torch.Generator().manual_seed(8))
+    return model
+
+
+def kv(model, name):
+    """The k and v heads of one tensor: two of [G, WIDTH, ...]."""
+    tensor = model.state_dict()[QKV + name]
+    return [part.unflatten(0, (-1, WIDTH)) for part in tensor[HEADS * WIDTH :].chunk(2)]
+
+
+def with_equal_heads(model, group):
+    """The model with the KV heads of each group made equal to its first."""
+    for block in model.blocks:
+        for tensor in (block.mixer.heads.qkv.weight, block.mixer.heads.qkv.bias):
+            heads = tensor.data[HEADS * WIDTH :].unflatten(0, (2, KV // group, group, WIDTH))
+            heads[:] = heads[:, :, :1].clone()
+    return model
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("how", ["mean", "first"])
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 3])
+def test_pooling_equal_heads_changes_no_weight_and_no_logit(how, n_kv_heads):
+    group = KV // n_kv_heads
+    model = with_equal_heads(build(), group)
+    pooled = pool_heads(model, n_kv_heads, how)
+    for name in ("weight", "bias"):
+        for before, after in zip(kv(model, name), kv(pooled, name), strict=True):
+            assert torch.equal(before[::group], after)
+    tokens = torch.arange(14).reshape(2, 7) % 7
+    assert pooled.blocks[0].mixer.heads.n_kv_heads == n_kv_heads
+    torch.testing.assert_close(pooled(tokens), model(tokens), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_as_many_heads_as_before_is_the_identity(how):
+    model = build()
+    before, after = model.state_dict(), pool_heads(model, KV, how).state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_mean_is_the_mean_of_each_group(name):
+    model = build()
+    for before, after in zip(kv(model, name), kv(pool_heads(model, 2, "mean"), name), strict=True):
+        torch.testing.assert_close(after[0], (before[0] + before[1] + before[2]) / 3, rtol=0, atol=1e-15)
+        torch.testing.assert_close(after[1], (before[3] + before[4] + before[5]) / 3, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_first_is_the_first_of_each_group(name):
+    model = build()
+    for before, after in zip(kv(model, name), kv(pool_heads(model, 2, "first"), name), strict=True):
+        assert torch.equal(after, before[[0, 3]])
+
+
+def test_random_is_new_by_seed_and_of_the_same_spread():
+    model = build()
+    (key, value), (again, _), (other, _) = (
+        kv(pool_heads(model, 3, "random", s), "weight") for s in (1, 1, 2)
+    )
+    assert torch.equal(key, again)
+    assert not torch.isclose(key, other).any()
+    assert not torch.isclose(key, value).any()
+    count = key.numel()
+    ratio = key.std() / kv(model, "weight")[0].std()
+    assert abs(ratio - 1) < 4 / (2 * count) ** 0.5  # four standard errors of a standard deviation
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_queries_and_everything_else_stay(how):
+    model = build()
+    before, after = model.state_dict(), pool_heads(model, 1, how).state_dict()
+    assert torch.equal(before[QKV + "weight"][: HEADS * WIDTH], after[QKV + "weight"][: HEADS * WIDTH])
+    assert all(torch.equal(before[name], after[name]) for name in before if ".qkv." not in name)
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_pooled_state_fits_a_model_built_with_fewer_heads(how, bias):
+    pooled = pool_heads(build(bias=bias), 2, how, seed=4)
+    fewer = build(2, bias=bias)
+    fewer.load_state_dict(pooled.state_dict())
+    tokens = torch.arange(6)[None] % 7
+    assert torch.equal(fewer(tokens), pooled(tokens))
+    assert fewer.state_size() == pooled.state_size()
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_state_dict_gives_what_its_model_gives(how):
+    model = build()
+    state = pool_heads(model.state_dict(), 3, how, 9, WIDTH)
+    want = pool_heads(model, 3, how, 9).state_dict()
+    assert state.keys() == want.keys()
+    assert all(torch.equal(state[name], want[name]) for name in want)
+
+
+def test_the_source_is_left_alone():
+    model = build()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    pool_heads(model, 1, "mean")
+    pool_heads(model.state_dict(), 1, "mean", 0, WIDTH)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_layers_are_pooled_each_from_its_own_heads():
+    pooled = pool_heads(build(), 1, "first")
+    first, second = (block.mixer.heads.qkv.weight for block in pooled.blocks)
+    assert not torch.isclose(first, second).any()
+
+
+LATENT = {"_target_": "attnlab.attention.heads.latent.Latent", "n_kv_heads": None, "rank": 4, "rope_dim": 2}
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "message"),
+    [
+        (lambda: build(**LATENT), (2, "mean"), "latent heads"),
+        (lambda: build(**LATENT).state_dict(), (2, "mean", 0, WIDTH), "latent heads"),
+        (lambda: build(HEADS, tied=True), (2, "mean"), "tied"),
+        (lambda: build(), (4, "mean"), "6 KV heads cannot be pooled into 4"),
+        (lambda: build(), (0, "mean"), "6 KV heads cannot be pooled into 0"),
+        (lambda: build(), (2, "median"), "mean, first, random, not 'median'"),
+        (lambda: build().state_dict(), (2, "mean"), "pass head_dim"),
+        (lambda: build().state_dict(), (2, "mean", 0, 7), "heads of width 7 do not divide"),
+        (lambda: {}, (2, "mean", 0, 7), "no attention heads"),
+    ],
+)
+def test_what_cannot_be_pooled_is_refused(source, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        pool_heads(source(), *arguments)

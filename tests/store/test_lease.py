@@ -1,0 +1,107 @@
+"""One process per run: through a lock on one host, through a heartbeat that is watched across hosts."""
+
+import json
+import threading
+import time
+
+import pytest
+from filelock import Timeout
+
+from attnlab.store import lease, runs
+from attnlab.store.lease import owning
+from attnlab.sweep.execute.exits import record_death
+from attnlab.sweep.status import states
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(lease, "BEAT", 0.05)
+    monkeypatch.setattr(lease, "STALE", 0.5)
+
+
+def beats(folder, host="elsewhere", token="theirs", time_=None):
+    told = {"host": host, "pid": 1, "time": time_ or time.time(), "token": token}
+    beside = folder / "owner.tmp"
+    beside.write_text(json.dumps(told))
+    beside.replace(folder / "owner.json")  # at once, as `owner` does: who reads it finds a whole one
+
+
+@pytest.fixture
+def other_host(tmp_path):
+    """Another host that trains the run until it is told to stop, and leaves its last heartbeat behind."""
+    over = threading.Event()
+
+    def live():
+        while not over.wait(0.05):
+            beats(tmp_path)
+
+    beats(tmp_path)
+    thread = threading.Thread(target=live)
+    thread.start()
+    yield over
+    over.set()
+    thread.join()
+
+
+def test_a_heartbeat_of_this_process_beats_without_help_and_goes_with_it(tmp_path):
+    with owning(tmp_path):
+        first = json.loads((tmp_path / "owner.json").read_text())
+        time.sleep(0.3)
+        second = json.loads((tmp_path / "owner.json").read_text())
+    assert first["time"] < second["time"]
+    assert (first["host"], first["token"]) == (lease.HOST, second["token"])
+    assert not (tmp_path / "owner.json").exists()
+    assert not list(tmp_path.glob(".owner.*"))
+
+
+def test_a_run_that_another_host_trains_is_left_alone(tmp_path, other_host):
+    with pytest.raises(Timeout), owning(tmp_path, patience=1):
+        pass
+    assert json.loads((tmp_path / "owner.json").read_text())["token"] == "theirs"
+
+
+def test_what_another_host_left_is_taken_over_once_it_has_been_still(tmp_path, other_host):
+    threading.Timer(0.3, other_host.set).start()
+    began = time.monotonic()
+    with owning(tmp_path):
+        assert json.loads((tmp_path / "owner.json").read_text())["host"] == lease.HOST
+    assert time.monotonic() - began > 0.75  # it was alive, and then still, for that long
+
+
+def test_what_a_process_of_this_host_left_is_taken_over_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(lease, "STALE", 1000)
+    beats(tmp_path, host=lease.HOST)
+    with owning(tmp_path, patience=0):
+        pass
+
+
+def test_a_death_on_another_host_is_recorded_once_its_heartbeat_is_still_and_not_before(tmp_path, other_host):
+    runs.write_spec(tmp_path, config={"seed": 3}, use={})
+    assert not record_death(tmp_path, "killed", "the machine was lost", time.time())
+    other_host.set()
+    time.sleep(0.1)
+    assert record_death(tmp_path, "killed", "the machine was lost", time.time())
+    assert runs.record(tmp_path)["status"] == "killed"
+
+
+def test_the_clock_of_the_other_host_does_not_matter_to_who_owns(tmp_path):
+    beats(tmp_path, time_=time.time() + 1e6)
+    with owning(tmp_path):
+        pass
+
+
+def test_who_was_taken_over_stops(tmp_path, monkeypatch, capsys):
+    stopped = threading.Event()
+    monkeypatch.setattr(lease.os, "kill", lambda *_: stopped.set())
+    with owning(tmp_path):
+        beats(tmp_path)
+        assert stopped.wait(5)
+    assert "taken over by another host" in capsys.readouterr().err
+    assert (tmp_path / "owner.json").exists()  # it is the other's
+
+
+@pytest.mark.parametrize(("age", "word"), [(0, "running"), (1e4, "to train")])
+def test_status_and_clean_see_what_another_host_trains(tmp_path, age, word):
+    (tmp_path / "lock").touch()
+    beats(tmp_path, time_=time.time() - age)
+    assert states.state(tmp_path).word == word

@@ -1,0 +1,227 @@
+"""Attention with a mistake in it: each must be caught, by the law that is there to catch it."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from attnlab import testing
+from attnlab.attention.cache import Growing
+from attnlab.attention.contracts import Attended, Unsupported
+from attnlab.attention.epilogue import Sinks
+from attnlab.attention.heads.grouped import Heads
+from attnlab.attention.heads.latent import Latent
+from attnlab.attention.heads.projections import IntoResidual
+from attnlab.attention.kernels.eager import eager
+from attnlab.attention.kernels.sdpa import sdpa
+from attnlab.attention.rotary import rotary
+from attnlab.attention.scores.alibi import Alibi
+
+
+def sees_the_next(q, k, v, *, i, **options):
+    return eager(q, k, v, i=i + 1, **options)
+
+
+def misses_itself(q, k, v, *, i, **options):
+    return eager(q, k, v, i=i - 1, **options)
+
+
+def masks_after_softmax(q, k, v, *, i, j, mask, **options):
+    weights = eager(q, k, v, i=i, j=j, mask=None, **{**options, "need": ("weights",)}).weights
+    if mask is not None:
+        weights = weights * mask(torch.zeros(1).long(), torch.zeros(1).long(), i, j)
+    return Attended(weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1), None, weights)
+
+
+def transposes_the_mask(q, k, v, *, i, j, **options):
+    return eager(q, k, v, i=j, j=i, **options)
+
+
+def forgets_the_scale(q, k, v, *, scale, **options):
+    return eager(q, k, v, scale=scale**2, **options)
+
+
+def ignores_blind_rows(q, k, v, *, i, j, mask, scores, scale, **options):
+    score = q @ k.transpose(-1, -2) * scale
+    if mask is not None:
+        b, h = torch.arange(len(q))[:, None, None, None], torch.arange(q.shape[1])[None, :, None, None]
+        score = score.masked_fill(~mask(b, h, i, j), -torch.inf)
+    return Attended(score.softmax(-1) @ v)
+
+
+def deaf(q, k, v, **options):
+    return eager(q, k, v, **{**options, "need": ()})
+
+
+def falls_back(q, k, v, **options):
+    try:
+        return sdpa(q, k, v, **options)
+    except Unsupported:
+        return eager(q, k, v, **options)
+
+
+def causal_from_the_top_left(q, k, v, *, mask, **options):
+    return Attended(
+        nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=options["scale"])
+    )
+
+
+def starts_again(positions, **options):
+    return rotary(positions - positions[:, :1], **options)
+
+
+def turns_only_queries(positions, **options):
+    turn, calls = rotary(positions, **options), []
+    return lambda x: turn(x) if calls.append(1) or len(calls) % 2 else x
+
+
+def tiled_groups(**options):
+    heads = Heads(**options)
+    times = heads.n_heads // heads.n_kv_heads
+    heads.expand = lambda state: tuple(part.repeat(1, times, 1, 1) for part in state)
+    return heads
+
+
+def scaled_by_d(**options):
+    heads = Heads(**options)
+    heads.score_dim = heads.head_dim**2
+    return heads
+
+
+def half_counted(**options):
+    heads = Heads(**options)
+    heads.state_size = lambda: heads.n_kv_heads * heads.head_dim * 8
+    return heads
+
+
+class MixedUp(Latent):
+    """Latent heads that absorb with the values' matrix instead of the keys'."""
+
+    def _up(self):
+        k, v = super()._up()
+        return (v, k) if self.absorbed else (k, v)
+
+
+class Forgetful(Growing):
+    """A cache that forgets its oldest step."""
+
+    def append(self, state, positions):
+        state, positions = super().append(state, positions)
+        if positions.shape[1] > 4:
+            state, positions = tuple(part[:, :, 1:] for part in state), positions[:, 1:]
+        return state, positions
+
+
+class Lagging(Growing):
+    """A cache that counts one token too few."""
+
+    def __len__(self):
+        return max(0, super().__len__() - 1)
+
+
+class SinkWithValue(Sinks):
+    """A sink whose share is added instead of taken away."""
+
+    def forward(self, out, lse, x):
+        return out * (2 - torch.sigmoid(lse - self.logit[:, None])).unsqueeze(-1)
+
+
+class AlibiOfSlots(Alibi):
+    """A bias of distances between slots of the cache."""
+
+    def bias(self, b, h, i, j):
+        slots = torch.arange(j.shape[-1])
+        return -self.slopes[h] * (i - slots).abs() if j.ndim == 4 else super().bias(b, h, i, j)
+
+
+SHARED = IntoResidual(48, 48, bias=False)
+
+
+def shares_its_output(**options):
+    heads = Heads(**options)
+    heads.out = SHARED
+    return heads
+
+
+def mine(name, **changes):
+    """A config node whose target is in this file."""
+    return {"_target_": f"{__name__}.{name}", **changes}
+
+
+def method(name):
+    return {"_target_": "hydra.utils.get_method", "path": f"{__name__}.{name}"}
+
+
+def with_kernel(name, **choices):
+    return testing.combination(**choices).but(kernel=method(name))
+
+
+def with_heads(name, **choices):
+    variant = testing.combination(**choices)
+    return variant.but(heads={**variant.attention["heads"], "_target_": f"{__name__}.{name}"})
+
+
+def with_cache(node, **choices):
+    return dataclasses.replace(testing.combination(**choices), cache=node)
+
+
+def with_rotary(name):
+    return testing.combination().but(rotary={**mine(name), "_partial_": True, "base": 100.0})
+
+
+MUTANTS = {
+    "a mask that is one too wide": (with_kernel("sees_the_next"), "masked_keys_get_no_gradient"),
+    "a mask that is one too narrow": (with_kernel("misses_itself"), "masked_keys_get_no_gradient"),
+    "a window that is one too wide": (with_kernel("misses_itself", mask="window"), "kernel_agrees"),
+    "a mask after the softmax": (with_kernel("masks_after_softmax"), "masked_keys_get_no_gradient"),
+    "a transposed mask": (with_kernel("transposes_the_mask"), "masked_keys_get_no_gradient"),
+    "is_causal with a past": (with_kernel("causal_from_the_top_left"), "decode_equals_full_pass"),
+    "rotation that starts again at decode": (with_rotary("starts_again"), "decode_equals_full_pass"),
+    "queries turned, keys not": (with_rotary("turns_only_queries"), "rotation_is_relative"),
+    "KV groups tiled, not repeated": (with_heads("tiled_groups", heads="gqa"), "grouped_heads_repeat"),
+    "scale by d, in the kernel": (with_kernel("forgets_the_scale"), "kernel_agrees"),
+    "scale by d, in the layer": (with_heads("scaled_by_d"), "scale"),
+    "blind rows that are not a number": (with_kernel("ignores_blind_rows"), "blind_rows_are_zero"),
+    "a kernel that ignores what it is asked for": (with_kernel("deaf"), "kernel_keeps_its_word"),
+    "a kernel that falls back silently": (
+        with_kernel("falls_back", kernel="sdpa", score="softcap"),
+        "builds",
+    ),
+    "a cache that forgets a step": (with_cache(mine("Forgetful")), "decode_equals_full_pass"),
+    "a cache that lags by one": (with_cache(mine("Lagging")), "model_decode_equals_full_pass"),
+    "a rolling cache smaller than the window": (
+        with_cache({"_target_": "attnlab.attention.cache.Rolling", "size": 3}, mask="window"),
+        "decode_equals_full_pass",
+    ),
+    "half of the state counted": (with_heads("half_counted"), "state_size"),
+    "values and keys swapped when absorbed": (with_heads("MixedUp", heads="mla"), "absorbed"),
+    "a sink that adds": (
+        testing.combination(epilogue="sinks").but(epilogue=mine("SinkWithValue", n_heads=6)),
+        "sink",
+    ),
+    "a bias of slots": (
+        testing.combination(position="none").but(scores={"alibi": mine("AlibiOfSlots", n_heads=6)}),
+        "left_padding",
+    ),
+    "layers that share a projection": (with_heads("shares_its_output"), "layers_share_nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MUTANTS)
+def test_the_law_that_should_catch_it_does(mistake):
+    variant, law = MUTANTS[mistake]
+    failed = {
+        outcome.law: outcome.detail for outcome in testing.outcomes(variant) if outcome.status == "failed"
+    }
+    assert law in failed, f"caught by {', '.join(failed) or 'nothing'}"
+
+
+def test_the_smallest_failing_case_is_told():
+    outcome = next(o for o in testing.outcomes(with_cache(mine("Forgetful")), {"decode_equals_full_pass"}))
+    assert outcome.detail.startswith("at T=5, B=1: split (4, 1): off by")
+
+
+def test_the_parts_that_mutants_are_made_of_are_sound():
+    sound = [testing.combination(), testing.combination(heads="gqa"), testing.combination(heads="mla")]
+    assert [str(o) for variant in sound for o in testing.outcomes(variant) if o.status != "passed"] == []

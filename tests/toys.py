@@ -1,0 +1,82 @@
+"""A toy conf tree, a trainer that takes no time, and attnlab over them. Hydra is the real one."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+
+from attnlab.sweep.plan.arms import Composer
+from attnlab.sweep.plan.lr_grid import Lookup
+from attnlab.sweep.plan.plan import Plan, plan
+
+TOY = Path(__file__).parent / "toy"
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty working directory from which the toy's modules can be imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(TOY))
+    return tmp_path
+
+
+@pytest.fixture
+def planned(toy: Path) -> Callable[..., list[Plan]]:
+    """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process."""
+
+    def call(*arguments: str, lookup: Lookup = lambda _id: None) -> list[Plan]:
+        import toy_trainer
+
+        with initialize_config_dir(str(TOY / "conf"), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
+            return plan(list(arguments), Composer(loader, master), toy_trainer, lookup)
+
+    return call
+
+
+class Command:
+    """`python -m attnlab` in a folder of its own, over the toy conf tree."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOY), str(REPOSITORY)])}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        line = [sys.executable, "-m", "attnlab", "--config-path", str(TOY / "conf"), *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            line,
+            cwd=self.folder,
+            env=self.environment,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+            # a shell that starts the tests in its background has them ignore Ctrl-C, and all that they start
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit status, output, errors."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def trained(self) -> list[list[str]]:
+        """What was trained, by every attempt: act, seed, pid."""
+        file = self.folder / "trained"
+        return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.fixture
+def attnlab(tmp_path: Path) -> Command:
+    return Command(tmp_path)

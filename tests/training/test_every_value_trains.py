@@ -1,0 +1,44 @@
+"""Every shipped axis value composes, and trains two steps on text."""
+
+import pytest
+import torch
+
+from attnlab.attention.contracts import Unsupported
+from attnlab.model.build import build_model, make
+from attnlab.testing.laws.compose import AXES, BESIDE, options
+from attnlab.training.preflight import check
+
+VALUES = [f"{axis}={option}" for axis in ("model", *AXES) for option in options(axis)]
+SCORED = {"score=softcap", "score=log_length", "epilogue=sinks"}  # sdpa, the usual kernel, takes none of them
+
+
+def overrides(value):
+    kernel = ["kernel=eager"] if value in SCORED else []
+    beside = [f"{axis}={option}" for axis, option in BESIDE.get(value, {}).items()]
+    return [value, *kernel, *beside]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_it_trains_two_steps_on_text(compose, value):
+    config = compose("size=debug", *overrides(value))
+    if value == "kernel=flex":
+        with pytest.raises(ValueError, match="no backward pass on a CPU"):
+            check(config)
+        return
+    data = make(config["data"])
+    module = make(config["optim"], model=build_model(config, data.task.vocab_size))
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(3):
+        loss = module.losses(data.task.train_batch(0, 0, 4)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[0]
+
+
+@pytest.mark.parametrize("value", sorted(SCORED))
+def test_what_the_usual_kernel_cannot_do_is_refused_before_training(compose, value):
+    with pytest.raises((ValueError, Unsupported), match="kernel=eager"):
+        check(compose("size=debug", value))

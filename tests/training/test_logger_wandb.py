@@ -1,0 +1,193 @@
+"""What a run leaves for W&B, read back through wandb's own message classes from the offline file."""
+
+import json
+import time
+from multiprocessing import get_context
+
+import pytest
+import torch
+from processes import wait_until
+from wandb_files import history, records, summary_of
+from wandb_server import Refusing, Server, Silent
+
+from attnlab.sweep.execute.pool import WORKER
+from attnlab.sweep.execute.process import enter
+from attnlab.sweep.execute.slots import Slot
+from attnlab.sweep.plan.checks import warm
+from attnlab.training import run as train
+from attnlab.training.loggers import wandb
+
+torch.set_num_threads(1)
+
+
+def test_an_offline_run_holds_losses_memory_config_and_images(compose, store, capfd):
+    small = ("trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2")
+    config = compose("logger=wandb", "logger.patience=60", *small)  # its import takes long where many do
+    folder = store("abcd0123abcd0123", config)
+    use, semantic = {"experiment": "exam", "arm": "gqa"}, {"config": {"model": {"dim": 16}}}
+    spec = {"schema": 1, "id": folder.name, "config": config, "semantic": semantic, "use": use}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    train.run(folder)
+    assert "W&B" not in capfd.readouterr().err  # else it says why something is missing below
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    found = list(records(file))
+    (run,) = [record.run for record in found if record.WhichOneof("record_type") == "run"][:1]
+    assert (run.run_id, run.run_group, run.job_type) == ("abcd0123abcd0123", "exam", "gqa")
+    assert {"exam", "gqa"} <= set(run.tags)
+    assert "model" in {item.key for item in run.config.update}
+    rows = history(file)
+    losses = [float(row["val/loss"]) for row in rows if "val/loss" in row]
+    assert len(losses) == 2
+    assert all(0 < loss < 10 for loss in losses)
+    assert any("train/loss" in row for row in rows)
+    images = {key for row in rows for key in row if key.startswith("attention/layer")}
+    assert {key.split(".")[0] for key in images} == {"attention/layer0", "attention/layer1"}
+    assert list(folder.glob("wandb/offline-run-*/files/media/images/attention/*.png"))
+    summary = summary_of(file)
+    assert float(summary["memory/kv_bytes_per_token_live"]) == 256
+    assert float(summary["val/loss"]) == losses[-1]
+
+
+@pytest.fixture(scope="module")
+def context():
+    """Where a sweep forks its workers from."""
+    return warm("attnlab.training.run", 1, ["wandb", "pandas"])
+
+
+@pytest.fixture
+def worker(context, compose, store):
+    """`worker(url)`: starts the worker of a run whose mirror is at `url`; its folder and its process."""
+
+    def start(url):
+        small = ["trainer.max_steps=6", "measure.every=3", "logger=wandb", "logger.mode=online"]
+        folder = store("abcd0123abcd0124", compose(*small, "logger.patience=2"))
+        slot = Slot(0, None, 1)
+        settings = {"WANDB_BASE_URL": url, "WANDB_API_KEY": "x" * 40, "WANDB_SERVICE": ""}
+        child = get_context("forkserver").Process(
+            target=enter,
+            args=(WORKER, [str(folder)], folder / "log.txt", {**slot.environment(), **settings}),
+        )
+        child.start()
+        return folder, child
+
+    return start
+
+
+def troubles(folder):
+    """The mirror's own lines in a worker's log."""
+    return [line for line in (folder / "log.txt").read_text().splitlines() if line.startswith("W&B ")]
+
+
+@pytest.mark.parametrize(
+    ("server", "trouble"),
+    [
+        (Refusing, "is not reachable"),
+        (Silent, "is not reachable"),
+        (lambda: Server("hangs"), "gave up (TimeoutError"),
+        (lambda: Server("dies"), "gave up (TimeoutError"),
+        (lambda: Server("nonsense"), "gave up"),  # at which wandb's own process falls over
+    ],
+    ids=["refuses connections", "never answers", "falls silent", "dies", "answers nonsense"],
+)
+def test_a_bad_server_costs_one_line_and_seconds_and_the_data_stays_on_disk(worker, server, trouble):
+    with server() as server:
+        folder, process = worker(server.url)
+        if getattr(server, "after_init", "") == "dies":
+            wait_until(lambda: server.runs)
+            server.close()
+        wait_until((folder / "run.json").exists, 60)
+        recorded = time.monotonic()
+        process.join(30)
+    assert process.exitcode == 0
+    assert time.monotonic() - recorded < 15  # two waits of 2 s, and a slow machine
+    assert json.loads((folder / "run.json").read_text())["status"] == "done"
+    (line,) = troubles(folder)
+    assert trouble in line
+    assert f"wandb sync {folder}" in line
+    assert (folder / "wandb" / "unsent.txt").read_text() == line + "\n"
+    (file,) = folder.glob("wandb/*run-*/*.wandb")
+    if trouble != "gave up":
+        assert len([row for row in history(file) if "val/loss" in row]) == 2
+
+
+def test_a_good_server_gets_history_summary_and_the_end(worker):
+    with Server() as server:
+        folder, process = worker(server.url)
+        process.join(60)
+        assert process.exitcode == 0
+    record = json.loads((folder / "run.json").read_text())
+    losses = [row["val/loss"] for row in server.history if "val/loss" in row]
+    assert losses[-1] == pytest.approx(record["metrics"]["val/loss"])
+    assert (len(losses), server.summary["memory/kv_bytes_per_token_live"]) == (2, 256)
+    assert server.runs[0]["name"] == folder.name
+    assert troubles(folder) == []
+    assert not (folder / "wandb" / "unsent.txt").exists()
+
+
+def test_training_never_waits_for_its_mirror(compose, store, monkeypatch):
+    folder, early = store("abcd0123abcd0126", compose("logger=wandb", "trainer.max_steps=2")), []
+
+    def open_late(self, folder, warn, **run):
+        for _ in range(1000):
+            if (folder / "run.json").exists():
+                break
+            time.sleep(0.02)
+        else:
+            early.append("the run waits for its mirror")
+        raise ConnectionError("no luck")
+
+    monkeypatch.setattr(wandb.Wandb, "open", open_late)
+    train.run(folder)
+    assert early == []
+
+
+def test_a_run_that_fails_leaves_a_failed_run_in_its_mirror(compose, store, monkeypatch):
+    folder = store("abcd0123abcd0127", compose("logger=wandb", "trainer.max_steps=2"))
+
+    def stop(*_):
+        raise KeyError("it broke")
+
+    monkeypatch.setattr(train, "measure", stop)
+    monkeypatch.setattr(wandb, "LEAVING_SECONDS", 60.0)  # two steps may be sooner than W&B's import
+    with pytest.raises(KeyError):
+        train.run(folder)
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    assert [record.exit.exit_code for record in records(file) if record.HasField("exit")] == [1]
+
+
+SETTINGS = {
+    "mode": "offline",
+    "project": "p",
+    "entity": None,
+    "report": False,
+    "workspace": False,
+    "patience": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"mode": "onlin"}, "logger.mode must be offline, online or disabled, got onlin"),
+        ({"patience": 0}, "logger.patience must be more than 0 seconds, got 0"),
+        ({"workspace": True}, "logger.workspace=true needs a W&B server, and the mode is offline"),
+    ],
+)
+def test_settings_that_cannot_hold_are_refused_before_training(compose, settings, told):
+    with pytest.raises(ValueError, match=told):
+        wandb.Wandb(**SETTINGS | settings)
+    config = compose("logger=wandb")
+    with pytest.raises(ValueError, match=told):
+        train.check(config | {"logger": config["logger"] | settings})
+
+
+def test_a_workspace_report_without_its_package_is_refused_before_training(monkeypatch):
+    monkeypatch.setattr(wandb, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"pip install 'attnlab\[workspace\]'"):
+        wandb.Wandb(**SETTINGS | {"mode": "online", "workspace": True})
+
+
+def test_no_logger_leaves_no_folder(compose, store):
+    folder = store("abcd0123abcd0125", compose("trainer.max_steps=2"))
+    train.run(folder)
+    assert not (folder / "wandb").exists()

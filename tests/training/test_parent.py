@@ -1,0 +1,79 @@
+"""A child starts where its parent ended, or says in one line why it cannot."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from attnlab.model.build import build_model
+from attnlab.model.pooling import pool_heads
+from attnlab.training import run
+from attnlab.training.parent import load_parent
+
+torch.set_num_threads(1)
+POOL = "convert={_target_:attnlab.model.pooling.pool_heads,_partial_:true,how:mean}"
+
+
+@pytest.fixture
+def parent(compose, store):
+    folder = store("aaaa", compose("heads=mha", "trainer.max_steps=2"))
+    run.run(folder)
+    return folder
+
+
+def start(config, folder):
+    """The weights that a run of this config would start from."""
+    model = build_model(config, json.loads((folder / "run.json").read_text())["data"]["vocab_size"])
+    load_parent(model, config, folder.parent)
+    return model.state_dict()
+
+
+def test_a_child_starts_with_its_parents_bits(compose, parent):
+    found = start(compose("heads=mha", "parent=aaaa"), parent)
+    wanted = load_file(parent / "model.safetensors")
+    for name, tensor in wanted.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def test_grouped_heads_start_as_the_means_of_their_parents(compose, parent):
+    found = start(compose("heads=gqa", "parent=aaaa", POOL), parent)
+    wanted = pool_heads(load_file(parent / "model.safetensors"), 2, "mean", 0, head_dim=4)
+    assert {tuple(found[name].shape) for name in found if "qkv" in name} == {(16 + 2 * 8, 16)}
+    for name, tensor in wanted.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def test_training_a_child_changes_what_it_ends_with(compose, store, parent):
+    ends = []
+    for name, line in (("bbbb", ["parent=aaaa"]), ("cccc", [])):
+        folder = store(name, compose("trainer.max_steps=1", "optim.lr=1e-9", "optim.min_lr=0", *line))
+        run.run(folder)
+        ends.append(load_file(folder / "model.safetensors")["embedding.weight"])
+    mother = load_file(parent / "model.safetensors")["embedding.weight"]
+    assert torch.allclose(ends[0], mother, atol=1e-6)
+    assert not torch.allclose(ends[1], mother, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            ["heads=gqa", "parent=aaaa"],
+            r"its blocks.0.*qkv.weight is \(48, 16\), this run has \(32, 16\); set",
+        ),
+        (["parent=nobody"], "parent=nobody: there is no finished run of that id"),
+        (["model.n_layers=3", "parent=aaaa"], "parent=aaaa has no blocks.2"),
+        (["model.n_layers=1", "parent=aaaa"], "parent=aaaa has blocks.1.*no place"),
+        (["heads=mla", "parent=aaaa", POOL], "has no n_kv_heads"),
+    ],
+)
+def test_a_parent_that_does_not_fit_is_refused_in_one_line(compose, parent, line, told):
+    with pytest.raises(ValueError, match=told) as caught:
+        start(compose(*line), parent)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_conversion_without_a_parent_is_refused(compose):
+    with pytest.raises(ValueError, match="set parent"):
+        run.check(compose(POOL))

@@ -1,0 +1,259 @@
+"""One run: repeatable to the bit, resumable to the bit, refused before it starts where it cannot work."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from processes import children
+from safetensors.torch import load_file
+
+from attnlab.store.files import read_json
+from attnlab.training import callbacks, checkpoints, run
+
+torch.set_num_threads(1)
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_bits(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_the_same_config_and_seed_give_the_same_bits_and_another_seed_does_not(compose, store):
+    once, again, other = (
+        store(name, compose(f"seed={seed}")) for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    for folder in (once, again, other):
+        run.run(folder)
+    assert_same_bits(weights(once), weights(again))
+    assert read_json(once / "run.json")["metrics"] == read_json(again / "run.json")["metrics"]
+    assert not torch.equal(weights(once)["embedding.weight"], weights(other)["embedding.weight"])
+
+
+@pytest.mark.parametrize(("accumulate", "every"), [(1, 5), (2, 5), (1, 6), (2, 3)])
+def test_a_run_killed_in_the_middle_ends_with_the_bits_of_an_undisturbed_one(
+    compose, store, monkeypatch, accumulate, every
+):
+    overrides = [
+        "trainer.max_steps=11", "sweep.checkpoint_every=3", "model.dropout=0.1", f"measure.every={every}",
+        f"trainer.accumulate_grad_batches={accumulate}", "trainer.log_every_n_steps=2",
+    ]  # fmt: skip
+    whole, broken = store("whole", compose(*overrides)), store("broken", compose(*overrides))
+    run.run(whole)
+
+    def stop(self, trainer, *_):
+        if trainer.global_step == 8:
+            raise KeyError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.Heartbeat, "on_train_batch_end", stop)
+        with pytest.raises(KeyError, match="power cut"):
+            run.run(broken)
+    assert not (broken / "run.json").exists()
+    assert (broken / "last.ckpt").exists()
+    assert (broken / "previous.ckpt").exists()
+    run.run(broken)
+    assert_same_bits(weights(whole), weights(broken))
+    assert pq.read_table(whole / "curves.parquet").equals(pq.read_table(broken / "curves.parquet"))
+    a, b = np.load(whole / "attention.npz"), np.load(broken / "attention.npz")
+    assert np.array_equal(a["maps"], b["maps"])
+    assert np.array_equal(a["steps"], b["steps"])
+
+
+@pytest.fixture
+def double(compose, store):
+    """`double(name, *overrides)`: a run in float64, where another order of sums is far below the bound."""
+    line = ["trainer.precision=64-true", "trainer.max_steps=6", "trainer.accelerator=cpu", "measure.maps=0"]
+    return lambda name, *more: store(name, compose(*line, *more))
+
+
+def assert_close(a, b):
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("split", [2, 4])
+def test_a_batch_trained_in_parts_trains_the_same_model(double, split):
+    whole, parts = double("whole"), double("parts")
+    spec = read_json(parts / "spec.json")
+    (parts / "spec.json").write_text(json.dumps({**spec, "use": {**spec["use"], "split": split}}))
+    for folder in (whole, parts):
+        run.run(folder)
+    assert_close(weights(whole), weights(parts))
+    assert [read_json(folder / "run.json")["split"] for folder in (whole, parts)] == [1, split]
+
+
+def test_two_devices_train_the_same_model(double):
+    one, two = double("one"), double("two", "trainer.devices=2", "sweep.checkpoint_every=2")
+    run.run(one)
+    command = [sys.executable, "-m", "attnlab.sweep.execute.worker", str(two)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_close(weights(one), weights(two))
+    record = read_json(two / "run.json")
+    assert math.isclose(record["metrics"]["val/loss"], read_json(one / "run.json")["metrics"]["val/loss"])
+
+
+def test_a_rank_that_dies_takes_the_run_with_it(double, tmp_path):
+    folder = double("two", "trainer.devices=2", "trainer.max_steps=100000")
+    command = [sys.executable, "-m", "attnlab.sweep.execute.worker", str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "log").open("w") as log:
+        worker = subprocess.Popen(command, env=environment, stderr=log, start_new_session=True)
+    try:
+        while not (folder / "progress.json").exists():
+            assert worker.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(worker.pid)}
+        [rank] = [pid for pid, line in lines.items() if b"--rank" in line]
+        os.kill(rank, signal.SIGKILL)
+        assert worker.wait(60) == 1
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+
+def test_a_torn_checkpoint_gives_way_to_the_one_before_it(compose, store, monkeypatch):
+    overrides = ["trainer.max_steps=7", "sweep.checkpoint_every=2"]
+    whole, broken = store("whole", compose(*overrides)), store("broken", compose(*overrides))
+    run.run(whole)
+
+    def stop(self, trainer, *_):
+        if trainer.global_step == 6:
+            raise KeyError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.Heartbeat, "on_train_batch_end", stop)
+        with pytest.raises(KeyError):
+            run.run(broken)
+    last = broken / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    assert checkpoints.newest_checkpoint(broken) == broken / "previous.ckpt"
+    run.run(broken)
+    assert_same_bits(weights(whole), weights(broken))
+
+
+def test_a_record_says_what_was_trained_measured_and_where(compose, store):
+    folder = store("run", compose("heads=gqa", "trainer.max_steps=6", "measure.every=4"))
+    run.run(folder)
+    record = json.loads((folder / "run.json").read_text())
+    assert record["status"] == "done"
+    assert math.isfinite(record["metrics"]["val/loss"])
+    memory = record["memory"]
+    # two layers x (k and v) x 2 KV heads x 4 features x 4 bytes
+    assert memory["kv_bytes_per_token_live"] == memory["kv_bytes_per_token_formula"] == 2 * 2 * 2 * 4 * 4
+    assert memory["saved_for_backward_bytes"] > 0
+    assert memory["peak_rss_bytes"] > 1e7
+    assert record["budget"]["tokens"] == 6 * 4 * 16
+    assert record["kernels"]["max_abs_eager_fused"] < 1e-5
+    assert len(record["by_position"]["val/loss"]) == 16
+    maps = np.load(folder / "attention.npz")
+    assert maps["steps"].tolist() == [0, 2, 4, 6]
+    assert maps["maps"].shape == (4, 2, 4, 16, 16)
+    assert maps["groups"].tolist() == [[0, 0, 1, 1]] * 2
+    assert not maps["maps"][:, :, :, ~np.tril(np.ones((16, 16), bool))].any()
+    curves = pq.read_table(folder / "curves.parquet").to_pydict()
+    validations = [s for s, n in zip(curves["step"], curves["name"], strict=True) if n == "val/loss"]
+    assert validations == [4, 6]
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_other_precisions_train(compose, store, precision):
+    folder = store("run", compose(f"trainer.precision={precision}", "trainer.max_steps=3"))
+    run.run(folder)
+    record = read_json(folder / "run.json")
+    assert record["budget"]["dtype"] == precision
+    assert record["budget"]["kv_bytes_per_token"] == record["memory"]["kv_bytes_per_token_live"]
+    assert 3 < record["metrics"]["val/loss"] < 4
+
+
+@pytest.mark.parametrize("choice", ["model=lstm", "position=rope_dynamic_ntk", "mask=full"])
+def test_what_cannot_be_cached_trains_all_the_same(compose, store, choice):
+    folder = store("run", compose(choice, "trainer.max_steps=2"))
+    run.run(folder)
+    assert read_json(folder / "run.json")["status"] == "done"
+
+
+def test_a_clipped_gradient_is_as_long_as_it_may_be(compose):
+    config = compose()
+    module = run.make(config["optim"], model=run.build_model(config, 31))
+    batch = {"tokens": torch.arange(22).view(2, 11), "targets": torch.arange(1, 23).view(2, 11)}
+    module.losses(batch).sum().backward()
+    optimizer, _ = module.optimizer(1)
+    module.configure_gradient_clipping(optimizer, 0.5)
+    total = torch.stack([p.grad.norm() for p in module.model.parameters()]).norm()
+    assert total.item() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_with_its_step(compose, store):
+    folder = store(
+        "run",
+        compose("optim.lr=1e30", "optim.warmup=0", "trainer.gradient_clip_val=null", "trainer.max_steps=9"),
+    )
+    with pytest.raises(run.Diverged, match="not finite at step"):
+        run.run(folder)
+
+
+REFUSED = {
+    "heads do not divide the width": (
+        ["model.n_heads=3"],
+        "3 heads do not divide the width 16: change model.n_heads",
+    ),
+    "KV heads do not divide the heads": (
+        ["model.attention.heads.n_kv_heads=3"],
+        "3 KV heads do not divide 4 heads",
+    ),
+    "odd rotary width": (["model.dim=12", "model.n_heads=4"], "rotary needs an even number of features"),
+    "non-finite learning rate": (["optim.lr=nan"], "optim.lr must be a finite number"),
+    "no steps": (["trainer.max_steps=0"], "trainer.max_steps must be a whole number of at least 1"),
+    "half precision": (["trainer.precision=16-mixed"], "half precision needs loss scaling; use bf16-mixed"),
+    "no such device": (["trainer.accelerator=gpu"], "trainer.accelerator=gpu: there is no CUDA device here"),
+    "softcap through sdpa": (["score=softcap"], "kernel sdpa takes additive scores only"),
+    "sinks through sdpa": (["epilogue=sinks"], "kernel sdpa gives no lse"),
+    "weights dropout through flex": (["kernel=flex"], "no backward pass on a CPU"),
+    "a key that the constructor does not have": (["+model.attention.heads.wings=2"], "wings"),
+    "qk_norm on latent heads": (["heads=mla", "score=qk_norm"], "heads=mla has no per-head keys"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_run_is_refused_in_one_line(compose, case):
+    overrides, message = REFUSED[case]
+    if case == "no such device" and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(ValueError, match=message) as caught:
+        run.check(compose(*overrides))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_patch_of_layers_repeats_over_them(compose):
+    from attnlab.model.build import build_model
+
+    window = "{masks: {window: {_target_: attnlab.attention.masks.window.window, size: 3}}}"
+    config = compose("model.n_layers=5", f"model.layers=[{{}},{{rotary: null}},{window}]")
+    model = build_model(config, 7)
+    turning = [block.mixer.rotary is not None for block in model.blocks]
+    assert turning == [True, False, True, True, False]
+    assert [block.mixer.mask.__name__ for block in model.blocks] == [
+        "causal",
+        "causal",
+        "every_mask",
+        "causal",
+        "causal",
+    ]

@@ -1,0 +1,68 @@
+"""Loss, schedule and optimiser groups."""
+
+import pytest
+import torch
+
+from attnlab.model.build import build_model, make
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def module(compose):
+    config = compose("optim.lr=0.5", "optim.min_lr=0.1", "optim.warmup=4")
+    return make(config["optim"], model=build_model(config, 31))
+
+
+def test_targets_that_do_not_count_do_not_count(module):
+    tokens = torch.arange(22).view(2, 11)
+    targets = tokens.roll(-1, 1)
+    masked = targets.clone()
+    masked[:, 5:] = -100
+    whole, part = (module.losses({"tokens": tokens, "targets": t}) for t in (targets, masked))
+    assert torch.equal(part[:, :5], whole[:, :5])
+    assert (part[:, 5:] == 0).all()
+
+
+def test_packed_documents_get_the_loss_they_get_alone(module):
+    tokens, targets = torch.arange(11)[None], torch.arange(1, 12)[None]
+    ids = torch.tensor([[0] * 5 + [1] * 6])
+    packed = module.losses({"tokens": tokens, "targets": targets, "documents": ids})
+    alone = module.losses({"tokens": tokens[:, 5:], "targets": targets[:, 5:]})
+    torch.testing.assert_close(packed[:, 5:], alone, rtol=1e-5, atol=1e-6)  # rotary: only distances matter
+
+
+def test_packed_names_get_the_losses_they_get_alone(tmp_path, compose):
+    file = tmp_path / "names.txt"
+    file.write_text("bea\nal\nzoe\ncleo\nbo\nann\nu\nida\n")
+    alone, packed = (compose("data=names", "data.path=" + str(file), f"data.pack={pack}") for pack in (1, 3))
+    tasks = [make(config["data"]).task for config in (alone, packed)]
+    module = make(alone["optim"], model=build_model(alone, tasks[0].vocab_size))
+    single, batch = (
+        module.losses(task.train_batch(0, 0, rows)) for task, rows in zip(tasks, (6, 2), strict=True)
+    )
+    scored = [losses[losses != 0] for losses in (single, batch)]
+    torch.testing.assert_close(scored[1], scored[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_learning_rate_rises_then_falls_as_a_cosine_to_its_floor(module):
+    optimizer, schedule = module.optimizer(24)
+    rates = []
+    for _ in range(25):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[:4] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert rates[4] == pytest.approx(0.5)
+    assert rates[14] == pytest.approx(0.3)
+    assert rates[24] == pytest.approx(0.1)
+
+
+def test_weight_decay_falls_on_matrices_only(module):
+    decayed, plain = module.optimizer(10)[0].param_groups
+    assert decayed["weight_decay"] == 0.1
+    assert plain["weight_decay"] == 0
+    assert all(p.ndim >= 2 for p in decayed["params"])
+    assert all(p.ndim < 2 for p in plain["params"])
+    count = sum(len(group["params"]) for group in (decayed, plain))
+    assert count == len(list(module.model.parameters()))
