@@ -1,0 +1,250 @@
+"""Every record as a type: what a run is, what it left, what an experiment declares, what a metric is.
+
+One definition gives validation with a clear line, types for readers, and the JSON schema that editors and
+other programs use (`attnlab schema`). A record of another version is refused: nothing is guessed.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic.dataclasses import dataclass
+
+from attnlab.errors import Refused
+
+VERSION = 2
+Status = Literal["done", "diverged", "out_of_memory", "crashed", "timed_out", "killed"]
+Direction = Literal["lower", "higher"]
+Kind = Literal["seeds", "count", "time", "share", "censored"]
+Number = Annotated[int | FiniteFloat, Field(union_mode="left_to_right")]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a measured number is, declared where it is measured.
+
+    `label` is what a sentence calls it, `unit` is empty for a ratio or a share, `direction` says which of two
+    values is better, None where that depends on the experiment. `kind`: it varies by seed (`seeds`), is
+    counted and has no interval (`count`), is made of times (`time`), lies between 0 and 1 (`share`), or is a
+    number of steps cut off at the budget (`censored`).
+    """
+
+    name: str
+    label: str = ""
+    unit: str = ""
+    direction: Direction | None = None
+    kind: Kind = "seeds"
+
+    @property
+    def words(self) -> str:
+        """The label, or the name where it has none."""
+        return self.label or self.name
+
+
+class Record(BaseModel):
+    """What all records share: plain values, unknown keys refused, changes made by copying."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it, under the names that files have."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Budget(Record):
+    """The resources of a run; what one does not have is None. A trainer of a user's may add keys."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    parameters: Number | None = None
+    parameters_non_embedding: int | None = None
+    parameters_attention: int | None = None
+    flops_per_token: Number | None = None
+    kv_bytes_per_token: Number | None = None
+    tokens: int | None = None
+    batch_tokens: int | None = None
+    steps: int | None = None
+    lr: Number | None = None
+    context: int | None = None
+    dtype: str | None = None
+    kernel: str | None = None
+    device: str | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """What is known of it, by name."""
+        return {key: value for key, value in self.plain().items() if value is not None}
+
+    def get(self, name: str) -> Any:
+        """One resource by its name; None where it is not known."""
+        return getattr(self, name, None)
+
+
+class Estimate(Budget):
+    """What is known of a run before it starts: its budget, its data, the kind of device it is planned for."""
+
+    device_kind: str = "cpu"
+    data: dict[str, Any] = {}
+    declared: dict[str, Metric] = {}
+
+
+class Use(Record):
+    """How a run came about; none of it changes what the run is. `split`: a batch is trained in so many parts."""
+
+    experiment: str | None = None
+    arm: str | None = None
+    overrides: tuple[str, ...] = ()
+    split: int = 1
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class RunSpec(Record):
+    """What a run is, as written before it is launched. `identity` is what its id is the hash of."""
+
+    version: Literal[2] = Field(VERSION, alias="schema")
+    id: str
+    config: dict[str, Any]
+    identity: dict[str, Any] = {}
+    estimate: Estimate = Estimate()
+    use: Use = Use()
+
+    @property
+    def arm(self) -> str:
+        return self.use.arm or "run"
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    def but(self, **changes: Any) -> Self:
+        """The same with some fields replaced."""
+        return self.model_copy(update=changes)
+
+
+class Failure(Record):
+    """Why a run did not end well, the step it reached and the last lines that it wrote."""
+
+    message: str
+    step: int | None = None
+    tail: tuple[str, ...] = ()
+
+
+class Censored(Record):
+    """Steps until a mark was reached, None where it was not within the budget."""
+
+    value: Number | None
+    budget: Number
+
+
+class RunRecord(Record):
+    """What a run left: done, or how it failed. A run is done when this validates and says so.
+
+    `measured_by` holds, per part of the record, the digest of the code that measured it.
+    """
+
+    version: Literal[2] = Field(VERSION, alias="schema")
+    id: str
+    status: Status
+    seed: int | None
+    failure: Failure | None = None
+    config: dict[str, Any]
+    estimate: Estimate = Estimate()
+    environment: dict[str, Any] = {}
+    metrics: dict[str, Number] = {}
+    declared: dict[str, Metric] = {}
+    undefined: tuple[str, ...] = ()
+    censored: dict[str, Censored] = {}
+    by_position: dict[str, list[FiniteFloat | None]] = {}
+    memory: dict[str, Number | None] = {}
+    speed: dict[str, Number | None] = {}
+    kernels: dict[str, Any] = {}
+    head_scores: dict[str, Any] = {}
+    split: int = 1
+    measured_by: dict[str, str] = {}
+    started: str | None = None
+    seconds: FiniteFloat | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.status == "done"
+
+    def metric(self, name: str) -> Metric | None:
+        """The declaration of one of its figures."""
+        return self.declared.get(name) or self.estimate.declared.get(name)
+
+    def figure(self, name: str) -> float | None:
+        """A number by its name: a metric, or a figure of budget, memory or speed."""
+        for group in (self.metrics, self.estimate.figures(), self.memory, self.speed):
+            value = group.get(name)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return float(value)
+        return None
+
+
+class Claim(Record):
+    """What an experiment claims of an arm: its difference from (or ratio to) another lies somewhere."""
+
+    says: str
+    arm: str
+    against: str | None = None
+    metric: str | None = None
+    compare: Literal["difference", "ratio"] = "difference"
+    relation: Literal["above", "below", "within"] = Field(alias="is")
+    threshold: FiniteFloat
+    direction: Direction | None = None
+    source: str | None = None
+    source_says: str | None = None
+
+
+class Tune(Record):
+    """A grid of learning rates, on seeds that the comparison does not have."""
+
+    lr: list[float]
+    seeds: list[int]
+
+
+class Experiment(Record):
+    """What an experiment file declares. Its other keys are the run's config, for all arms alike."""
+
+    name: str
+    question: str = ""
+    size: str | None = None
+    arms: list[str]
+    arm_overrides: dict[str, list[str]] = {}
+    size_overrides: dict[str, list[str] | None] = {}
+    baseline: str
+    seeds: list[int]
+    held: list[str] = []
+    match: Literal["none", "params", "flops", "kv_bytes"] = "none"
+    match_by: str | None = None
+    metric: str
+    metrics: list[str] = []
+    direction: Direction = "lower"
+    margin: FiniteFloat
+    margin_reason: str
+    claims: list[Claim] = []
+    tune: Tune | None = None
+    tuned: dict[str, Any] | None = None
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """The keys that belong to an experiment and not to a run."""
+        return tuple(cls.model_fields)
+
+
+def reading(error: ValidationError, what: str) -> Refused:
+    """The first fault of a record as one line: where, what is wrong, what was found."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    found = first.get("input")
+    shown = "" if isinstance(found, dict | list) else f", got {found!r}"
+    return Refused(f"{what}: {place + ': ' if place else ''}{first['msg']}{shown}")
+
+
+def refuse_other_version(found: dict[str, Any], path: Path) -> None:
+    """One line for a file that another version of attnlab wrote."""
+    if found.get("schema") != VERSION:
+        raise Refused(
+            f"{path} has schema {found.get('schema')}, this version reads {VERSION}: "
+            f"move that store away, or point paths.runs at another folder"
+        )
