@@ -88,7 +88,7 @@ class Estimate(Budget):
 
 
 class Use(Record):
-    """How a run came about; none of it changes what the run is. `split`: a batch is trained in so many parts."""
+    """How a run came about; nothing of it changes what the run is. `split`: the parts of a batch."""
 
     experiment: str | None = None
     arm: str | None = None
