@@ -41,7 +41,7 @@ def cluster(home) -> str:
 
 @pytest.fixture
 def on_ray(attnlab, home, cluster):
-    attnlab.training.environment["HOME"] = str(home)
+    attnlab.environment["HOME"] = str(home)
     attnlab.line = ["hydra/launcher=ray", f"hydra.launcher.address={cluster}"]
     return attnlab
 
@@ -106,7 +106,7 @@ def test_what_no_node_has_is_refused_at_once(on_ray):
 @pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])
 def test_a_launcher_whose_library_is_missing_says_what_to_install(attnlab, launcher, module):
     (attnlab.folder / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
-    attnlab.training.environment["PYTHONPATH"] += os.pathsep + str(attnlab.folder)
+    attnlab.environment["PYTHONPATH"] += os.pathsep + str(attnlab.folder)
     status, out, err = attnlab("heads=two", f"hydra/launcher={launcher}")
     assert (status, out, attnlab.trained()) == (2, "", [])
     assert err == f"attnlab: hydra/launcher={launcher} needs: pip install 'attnlab[{launcher}]'\n"

@@ -28,7 +28,7 @@ def cluster(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture
 def on_slurm(attnlab, cluster):
-    attnlab.training.environment |= cluster
+    attnlab.environment |= cluster
     attnlab.line = ["hydra/launcher=slurm", "hydra.launcher.poll=0.5"]
     return attnlab
 

@@ -108,7 +108,7 @@ def test_workers_do_not_outlive_a_sweep_that_is_killed(attnlab):
 
 
 def test_on_gpus_every_run_is_an_interpreter_that_sees_its_own_device_only(attnlab):
-    attnlab.training.environment["CUDA_VISIBLE_DEVICES"] = "3,GPU-abc"
+    attnlab.environment["CUDA_VISIBLE_DEVICES"] = "3,GPU-abc"
     status, _, errors = attnlab("model.device=toy card", "seed=0,1", "model.act=train", "sweep.slots=null")
     assert status == 0, errors
     assert sorted(device for *_, device in attnlab.trained()) == ["3", "GPU-abc"]
