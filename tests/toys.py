@@ -6,12 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
+from attnlab.store.schema import Estimate
 from attnlab.sweep.plan.arms import Composer
 from attnlab.sweep.plan.lr_grid import Lookup
 from attnlab.sweep.plan.plan import Plan, plan
@@ -32,13 +34,20 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def planned(toy: Path) -> Callable[..., list[Plan]]:
     """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process."""
 
-    def call(*arguments: str, lookup: Lookup = lambda _id: None) -> list[Plan]:
-        import toy_trainer
+    class Asked:
+        """What the checking process answers, without the process."""
 
+        @staticmethod
+        def check(config: dict[str, Any]) -> Estimate:
+            import toy_trainer
+
+            return Estimate.model_validate(toy_trainer.check(config))
+
+    def call(*arguments: str, lookup: Lookup = lambda _id: None) -> list[Plan]:
         with initialize_config_dir(str(TOY / "conf"), version_base="1.3"):
             loader = GlobalHydra.instance().config_loader()
             master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
-            return plan(list(arguments), Composer(loader, master), toy_trainer, lookup)
+            return plan(list(arguments), Composer(loader, master), Asked(), lookup)
 
     return call
 

@@ -5,7 +5,6 @@ Slow drifts (heat, a neighbour) hit all arms alike that way; a loop over arms wo
 one. Raw samples are kept.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from attnlab.attention.contracts import Unsupported
 from attnlab.model.build import build_model, device_of, make
 from attnlab.model.generation import Decoder
 from attnlab.stats import median_interval
-from attnlab.store.files import read_json
+from attnlab.store import runs
 
 ROUNDS = 12  # each is a block A B B A: two samples per arm
 PROMPT = 16
@@ -118,9 +117,9 @@ def _summary(samples: list[float]) -> dict[str, Any]:
 
 
 def _load(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any]]:
-    record = read_json(folder / "run.json")
+    record = runs.record(folder)
     assert record is not None, folder
-    config = record["config"]
+    config = record.config
     data = make(config["data"])
     device = device_of(config)
     model = build_model(config, data.task.vocab_size)
@@ -168,11 +167,3 @@ def _works(
         "decode_ms_per_token": decode(cache, compiled) if cache is not None else None,
         "decode_uncached_ms_per_token": decode(None),
     }
-
-
-def main(request: Path, answer: Path) -> None:
-    """Reads {arm: folder} as JSON from `request`, writes the timings to `answer`: the process the sweep
-    starts.
-    """
-    folders = {arm: Path(folder) for arm, folder in json.loads(request.read_text()).items()}
-    answer.write_text(json.dumps(measure(folders)))

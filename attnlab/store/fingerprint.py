@@ -1,46 +1,72 @@
 """A run's id: the hash of everything that can change its result, and of nothing else.
 
-Surprising: source code counts. The modules that a run's trainer and `_target_`s reach through static imports
-are hashed (attnlab's own and the user's; never installed packages), so an edited variant trains again, and an
-edited report does not. Nothing is imported to find them.
+That is its config without what only serves a machine or a reader, its data, the kind of device, the tokens of
+the source that training reaches, and the minor versions of torch and Lightning. Surprising: what only looks
+(records, loggers, callbacks that look on, measurements at the end) is not in it: what those measured carries
+a digest of its own in the record.
 """
 
-import ast
 import hashlib
 import json
-import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from importlib.machinery import PathFinder
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import PurePath
 from typing import Any
 
-EXPERIMENT_KEYS = (
-    "name", "question", "arms", "arm_overrides", "baseline", "seeds", "held", "match", "match_by", "metric",
-    "direction", "margin", "margin_reason", "claims", "size", "size_overrides", "tune", "tuned",
-)  # fmt: skip
+from attnlab.errors import Refused
+from attnlab.store.schema import Estimate, Experiment
+from attnlab.store.source import sources
+
 EXCLUDED = frozenset(
     {
-        *EXPERIMENT_KEYS, "paths", "logger", "sweep", "hydra", "launcher", "id", "use",
+        *Experiment.key_names(), "paths", "logger", "sweep", "hydra", "launcher", "id", "use",
         "model.n_heads",  # feeds interpolations only: what it becomes is hashed
         "data.num_workers", "data.workers", "data.pin_memory", "data.persistent_workers",
         "data.prefetch_factor", "data.cache", "data.folder", "data.path",  # their content is hashed
-        "measure.timing",
-        "trainer.logger", "trainer.callbacks", "trainer.profiler", "trainer.default_root_dir",
-        "trainer.enable_progress_bar", "trainer.enable_model_summary", "trainer.enable_checkpointing",
-        "trainer.log_every_n_steps", "trainer.checkpoint_every", "trainer.detect_anomaly",
+        "measure.timing", "trainer.profiler", "trainer.log_every_n_steps", "trainer.detect_anomaly",
     }
 )  # fmt: skip
-# What a run reaches without its result depending on it.
-_UNHASHED = tuple(
+OBSERVERS = tuple(
     f"attnlab.{name}"
-    for name in ("sweep", "report", "stats", "errors", "store", "training.loggers", "config", "cli")
-)
+    for name in (
+        "errors", "config", "store", "stats", "report", "sweep", "cli", "testing", "training.loggers",
+        "training.environment", "training.record", "training.callbacks", "training.preflight",
+        "training.end", "training.measuring",
+    )
+)  # fmt: skip
+MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures
+VERSIONED = ("torch", "pytorch-lightning")
 
 
 def canonical(value: Any) -> str:
-    """One text per value: sorted keys, no spaces, and no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str)
+    """One text per value: sorted keys, no spaces, no NaN. Refused for what has no such text."""
+    try:
+        return json.dumps(_plain(value, ""), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except Refused:
+        raise
+    except ValueError as error:
+        raise Refused(f"a number is not finite: {error}") from error
+
+
+def _plain(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        return {_key(key, path): _plain(item, f"{path}{key}.") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{path}{i}.") for i, item in enumerate(value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise Refused(
+        f"{path.rstrip('.') or 'a value'} is a {type(value).__name__}, and an id is made of numbers, texts, "
+        "lists and mappings alone"
+    )
+
+
+def _key(key: Any, path: str) -> str:
+    if key is None or isinstance(key, str | int | float):
+        return str(key)
+    raise Refused(f"a key of {path.rstrip('.') or 'the config'} is a {type(key).__name__}: give a string")
 
 
 def digest(value: Any, length: int = 16) -> str:
@@ -48,21 +74,34 @@ def digest(value: Any, length: int = 16) -> str:
 
 
 def identify(
-    config: Mapping[str, Any], figures: Mapping[str, Any], source: Mapping[str, str]
+    config: Mapping[str, Any], estimate: Estimate, source: Mapping[str, str]
 ) -> tuple[str, dict[str, Any]]:
-    """A run's id, and what it is the hash of. `figures`: the data's fingerprint, the device."""
+    """A run's id, and what it is the hash of. Of the estimate: the data's fingerprint, the kind of device."""
     hashed = {
         "config": kept(config),
-        "data": (figures.get("data") or {}).get("sha256"),
-        "device_kind": figures["device_kind"],
+        "data": estimate.data.get("sha256"),
+        "device_kind": estimate.device_kind,
         "source": dict(source),
+        "versions": minor_versions(),
     }
     return digest(hashed), hashed
 
 
+def minor_versions() -> dict[str, str]:
+    """`2.13` of torch 2.13.0+cpu: what a patch release changes is not worth training again."""
+    found = {}
+    for name in VERSIONED:
+        try:
+            found[name] = ".".join(version(name).split("+")[0].split(".")[:2])
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 def source(config: Mapping[str, Any], trainer: str) -> dict[str, str]:
-    """The hashed source of a run: its trainer's and its targets'."""
-    return sources([trainer, *targets(kept(config))])
+    """The hashed source of a run: its trainer's and its targets', without what only looks on."""
+    observers = OBSERVERS if config.get("measurement") else (*OBSERVERS, MEASURES)
+    return sources([trainer, *targets(kept(config))], without=observers)
 
 
 def kept(node: Any) -> Any:
@@ -114,69 +153,3 @@ def targets(node: Any) -> Iterator[str]:
     children = node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ()
     for child in children:
         yield from targets(child)
-
-
-def sources(names: Iterable[str]) -> dict[str, str]:
-    """Module name -> hash of its file, for the closure of static imports of all names."""
-    found: dict[str, str] = {}
-    queue = list(names)
-    while queue:
-        name = queue.pop()
-        for module, file in _modules(name):
-            if module in found or module == "attnlab" or _under(module, _UNHASHED):
-                continue
-            found[module], imports = _read(file, file.stat().st_mtime_ns, module, file.name == "__init__.py")
-            queue += imports
-    return dict(sorted(found.items()))
-
-
-def _under(module: str, roots: Iterable[str]) -> bool:
-    return any(module == root or module.startswith(root + ".") for root in roots)
-
-
-def _modules(name: str) -> Iterator[tuple[str, Path]]:
-    """The modules that importing a dotted name would run: its packages, then itself. An attribute ends it."""
-    path: list[str] | None = None
-    parts = name.split(".")
-    for depth in range(1, len(parts) + 1):
-        module = ".".join(parts[:depth])
-        spec = PathFinder.find_spec(module, path)
-        if spec is None:
-            return
-        if spec.has_location and spec.origin and spec.origin.endswith(".py"):
-            file = Path(spec.origin)
-            if depth == 1 and parts[0] != "attnlab" and not _is_users(file):
-                return
-            yield module, file
-        if spec.submodule_search_locations is None:
-            return
-        path = list(spec.submodule_search_locations)
-
-
-def _is_users(file: Path) -> bool:
-    """Installed packages and the standard library are recorded by version, not hashed."""
-    folder = str(file.resolve().parent)
-    if "site-packages" in file.parts or "dist-packages" in file.parts:
-        return False
-    return not folder.startswith(sysconfig.get_path("stdlib"))
-
-
-@cache
-def _read(file: Path, _modified: int, module: str, is_package: bool) -> tuple[str, tuple[str, ...]]:
-    text = file.read_bytes().replace(b"\r\n", b"\n")
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return hashlib.sha256(text).hexdigest()[:16], ()
-    package = module if is_package else module.rpartition(".")[0]
-    imports: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imports += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                above = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*above, base] if base else above)
-            imports += [f"{base}.{alias.name}" if base else alias.name for alias in node.names]
-    return hashlib.sha256(text).hexdigest()[:16], tuple(imports)

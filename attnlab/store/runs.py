@@ -1,74 +1,77 @@
 """The store: one folder per run, named by its id. A run is done when its record validates, not before."""
 
-import math
 import os
 import tempfile
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from attnlab.errors import Refused
 from attnlab.store.files import read_json, write_json
-
-SCHEMA = 1
-STATUSES = ("done", "diverged", "out_of_memory", "crashed", "timed_out", "killed")
-_ALWAYS = ("id", "status", "seed", "config", "failure")
-_WHEN_DONE = ("data", "budget", "metrics", "environment")
+from attnlab.store.schema import Failure, RunRecord, RunSpec, Status, reading, refuse_other_version
 
 
-def record(folder: Path) -> dict[str, Any] | None:
+def record(folder: Path) -> RunRecord | None:
     """The validated record of a run, done or failed; None where there is none that can be trusted."""
-    found = read_json(folder / "run.json")
-    if not isinstance(found, dict):
-        return None
-    _refuse_other_schema(found, folder / "run.json")
-    if (
-        any(key not in found for key in _ALWAYS)
-        or found["status"] not in STATUSES
-        or found["id"] != folder.name
-    ):
-        return None
-    if found["status"] == "done":
-        metrics = found.get("metrics")
-        if any(key not in found for key in _WHEN_DONE) or not isinstance(metrics, dict) or not metrics:
-            return None
-        if not all(isinstance(value, int | float) and math.isfinite(value) for value in metrics.values()):
-            return None
-    return found
+    found = _read(folder)
+    return found if isinstance(found, RunRecord) else None
+
+
+def fault(folder: Path) -> str:
+    """Why a run's record cannot be trusted, in a line."""
+    found = _read(folder)
+    return "" if isinstance(found, RunRecord) else found
+
+
+def _read(folder: Path) -> RunRecord | str:
+    path = folder / "run.json"
+    content = read_json(path)
+    if not isinstance(content, dict):
+        return f"{path} is missing or cut short"
+    refuse_other_version(content, path)
+    try:
+        found = RunRecord.model_validate(content)
+    except ValidationError as error:
+        return str(reading(error, str(path)))
+    return found if found.id == folder.name else f"{path} is the record of run {found.id}"
 
 
 def is_done(folder: Path) -> bool:
     found = record(folder)
-    return found is not None and found["status"] == "done"
+    return found is not None and found.done
 
 
-def _refuse_other_schema(found: Mapping[str, Any], path: Path) -> None:
-    if found.get("schema") != SCHEMA:
-        raise Refused(
-            f"{path} has schema {found.get('schema')}, this version reads {SCHEMA}: "
-            f"move that store away, or point paths.runs at another folder"
-        )
-
-
-def spec(folder: Path) -> dict[str, Any]:
+def spec(folder: Path) -> RunSpec:
     """What a run is, as written before it was launched."""
-    found = read_json(folder / "spec.json")
-    if not isinstance(found, dict):
-        raise Refused(f"{folder / 'spec.json'} is missing or cut short: run the experiment's command again")
-    _refuse_other_schema(found, folder / "spec.json")
-    return found
+    path = folder / "spec.json"
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise Refused(f"{path} is missing or cut short: run the experiment's command again")
+    refuse_other_version(content, path)
+    try:
+        return RunSpec.model_validate(content)
+    except ValidationError as error:
+        raise reading(error, str(path)) from error
 
 
-def write_spec(folder: Path, **content: Any) -> None:
+def write_spec(root: Path, run: RunSpec) -> None:
+    """What a run is, in its folder of the store."""
+    folder = root / run.id
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "spec.json", {**content, "schema": SCHEMA, "id": folder.name})
+    write_json(folder / "spec.json", run.plain())
+
+
+def write_record(folder: Path, found: RunRecord) -> None:
+    """What a run left; with that it has ended."""
+    write_json(folder / "run.json", found.plain())
 
 
 def split(folder: Path) -> int:
     """In how many parts a run trains each batch; 1 unless memory has asked for more."""
-    return ((read_json(folder / "spec.json") or {}).get("use") or {}).get("split", 1)
+    return int(((read_json(folder / "spec.json") or {}).get("use") or {}).get("split", 1))
 
 
 def progress(folder: Path) -> dict[str, Any]:
@@ -87,25 +90,29 @@ def tail(folder: Path, lines: int = 20) -> list[str]:
         return []
 
 
-def write_failure(folder: Path, status: str, message: str, started: float, step: int | None = None) -> None:
+def write_failure(
+    folder: Path, status: Status, message: str, started: float, step: int | None = None
+) -> None:
     """Record a run that did not end well: failure is data, with the step it reached (the one it last told of,
     where the caller knows none) and its last lines.
     """
-    assert status in STATUSES, status
     assert status != "done"
     wanted = spec(folder)
-    step = progress(folder).get("step") if step is None else step
-    figures = wanted.get("figures") or {}
-    failure = {"message": message, "step": step if isinstance(step, int) else None, "tail": tail(folder)}
-    content = {
-        "schema": SCHEMA, "id": folder.name, "status": status, "seed": wanted["config"].get("seed"),
-        "failure": failure, "config": wanted["config"], "data": figures.get("data") or {}, "environment": {},
-        "budget": {key: value for key, value in figures.items() if key != "data"}, "metrics": {},
-        "memory": {}, "speed": {}, "kernels": {},
-        "head_scores": {}, "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
-        "seconds": round(time.time() - started, 3),
-    }  # fmt: skip
-    write_json(folder / "run.json", content)
+    reached = progress(folder).get("step") if step is None else step
+    failure = Failure(
+        message=message, step=reached if isinstance(reached, int) else None, tail=tuple(tail(folder))
+    )
+    ended = RunRecord(
+        id=folder.name,
+        status=status,
+        seed=wanted.config.get("seed"),
+        failure=failure,
+        config=wanted.config,
+        estimate=wanted.estimate,
+        started=datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
+        seconds=round(time.time() - started, 3),
+    )
+    write_record(folder, ended)
 
 
 def refuse_unwritable(root: Path) -> None:

@@ -7,7 +7,16 @@ other programs use (`attnlab schema`). A record of another version is refused: n
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    Strict,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 
 from attnlab.errors import Refused
@@ -16,7 +25,7 @@ VERSION = 2
 Status = Literal["done", "diverged", "out_of_memory", "crashed", "timed_out", "killed"]
 Direction = Literal["lower", "higher"]
 Kind = Literal["seeds", "count", "time", "share", "censored"]
-Number = Annotated[int | FiniteFloat, Field(union_mode="left_to_right")]
+Number = StrictInt | Annotated[FiniteFloat, Strict()]
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,8 @@ class Estimate(Budget):
     device_kind: str = "cpu"
     data: dict[str, Any] = {}
     declared: dict[str, Metric] = {}
+    measured_by: dict[str, str] = {}  # what is measured at a run's end, to the digest of the code that does
+    observed_by: dict[str, str] = {}  # the same for what only training can show
 
 
 class Use(Record):
@@ -116,6 +127,11 @@ class RunSpec(Record):
     def seed(self) -> int:
         return int(self.config["seed"])
 
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """They compose the run again, by hand or in another launcher."""
+        return self.use.overrides
+
     def but(self, **changes: Any) -> Self:
         """The same with some fields replaced."""
         return self.model_copy(update=changes)
@@ -139,7 +155,8 @@ class Censored(Record):
 class RunRecord(Record):
     """What a run left: done, or how it failed. A run is done when this validates and says so.
 
-    `measured_by` holds, per part of the record, the digest of the code that measured it.
+    `measured_by` holds, per part of the record, the digest of the code that measured it at the run's end;
+    `observed_by` the same for what only training could show.
     """
 
     version: Literal[2] = Field(VERSION, alias="schema")
@@ -161,12 +178,25 @@ class RunRecord(Record):
     head_scores: dict[str, Any] = {}
     split: int = 1
     measured_by: dict[str, str] = {}
+    observed_by: dict[str, str] = {}
     started: str | None = None
     seconds: FiniteFloat | None = None
+
+    @model_validator(mode="after")
+    def _finished_with_something(self) -> Self:
+        if self.done and not self.metrics:
+            raise ValueError("a run that is done has metrics")
+        if not self.done and self.failure is None:
+            raise ValueError("a run that is not done has a failure")
+        return self
 
     @property
     def done(self) -> bool:
         return self.status == "done"
+
+    def outdated(self, today: Estimate) -> list[str]:
+        """The parts that today's code would measure otherwise, and can measure again."""
+        return [part for part, digest in today.measured_by.items() if self.measured_by.get(part) != digest]
 
     def metric(self, name: str) -> Metric | None:
         """The declaration of one of its figures."""
@@ -184,6 +214,8 @@ class RunRecord(Record):
 class Claim(Record):
     """What an experiment claims of an arm: its difference from (or ratio to) another lies somewhere."""
 
+    model_config = ConfigDict(strict=True)
+
     says: str
     arm: str
     against: str | None = None
@@ -195,16 +227,24 @@ class Claim(Record):
     source: str | None = None
     source_says: str | None = None
 
+    def plain(self) -> dict[str, Any]:
+        """What was written, nothing filled in."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
 
 class Tune(Record):
     """A grid of learning rates, on seeds that the comparison does not have."""
 
-    lr: list[float]
+    model_config = ConfigDict(strict=True)
+
+    lr: list[FiniteFloat]
     seeds: list[int]
 
 
 class Experiment(Record):
     """What an experiment file declares. Its other keys are the run's config, for all arms alike."""
+
+    model_config = ConfigDict(strict=True)
 
     name: str
     question: str = ""
@@ -227,9 +267,13 @@ class Experiment(Record):
     tuned: dict[str, Any] | None = None
 
     @classmethod
-    def keys(cls) -> tuple[str, ...]:
+    def key_names(cls) -> tuple[str, ...]:
         """The keys that belong to an experiment and not to a run."""
         return tuple(cls.model_fields)
+
+    def plain(self) -> dict[str, Any]:
+        """As its file has it, the defaults filled in; of claims what they say."""
+        return super().plain() | {"claims": [claim.plain() for claim in self.claims]}
 
 
 def reading(error: ValidationError, what: str) -> Refused:

@@ -14,9 +14,10 @@ from typing import Any
 from attnlab.errors import Refused
 from attnlab.store import fingerprint, runs
 from attnlab.store.files import read_json, write_json
+from attnlab.store.schema import VERSION
 from attnlab.sweep.execute import node, slots
 from attnlab.sweep.execute import process as child
-from attnlab.sweep.plan import checks
+from attnlab.sweep.plan.trainer import trainer, trainer_of
 
 MEASURE = "attnlab.measure.timing"
 _NOT_HERE = 3  # exit status: the runs were trained on another kind of device
@@ -31,7 +32,7 @@ def timing(
     root = next(iter(folders.values())).parent / "timing"
     path = root / f"{fingerprint.digest({arm: folder.name for arm, folder in folders.items()})}.json"
     found = read_json(path)
-    if isinstance(found, dict) and found.get("schema") == runs.SCHEMA:
+    if isinstance(found, dict) and found.get("schema") == VERSION:
         return found, ""
     root.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
@@ -59,12 +60,12 @@ def main(arguments: list[str]) -> int:
     )
     spec = runs.spec(next(iter(folders.values())))
     try:
-        node.refuse_other_device(importlib.import_module(checks.trainer(spec["config"])), spec)
+        node.refuse_other_device(trainer(trainer_of(spec.config)), spec)
     except Refused as error:
         print(error)
         return _NOT_HERE
     measured = importlib.import_module(MEASURE).measure(folders)
-    write_json(path, {"schema": runs.SCHEMA, **measured})
+    write_json(path, {"schema": VERSION, **measured})
     return 0
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from attnlab.measure import length, size
 from attnlab.measure.accuracy import accuracy, steps_to_solve
 from attnlab.measure.heads import head_scores, probe_texts
+from attnlab.store.schema import RunRecord
 from attnlab.training import callbacks
-from attnlab.training.module import Diverged as Diverged
 from attnlab.training.module import LanguageModel
 
 
@@ -62,15 +62,16 @@ def measure(
     }
 
 
-def summary(record: Mapping[str, Any]) -> dict[str, float]:
+def summary(record: RunRecord) -> dict[str, float]:
     """The figures of a record under the names that they have in the W&B summary."""
-    found: dict[str, float] = {}
-    for group in ("metrics", "memory", "budget", "speed"):
-        for key, value in record.get(group, {}).items():
+    figures: dict[str, float] = {**record.metrics}
+    groups = {"memory": record.memory, "budget": record.estimate.figures(), "speed": record.speed}
+    for group, values in groups.items():
+        for key, value in values.items():
             if isinstance(value, int | float):
-                found[key if group == "metrics" else f"{group}/{key}"] = value
-    for name, table in record.get("head_scores", {}).items():
+                figures[f"{group}/{key}"] = value
+    for name, table in record.head_scores.items():
         if isinstance(table, list):  # [layer][head]
             values = [value for row in table for value in row]
-            found |= {f"heads/{name}/mean": sum(values) / len(values), f"heads/{name}/max": max(values)}
-    return found
+            figures |= {f"heads/{name}/mean": sum(values) / len(values), f"heads/{name}/max": max(values)}
+    return figures

@@ -1,6 +1,5 @@
 """Where a run ran: versions, machine, device, commit."""
 
-import os
 import platform
 from importlib.metadata import version
 from typing import Any
@@ -9,10 +8,11 @@ import torch
 
 import attnlab
 from attnlab.model.build import device_kind
+from attnlab.store.schema import Use
 
 
-def environment(device: str) -> dict[str, Any]:
-    """Where the run ran."""
+def environment(device: str, use: Use) -> dict[str, Any]:
+    """Where the run ran, and at which commit of attnlab, as its spec says."""
     packages = {
         name: version(name)
         for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb")
@@ -27,7 +27,7 @@ def environment(device: str) -> dict[str, Any]:
         "device": device,
         "device_kind": device_kind(device),
         "threads": torch.get_num_threads(),
-        "git_commit": os.environ.get("ATTNLAB_COMMIT"),
-        "git_dirty": {"1": True, "0": False}.get(os.environ.get("ATTNLAB_DIRTY", "")),
+        "git_commit": use.commit,
+        "git_dirty": use.dirty,
         "packages": packages,
     }

@@ -13,6 +13,7 @@ from attnlab.measure import size
 from attnlab.measure.measurement import on_paper
 from attnlab.model.build import WEIGHTS, build_model, device_of, make
 from attnlab.model.transformer import Transformer
+from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.training import record as records
 from attnlab.training.parent import load_parent
 
@@ -32,11 +33,11 @@ def check(config: Mapping[str, Any], model: Transformer, data: Any) -> None:
         measurement.check(model, data)
 
 
-def measure(folder: Path, spec: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def measure(folder: Path, spec: RunSpec) -> RunRecord:
     """The run, up to its record on disk, which is returned. FloatingPointError where a figure is no
     number.
     """
-    clock, config = time.perf_counter(), spec["config"]
+    clock, config = time.perf_counter(), spec.config
     torch.manual_seed(config["seed"])
     data, device, measurement = make(config["data"]), device_of(config), make(config["measurement"])
     where = "meta" if on_paper(measurement) else "cpu"
@@ -54,9 +55,7 @@ def measure(folder: Path, spec: Mapping[str, Any], facts: Mapping[str, Any]) -> 
         if not math.isfinite(value):
             raise FloatingPointError(f"{name} is measured as {value}, which is no number")
     record = records.of(
-        folder,
-        config,
-        facts,
+        spec,
         clock,
         metrics={name: float(value) for name, value in found.metrics.items()},
         exact=sorted(found.exact),

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, load_model
 
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import Transformer
-from attnlab.store.files import read_json
+from attnlab.store import runs
 
 
 def load_parent(model: Transformer, config: Mapping[str, Any], store: Path) -> None:
@@ -21,11 +21,11 @@ def load_parent(model: Transformer, config: Mapping[str, Any], store: Path) -> N
     """
     name = config["parent"]
     folder = store / name
-    record = read_json(folder / "run.json")
-    if not (record and record.get("status") == "done" and (folder / "model.safetensors").exists()):
+    record = runs.record(folder)
+    if record is None or not record.done or not (folder / "model.safetensors").exists():
         raise ValueError(f"parent={name}: there is no finished run of that id in {store}; train it first")
     if config.get("convert"):
-        source = build_model(record["config"], record["data"]["vocab_size"])
+        source = build_model(record.config, record.estimate.data["vocab_size"])
         load_model(source, folder / "model.safetensors")
         state = _converted(source, config).state_dict()
     else:

@@ -9,7 +9,6 @@ from attnlab.attention.layer import Attention
 from attnlab.measure import length, size
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.training import measuring
-from attnlab.training.module import Diverged as Diverged
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """One run: seed, instantiate, fit, measure, record. And what can be known about it before it starts."""
 
-import json
 import logging
 import os
 import time
@@ -14,12 +13,14 @@ import torch
 from lightning_fabric.plugins.environments import LightningEnvironment
 from safetensors.torch import save_model
 
+from attnlab.model import build
 from attnlab.model.build import build_model, make
+from attnlab.store import runs
 from attnlab.store.files import CHECKPOINTS, replacing
+from attnlab.store.schema import Estimate, RunRecord, RunSpec
 from attnlab.training import callbacks, checkpoints, measuring
 from attnlab.training import record as records
 from attnlab.training.end import measure, summary
-from attnlab.training.module import Diverged as Diverged
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent
 from attnlab.training.preflight import check
@@ -42,47 +43,63 @@ def run(folder: Path) -> None:
     """Trains the run that `folder/spec.json` describes, or goes on from its checkpoint, and writes its
     record last; where it has a `measurement`, nothing is trained.
     """
-    spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    spec = _estimated(runs.spec(folder))
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of several devices, one speaks
-    logger, record, code = first and mirror(spec, folder), dict[str, Any](), 1
+    logger, record, code = first and logger_of(spec, folder), None, 1
     try:
-        if spec["config"].get("measurement"):
-            record = measuring.measure(folder, spec, spec.get("figures") or check(spec["config"]))
-        else:
-            record = train(folder, spec, logger)
+        only_measures = bool(spec.config.get("measurement"))
+        record = measuring.measure(folder, spec) if only_measures else train(folder, spec, logger)
         code = 0
-    except SystemExit as told_to_stop:
-        code = told_to_stop.code if isinstance(told_to_stop.code, int) else 1
+    except SystemExit as asked_to_stop:
+        code = asked_to_stop.code if isinstance(asked_to_stop.code, int) else 1
         raise
     finally:
         if logger:
-            logger.end(summary(record), code)
+            logger.end({} if record is None else summary(record), code)
 
 
-def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
+def device_kind(config: Mapping[str, Any]) -> str:
+    """ "cpu", or the name of the card that a run would train on here."""
+    return build.device_kind(build.device_of(config))
+
+
+def verify(config: Mapping[str, Any]) -> list[Any]:
+    """What the laws of attention say of a run's config."""
+    from attnlab import testing
+
+    return testing.verify(config)
+
+
+def _estimated(spec: RunSpec) -> RunSpec:
+    """A spec that a sweep wrote knows what can be known before; one written by hand is checked here."""
+    if spec.estimate.steps is not None or spec.config.get("measurement"):
+        return spec
+    return spec.but(estimate=Estimate.model_validate(check(spec.config)))
+
+
+def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     """The run itself, up to its record on disk, which is returned; nothing here waits for the logger."""
-    clock, config = time.perf_counter(), spec["config"]
+    clock, config, estimate = time.perf_counter(), spec.config, spec.estimate
     torch.manual_seed(config["seed"])
-    facts = spec.get("figures") or check(config)
     data = make(config["data"])
     module: LanguageModel = make(config["optim"], model=build_model(config, data.task.vocab_size))
     checkpoint = checkpoints.newest_checkpoint(folder)
     if config["parent"] and checkpoint is None:
         load_parent(module.model, config, folder.parent)
 
-    probe = data.probe(1)
-    maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], facts["steps"])
-    curves = callbacks.Curves(facts["batch_tokens"])
-    data.split = spec.get("use", {}).get("split", 1)
+    steps, probe = config["trainer"]["max_steps"], data.probe(1)
+    maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], steps)
+    curves = callbacks.Curves(estimate.batch_tokens)
+    data.split = spec.use.split
     accumulate = config["trainer"]["accumulate_grad_batches"] * data.split
-    often = min(config["trainer"]["log_every_n_steps"], facts["steps"])
+    often = min(config["trainer"]["log_every_n_steps"], steps)
     trainer: pl.Trainer = make(
         {**config["trainer"], "log_every_n_steps": often, "accumulate_grad_batches": accumulate},
         **QUIET,
         logger=logger,
         default_root_dir=str(folder),
         max_epochs=1,
-        val_check_interval=min(config["measure"]["every"], facts["steps"]) * accumulate,
+        val_check_interval=min(config["measure"]["every"], steps) * accumulate,
         plugins=[checkpoints.AtomicCheckpointIO(), LightningEnvironment()],  # ranks are started by the worker
         callbacks=[
             curves,
@@ -92,13 +109,13 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
         ],
     )
     trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
-    if module.validation.get("step") != facts["steps"]:
+    if module.validation.get("step") != steps:
         trainer.validate(module, data, verbose=False)
     if not trainer.is_global_zero:
-        return {}
+        return None
 
     measured = measure(module, data, maps, curves, config["measure"])
-    record = records.of(folder, config, facts, clock, split=data.split, **measured)
+    record = records.of(spec, clock, split=data.split, **measured)
     maps.save(folder / "attention.npz", data.task.decode(probe[0].tolist()))
     with replacing(folder / "model.safetensors") as temporary:
         save_model(module.model, str(temporary))
@@ -108,16 +125,15 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
     return record
 
 
-def mirror(spec: Mapping[str, Any], folder: Path) -> Any:
+def logger_of(spec: RunSpec, folder: Path) -> Any:
     """The run's logger, grouped by the first experiment that trains it."""
-    use, config = spec.get("use", {}), spec["config"]
-    arm, experiment = use.get("arm") or "run", use.get("experiment")
-    return make(config["logger"]).logger(
+    experiment, arm = spec.use.experiment, spec.arm
+    return make(spec.config["logger"]).logger(
         folder=folder,
-        id=spec["id"],
+        id=spec.id,
         group=experiment,
         job_type=arm,
-        name=f"{arm}/seed={config['seed']}",
+        name=f"{arm}/seed={spec.seed}",
         tags=[tag for tag in (experiment, arm) if tag],
-        config=spec.get("semantic", {}).get("config", {}) | {"seed": config["seed"]},
+        config=spec.identity.get("config", {}) | {"seed": spec.seed},
     )

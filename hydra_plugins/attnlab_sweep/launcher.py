@@ -86,46 +86,46 @@ class StoredRuns(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         assert self.config is not None
         ids = [overrides[-1].removeprefix("id=").strip("'") for overrides in job_overrides]
-        switches = OmegaConf.to_container(self.config.sweep, resolve=True)
-        assert isinstance(switches, dict)
-        self.train([Path(self.config.paths.runs) / one for one in ids], switches)
+        settings = OmegaConf.to_container(self.config.sweep, resolve=True)
+        assert isinstance(settings, dict)
+        self.train([Path(self.config.paths.runs) / one for one in ids], settings)
         return [
             JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED) for overrides in job_overrides
         ]
 
     @abstractmethod
-    def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
+    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         """Returns when all have ended, however they did."""
 
 
 class PoolLauncher(StoredRuns):
     schema = PoolLauncherConf
 
-    def admit(self, runs: Sequence[tuple[dict[str, Any], dict[str, Any]]], switches: dict[str, Any]) -> None:
+    def admit(self, runs: Sequence[tuple[dict[str, Any], dict[str, Any]]], settings: dict[str, Any]) -> None:
         """Asked before anything is written; a cluster's nodes are not known until a run is submitted."""
         from attnlab.sweep.execute.pool import admit
 
-        admit(runs, switches)
+        admit(runs, settings)
 
-    def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
+    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         from attnlab.sweep.execute.pool import launch
 
-        launch(folders, switches)
+        launch(folders, settings)
 
 
 class RayLauncher(StoredRuns):
     schema, library, extra = RayLauncherConf, "ray", "ray"
 
-    def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
+    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         from attnlab.sweep.launchers.ray import launch
 
-        launch(folders, switches, self.options)
+        launch(folders, settings, self.options)
 
 
 class SlurmLauncher(StoredRuns):
     schema, library, extra = SlurmLauncherConf, "submitit", "slurm"
 
-    def train(self, folders: Sequence[Path], switches: dict[str, Any]) -> None:
+    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         from attnlab.sweep.launchers.slurm import launch
 
-        launch(folders, switches, self.options)
+        launch(folders, settings, self.options)

@@ -9,7 +9,8 @@ from filelock import Timeout
 
 from attnlab.store import lease, runs
 from attnlab.store.lease import owning
-from attnlab.sweep.execute.exits import record_death
+from attnlab.store.schema import RunSpec
+from attnlab.sweep.execute.exits import record_lost
 from attnlab.sweep.status import states
 
 
@@ -76,11 +77,11 @@ def test_what_a_process_of_this_host_left_is_taken_over_at_once(tmp_path, monkey
 
 
 def test_a_death_on_another_host_is_recorded_once_its_heartbeat_is_still_and_not_before(tmp_path, other_host):
-    runs.write_spec(tmp_path, config={"seed": 3}, use={})
-    assert not record_death(tmp_path, "killed", "the machine was lost", time.time())
+    runs.write_spec(tmp_path.parent, RunSpec(id=tmp_path.name, config={"seed": 3}))
+    assert not record_lost(tmp_path, "killed", "the machine was lost", time.time())
     other_host.set()
     time.sleep(0.1)
-    assert record_death(tmp_path, "killed", "the machine was lost", time.time())
+    assert record_lost(tmp_path, "killed", "the machine was lost", time.time())
     assert runs.record(tmp_path)["status"] == "killed"
 
 

@@ -4,17 +4,16 @@ import pytest
 
 from attnlab.errors import Refused
 from attnlab.store import runs
+from attnlab.store.schema import Estimate, Failure, RunSpec
 
-DONE = {
-    "schema": 1, "status": "done", "seed": 0, "config": {}, "failure": None, "data": {}, "budget": {},
-    "environment": {}, "metrics": {"val/loss": 1.5},
-}  # fmt: skip
+DONE = {"schema": 2, "status": "done", "seed": 0, "config": {}, "metrics": {"val/loss": 1.5}}
 
 
 @pytest.fixture
 def run(tmp_path):
     folder = tmp_path / "0123456789abcdef"
-    runs.write_spec(folder, config={"seed": 3}, figures={"data": {"name": "toy"}, "parameters": 7}, use={})
+    estimate = Estimate(data={"name": "toy"}, parameters=7)
+    runs.write_spec(tmp_path, RunSpec(id=folder.name, config={"seed": 3}, estimate=estimate))
     return folder
 
 
@@ -36,6 +35,8 @@ def test_a_run_is_done_when_its_record_validates(run):
         {"metrics": {}},
         {"metrics": {"val/loss": float("nan")}},
         {"metrics": {"val/loss": None}},
+        {"metrics": {"val/loss": "1.5"}},
+        {"head_score": {}},
     ],
 )
 def test_a_record_that_does_not_validate_is_no_record(run, changes):
@@ -51,8 +52,8 @@ def test_a_record_cut_in_half_is_no_record(run):
 
 
 def test_a_store_of_another_schema_is_refused(run):
-    put(run, schema=2)
-    with pytest.raises(Refused, match="schema 2, this version reads 1"):
+    put(run, schema=1)
+    with pytest.raises(Refused, match="schema 1, this version reads 2"):
         runs.record(run)
 
 
@@ -61,13 +62,34 @@ def test_a_failure_is_a_record_with_the_step_and_the_last_lines(run):
     (run / "progress.json").write_text('{"step": 11}')
     runs.write_failure(run, "crashed", "it broke", started=0.0)
     record = runs.record(run)
-    assert record["status"] == "crashed"
-    assert record["failure"] == {
-        "message": "it broke",
-        "step": 11,
-        "tail": [f"line {i}" for i in range(10, 30)],
-    }
-    assert (record["seed"], record["data"]["name"], record["budget"]["parameters"]) == (3, "toy", 7)
+    assert record.status == "crashed"
+    assert record.failure == Failure(
+        message="it broke", step=11, tail=tuple(f"line {i}" for i in range(10, 30))
+    )
+    assert (record.seed, record.estimate.data["name"], record.estimate.parameters) == (3, "toy", 7)
+
+
+def test_what_is_wrong_with_a_record_is_said(run):
+    put(run, seed="three")
+    assert "seed: Input should be a valid integer" in runs.fault(run)
+
+
+def test_a_spec_is_read_as_it_was_written(run):
+    spec = runs.spec(run)
+    again = spec.but(use=spec.use.model_copy(update={"split": 2, "overrides": ("a=1",)}))
+    runs.write_spec(run.parent, again)
+    assert runs.spec(run) == again
+    assert runs.split(run) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("{", "cut short"), ('{"schema": 2, "id": "a"}', "config: Field required")]
+)
+def test_a_spec_that_cannot_be_read_is_refused_in_one_line(run, text, said):
+    (run / "spec.json").write_text(text)
+    with pytest.raises(Refused, match=said) as refused:
+        runs.spec(run)
+    assert "\n" not in str(refused.value)
 
 
 def test_an_unwritable_store_is_refused(tmp_path):

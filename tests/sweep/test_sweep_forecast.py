@@ -1,6 +1,6 @@
 import pytest
 
-from attnlab.sweep.plan.arms import Run
+from attnlab.store.schema import Estimate, Experiment, RunRecord, RunSpec, Use
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecaster, seeds_asked
 
@@ -15,15 +15,16 @@ def run(arm="a", seed=0, dim=7, figures=FIGURES):
         "data": {"seed": seed},
         "margin": 1,
     }
-    return Run(f"{arm}{seed}", arm, seed, config, figures, {}, ())
+    estimate = Estimate.model_validate(figures)
+    return RunSpec(id=f"{arm}{seed}", config=config, estimate=estimate, use=Use(arm=arm))
 
 
 def record(run, seconds=4.0, peak=100, loss=1.0):
-    return {
-        "id": run.id, "config": {**run.config, "margin": 2}, "seconds": seconds,
-        "metrics": {"val/loss": loss},
-        "memory": {"peak_cuda_bytes": None, "peak_rss_bytes": peak}, "budget": {**FIGURES, "device": "cpu"},
-    }  # fmt: skip
+    return RunRecord(
+        id=run.id, status="done", seed=run.seed, config={**run.config, "margin": 2}, seconds=seconds,
+        metrics={"val/loss": loss}, memory={"peak_cuda_bytes": None, "peak_rss_bytes": peak},
+        estimate=Estimate.model_validate(FIGURES),
+    )  # fmt: skip
 
 
 def test_a_run_takes_what_its_twins_with_other_seeds_took():
@@ -49,7 +50,10 @@ def test_nothing_is_predicted_from_nothing_or_from_another_device():
 )
 def test_the_seeds_that_a_margin_asks_for_come_from_finished_pairs(pairs, told):
     runs = [run(arm, seed) for seed in range(6) for arm in ("base", "a")]
-    experiment = {"metric": "val/loss", "margin": 0.1, "baseline": "base", "seeds": list(range(6))}
+    experiment = Experiment(
+        name="it", arms=["base", "a"], baseline="base", metric="val/loss", margin=0.1, margin_reason="none",
+        seeds=list(range(6)),
+    )  # fmt: skip
     offsets = (0.1, 0.2, 0.3, 0.2)
     done = {one.id: record(one, loss=1 + (offsets[one.seed] if one.arm == "a" else 0))
             for one in runs if one.seed < pairs}  # fmt: skip

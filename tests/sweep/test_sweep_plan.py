@@ -19,7 +19,7 @@ def test_a_plan_is_every_arm_with_every_seed_and_seeds_come_together(planned):
 )
 def test_seed_on_the_command_line_replaces_the_seeds(planned, line, seeds):
     [plan] = planned("+experiment=heads", line)
-    assert plan.experiment["seeds"] == seeds
+    assert plan.experiment.seeds == seeds
     assert {run.seed for run in plan.runs} == set(seeds)
     assert plan.title.startswith("heads~")
 
@@ -45,7 +45,7 @@ def test_arms_are_matched_to_the_baseline_by_the_key_that_is_solved_for(planned)
     [plan] = planned("+experiment=heads", "seed=0")
     widths = {run.arm: run.config["model"]["width"] for run in plan.runs}
     assert widths == {"two": 12, "one": 14, "four": 8}  # 10 parameters a width, 20 a head
-    assert len({run.figures["parameters"] for run in plan.runs}) == 1
+    assert len({run.estimate.parameters for run in plan.runs}) == 1
 
 
 def test_the_seed_in_an_arms_override_is_that_of_each_run(planned):

@@ -9,10 +9,11 @@ from filelock import Timeout
 
 from attnlab.store import runs
 from attnlab.store.lease import owning
+from attnlab.store.schema import Status
 from attnlab.sweep.execute.process import TERMINATED
 
 
-def classify(code: int, memory_ran_out: bool) -> tuple[str, str]:
+def classify(code: int, memory_ran_out: bool) -> tuple[Status, str]:
     """Status and message for a worker's exit status: minus a signal's number, or what it exited with."""
     if code == -signal.SIGKILL and memory_ran_out:
         return "out_of_memory", "the system ran out of memory and killed the worker"
@@ -25,15 +26,15 @@ def record_exit(folder: Path, code: int, memory_ran_out: bool, since: float) -> 
     """Record what a worker's exit status says, where the worker itself recorded nothing."""
     if code not in (0, TERMINATED) and runs.record(folder) is None:
         status, message = classify(code, memory_ran_out)
-        record_death(folder, status, message, since)
+        record_lost(folder, status, message, since)
 
 
 def record_timeout(folder: Path, max_time: float, since: float) -> None:
     """Record a run that was stopped for want of time."""
-    record_death(folder, "timed_out", f"stopped after sweep.max_time={max_time:g} seconds", since)
+    record_lost(folder, "timed_out", f"stopped after sweep.max_time={max_time:g} seconds", since)
 
 
-def record_death(folder: Path, status: str, message: str, since: float, wait: float = 1.0) -> bool:
+def record_lost(folder: Path, status: Status, message: str, since: float, wait: float = 1.0) -> bool:
     """Record the failure, unless the run is done. False where a process holds the run for `wait` seconds.
 
     A second is longer than `status` looks at a lock; a worker that lost its parent saves a checkpoint first.

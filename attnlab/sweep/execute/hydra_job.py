@@ -4,7 +4,6 @@ With an `id`: the run that the sweep has composed, checked and stored, in a proc
 (`hydra.mode=RUN`): one run in this process, as a W&B agent wants it.
 """
 
-import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,20 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.store import fingerprint, runs
+from attnlab.store.schema import Estimate, RunRecord, Use
 from attnlab.sweep.execute import worker
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, ending
-from attnlab.sweep.plan import checks
+from attnlab.sweep.plan.arms import identified
+from attnlab.sweep.plan.trainer import trainer, trainer_of
 
 
-def run(config: DictConfig) -> dict[str, Any] | None:
+def run(config: DictConfig) -> RunRecord | None:
     """Returns the record. Failures are recorded, not raised: launchers differ in what they make of those."""
     if config.get("id"):
         folder = Path(config.paths.runs) / str(config.id)
-        switches = {**OmegaConf.to_container(config.sweep, resolve=True), "slots": 1}
-        Pool(switches, Progress({folder: folder.name}), None).run([folder])
+        settings = {**OmegaConf.to_container(config.sweep, resolve=True), "slots": 1}
+        Pool(settings, Progress({folder: folder.name}), None).run([folder])
         return runs.record(folder)
     folder = _prepare(config)
     status = worker.train(folder)
@@ -35,13 +36,11 @@ def run(config: DictConfig) -> dict[str, Any] | None:
 
 def _prepare(config: DictConfig) -> Path:
     resolved: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    trainer = checks.trainer(resolved)
-    figures = {"device_kind": "cpu", **importlib.import_module(trainer).check(resolved)}
-    resolved["id"], hashed = fingerprint.identify(resolved, figures, fingerprint.source(resolved, trainer))
+    name = trainer_of(resolved)
+    estimate = Estimate.model_validate({"device_kind": "cpu", **trainer(name).check(resolved)})
+    run = identified(resolved, estimate, fingerprint.source(resolved, name), Use(arm="run"))
     root = Path(config.paths.runs)
     runs.refuse_unwritable(root)
-    folder = root / resolved["id"]
-    if runs.record(folder) is None:
-        use = {"experiment": None, "arm": "run", "overrides": []}
-        runs.write_spec(folder, semantic=hashed, config=resolved, figures=figures, use=use)
-    return folder
+    if runs.record(root / run.id) is None:
+        runs.write_spec(root, run)
+    return root / run.id

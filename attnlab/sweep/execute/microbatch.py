@@ -7,21 +7,21 @@ from pathlib import Path
 
 from attnlab.store import runs
 from attnlab.store.files import CHECKPOINTS
+from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute.ranks import devices
-from attnlab.sweep.plan.arms import Run
 
 
-def halved(run: Run, root: Path) -> bool:
+def halved(run: RunSpec, root: Path) -> bool:
     """Whether the run failed for want of memory and can be cut further; then its spec says so."""
     folder = root / run.id
     found = runs.record(folder)
-    if found is None or found["status"] != "out_of_memory":
+    if found is None or found.status != "out_of_memory":
         return False
     parts = 2 * runs.split(folder)
     if run.config["data"]["batch_size"] % (parts * devices(run.config)):
         return False
     spec = runs.spec(folder)
-    runs.write_spec(folder, **{**spec, "use": {**spec["use"], "split": parts}})
+    runs.write_spec(root, spec.but(use=spec.use.model_copy(update={"split": parts})))
     for name in ("run.json", *CHECKPOINTS):  # a checkpoint counts in parts of the old size
         (folder / name).unlink(missing_ok=True)
     return True

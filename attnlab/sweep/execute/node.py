@@ -1,11 +1,10 @@
 """What a run finds on the machine it has landed on, and must not be misled by."""
 
 import os
-from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
 
 from attnlab.errors import Refused
+from attnlab.store.schema import RunSpec
+from attnlab.sweep.plan.trainer import Trainer
 
 
 def alone() -> None:
@@ -14,12 +13,9 @@ def alone() -> None:
         del os.environ[name]
 
 
-def refuse_other_device(module: ModuleType, spec: Mapping[str, Any]) -> None:
+def refuse_other_device(trainer: Trainer, spec: RunSpec) -> None:
     """The kind of device is part of a run's id, so a run planned for one is not trained on another."""
-    planned = (spec.get("figures") or {}).get("device_kind")
-    if planned is None or not hasattr(module, "device_kind"):
-        return
-    here = module.device_kind(module.device_of(spec["config"]))
+    here, planned = trainer.device_kind(spec.config), spec.estimate.device_kind
     if here != planned:
         raise Refused(
             f"planned for {planned}, and this machine would train on {here}: give the command on such a "

@@ -12,12 +12,14 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.store import runs as store
+from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots as places
 from attnlab.sweep.execute.exits import record_exit, record_timeout
 from attnlab.sweep.execute.progress import Progress, labels
 from attnlab.sweep.execute.ranks import devices
 from attnlab.sweep.execute.slots import Child, Slot
-from attnlab.sweep.plan.checks import trainer, warm
+from attnlab.sweep.plan.checks import warm
+from attnlab.sweep.plan.trainer import trainer_of
 
 WORKER = "attnlab.sweep.execute.worker"
 
@@ -34,18 +36,18 @@ class _Running:
 class Pool:
     """`run(folders)` trains what their spec.json say. Interrupts end all workers, and are raised again."""
 
-    def __init__(self, switches: Mapping[str, Any], progress: Progress, context: BaseContext | None) -> None:
-        self.max_time = limit(switches.get("max_time"), "sweep.max_time")
-        self.fail_fast = bool(switches.get("fail_fast"))
-        self.wanted, self.per_gpu = switches.get("slots"), switches.get("slots_per_gpu", 1)
+    def __init__(self, settings: Mapping[str, Any], progress: Progress, context: BaseContext | None) -> None:
+        self.max_time = limit(settings.get("max_time"), "sweep.max_time")
+        self.fail_fast = bool(settings.get("fail_fast"))
+        self.wanted, self.per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)
         self.progress, self.context = progress, context
 
     def run(self, folders: Sequence[Path]) -> None:
         if not folders:
             return
         specs = [store.spec(folder) for folder in folders]
-        free = places.slots(specs[0]["semantic"]["device_kind"], self.wanted, self.per_gpu)[::-1]
-        needs = {folder: _need(spec["config"], free) for folder, spec in zip(folders, specs, strict=True)}
+        free = places.slots(specs[0].estimate.device_kind, self.wanted, self.per_gpu)[::-1]
+        needs = {folder: _need(spec.config, free) for folder, spec in zip(folders, specs, strict=True)}
         waiting, running = list(folders)[::-1], list[_Running]()
         try:
             while waiting or running:
@@ -62,7 +64,7 @@ class Pool:
                     free += one.slots
                     record = store.record(one.folder)
                     self.progress.finished(one.folder, record)
-                    if self.fail_fast and (record is None or record["status"] != "done"):
+                    if self.fail_fast and (record is None or not record.done):
                         return
         finally:
             places.end([one.worker for one in running])
@@ -79,13 +81,13 @@ class Pool:
         return True
 
 
-def admit(runs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], switches: Mapping[str, Any]) -> None:
-    """Refused where a run, given as its config and figures, asks for more than this machine has."""
-    kinds = {figures["device_kind"] for _, figures in runs}
-    wanted, per_gpu = switches.get("slots"), switches.get("slots_per_gpu", 1)
+def admit(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> None:
+    """Refused where a run asks for more than this machine has."""
+    kinds = {run.estimate.device_kind for run in runs}
+    wanted, per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)
     here = {kind: places.slots(kind, wanted, per_gpu) for kind in kinds}
-    for config, figures in runs:
-        _need(config, here[figures["device_kind"]])
+    for run in runs:
+        _need(run.config, here[run.estimate.device_kind])
 
 
 def _need(config: Mapping[str, Any], slots: Sequence[Slot]) -> int:
@@ -112,8 +114,8 @@ def limit(value: Any, key: str) -> float | None:
     return float(value)
 
 
-def launch(folders: Sequence[Path], switches: Mapping[str, Any]) -> None:
+def launch(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
     """Train the stored runs on this machine, saying how it goes."""
-    threads = places.slots("cpu", switches.get("slots"))[0].threads
+    threads = places.slots("cpu", settings.get("slots"))[0].threads
     with Progress(labels(folders)) as progress:
-        Pool(switches, progress, warm(trainer({"sweep": switches}), threads)).run(folders)
+        Pool(settings, progress, warm(trainer_of({"sweep": settings}), threads)).run(folders)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from attnlab.store import runs
+from attnlab.store.schema import RunRecord
 
 _EVERY = 15.0  # seconds between two lines where there is no terminal
 _REDRAW = 0.25
@@ -15,10 +16,7 @@ _REDRAW = 0.25
 def labels(folders: Sequence[Path]) -> dict[Path, str]:
     """What the runs are called where people read of them."""
     specs = {folder: runs.spec(folder) for folder in folders}
-    return {
-        folder: f"{spec['use'].get('arm') or 'run'} seed={spec['config'].get('seed')}"
-        for folder, spec in specs.items()
-    }
+    return {folder: f"{spec.arm} seed={spec.seed}" for folder, spec in specs.items()}
 
 
 class Progress:
@@ -51,9 +49,9 @@ class Progress:
         else:
             print(line, file=self.out, flush=True)
 
-    def finished(self, folder: Path, record: Mapping[str, Any] | None) -> None:
+    def finished(self, folder: Path, record: RunRecord | None) -> None:
         self.ended += 1
-        status = record["status"] if record else "missing"
+        status = record.status if record else "missing"
         self.failed += status != "done"
         self.say(
             f"[{self.ended}/{self.total}] {self.labels.get(folder, folder.name)}  {ending(record)}  {folder}"
@@ -98,14 +96,14 @@ class Progress:
         return table
 
 
-def ending(record: Mapping[str, Any] | None) -> str:
+def ending(record: RunRecord | None) -> str:
     """How a run ended, in a few words."""
     if record is None:
         return "missing"
-    if record["status"] != "done":
-        return f"{record['status']}: {(record['failure'] or {}).get('message', '')}"
-    loss = record["metrics"].get("val/loss")
-    took = f"  {record['seconds']:.1f} s" if isinstance(record.get("seconds"), int | float) else ""
+    if not record.done:
+        return f"{record.status}: {record.failure.message if record.failure else ''}"
+    loss = record.metrics.get("val/loss")
+    took = f"  {record.seconds:.1f} s" if record.seconds is not None else ""
     return (f"done  val/loss {loss:.4f}" if loss is not None else "done") + took
 
 

@@ -6,7 +6,6 @@ recorded here, where the exception is known; the parent records what this one ca
 An interrupted run records nothing: it is unfinished, not failed.
 """
 
-import importlib
 import sys
 import time
 import traceback
@@ -15,8 +14,9 @@ from pathlib import Path
 
 from attnlab.store import runs
 from attnlab.store.lease import owning
+from attnlab.store.schema import RunRecord, Status
 from attnlab.sweep.execute import node, process, ranks
-from attnlab.sweep.plan.checks import trainer
+from attnlab.sweep.plan.trainer import trainer, trainer_of
 
 
 def main(arguments: list[str]) -> int:
@@ -33,16 +33,17 @@ def train(folder: Path) -> int:
     """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1."""
     with owning(folder):  # waits where another sweep trains this very run
         started, found = time.time(), runs.record(folder)
-        if found is not None and (found["status"] == "done" or _since_asked(folder)):
-            return int(found["status"] != "done")
+        if found is not None and found.done:
+            return _measure_again(folder, found)
+        if found is not None and _since_asked(folder):
+            return 1
         (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
         try:
             spec = runs.spec(folder)
-            config = spec["config"]
-            module = importlib.import_module(trainer(config))
+            module = trainer(trainer_of(spec.config))
             node.alone()
             node.refuse_other_device(module, spec)
-            with ranks.others(folder, config):
+            with ranks.others(folder, spec.config):
                 module.run(folder)
         except Exception as error:
             traceback.print_exc()
@@ -52,14 +53,29 @@ def train(folder: Path) -> int:
             return 1
         _flush()
         if not runs.is_done(folder):
-            runs.write_failure(folder, "crashed", "training ended without a valid record", started)
+            message = f"training ended without a valid record: {runs.fault(folder)}"
+            runs.write_failure(folder, "crashed", message, started)
             return 1
     return 0
 
 
 def assist(folder: Path) -> int:
     """Another rank of a run on several devices: it trains beside rank 0, and records nothing."""
-    importlib.import_module(trainer(runs.spec(folder)["config"])).run(folder)
+    trainer(trainer_of(runs.spec(folder).config)).run(folder)
+    return 0
+
+
+def _measure_again(folder: Path, found: RunRecord) -> int:
+    """A finished run is not trained again; what other code has measured in it is measured anew."""
+    spec = runs.spec(folder)
+    if not found.outdated(spec.estimate):
+        return 0
+    try:
+        trainer(trainer_of(spec.config)).measure_again(folder)
+    except Exception:  # the run stays as it was, and its page says what is old in it
+        traceback.print_exc()
+        _flush()
+        return 1
     return 0
 
 
@@ -68,7 +84,7 @@ def _since_asked(folder: Path) -> bool:
     return (folder / "run.json").stat().st_mtime_ns > (folder / "spec.json").stat().st_mtime_ns
 
 
-def classify(error: BaseException) -> str:
+def classify(error: BaseException) -> Status:
     """The recorded state that an exception stands for."""
     name, text = type(error).__name__, str(error).lower()
     if isinstance(error, FloatingPointError):

@@ -18,14 +18,15 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.store import runs
+from attnlab.store.schema import Status
 from attnlab.sweep.execute import slots
-from attnlab.sweep.execute.exits import record_death, record_exit, record_timeout
+from attnlab.sweep.execute.exits import record_exit, record_lost, record_timeout
 from attnlab.sweep.execute.pool import WORKER, limit
 from attnlab.sweep.execute.process import GRACE, TERMINATED
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import devices
 
-_CARRIED = ("PYTHONPATH", "ATTNLAB_COMMIT", "ATTNLAB_DIRTY", "WANDB_MODE", "HF_HUB_OFFLINE")
+_CARRIED = ("PYTHONPATH", "WANDB_MODE", "HF_HUB_OFFLINE")
 _LOSS = 60.0  # seconds after which a run that is held still is somebody else's
 _WARNINGS = {signal.SIGUSR1, signal.SIGUSR2}  # for the attempt; they would end a worker
 
@@ -106,13 +107,13 @@ def _ended(pid: int) -> bool:
         return True
 
 
-def attempts(folders: Sequence[Path], switches: Mapping[str, Any], threads: int) -> list[Attempt]:
+def attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int) -> list[Attempt]:
     """An attempt per stored run. An earlier failure is forgotten, so that a record means an end."""
-    max_time = limit(switches.get("max_time"), "sweep.max_time")
+    max_time = limit(settings.get("max_time"), "sweep.max_time")
     environment = {name: os.environ[name] for name in _CARRIED if name in os.environ}
     found = []
     for folder in folders:
-        kind = runs.spec(folder)["figures"]["device_kind"]
+        kind = runs.spec(folder).estimate.device_kind
         if not runs.is_done(folder):
             (folder / "run.json").unlink(missing_ok=True)
         path, home = str(folder.absolute()), os.getcwd()
@@ -125,10 +126,10 @@ def started(folders: Iterable[Path], since: float) -> list[tuple[Path, int]]:
     return [(folder, i) for i, folder in enumerate(folders) if runs.progress(folder).get("time", 0) >= since]
 
 
-def bury(folder: Path, status: str, message: str, since: float, progress: Progress) -> None:
+def lost(folder: Path, status: Status, message: str, since: float, progress: Progress) -> None:
     """Record the end of a run whose attempt was lost. Its worker may live on to save a last checkpoint."""
     deadline = time.monotonic() + _LOSS
-    while runs.record(folder) is None and not record_death(folder, status, message, since, wait=GRACE + 5):
+    while runs.record(folder) is None and not record_lost(folder, status, message, since, wait=GRACE + 5):
         if time.monotonic() > deadline:
             progress.say(f"{folder}: {message}; a process still holds the run, so nothing is recorded")
             return
@@ -137,7 +138,7 @@ def bury(folder: Path, status: str, message: str, since: float, progress: Progre
 def gpus(folders: Sequence[Path], wanted: float | None, key: str) -> float:
     """How many GPUs a run takes: as many as it trains on. Refused where it was planned for a CPU."""
     specs = [runs.spec(folder) for folder in folders]
-    kinds = {spec["figures"]["device_kind"] for spec in specs}
+    kinds = {spec.estimate.device_kind for spec in specs}
     if wanted and "cpu" in kinds:
         raise Refused(
             f"{key}={wanted:g}, but the runs were planned for this machine's CPU: set sweep.device to the "
@@ -145,7 +146,7 @@ def gpus(folders: Sequence[Path], wanted: float | None, key: str) -> float:
         )
     if wanted is not None or kinds == {"cpu"}:
         return wanted or 0
-    return max(devices(spec["config"]) for spec in specs)
+    return max(devices(spec.config) for spec in specs)
 
 
 def library(module: str, launcher: str) -> ModuleType:

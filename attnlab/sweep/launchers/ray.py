@@ -18,14 +18,14 @@ from attnlab.errors import Refused
 from attnlab.store import runs
 from attnlab.sweep.execute.process import GRACE
 from attnlab.sweep.execute.progress import Progress, labels
-from attnlab.sweep.launchers.attempt import Attempt, attempts, bury, gpus, library, started
+from attnlab.sweep.launchers.attempt import Attempt, attempts, gpus, library, lost, started
 
 _LOCAL = "local"
 _LOOK = 10.0  # seconds between two looks at the nodes
 _PATIENCE = 60.0  # seconds for a node with what a run needs to come back
 
 
-def launch(folders: Sequence[Path], switches: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def launch(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Train the stored runs on a cluster. `options`: the fields of RayLauncherConf."""
     cpus = options["num_cpus"]
     if cpus <= 0:
@@ -40,9 +40,9 @@ def launch(folders: Sequence[Path], switches: Mapping[str, Any], options: Mappin
     with _cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
         if told := _lacking(ray, need):
             raise Refused(told)
-        work = attempts(folders, switches, threads=max(1, int(cpus)))
+        work = attempts(folders, settings, threads=max(1, int(cpus)))
         with Progress(labels(folders)) as progress:
-            _Tasks(ray, need, switches, progress).run(folders, work, act_on_signals)
+            _Tasks(ray, need, settings, progress).run(folders, work, act_on_signals)
 
 
 def _find_token(address: str) -> None:
@@ -93,10 +93,10 @@ def _lacking(ray: Any, need: Mapping[str, float]) -> str | None:
 
 class _Tasks:
     def __init__(
-        self, ray: Any, need: Mapping[str, float], switches: Mapping[str, Any], progress: Progress
+        self, ray: Any, need: Mapping[str, float], settings: Mapping[str, Any], progress: Progress
     ) -> None:
         self.ray, self.need, self.progress = ray, need, progress
-        self.fail_fast, self.most = bool(switches.get("fail_fast")), switches.get("slots")
+        self.fail_fast, self.most = bool(settings.get("fail_fast")), settings.get("slots")
         self.key = f"attnlab-stop-{os.getpid()}-{time.time_ns()}"
         own = {name: much for name, much in need.items() if name not in ("CPU", "GPU")}
         wanted = {"num_cpus": need["CPU"], "num_gpus": need["GPU"], "resources": own}
@@ -118,10 +118,10 @@ class _Tasks:
                 self.progress.tick(started(running.values(), self.began))
                 for reference in ended:
                     folder = running.pop(reference)
-                    self._bury(reference, folder)
+                    self._lost(reference, folder)
                     record = runs.record(folder)
                     self.progress.finished(folder, record)
-                    if self.fail_fast and (record is None or record["status"] != "done"):
+                    if self.fail_fast and (record is None or not record.done):
                         return
                 if told := self._hopeless(running.values()):
                     self.progress.say(f"{told}: the runs that are left were not started")
@@ -129,7 +129,7 @@ class _Tasks:
         finally:
             self._cancel(list(running))
 
-    def _bury(self, reference: Any, folder: Path) -> None:
+    def _lost(self, reference: Any, folder: Path) -> None:
         """Where the attempt was lost, record that."""
         errors = self.ray.exceptions
         try:
@@ -141,7 +141,7 @@ class _Tasks:
             status, message = "crashed", _line(error.cause or error)
         except errors.RayError as error:
             status, message = "killed", f"Ray lost the worker or its node: {_line(error)}"
-        bury(folder, status, message, self.began, self.progress)
+        lost(folder, status, message, self.began, self.progress)
 
     def _hopeless(self, folders: Any) -> str | None:
         """Nothing of ours runs, and for a while there has been no node where it could."""

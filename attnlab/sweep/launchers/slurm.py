@@ -21,7 +21,7 @@ from attnlab.errors import Refused
 from attnlab.store import runs
 from attnlab.sweep.execute.process import GRACE
 from attnlab.sweep.execute.progress import Progress, labels
-from attnlab.sweep.launchers.attempt import Attempt, attempts, bury, gpus, library, started
+from attnlab.sweep.launchers.attempt import Attempt, attempts, gpus, library, lost, started
 
 _OVER = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
@@ -60,7 +60,7 @@ class _Job:
     missed: int = 0
 
 
-def launch(folders: Sequence[Path], switches: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def launch(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Train the stored runs on a cluster. `options`: the fields of SlurmLauncherConf."""
     submitit = library("submitit", "slurm")
     for command in ("sbatch", "squeue", "scancel", "srun"):
@@ -70,23 +70,23 @@ def launch(folders: Sequence[Path], switches: Mapping[str, Any], options: Mappin
             )
     root = Path(options["folder"] or folders[0].parent / "slurm").absolute()
     executor = submitit.SlurmExecutor(folder=root, max_num_timeout=options["requeues"])
-    executor.update_parameters(**_parameters(folders, switches, options))
-    work = attempts(folders, switches, threads=options["cpus_per_task"])
+    executor.update_parameters(**_parameters(folders, settings, options))
+    work = attempts(folders, settings, threads=options["cpus_per_task"])
     jobs: list[_Job] = []
     with Progress(labels(folders)) as progress:
         try:
             for start in range(0, len(folders), _ARRAY):
                 jobs += _submit(executor, folders[start : start + _ARRAY], work[start : start + _ARRAY])
             progress.say(f"SLURM job {', '.join(sorted(_arrays(jobs)))}; logs in {root}")
-            _watch(list(jobs), progress, bool(switches.get("fail_fast")), float(options["poll"]))
+            _watch(list(jobs), progress, bool(settings.get("fail_fast")), float(options["poll"]))
         finally:
             _cancel(jobs)
 
 
 def _parameters(
-    folders: Sequence[Path], switches: Mapping[str, Any], options: Mapping[str, Any]
+    folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    most = min(options["array_parallelism"], switches.get("slots") or options["array_parallelism"])
+    most = min(options["array_parallelism"], settings.get("slots") or options["array_parallelism"])
     batch = {key: options[key] for key in _BATCH if options[key] is not None}
     if devices := gpus(folders, options["gpus_per_node"], "hydra.launcher.gpus_per_node"):
         batch["gpus_per_node"] = int(devices)
@@ -122,7 +122,7 @@ def _watch(running: list[_Job], progress: Progress, fail_fast: bool, poll: float
             running.remove(job)
             record = runs.record(job.folder)
             progress.finished(job.folder, record)
-            if fail_fast and (record is None or record["status"] != "done"):
+            if fail_fast and (record is None or not record.done):
                 return
 
 
@@ -144,7 +144,7 @@ def _gone(job: _Job, found: Mapping[str, tuple[str, str]], began: float, progres
     message = f"SLURM job {job.id} {ending} without a record of the run" + (f": {told}" if told else "")
     if stuck:
         subprocess.run(["scancel", job.id], check=False, capture_output=True)
-    bury(job.folder, status, message, began, progress)
+    lost(job.folder, status, message, began, progress)
     return True
 
 

@@ -13,29 +13,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
-from attnlab.sweep.plan import matching as match
-from attnlab.sweep.plan.checks import Checker, trainer
+from attnlab.store.schema import Estimate, RunSpec, Use
+from attnlab.sweep.plan import matching
+from attnlab.sweep.plan.checks import Checker
+from attnlab.sweep.plan.trainer import trainer_of
 
 _OVERRIDES = ("arm_overrides", "size_overrides")
-
-
-@dataclass(frozen=True)
-class Run:
-    """One arm with one seed. `overrides` compose it again, by hand or in another launcher."""
-
-    id: str
-    arm: str
-    seed: int
-    config: dict[str, Any]
-    figures: dict[str, Any]
-    semantic: dict[str, Any]
-    overrides: tuple[str, ...]
-
-    def starting_from(self, parent: str) -> "Run":
-        """The same run with its parent's id, which becomes part of its own."""
-        config = {**self.config, "parent": parent, "id": None}
-        overrides = (*self.overrides, f"parent='{parent}'")
-        return _run(self.arm, self.seed, config, self.figures, self.semantic["source"], overrides)
 
 
 class Composer:
@@ -70,24 +53,25 @@ class Arm:
     name: str
     config: DictConfig
     overrides: tuple[str, ...]
-    figures: dict[str, Any]
+    estimate: Estimate
     source: dict[str, str]
 
-    def runs(self, seeds: Sequence[int], called: str | None = None) -> list[Run]:
+    def runs(self, seeds: Sequence[int], called: str | None = None) -> list[RunSpec]:
         """A run per seed, under the arm's name or another."""
-        found = []
+        specs = []
         for seed in seeds:
             OmegaConf.update(self.config, "seed", seed)
-            config, overrides = Composer.resolve(self.config), (*self.overrides, f"seed={seed}")
-            found.append(_run(called or self.name, seed, config, self.figures, self.source, overrides))
-        return found
+            use = Use(arm=called or self.name, overrides=(*self.overrides, f"seed={seed}"))
+            specs.append(identified(Composer.resolve(self.config), self.estimate, self.source, use))
+        return specs
 
     def at(self, key: str, value: float, figure: str) -> "Arm":
-        """The arm with another value of a key that is one of its figures, and that no other depends on."""
+        """The arm with another value of a key that is one of its estimates, and that no other depends on."""
         config = self.config.copy()
         OmegaConf.update(config, key, value)
-        figures = self.figures | ({figure: value} if figure in self.figures else {})
-        return replace(self, config=config, figures=figures, overrides=(*self.overrides, f"{key}={value}"))
+        known = self.estimate.get(figure) is not None
+        estimate = self.estimate.model_copy(update={figure: value}) if known else self.estimate
+        return replace(self, config=config, estimate=estimate, overrides=(*self.overrides, f"{key}={value}"))
 
 
 def arm(
@@ -96,30 +80,32 @@ def arm(
     overrides: Sequence[str],
     seed: int,
     checker: Checker,
-    matching: tuple[str, str, float] | None = None,
+    target: tuple[str, str, float] | None = None,
 ) -> Arm:
-    """Checked, and where `matching` (key, figure, target) asks for it, matched. Refused with one line."""
+    """Checked, and where `target` (key, figure, value) asks for it, matched. Refused with one line."""
     overrides = tuple(overrides)
     OmegaConf.update(config, "seed", seed)
-    if matching is not None:
-        key, figure, target = matching
-        overrides += (f"{key}={_match(config, key, figure, target, checker)}",)
+    if target is not None:
+        key, figure, value = target
+        overrides += (f"{key}={_match(config, key, figure, value, checker)}",)
     resolved = Composer.resolve(config)
     _refuse_non_finite(resolved)
-    figures = checker.check(resolved)
-    return Arm(name, config, overrides, figures, fingerprint.source(resolved, trainer(resolved)))
+    estimate = checker.check(resolved)
+    return Arm(name, config, overrides, estimate, fingerprint.source(resolved, trainer_of(resolved)))
 
 
-def _run(
-    arm: str,
-    seed: int,
-    config: dict[str, Any],
-    figures: dict[str, Any],
-    source: dict[str, str],
-    overrides: tuple[str, ...],
-) -> Run:
-    run_id, hashed = fingerprint.identify(config, figures, source)
-    return Run(run_id, arm, seed, {**config, "id": run_id}, figures, hashed, overrides)
+def identified(config: dict[str, Any], estimate: Estimate, source: dict[str, str], use: Use) -> RunSpec:
+    """The run of a resolved config, under the id that this gives it."""
+    run_id, identity = fingerprint.identify(config, estimate, source)
+    config = {**config, "id": run_id}
+    return RunSpec(id=run_id, config=config, identity=identity, estimate=estimate, use=use)
+
+
+def starting_from(run: RunSpec, parent: str) -> RunSpec:
+    """The same run with its parent's id, which becomes part of its own."""
+    config = {**run.config, "parent": parent, "id": None}
+    use = run.use.model_copy(update={"overrides": (*run.use.overrides, f"parent='{parent}'")})
+    return identified(config, run.estimate, run.identity["source"], use)
 
 
 def _match(config: DictConfig, key: str, figure: str, target: float, checker: Checker) -> int:
@@ -129,9 +115,9 @@ def _match(config: DictConfig, key: str, figure: str, target: float, checker: Ch
 
     def at(value: int) -> float:
         OmegaConf.update(config, key, value)
-        return checker.check(Composer.resolve(config))[figure]
+        return float(checker.check(Composer.resolve(config)).get(figure))
 
-    value = match.solve(at, target, start, what=figure)
+    value = matching.solve(at, target, start, what=figure)
     OmegaConf.update(config, key, value)
     return value
 

@@ -17,15 +17,11 @@ from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
 
 from attnlab.errors import Refused
-
-TRAINER = "attnlab.training.run"
-
-
-def trainer(config: Mapping[str, Any]) -> str:
-    """The module that offers `check(config)` and `run(folder)`; `sweep.train` names another one."""
-    return (config.get("sweep") or {}).get("train") or TRAINER
+from attnlab.store.schema import Estimate, reading
+from attnlab.sweep.plan.trainer import trainer
 
 
 def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> BaseContext:
@@ -48,18 +44,22 @@ def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> BaseContext
 
 
 class Checker:
-    """`check(config)` of the trainer, at arm's length: figures, or Refused with one line."""
+    """`check(config)` of the trainer, at arm's length: an estimate, or Refused with one line."""
 
     def __init__(self, context: BaseContext, module: str) -> None:
         self.module, self._context = module, context
         self._pipe: Connection | None = None  # started by the first question: until then the server imports
 
-    def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return self._answer(self.module, "check", config)
+    def check(self, config: Mapping[str, Any]) -> Estimate:
+        try:
+            return Estimate.model_validate(self._answer(self.module, "check", config))
+        except ValidationError as error:
+            raise reading(error, f"{self.module}.check") from error
 
     def broken_laws(self, config: Mapping[str, Any], module: str) -> list[str]:
-        """What `verify(config)` of a module finds to have failed; nothing where it has no such function."""
-        return self._answer(module, "verify", config)
+        """What `verify(config)` of a module finds to have failed."""
+        broken: list[str] = self._answer(module, "verify", config)
+        return broken
 
     def _answer(self, module: str, question: str, config: Mapping[str, Any]) -> Any:
         kind, answer = self._ask((module, question, dict(config)))
@@ -114,10 +114,9 @@ def _elsewhere(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
     try:
-        asked = importlib.import_module(module)
         if question == "check":
-            return "found", {"device_kind": "cpu", **asked.check(config), **_elsewhere(config)}
-        outcomes = asked.verify(config) if hasattr(asked, "verify") else []
+            return "found", {"device_kind": "cpu", **trainer(module).check(config), **_elsewhere(config)}
+        outcomes = importlib.import_module(module).verify(config)
         return "found", [f"{one.law}: {one.detail}" for one in outcomes if one.status == "failed"]
     except (ValueError, HydraException, OmegaConfBaseException) as error:
         text = str(error.__cause__ or error) if isinstance(error, HydraException) else str(error)

@@ -12,8 +12,10 @@ from typing import Any
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
 from attnlab.store.files import read_json, write_json
-from attnlab.sweep.plan.checks import TRAINER, Checker
+from attnlab.store.source import sources
+from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.plan.trainer import TRAINER
 
 LAWS = "attnlab.testing"
 _MADE_OF = ("attention", "mixer", "positions", "layers")
@@ -50,7 +52,7 @@ def name(config: Mapping[str, Any], module: str) -> str:
     parts = {key: config["model"].get(key) for key in _MADE_OF}
     cache = (config.get("decode") or {}).get("cache")
     targets = fingerprint.targets({"parts": parts, "cache": cache})
-    return fingerprint.digest([parts, cache, fingerprint.sources([module, *targets])])
+    return fingerprint.digest([parts, cache, sources([module, *targets])])
 
 
 def _remembered(config: Mapping[str, Any], key: str, checker: Checker, module: str) -> list[str]:

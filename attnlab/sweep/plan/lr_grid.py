@@ -5,7 +5,6 @@ store; what it found is written beside the report as tuned.yaml. Committed as co
 back for the size that it was trained at, and nothing is trained for it again.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +16,10 @@ from omegaconf import OmegaConf
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
 from attnlab.store.files import replacing
+from attnlab.store.schema import Experiment, RunRecord
 
 KEY, FIGURE = "optim.lr", "lr"
-Lookup = Callable[[str], Mapping[str, Any] | None]  # a run's id to its record, None where there is none
+Lookup = Callable[[str], RunRecord | None]  # a run's id to its record, None where there is none
 
 
 @dataclass(frozen=True)
@@ -77,19 +77,17 @@ class Tuning:
             temporary.write_text(head + OmegaConf.to_yaml(OmegaConf.create({"tuned": kept})), "utf-8")
 
 
-def grid(experiment: Mapping[str, Any]) -> Grid | None:
+def grid(experiment: Experiment) -> Grid | None:
     """The declared grid, checked; None where the experiment tunes nothing."""
-    declared, name = experiment.get("tune"), experiment["name"]
+    declared, name = experiment.tune, experiment.name
     if declared is None:
         return None
-    if not isinstance(declared, Mapping) or set(declared) != {"lr", "seeds"}:
-        raise Refused(f"tune of {name}: give {{lr: [...], seeds: [...]}} or null")
-    rates, seeds = declared["lr"], declared["seeds"]
-    if not (isinstance(rates, list) and len(set(rates)) == len(rates) > 1 and all(map(_is_rate, rates))):
+    rates, seeds = declared.lr, declared.seeds
+    if not (len(set(rates)) == len(rates) > 1 and all(rate > 0 for rate in rates)):
         raise Refused(f"tune.lr={rates} of {name}: give two or more different rates above 0")
-    if not (isinstance(seeds, list) and seeds and all(type(seed) is int for seed in seeds)):
-        raise Refused(f"tune.seeds={seeds} of {name}: give a list of integers")
-    if twice := set(seeds) & set(experiment["seeds"]):
+    if not seeds:
+        raise Refused(f"tune.seeds of {name} is empty: give a list of integers")
+    if twice := set(seeds) & set(experiment.seeds):
         raise Refused(
             f"tune.seeds of {name} has seed {min(twice)} of the comparison: give tuning seeds of its own, "
             "or rates are picked on the runs that they are judged by"
@@ -97,19 +95,14 @@ def grid(experiment: Mapping[str, Any]) -> Grid | None:
     return Grid(tuple(float(rate) for rate in sorted(rates)), tuple(dict.fromkeys(seeds)))
 
 
-def _is_rate(rate: Any) -> bool:
-    return isinstance(rate, int | float) and type(rate) is not bool and math.isfinite(rate) and rate > 0
-
-
-def committed(experiment: Mapping[str, Any], size: str, wanted: Grid) -> Tuning | None:
+def committed(experiment: Experiment, size: str, wanted: Grid) -> Tuning | None:
     """What was tuned before at this size, where it lies in `tuned`; Refused where it is not the same grid."""
-    given = experiment.get("tuned")
-    kept = given.get(size) if isinstance(given, Mapping) else None  # `none` leaves the file out
+    kept = (experiment.tuned or {}).get(size)
     if kept is None:
         return None
-    name = experiment["name"]
-    found = Tuning(wanted, kept["metric"], experiment["direction"], size, committed=True, arms=kept["arms"])
-    for arm in experiment["arms"]:
+    name = experiment.name
+    found = Tuning(wanted, kept["metric"], experiment.direction, size, committed=True, arms=kept["arms"])
+    for arm in experiment.arms:
         rows = (kept["arms"].get(arm) or {}).get("rows") or []
         if [row["lr"] for row in rows] != list(wanted.rates) or kept["seeds"] != list(wanted.seeds):
             raise Refused(
@@ -134,7 +127,5 @@ def rows(runs: Mapping[float, Sequence[str]], metric: str, lookup: Lookup) -> li
     ]
 
 
-def _value(record: Mapping[str, Any] | None, metric: str) -> float | None:
-    if record is None or record["status"] != "done":
-        return None
-    return record["metrics"].get(metric)
+def _value(record: RunRecord | None, metric: str) -> float | None:
+    return record.metrics.get(metric) if record is not None and record.done else None

@@ -12,11 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
+from attnlab.store.schema import Experiment, RunSpec
 from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import lr_grid
 from attnlab.sweep.plan import matching as match
 from attnlab.sweep.plan import overrides as command
-from attnlab.sweep.plan.arms import Arm, Composer, Run, arm
+from attnlab.sweep.plan.arms import Arm, Composer, arm, starting_from
 from attnlab.sweep.plan.checks import Checker
 
 SINGLE = "run"  # the arm's name where there is no experiment
@@ -30,22 +31,22 @@ class Plan:
     `declared` is the experiment as its file has it, `changed` what the command line altered in it.
     """
 
-    experiment: dict[str, Any] | None
-    runs: list[Run] = field(default_factory=list)
+    experiment: Experiment | None
+    runs: list[RunSpec] = field(default_factory=list)
     declared: dict[str, Any] | None = None
     changed: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()  # the laws that its arms break, where that was let pass
-    grid: list[Run] = field(default_factory=list)  # what is trained to tune the learning rate
+    grid: list[RunSpec] = field(default_factory=list)  # what is trained to tune the learning rate
     tuned: lr_grid.Tuning | None = None
 
     @property
     def title(self) -> str:
         """`name`, or `name~hash` where the command line changed the experiment."""
-        name = self.experiment["name"] if self.experiment else SINGLE
+        name = self.experiment.name if self.experiment else SINGLE
         return f"{name}~{fingerprint.digest(sorted(self.changed), 8)}" if self.changed else name
 
     @property
-    def all_runs(self) -> list[Run]:
+    def all_runs(self) -> list[RunSpec]:
         """The grid's runs and the comparison's."""
         return [*self.grid, *self.runs]
 
@@ -54,17 +55,23 @@ class Plan:
         """The arms whose learning rate is not known yet."""
         return [arm for arm in self.tuned.arms if self.tuned.picked(arm) is None] if self.tuned else []
 
-    def arms(self) -> dict[str, list[Run]]:
-        arms: dict[str, list[Run]] = {}
+    def arms(self) -> dict[str, list[RunSpec]]:
+        """The comparison's runs by arm."""
+        arms: dict[str, list[RunSpec]] = {}
         for run in self.runs:
             arms.setdefault(run.arm, []).append(run)
         return arms
 
 
 def plan(
-    arguments: Sequence[str], composer: Composer, checker: Checker, lookup: lr_grid.Lookup = lambda _id: None
+    arguments: Sequence[str],
+    composer: Composer,
+    checker: Checker,
+    lookup: lr_grid.Lookup = lambda _id: None,
+    commit: tuple[str | None, bool | None] = (None, None),
 ) -> list[Plan]:
-    """One plan per report that the command line asks for; `lookup` finds the records of trained runs.
+    """One plan per report that the command asks for; `lookup` finds the records of trained runs, `commit`
+    is attnlab's and whether it was edited.
 
     Raises Refused with one line.
     """
@@ -73,7 +80,13 @@ def plan(
     titles = [one.title for one in plans if one.experiment]
     if len(set(titles)) < len(titles):
         raise Refused("two values of a swept key give the same report: name each value once")
+    for one in plans:
+        one.runs, one.grid = ([_at_commit(run, commit) for run in runs] for runs in (one.runs, one.grid))
     return plans
+
+
+def _at_commit(run: RunSpec, commit: tuple[str | None, bool | None]) -> RunSpec:
+    return run.but(use=run.use.model_copy(update={"commit": commit[0], "dirty": commit[1]}))
 
 
 def _plan(
@@ -97,8 +110,8 @@ def _plan(
     if tuned is not None:
         rates = {one: tuned.picked(one) or tuned.grid.rates[0] for one in arms}
         arms = {name: one.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, one in arms.items()}
-    runs = [run for one in arms.values() for run in one.runs(experiment["seeds"])]
-    rank = {arm: i for i, arm in enumerate(experiment["arms"])}
+    runs = [run for one in arms.values() for run in one.runs(experiment.seeds)]
+    rank = {arm: i for i, arm in enumerate(experiment.arms)}
     # seed by seed: an interrupted sweep leaves whole pairs
     runs.sort(key=lambda run: (run.seed, rank[run.arm]))
     runs = _with_parents(runs, set(rank))
@@ -111,42 +124,42 @@ def _plan(
 
 
 def _arms(
-    experiment: Mapping[str, Any], point: Sequence[str], size: Any, composer: Composer, checker: Checker
+    experiment: Experiment, point: Sequence[str], size: Any, composer: Composer, checker: Checker
 ) -> dict[str, Arm]:
-    by_size = (experiment.get("size_overrides") or {}).get(size) or []
-    figure = match.FIGURES.get(experiment["match"])
+    by_size = experiment.size_overrides.get(size) or []
+    figure = match.FIGURES.get(experiment.match)
     arms: dict[str, Arm] = {}
     # the baseline comes first: it sets what the others are matched to
-    for name in sorted(experiment["arms"], key=lambda name: name != experiment["baseline"]):
-        own = experiment["arm_overrides"][name]
+    for name in sorted(experiment.arms, key=lambda name: name != experiment.baseline):
+        own = experiment.arm_overrides[name]
         command.refuse_hidden(point, name, own)
         overrides = [*by_size, *point, *own]
         config = composer.compose(overrides)
         matching = None
         if figure is not None and arms:
-            by = experiment["match_by"]
+            by = experiment.match_by
             if by in command.keys(own):
                 raise Refused(f"arm {name} sets {by}, which match_by solves for: drop one of the two")
-            matching = (by, figure, arms[experiment["baseline"]].figures[figure])
+            matching = (by, figure, arms[experiment.baseline].estimate.get(figure))
         try:
-            arms[name] = arm(name, config, overrides, experiment["seeds"][0], checker, matching)
+            arms[name] = arm(name, config, overrides, experiment.seeds[0], checker, matching)
         except ValueError as error:
             raise Refused(f"arm {name}: {error}") from error
     return arms
 
 
 def _tuned(
-    experiment: Mapping[str, Any],
+    experiment: Experiment,
     arms: Mapping[str, Arm],
     size: Any,
     point: Sequence[str],
     lookup: lr_grid.Lookup,
-) -> tuple[lr_grid.Tuning | None, list[Run]]:
+) -> tuple[lr_grid.Tuning | None, list[RunSpec]]:
     """What the grid has found for each arm, and the runs of it where it was not committed."""
     grid = lr_grid.grid(experiment)
     if grid is None:
         return None, []
-    given = [*point, *(line for name in arms for line in experiment["arm_overrides"][name])]
+    given = [*point, *(line for name in arms for line in experiment.arm_overrides[name])]
     if (line := command.keys(given).get(lr_grid.KEY)) is not None:
         raise Refused(f"{line} and tune, which picks it for every arm: drop it, or set tune=null")
     for name, one in arms.items():
@@ -156,8 +169,8 @@ def _tuned(
             )
     found = lr_grid.committed(experiment, size, grid)
     trained = found is None
-    found = found or lr_grid.Tuning(grid, experiment["metric"], experiment["direction"], size)
-    runs: list[Run] = []
+    found = found or lr_grid.Tuning(grid, experiment.metric, experiment.direction, size)
+    runs: list[RunSpec] = []
     for name, one in arms.items():
         found.compared[name] = settings = lr_grid.settings(one.runs(grid.seeds[:1])[0].config)
         if trained:
@@ -167,14 +180,14 @@ def _tuned(
             }
             runs += [run for some in at.values() for run in some]
             ids = {rate: [run.id for run in some] for rate, some in at.items()}
-            tokens = (one.figures.get("tokens") or 0) * len(grid.rates) * len(grid.seeds)
+            tokens = (one.estimate.tokens or 0) * len(grid.rates) * len(grid.seeds)
             rows = lr_grid.rows(ids, found.metric, lookup)
             found.arms[name] = {"settings": settings, "tokens": tokens, "rows": rows}
     return found, runs
 
 
-def _refuse_twins(runs: Sequence[Run]) -> None:
-    seen: dict[str, Run] = {}
+def _refuse_twins(runs: Sequence[RunSpec]) -> None:
+    seen: dict[str, RunSpec] = {}
     for run in runs:
         other = seen.setdefault(run.id, run)
         if other is not run:
@@ -184,7 +197,7 @@ def _refuse_twins(runs: Sequence[Run]) -> None:
             )
 
 
-def _with_parents(runs: list[Run], arms: set[str]) -> list[Run]:
+def _with_parents(runs: list[RunSpec], arms: set[str]) -> list[RunSpec]:
     """`parent: <arm>` means the run of that arm with the same seed; its id becomes part of the child's."""
     done = {(run.arm, run.seed): run for run in runs if run.config.get("parent") not in arms}
     while len(done) < len(runs):
@@ -196,7 +209,7 @@ def _with_parents(runs: list[Run], arms: set[str]) -> list[Run]:
         if not ready:
             raise Refused("parent: the arms continue from one another in a circle")
         for run in ready:
-            done[run.arm, run.seed] = run.starting_from(done[run.config["parent"], run.seed].id)
+            done[run.arm, run.seed] = starting_from(run, done[run.config["parent"], run.seed].id)
     return [done[run.arm, run.seed] for run in runs]
 
 

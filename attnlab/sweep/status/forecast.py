@@ -12,7 +12,7 @@ from typing import Any
 
 from attnlab.stats import planning
 from attnlab.store import fingerprint
-from attnlab.sweep.plan.arms import Run
+from attnlab.store.schema import Budget, RunRecord, RunSpec
 from attnlab.sweep.plan.plan import Plan
 
 
@@ -28,44 +28,45 @@ class Forecast:
 class Forecaster:
     """Predictions from the finished runs of a store."""
 
-    def __init__(self, records: Sequence[Mapping[str, Any]]) -> None:
-        self.records = [one for one in records if isinstance(one.get("seconds"), int | float)]
-        self.alike: dict[str, list[Mapping[str, Any]]] = {}
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        self.records = [one for one in records if one.seconds is not None]
+        self.alike: dict[str, list[RunRecord]] = {}
         for one in self.records:
-            self.alike.setdefault(_kind(one["config"]), []).append(one)
+            self.alike.setdefault(_kind(one.config), []).append(one)
 
-    def of(self, run: Run) -> Forecast:
+    def of(self, run: RunSpec) -> Forecast:
         if like := self.alike.get(_kind(run.config)):
             peaks = [peak for one in like if (peak := _peak(one))]
-            return Forecast(median(one["seconds"] for one in like), max(peaks, default=None))
-        wanted = _work(run.figures)
-        kind = run.figures["device_kind"]
-        near = [one for one in self.records if one["budget"].get("device") == kind and _work(one["budget"])]
+            return Forecast(median(one.seconds or 0.0 for one in like), max(peaks, default=None))
+        wanted = _work(run.estimate)
+        kind = run.estimate.device_kind
+        near = [one for one in self.records if one.estimate.device_kind == kind and _work(one.estimate)]
         if not (wanted and near):
             return Forecast()
-        nearest = min(near, key=lambda one: abs(math.log(_work(one["budget"]) / wanted)))
-        return Forecast(nearest["seconds"] * wanted / _work(nearest["budget"]), guess=True)
+        nearest = min(near, key=lambda one: abs(math.log(_work(one.estimate) / wanted)))
+        return Forecast((nearest.seconds or 0.0) * wanted / _work(nearest.estimate), guess=True)
 
 
 def _kind(config: Mapping[str, Any]) -> str:
     return fingerprint.digest(fingerprint.unseeded(config))
 
 
-def _work(figures: Mapping[str, Any]) -> float:
-    return float((figures.get("flops_per_token") or 0) * (figures.get("tokens") or 0))
+def _work(budget: Budget) -> float:
+    return float((budget.flops_per_token or 0) * (budget.tokens or 0))
 
 
-def _peak(record: Mapping[str, Any]) -> int | None:
-    memory = record.get("memory") or {}
-    return memory.get("peak_cuda_bytes") or memory.get("peak_rss_bytes")
+def _peak(record: RunRecord) -> int | None:
+    peak = record.memory.get("peak_cuda_bytes") or record.memory.get("peak_rss_bytes")
+    return int(peak) if peak else None
 
 
-def seeds_asked(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
     """A line per arm: how the finished pairs of seeds spread, and what the margin asks for then."""
     assert plan.experiment is not None
-    metric, margin, base = (plan.experiment[key] for key in ("metric", "margin", "baseline"))
+    experiment = plan.experiment
+    metric, margin, base = experiment.metric, experiment.margin, experiment.baseline
     found = {
-        (run.arm, run.seed): records[run.id]["metrics"].get(metric) for run in plan.runs if run.id in records
+        (run.arm, run.seed): records[run.id].metrics.get(metric) for run in plan.runs if run.id in records
     }
     lines = []
     for arm in plan.arms():
@@ -73,7 +74,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> list[st
             continue
         pairs = [
             (found[arm, seed], found[base, seed])
-            for seed in plan.experiment["seeds"]
+            for seed in experiment.seeds
             if found.get((arm, seed)) is not None and found.get((base, seed)) is not None
         ]
         told = planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None

@@ -9,9 +9,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
-from attnlab.sweep.plan.arms import Run
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
 from attnlab.sweep.status.states import State, records, states
@@ -20,7 +20,7 @@ KINDS = ("plan", "status", "watch")
 _OPEN = ("to train", "running", "stopped")
 
 
-def show(kind: str, plans: Sequence[Plan], root: Path, switches: Mapping[str, Any]) -> None:
+def show(kind: str, plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> None:
     """Prints the plan, or how it stands; `watch` draws it anew until every run has ended."""
     assert kind in KINDS, kind
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -36,7 +36,7 @@ def show(kind: str, plans: Sequence[Plan], root: Path, switches: Mapping[str, An
     while kind == "watch" and _open(plans, root):
         console.print(_status(plans, root))
         time.sleep(15)
-    console.print(_plan(plans, root, switches) if kind == "plan" else _status(plans, root))
+    console.print(_plan(plans, root, settings) if kind == "plan" else _status(plans, root))
 
 
 def _open(plans: Sequence[Plan], root: Path) -> bool:
@@ -44,9 +44,9 @@ def _open(plans: Sequence[Plan], root: Path) -> bool:
     return any(one.word in _OPEN for one in found)
 
 
-def _plan(plans: Sequence[Plan], root: Path, switches: Mapping[str, Any]) -> Group:
+def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Group:
     finished = records(root)
-    by_id, forecaster = {one["id"]: one for one in finished}, Forecaster(finished)
+    by_id, forecaster = {one.id: one for one in finished}, Forecaster(finished)
     parts: list[Any] = []
     for plan in plans:
         forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
@@ -55,7 +55,7 @@ def _plan(plans: Sequence[Plan], root: Path, switches: Mapping[str, Any]) -> Gro
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
         parts += seeds_asked(plan, by_id) if plan.experiment else []
-        parts.append(_cost(plan.all_runs, states(plan.all_runs, root), forecasts, switches))
+        parts.append(_cost(plan.all_runs, states(plan.all_runs, root), forecasts, settings))
     return Group(*parts)
 
 
@@ -84,7 +84,7 @@ def _table(plan: Plan, found: Mapping[str, State], forecasts: Mapping[str, Forec
             told = forecasts[run.id]
             mark = "~" if told.guess else ""
             cells = [
-                *(_count(run.figures.get(key)) for key in ("parameters", "kv_bytes_per_token")),
+                *(_count(run.estimate.get(key)) for key in ("parameters", "kv_bytes_per_token")),
                 f"{told.bytes / 1e6:,.0f} MB" if told.bytes else "?",
                 f"{mark}{duration(told.seconds)}" if told.seconds is not None else "?",
             ]
@@ -93,15 +93,15 @@ def _table(plan: Plan, found: Mapping[str, State], forecasts: Mapping[str, Forec
 
 
 def _cost(
-    runs: Sequence[Run],
+    runs: Sequence[RunSpec],
     found: Mapping[str, State],
     forecasts: Mapping[str, Forecast],
-    switches: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> str:
     left = [run for run in runs if found[run.id].word in _OPEN]
     done = sum(one.word == "done" for one in found.values())
-    kind, shared = runs[0].figures["device_kind"], switches.get("slots_per_gpu", 1)
-    number = len(slots.slots(kind, switches.get("slots"), shared))
+    kind, shared = runs[0].estimate.device_kind, settings.get("slots_per_gpu", 1)
+    number = len(slots.slots(kind, settings.get("slots"), shared))
     failed = len(found) - len(left) - done
     text = f"{len(left)} to train, {done} done" + (f", {failed} failed" if failed else "")
     known = [one for run in left if (one := forecasts[run.id]).seconds is not None]

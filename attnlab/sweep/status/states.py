@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from attnlab.store import runs as store
 from attnlab.store.files import CHECKPOINTS
 from attnlab.store.lease import elsewhere
+from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute.progress import fraction
-from attnlab.sweep.plan.arms import Run
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,10 @@ class State:
 
 def state(folder: Path) -> State:
     found = store.record(folder)
-    if found is not None and found["status"] != "done":
-        return State(found["status"], (found["failure"] or {}).get("message", ""), 1.0)
+    if found is not None and not found.done:
+        return State(found.status, found.failure.message if found.failure else "", 1.0)
     if found is not None:
-        loss = found["metrics"].get("val/loss")
+        loss = found.metrics.get("val/loss")
         return State("done", "" if loss is None else f"val/loss {loss:.4f}", 1.0)
     at = store.progress(folder)
     where = f"step {at['step']}/{at.get('max_steps', '?')}" if "step" in at else ""
@@ -55,12 +54,12 @@ def locked(folder: Path) -> bool:
         return False
 
 
-def states(runs: Sequence[Run], root: Path) -> dict[str, State]:
+def states(runs: Sequence[RunSpec], root: Path) -> dict[str, State]:
     """Run id -> its state."""
     return {run.id: state(root / run.id) for run in runs}
 
 
-def records(root: Path) -> list[dict[str, Any]]:
+def records(root: Path) -> list[RunRecord]:
     """The records of all finished runs of a store, in the order of their ids."""
     folders = sorted(path.parent for path in root.glob("*/run.json"))
-    return [found for found in map(store.record, folders) if found and found["status"] == "done"]
+    return [found for found in map(store.record, folders) if found and found.done]

@@ -1,0 +1,79 @@
+"""The end of a sweep: a report of its runs as they lie in the store, and the lines that a terminal shows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attnlab.store import runs as store
+from attnlab.store.schema import RunSpec
+from attnlab.sweep.execute.progress import ending
+from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.plan.provenance import provenance
+
+_NOT_COMPARED = ("name", "question", "arm_overrides", "size_overrides")  # `overrides` tells what was changed
+
+
+def report(
+    plan: Plan, root: Path, reports: Path, times: dict[str, Any] | None, arguments: Sequence[str]
+) -> None:
+    """Builds and writes the report of a plan's runs, finished or not, and prints its verdicts."""
+    from attnlab.report import build, write
+    from attnlab.report.verdicts.runs import read_run
+
+    assert plan.experiment is not None
+    runs = []
+    for run in plan.runs:
+        found = read_run(root / run.id, run.arm, run.seed)
+        valid = store.record(root / run.id) is not None
+        runs.append(found if valid else type(found)(run.arm, run.seed, run.id))
+    device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
+    source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
+    made = build(_with_declared(plan), runs, times, source)
+    folder = reports / plan.title
+    page = write(folder, made, runs)
+    if plan.tuned is not None and plan.grid and not plan.untuned:
+        plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
+    print(f"{made['verdict']['headline']}: {plan.experiment.question or plan.title}")
+    for claim in made["verdict"]["claims"]:
+        print(f"  {claim['sentence']}")
+    print(f"report: {page}", flush=True)
+
+
+def _with_declared(plan: Plan) -> dict[str, Any]:
+    """The experiment, with what its file declares beside it, so that the report can name each departure."""
+    assert plan.experiment is not None
+    assert plan.declared is not None
+    compared = {key: value for key, value in plan.declared.items() if key not in _NOT_COMPARED}
+    known = {**plan.experiment.plain(), "overrides": list(plan.changed), "unchecked": list(plan.unchecked)}
+    known["tuning"] = plan.tuned.told() if plan.tuned is not None else None
+    return {**known, "declared": {**compared, "overrides": []}}
+
+
+def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds: float) -> None:
+    """What is about to be trained."""
+    records = {run.id: store.record(root / run.id) for plan in plans for run in plan.runs}
+    wanted = {run.id for run in todo}
+    again = sum(record is not None and record.done for id, record in records.items() if id in wanted)
+    done = sum(record is not None and record.done for record in records.values()) - again
+    failed = len(records) - len(wanted & records.keys()) - done
+    for plan in plans:
+        if plan.experiment:
+            seeds = len(plan.experiment.seeds)
+            made = f"planned and checked in {seconds:.1f} s"
+            print(f"{plan.title}: {len(plan.arms())} arms x {seeds} seeds, {made}")
+        for arm in plan.untuned:
+            print(f"{arm} is not trained: no learning rate of its grid has finished with every seed")
+    parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again} to train"]
+    if again:
+        parts.append(f"{again} to be measured again, by code that was changed")
+    if failed:
+        parts.append(f"{failed} failed before (sweep.retry_failed=true runs them again)")
+    print(", ".join(parts), flush=True)
+
+
+def show_runs(runs: Sequence[RunSpec], root: Path) -> None:
+    """A line per run of a command without an experiment."""
+    for run in runs:
+        print(
+            f"{run.arm} seed={run.seed}  {ending(store.record(root / run.id))}  {root / run.id}", flush=True
+        )
