@@ -82,7 +82,7 @@ def test_a_death_on_another_host_is_recorded_once_its_heartbeat_is_still_and_not
     other_host.set()
     time.sleep(0.1)
     assert record_lost(tmp_path, "killed", "the machine was lost", time.time())
-    assert runs.record(tmp_path)["status"] == "killed"
+    assert runs.record(tmp_path).status == "killed"
 
 
 def test_the_clock_of_the_other_host_does_not_matter_to_who_owns(tmp_path):

@@ -1,12 +1,13 @@
 import io
 from pathlib import Path
 
+from attnlab.store.schema import Failure, RunRecord
 from attnlab.sweep.execute import progress
 from attnlab.sweep.execute.progress import Progress
 
 RUN, OTHER = Path("runs/a"), Path("runs/b")
 LABELS = {RUN: "gqa seed=0", OTHER: "mha seed=0"}
-RECORD = {"status": "done", "metrics": {"val/loss": 1.25}, "seconds": 3.0, "failure": None}
+RECORD = RunRecord(id="a", status="done", seed=0, config={}, metrics={"val/loss": 1.25}, seconds=3.0)
 
 
 class Terminal(io.StringIO):
@@ -18,7 +19,10 @@ def test_without_a_terminal_every_ended_run_is_a_line():
     out = io.StringIO()
     with Progress(LABELS, out) as shown:
         shown.finished(RUN, RECORD)
-        shown.finished(OTHER, {"status": "crashed", "failure": {"message": "KeyError: x"}})
+        shown.finished(
+            OTHER,
+            RunRecord(id="a", status="crashed", seed=0, config={}, failure=Failure(message="KeyError: x")),
+        )
     first, second = out.getvalue().splitlines()
     assert first == "[1/2] gqa seed=0  done  val/loss 1.2500  3.0 s  runs/a"
     assert "[2/2] mha seed=0  crashed: KeyError: x" in second

@@ -84,6 +84,6 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
         wanted = told.seeds_for_margin or "more than 10,000"
         lines.append(
             f"{arm} - {base}: {len(pairs)} finished pairs, sd {told.sd:.3g}; "
-            f"margin {margin:g} asks for {wanted} seeds ({len(plan.experiment['seeds'])} planned)"
+            f"margin {margin:g} asks for {wanted} seeds ({len(experiment.seeds)} planned)"
         )
     return lines
