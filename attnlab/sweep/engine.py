@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
 from attnlab.store import runs as store
+from attnlab.store.schema import Experiment
 from attnlab.sweep import wandb_report
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.microbatch import halved
@@ -259,7 +260,7 @@ def _report(
         runs.append(found if valid else type(found)(run.arm, run.seed, run.id))
     device, records = one.runs[0].figures["device_kind"], [run.record for run in runs if run.record]
     source = provenance(arguments, one.declared or {}, one.changed, device, records)
-    report = build(_with_declared(one), runs, times, source)
+    report = build(_asked(one), runs, times, source)
     folder = reports / one.title
     page = write(folder, report, runs)
     if one.tuned is not None and one.grid and not one.untuned:
@@ -270,14 +271,19 @@ def _report(
     print(f"report: {page}", flush=True)
 
 
-def _with_declared(one: Plan) -> dict[str, Any]:
+def _asked(one: Plan) -> Any:
     """The experiment, with what its file declares beside it, so that the report can name each departure."""
+    from attnlab.report import Asked
+
     assert one.experiment is not None
     assert one.declared is not None
-    compared = {key: value for key, value in one.declared.items() if key not in _NOT_COMPARED}
-    known = {**one.experiment, "overrides": list(one.changed), "unchecked": list(one.unchecked)}
-    known["tuning"] = one.tuned.told() if one.tuned is not None else None
-    return {**known, "declared": {**compared, "overrides": []}}
+    return Asked(
+        Experiment.model_validate(one.experiment),
+        overrides=one.changed,
+        unchecked=one.unchecked,
+        tuning=one.tuned.told() if one.tuned is not None else None,
+        declared={key: value for key, value in one.declared.items() if key not in _NOT_COMPARED},
+    )
 
 
 def _show_runs(runs: Sequence[Run], root: Path) -> None:

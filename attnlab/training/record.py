@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ def of(
     before; `found`: what its end adds.
     """
     seconds = time.perf_counter() - clock
+    declared = {name: asdict(metric) for name, metric in found.pop("declared").items()}
     return {
         "schema": 1,
         "id": folder.name,
@@ -32,8 +34,11 @@ def of(
         "config": config,
         "data": facts["data"],
         "environment": environment(device_of(config)),
-        "budget": {key: value for key, value in facts.items() if key not in ("data", "device_kind")},
+        "budget": {
+            key: value for key, value in facts.items() if key not in ("data", "device_kind", "declared")
+        },
         **found,
+        "declared": facts["declared"] | declared,
         "started": (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
     }
