@@ -8,7 +8,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from attnlab.store.schema import Metric
+
 SOLVED = 0.9
+ACCURACY = Metric("val/accuracy", direction="higher", kind="share")
+STEPS = Metric("steps_to_90", "steps to 90 % accuracy", "steps", kind="censored")
+
+
+def recall(condition: str) -> Metric:
+    """The accuracy under one of the task's conditions."""
+    return Metric(
+        f"recall/{condition}", direction="higher", kind="share",
+        table="Accuracy by condition", axis="distance",
+    )  # fmt: skip
 
 
 def accuracy(validation: Mapping[str, Any], conditions: Sequence[str]) -> dict[str, float]:
@@ -19,8 +31,8 @@ def accuracy(validation: Mapping[str, Any], conditions: Sequence[str]) -> dict[s
         conditions, validation["by_condition"], strict=False
     )  # the last ones may have no target
     return {
-        "val/accuracy": validation["accuracy"],
-        **{f"recall/{name}": value for name, value in by_condition if not math.isnan(value)},
+        ACCURACY.name: validation["accuracy"],
+        **{recall(name).name: value for name, value in by_condition if not math.isnan(value)},
     }
 
 
@@ -28,8 +40,8 @@ def steps_to_solve(
     rows: Iterable[tuple[int, int, str, float]], steps: int
 ) -> dict[str, dict[str, float | None]]:
     """`steps_to_90` from a run's curves, for a record's `censored`; empty where no accuracy was taken."""
-    taken = [(step, value) for step, _, name, value in rows if name == "val/accuracy"]
+    taken = [(step, value) for step, _, name, value in rows if name == ACCURACY.name]
     if not taken:
         return {}
     reached = [step for step, value in taken if value >= SOLVED]
-    return {"steps_to_90": {"value": min(reached, default=None), "budget": steps}}
+    return {STEPS.name: {"value": min(reached, default=None), "budget": steps}}

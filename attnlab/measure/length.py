@@ -13,9 +13,18 @@ from torch import Tensor
 
 from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
+from attnlab.store.schema import Metric
 
 SPANS = 32  # stretches of validation text, each of the longest length; fewer where the text has fewer
 TOKENS = 8192  # in one forward pass, about
+
+
+def declared(name: str) -> Metric:
+    """What one of the figures below is."""
+    return Metric(
+        name, unit="nats", direction="lower",
+        table="Loss by length", axis="multiple of the trained length",
+    )  # fmt: skip
 
 
 def check(lengths: Sequence[float], task: Any, trained: int | None = None) -> None:

@@ -1,25 +1,32 @@
 """What a run that only measures gives: a measurement is a class that a config names.
 
 Its constructor's signature is its schema, and calling it with (module, data, device) gives `Measured`.
-Surprising: `exact` and `timed` say what kind of number a metric is. A counted one has no interval, and a time
-is nothing that a test of the code may lean on.
+Surprising: a metric's declaration decides how it is judged. One of kind `count` has no interval, and one of
+kind `time` is nothing that a test of the code may lean on.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from attnlab.store.schema import Metric, named
 
 
 @dataclass(frozen=True)
 class Measured:
-    """`metrics` by name; those in `exact` are counted, those in `timed` are times or made of times. `series`:
-    a curve's name to its points, a whole number (a length, a count) to a value.
+    """`metrics` by name; `declared` says of them what they are called, their unit, which of two is better and
+    their kind. One that is not declared is called by its name, has no unit and varies by seed. `series`: a
+    curve's name to its points, a whole number (a length, a count) to a value.
     """
 
     metrics: Mapping[str, float]
-    exact: Collection[str] = ()
-    timed: Collection[str] = ()
+    declared: Iterable[Metric] = ()
     series: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+    def declarations(self) -> dict[str, Metric]:
+        """What each of its metrics is, by name."""
+        known = named(*self.declared)
+        return {name: known.get(name, Metric(name)) for name in self.metrics}
 
 
 Measurement = Callable[[Any, Any, str], Measured]  # (LanguageModel, Data, device)

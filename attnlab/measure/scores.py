@@ -4,10 +4,37 @@ Surprising: nothing here has a table of chance levels. The chance level of a sco
 causal attention over the same tokens, so it is right for any length, period and text.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 WINDOW = 8  # keys that count as local, and the row from which entropies are compared
 Array = np.ndarray
+
+
+class Score(NamedTuple):
+    """What a score is called and what it is; a report counts the heads above `threshold`."""
+
+    label: str
+    about: str = ""
+    threshold: float | None = None
+
+
+SCORES = {
+    "previous": Score("previous token", "mean attention from each token to the one before it", 0.3),
+    "current": Score("current token", "mean attention of a token to itself", 0.3),
+    "duplicate": Score("duplicate token", "attention to earlier copies of the same token", 0.3),
+    "induction": Score("induction", "attention to what followed the earlier copies of this token", 0.3),
+    "copying": Score(
+        "copying (OV)", "share of the rise in logits that goes to the attended token, -1 to 1", 0.0
+    ),
+    "sink": Score("attention sink", "mean attention to the first token", 0.3),
+    "entropy": Score("entropy", "of each row, as a share of the uniform one: 1 is uniform", 0.9),
+    "local": Score("local (8 tokens)", "mean attention to the last 8 tokens", 0.7),
+    "distance": Score("mean distance", "how far back attention reaches, in tokens"),
+    "confidence": Score("confidence", "mean of the largest weight of each row", 0.5),
+    "positional": Score("positional", "share of rows whose maximum sits at one offset", 0.9),
+}
 
 
 def uniform(length: int) -> Array:

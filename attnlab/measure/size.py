@@ -15,6 +15,32 @@ from attnlab.attention.contracts import Unsupported
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.model.transformer import Transformer
+from attnlab.store.schema import Metric, named
+
+# What a run is given, known before it starts.
+BUDGET = named(
+    Metric("parameters", "parameters", kind="count"),
+    Metric("parameters_non_embedding", "non-embedding parameters", kind="count"),
+    Metric("parameters_attention", "attention parameters", kind="count"),
+    Metric("flops_per_token", "training FLOPs per token", kind="count"),
+    Metric("kv_bytes_per_token", "KV cache per token", "B", "lower", "count"),
+    Metric("tokens", "training tokens", kind="count"),
+    Metric("batch_tokens", "tokens per batch", kind="count"),
+    Metric("steps", "steps", kind="count"),
+    Metric("lr", "learning rate", kind="count"),
+    Metric("context", "context", "tokens", kind="count"),
+    Metric("dtype", "number format", kind="count"),
+    Metric("kernel", "attention kernel", kind="count"),
+    Metric("device", "device", kind="count"),
+)
+MEMORY = named(
+    Metric("kv_bytes_per_token_formula", "", "B", "lower", "count"),
+    Metric("kv_bytes_per_token_live", "", "B", "lower", "count"),
+    Metric("saved_for_backward_bytes", "memory saved for the backward pass", "B", kind="count"),
+    Metric("peak_rss_bytes", "peak memory", "B"),
+    Metric("peak_cuda_bytes", "peak GPU memory", "B"),
+)
+THROUGHPUT = Metric("train_tokens_per_s", "training throughput", "tokens/s", "higher", "time")
 
 
 def parameters(model: Transformer) -> dict[str, int]:

@@ -7,6 +7,7 @@ one. Raw samples are kept.
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,26 @@ from safetensors.torch import load_model
 from torch import Tensor
 
 from attnlab.attention.contracts import Unsupported
+from attnlab.measure.size import THROUGHPUT
 from attnlab.model.build import build_model, device_of, make
 from attnlab.model.generation import Decoder
 from attnlab.stats import median_interval
 from attnlab.store import runs
+from attnlab.store.schema import Metric, named
 
 ROUNDS = 12  # each is a block A B B A: two samples per arm
 PROMPT = 16
+STEP = Metric("train_step_ms", "time of a training step", "ms", kind="time")
+TIMES = named(
+    STEP,
+    Metric("decode_ms_per_token", "decoding time per token", "ms", kind="time"),
+    Metric("decode_uncached_ms_per_token", "decoding time per token without a cache", "ms", kind="time"),
+)
 
 
 def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
-    """Timings of finished runs, one per arm: training step, decoding with the run's cache and without any.
-    Milliseconds.
+    """Timings of finished runs, one per arm: training step, decoding with the run's cache and without any, in
+    milliseconds; and the tokens per second that the step comes to.
 
     Training steps are timed on throw-away optimiser state over the final weights, so nothing on disk changes.
     """
@@ -37,19 +46,20 @@ def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
     notes = {arm: _drop_unsupported(work) for arm, work in works.items()}
     samples = {
         kind: interleave({arm: work[kind] for arm, work in works.items() if work[kind] is not None})
-        for kind in ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token")
+        for kind in TIMES
     }
     return {
-        "schema": 1,
         "order": "ABBA",
+        "declared": {name: asdict(metric) for name, metric in (TIMES | named(THROUGHPUT)).items()},
         "device": first[2],
         "threads": torch.get_num_threads(),
         "context": first[3].task.length,
         "batch": first[3].batch_size,
         "arms": {
             arm: {kind: _summary(samples[kind][arm]) if arm in samples[kind] else None for kind in samples}
+            | {THROUGHPUT.name: _per_second(samples[STEP.name].get(arm), data.batch_size * data.task.length)}
             | {"note": notes[arm]}
-            for arm in arms
+            for arm, (_, _, _, data, _) in arms.items()
         },
     }
 
@@ -114,6 +124,19 @@ def wait(device: str) -> None:
 def _summary(samples: list[float]) -> dict[str, Any]:
     interval = median_interval(samples)
     return {"median": interval.estimate, "low": interval.low, "high": interval.high, "samples": samples}
+
+
+def _per_second(samples: list[float] | None, tokens: int) -> dict[str, Any] | None:
+    """The throughput of training steps of so many tokens, from their milliseconds."""
+    if samples is None:
+        return None
+    took, tokens_ms = _summary(samples), 1e3 * tokens
+    return {
+        "median": tokens_ms / took["median"],
+        "low": tokens_ms / took["high"] if took["high"] else None,
+        "high": tokens_ms / took["low"] if took["low"] else None,
+        "samples": [tokens_ms / sample for sample in samples],
+    }
 
 
 def _load(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any]]:

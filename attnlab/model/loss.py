@@ -3,6 +3,10 @@
 import torch.nn.functional as F
 from torch import Tensor
 
+from attnlab.store.schema import Metric
+
+VALIDATION = Metric("val/loss", unit="nats")  # its mean over the validation targets that count
+
 
 def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     """Per target, in nats [B, T]; 0 where the target does not count."""

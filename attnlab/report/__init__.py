@@ -3,6 +3,6 @@
 from attnlab.report.build import build
 from attnlab.report.diff import compare
 from attnlab.report.pages.files import render, write
-from attnlab.report.verdicts.runs import Run, read_run
+from attnlab.report.verdicts.runs import Asked, Run, read_run
 
-__all__ = ["Run", "build", "compare", "read_run", "render", "write"]
+__all__ = ["Asked", "Run", "build", "compare", "read_run", "render", "write"]

@@ -17,34 +17,20 @@ from attnlab.report.tables.length import length
 from attnlab.report.tables.races import races
 from attnlab.report.tables.tradeoff import tradeoff
 from attnlab.report.tables.tuning_table import cautions
+from attnlab.report.verdicts.alike import unlike
 from attnlab.report.verdicts.budget import budget, crosses
 from attnlab.report.verdicts.claims import claims, headline
 from attnlab.report.verdicts.effects import effects
 from attnlab.report.verdicts.failures import departures, failures
-from attnlab.report.verdicts.runs import Run, Sweep
-
-SHOWN = (
-    "name",
-    "question",
-    "size",
-    "arms",
-    "baseline",
-    "seeds",
-    "held",
-    "match",
-    "match_by",
-    "metric",
-    "direction",
-    "margin",
-    "margin_reason",
-)
+from attnlab.report.verdicts.runs import Asked, Run, Sweep
+from attnlab.store.schema import Experiment
 
 
 def build(
-    experiment: dict[str, Any], runs: list[Run], timing: dict[str, Any] | None, provenance: dict[str, Any]
+    asked: Asked, runs: list[Run], timing: dict[str, Any] | None, provenance: dict[str, Any]
 ) -> dict[str, Any]:
     """The report of a sweep, as plain JSON: numbers, decisions, warnings and the packed attention maps."""
-    sweep = Sweep(experiment, runs, timing)
+    sweep, told = Sweep(asked, runs, timing), asked.experiment.plain()
     left = departures(sweep)
     table = budget(sweep)
     found = claims(sweep, table, exploratory=bool(left))
@@ -53,11 +39,12 @@ def build(
     finished = sum(run.done for run in sweep.planned)
     report = {
         "schema": SCHEMA,
-        "experiment": {key: experiment.get(key) for key in SHOWN},
+        "experiment": {key: told[key] for key in Experiment.shown()},
         "verdict": {
             "headline": headline(found),
             "exploratory": bool(left),
             "departures": left or [],
+            "unlike": unlike(sweep),
             "claims": found,
             "finished": finished,
             "planned": len(sweep.planned),
@@ -81,16 +68,18 @@ def build(
 
 
 def _run(run: Run) -> dict[str, Any]:
-    record = run.record or {}
-    groups = {key: record.get(key) or {} for key in ("metrics", "budget", "memory", "speed")}
+    record = run.record
     return {
         "arm": run.arm,
         "seed": run.seed,
         "id": run.id,
         "status": run.status,
-        "seconds": record.get("seconds"),
-        "started": record.get("started"),
-        **groups,
+        "seconds": record.seconds if record else None,
+        "started": record.started if record else None,
+        "metrics": record.metrics if record else {},
+        "budget": record.estimate.budget() if record else {},
+        "memory": record.memory if record else {},
+        "speed": record.speed if record else {},
     }
 
 
@@ -117,14 +106,14 @@ def warnings(
             out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
     out += cautions(sweep, table["tuning"])
     for run in sweep.planned:
-        parts = (run.record or {}).get("split") or 1
+        parts = run.record.split if run.record else 1
         if parts > 1:
             out.append(
                 f"{run.arm}, seed {run.seed}: each batch was trained in {parts} parts for want of memory; "
                 "the effective batch is the same, the speed and the peak of memory are not."
             )
     for run in sweep.planned:
-        memory = (run.record or {}).get("memory") or {}
+        memory = run.record.memory if run.record else {}
         formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")
         if formula is not None and live is not None and formula != live:
             out.append(

@@ -4,6 +4,7 @@ It knows the words of JSON Schema that schema.json uses, and no others.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,21 @@ _TYPES = {
 
 
 def load(source: Path) -> dict[str, Any]:
-    """The report in a file; ValueError where it is none, is cut short, or is of another version."""
+    """The report in a file, upgraded where it is of a version that can be. ValueError where it is none, is
+    cut short, or is of another version.
+    """
     try:
         found = json.loads(source.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{source}: cannot be read as a report: {error}; run its command again") from error
     if not isinstance(found, dict) or "schema" not in found or "verdict" not in found:
         raise ValueError(f"{source}: is JSON, but not a report of attnlab")
+    for version, upgrade in UPGRADES.items():
+        if found["schema"] == version:
+            try:
+                upgrade(found)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{source}: is not a whole report; run its command again") from error
     if found["schema"] != SCHEMA:
         raise ValueError(
             f"{source}: has schema {found['schema']}, this version reads {SCHEMA}; run its command again "
@@ -36,6 +45,22 @@ def load(source: Path) -> dict[str, Any]:
     if wrong := misfit(found, SHAPE):
         raise ValueError(f"{source}: is not a whole report: {wrong}; run its command again")
     return found
+
+
+def _from_2(report: dict[str, Any]) -> None:
+    """What version 2 did not keep: the versions of the runs (null, nobody knows), the unit of the loss by
+    position, and what the axes of its two tables of conditions showed.
+    """
+    report["schema"] = 3
+    report["verdict"]["unlike"] = []
+    report["reproduce"]["versions"] = None
+    if report["positions"]:
+        report["positions"]["unit"] = "nats"
+    for table in report["length"]:
+        table["axis"] = "multiple of the trained length" if table["key"] == "length" else "distance"
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2}  # from a version to the next, in order
 
 
 def misfit(value: Any, shape: dict[str, Any], at: str = "report") -> str | None:

@@ -35,7 +35,8 @@ class Metric:
     `label` is what a sentence calls it, `unit` is empty for a ratio or a share, `direction` says which of two
     values is better, None where that depends on the experiment. `kind`: it varies by seed (`seeds`), is
     counted and has no interval (`count`), is made of times (`time`), lies between 0 and 1 (`share`), or is a
-    number of steps cut off at the budget (`censored`).
+    number of steps cut off at the budget (`censored`). Metrics of a family `<family>/<condition>` that are to
+    stand in one table name its title as `table`, and as `axis` what a number in the condition says.
     """
 
     name: str
@@ -43,11 +44,18 @@ class Metric:
     unit: str = ""
     direction: Direction | None = None
     kind: Kind = "seeds"
+    table: str = ""
+    axis: str = ""
 
     @property
     def words(self) -> str:
         """The label, or the name where it has none."""
         return self.label or self.name
+
+
+def named(*metrics: Metric) -> dict[str, Metric]:
+    """Declarations by name, as records hold them."""
+    return {metric.name: metric for metric in metrics}
 
 
 class Record(BaseModel):
@@ -96,6 +104,11 @@ class Estimate(Budget):
     declared: dict[str, Metric] = {}
     measured_by: dict[str, str] = {}  # what is measured at a run's end, to the digest of the code that does
     observed_by: dict[str, str] = {}  # the same for what only training can show
+
+    def budget(self) -> dict[str, Any]:
+        """Its resources alone, by name."""
+        own = Estimate.model_fields.keys() - Budget.model_fields.keys()
+        return {key: value for key, value in self.figures().items() if key not in own}
 
 
 class Use(Record):
@@ -204,11 +217,20 @@ class RunRecord(Record):
 
     def figure(self, name: str) -> float | None:
         """A number by its name: a metric, or a figure of budget, memory or speed."""
-        for group in (self.metrics, self.estimate.figures(), self.memory, self.speed):
+        for group in (self.metrics, self.estimate, self.memory, self.speed):
             value = group.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
         return None
+
+
+# What an experiment file may call a figure of the budget.
+FIGURES = {"params": "parameters", "flops": "flops_per_token", "kv_bytes": "kv_bytes_per_token"}
+
+
+def canonical(name: str) -> str:
+    """The figure that a short name in an experiment file means."""
+    return FIGURES.get(name, name)
 
 
 class Claim(Record):
@@ -241,6 +263,10 @@ class Tune(Record):
     seeds: list[int]
 
 
+class Elsewhere:
+    """Marks a field of an experiment that a report tells in a section of its own, not at its head."""
+
+
 class Experiment(Record):
     """What an experiment file declares. Its other keys are the run's config, for all arms alike."""
 
@@ -250,21 +276,21 @@ class Experiment(Record):
     question: str = ""
     size: str | None = None
     arms: list[str]
-    arm_overrides: dict[str, list[str]] = {}
-    size_overrides: dict[str, list[str] | None] = {}
+    arm_overrides: Annotated[dict[str, list[str]], Elsewhere] = {}
+    size_overrides: Annotated[dict[str, list[str] | None], Elsewhere] = {}
     baseline: str
     seeds: list[int]
     held: list[str] = []
     match: Literal["none", "params", "flops", "kv_bytes"] = "none"
     match_by: str | None = None
     metric: str
-    metrics: list[str] = []
+    metrics: Annotated[list[str], Elsewhere] = []
     direction: Direction = "lower"
     margin: FiniteFloat
     margin_reason: str
-    claims: list[Claim] = []
-    tune: Tune | None = None
-    tuned: dict[str, Any] | None = None
+    claims: Annotated[list[Claim], Elsewhere] = []
+    tune: Annotated[Tune | None, Elsewhere] = None
+    tuned: Annotated[dict[str, Any] | None, Elsewhere] = None
 
     @classmethod
     def key_names(cls) -> tuple[str, ...]:
@@ -274,6 +300,11 @@ class Experiment(Record):
     def plain(self) -> dict[str, Any]:
         """As its file has it, the defaults filled in; of claims what they say."""
         return super().plain() | {"claims": [claim.plain() for claim in self.claims]}
+
+    @classmethod
+    def shown(cls) -> tuple[str, ...]:
+        """Those that stand at the head of a report."""
+        return tuple(key for key, field in cls.model_fields.items() if Elsewhere not in field.metadata)
 
 
 def reading(error: ValidationError, what: str) -> Refused:

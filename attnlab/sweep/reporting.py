@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnlab.store import runs as store
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute.progress import ending
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.provenance import provenance
+
+if TYPE_CHECKING:
+    from attnlab.report import Asked
 
 _NOT_COMPARED = ("name", "question", "arm_overrides", "size_overrides")  # `overrides` tells what was changed
 
@@ -17,8 +20,7 @@ def report(
     plan: Plan, root: Path, reports: Path, times: dict[str, Any] | None, arguments: Sequence[str]
 ) -> None:
     """Builds and writes the report of a plan's runs, finished or not, and prints its verdicts."""
-    from attnlab.report import build, write
-    from attnlab.report.verdicts.runs import read_run
+    from attnlab.report import build, read_run, write  # late: a plan or a status needs none of it
 
     assert plan.experiment is not None
     runs = []
@@ -28,7 +30,7 @@ def report(
         runs.append(found if valid else type(found)(run.arm, run.seed, run.id))
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    made = build(_with_declared(plan), runs, times, source)
+    made = build(_asked(plan), runs, times, source)
     folder = reports / plan.title
     page = write(folder, made, runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
@@ -39,14 +41,19 @@ def report(
     print(f"report: {page}", flush=True)
 
 
-def _with_declared(plan: Plan) -> dict[str, Any]:
+def _asked(plan: Plan) -> "Asked":
     """The experiment, with what its file declares beside it, so that the report can name each departure."""
+    from attnlab.report import Asked
+
     assert plan.experiment is not None
     assert plan.declared is not None
-    compared = {key: value for key, value in plan.declared.items() if key not in _NOT_COMPARED}
-    known = {**plan.experiment.plain(), "overrides": list(plan.changed), "unchecked": list(plan.unchecked)}
-    known["tuning"] = plan.tuned.told() if plan.tuned is not None else None
-    return {**known, "declared": {**compared, "overrides": []}}
+    return Asked(
+        plan.experiment,
+        overrides=plan.changed,
+        unchecked=plan.unchecked,
+        tuning=plan.tuned.told() if plan.tuned is not None else None,
+        declared={key: value for key, value in plan.declared.items() if key not in _NOT_COMPARED},
+    )
 
 
 def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds: float) -> None:

@@ -1,15 +1,28 @@
-"""What is measured once a run has ended."""
+"""What is measured once a run has ended, and what its figures are."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from attnlab.measure import length, size
-from attnlab.measure.accuracy import accuracy, steps_to_solve
+from attnlab.measure.accuracy import ACCURACY, STEPS, accuracy, recall, steps_to_solve
 from attnlab.measure.heads import head_scores, probe_texts
-from attnlab.store.schema import RunRecord
+from attnlab.model.loss import VALIDATION
+from attnlab.store.schema import Metric, RunRecord, named
 from attnlab.training import callbacks
 from attnlab.training.module import LanguageModel
+
+LOSSES = named(VALIDATION, Metric("val/best_loss", unit="nats"), Metric("train/loss", unit="nats"))
+
+
+def expected(task: Any) -> dict[str, Metric]:
+    """What a training on this task is sure to measure, declared before it starts: a report calls a loss by
+    its unit where no run has ended too.
+    """
+    by_condition = (
+        named(ACCURACY, STEPS, *map(recall, task.conditions)) if hasattr(task, "conditions") else {}
+    )
+    return LOSSES | by_condition
 
 
 def measure(
@@ -19,7 +32,9 @@ def measure(
     curves: callbacks.Curves,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is measured once the run has ended."""
+    """The parts of the record that are measured once the run has ended; `declared` says what each figure
+    is.
+    """
     model, device = module.model, module.device
     memory = size.peak_memory(device)  # before the measurements below raise it
     batch = {
@@ -27,7 +42,7 @@ def measure(
     }
     cached = size.kv_bytes(model.eval(), batch["tokens"][:1])
     model.train()
-    val = [value for _, _, name, value in curves.rows if name == "val/loss"]
+    val = [value for _, _, name, value in curves.rows if name == VALIDATION.name]
     train = [value for _, _, name, value in curves.rows if name == "train/loss"]
     tokens_per_s = (
         curves.busy_steps * curves.batch_tokens / curves.busy_seconds if curves.busy_seconds else None
@@ -35,9 +50,17 @@ def measure(
     difference = maps.last.difference if maps.last else None
     by_position = module.validation["by_position"]
     by_length = length.losses(model, data.task, settings["lengths"], device, settings["trained"])
+    memory = {
+        **cached,
+        "saved_for_backward_bytes": size.saved_for_backward(lambda: module.losses(batch).mean(), model),
+        **memory,
+    }
     return {
+        "declared": expected(data.task)
+        | named(*map(length.declared, by_length), size.THROUGHPUT)
+        | {name: size.MEMORY[name] for name in memory},
         "metrics": {
-            "val/loss": module.validation["loss"],
+            VALIDATION.name: module.validation["loss"],
             "val/best_loss": min(val),
             "train/loss": train[-1],
             **accuracy(module.validation, getattr(data.task, "conditions", ())),
@@ -45,13 +68,9 @@ def measure(
         },
         "undefined": [name for name, value in by_length.items() if value is None],
         "censored": steps_to_solve(curves.rows, curves.rows[-1][0]),
-        "by_position": {"val/loss": [None if math.isnan(value) else value for value in by_position]},
-        "memory": {
-            **cached,
-            "saved_for_backward_bytes": size.saved_for_backward(lambda: module.losses(batch).mean(), model),
-            **memory,
-        },
-        "speed": {"train_tokens_per_s": tokens_per_s},
+        "by_position": {VALIDATION.name: [None if math.isnan(value) else value for value in by_position]},
+        "memory": memory,
+        "speed": {size.THROUGHPUT.name: tokens_per_s},
         "kernels": {
             "max_abs_eager_fused": difference,
             "note": "maps are read with the eager kernel"

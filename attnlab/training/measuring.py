@@ -54,16 +54,16 @@ def measure(folder: Path, spec: RunSpec) -> RunRecord:
     for name, value in found.metrics.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"{name} is measured as {value}, which is no number")
+    memory = {
+        **size.kv_bytes(model, None if where == "meta" else data.probe(1).to(device)),
+        **size.peak_memory(torch.device(device)),
+    }
     record = records.of(
         spec,
         clock,
         metrics={name: float(value) for name, value in found.metrics.items()},
-        exact=sorted(found.exact),
-        timed=sorted(found.timed),
-        memory={
-            **size.kv_bytes(model, None if where == "meta" else data.probe(1).to(device)),
-            **size.peak_memory(torch.device(device)),
-        },
+        declared=found.declarations() | {name: size.MEMORY[name] for name in memory},
+        memory=memory,
         speed={},
         kernels={"max_abs_eager_fused": None, "note": "nothing was trained, and no maps were taken"},
         head_scores={},

@@ -1,6 +1,7 @@
 """What can be known about a run before it starts."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ import torch
 from attnlab.attention.layer import Attention
 from attnlab.measure import length, size
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
-from attnlab.training import measuring
+from attnlab.training import end, measuring
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +55,10 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     else:
         _try_layers(config, device)
     mixer = model.blocks[0].mixer
+    declared = size.BUDGET | ({} if only_measures else end.expected(data.task))
     facts = {
         "data": data.facts(),
+        "declared": {name: asdict(metric) for name, metric in declared.items()},
         "device_kind": device_kind(device),
         **size.parameters(model),
         "flops_per_token": size.flops_per_token(model, context),

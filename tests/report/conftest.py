@@ -29,8 +29,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, 
     for name, world in WORLDS.items():
         runs = write_runs(tmp_path_factory.mktemp(f"runs-{name}"), world)
         asked = experiment(world, **({"question": EVIL} if name == "broken" else {}))
-        asked["claims"] = [{**claim, "says": f"{claim['says']}{world.note}"} for claim in asked["claims"]]
-        asked["declared"]["claims"] = asked["claims"]
         report = build(asked, runs, timing(world) if name == "good" else None, provenance())
         folder = reports / name
         write(folder, report, runs)

@@ -1,7 +1,7 @@
 """Run folders with a known truth: each difference between arms has exactly the mean and sd asked for."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnlab.report import Run, read_run
+from attnlab.measure import length, size
+from attnlab.measure.accuracy import STEPS as TO_SOLVE
+from attnlab.measure.timing import TIMES
+from attnlab.report import Asked, Run, read_run
+from attnlab.store.schema import Estimate, Experiment, Failure, RunRecord, named
+from attnlab.training.end import LOSSES
 
 STEPS, BATCH, CONTEXT = 400, 512, 64
 TAIL = ["Epoch 0: 41%", "RuntimeError: something gave way", "  in attention/layer.py, line 7"]
@@ -33,7 +38,8 @@ class World:
 KV = {"mha": 4, "gqa": 2, "mqa": 1}
 
 
-def experiment(world: World, **changes: Any) -> dict[str, Any]:
+def experiment(world: World, **changes: Any) -> Asked:
+    """The experiment of a world; `changes` replace keys of its file, or of what the sweep adds to it."""
     arms = list(world.effects)
     found: dict[str, Any] = {
         "name": "gqa_vs_mha",
@@ -67,11 +73,15 @@ def experiment(world: World, **changes: Any) -> dict[str, Any]:
             },
         ],
     }
-    found["claims"] = [claim for claim in found["claims"] if claim["arm"] in arms]
+    found["claims"] = [
+        {**claim, "says": f"{claim['says']}{world.note}"} for claim in found["claims"] if claim["arm"] in arms
+    ]
     declared = {
         key: found[key] for key in ("arms", "seeds", "margin", "metric", "direction", "claims", "held")
     }
-    return {**found, "declared": declared, **changes}
+    known = {**found, "declared": declared, **changes}
+    own = {key: known.pop(key) for key in Experiment.model_fields if key in known}
+    return Asked(Experiment.model_validate(own), **known)
 
 
 def provenance(**changes: Any) -> dict[str, Any]:
@@ -106,6 +116,7 @@ def timing(world: World) -> dict[str, Any]:
     return {
         "schema": 1,
         "order": "ABBA",
+        "declared": {name: asdict(metric) for name, metric in TIMES.items()},
         "device": "cpu",
         "threads": 1,
         "context": CONTEXT,
@@ -142,19 +153,16 @@ def write_runs(folder: Path, world: World) -> list[Run]:
 def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: str) -> None:
     where.mkdir(parents=True)
     kv = KV.get(arm, 4)
-    done, parameters = status == "done", world.parameters.get(arm, 120_000)
+    done = status == "done"
     kv_bytes = 2 * world.layers * kv * 16 * 4
     heads = np.linspace(0.05, 0.6, 4 * world.layers).reshape(world.layers, 4)
     heads = np.clip(heads + 0.03 * np.random.default_rng(seed + kv).normal(size=heads.shape), 0, 1)
-    record = {
-        "schema": 1,
-        "id": where.name,
-        "status": status,
-        "seed": seed,
-        "failure": None
-        if done
-        else {"message": f"loss is not a number{world.note}", "step": 160, "tail": TAIL},
-        "config": {
+    record = RunRecord(
+        id=where.name,
+        status=status,
+        seed=seed,
+        failure=None if done else Failure(message=f"loss is not a number{world.note}", step=160, tail=TAIL),
+        config={
             "seed": seed,
             "size": "debug",
             "model": {
@@ -168,55 +176,32 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
             "trainer": {"max_steps": STEPS},
             "paths": {"runs": "runs"},
         },
-        "data": {
-            "name": "text",
-            "sha256": "cd" * 32,
-            "train_tokens": 419_430,
-            "val_tokens": 46_603,
-            "vocab_size": 97,
-            "val_windows": 128,
-            "unit": "char",
-        },
-        "environment": {
+        estimate=estimate(world.parameters.get(arm, 120_000), kv, kv_bytes),
+        environment={
             "python": "3.11.7",
-            "torch": "2.13.0",
             "platform": "Linux",
             "cpu": "some cpu",
             "device": "cpu",
             "threads": 1,
-            "git_commit": "0" * 40,
-            "git_dirty": False,
-            "packages": {"torch": "2.13.0"},
+            "packages": {"torch": "2.13.0", "pytorch-lightning": "2.6.1", "numpy": "2.4.6"},
         },
-        "budget": {
-            "parameters": parameters,
-            "parameters_non_embedding": parameters - 6208,
-            "parameters_attention": 8192 + 2048 * kv,
-            "tokens": STEPS * BATCH,
-            "steps": STEPS,
-            "flops_per_token": 6 * parameters,
-            "lr": 3e-3,
-            "context": CONTEXT,
-            "kv_bytes_per_token": kv_bytes,
-            "dtype": "float32",
-            "kernel": "sdpa",
-            "device": "cpu",
-            "batch_tokens": BATCH,
-        },
-        "metrics": {"val/loss": loss, "val/best_loss": loss - 0.001, "train/loss": loss - 0.1, **world.extra}
+        metrics={"val/loss": loss, "val/best_loss": loss - 0.001, "train/loss": loss - 0.1, **world.extra}
         if done
         else {},
-        "by_position": {"val/loss": [None, *(loss + 1 / i for i in range(1, CONTEXT))]} if done else {},
-        "memory": {
+        declared=LOSSES
+        | size.MEMORY
+        | named(TO_SOLVE, size.THROUGHPUT, *(length.declared(name) for name in world.extra)),
+        by_position={"val/loss": [None, *(loss + 1 / i for i in range(1, CONTEXT))]} if done else {},
+        memory={
             "kv_bytes_per_token_formula": kv_bytes,
             "kv_bytes_per_token_live": kv_bytes,
             "saved_for_backward_bytes": 1_000_000 + kv,
             "peak_rss_bytes": 400_000_000,
             "peak_cuda_bytes": None,
         },
-        "speed": {"train_tokens_per_s": 24_000.0 + 100 * seed},
-        "kernels": {"max_abs_eager_fused": 2.4e-7, "note": None},
-        "head_scores": {
+        speed={"train_tokens_per_s": 24_000.0 + 100 * seed},
+        kernels={"max_abs_eager_fused": 2.4e-7, "note": None},
+        head_scores={
             "previous": heads.tolist(),
             "sink": heads[::-1].tolist(),
             "entropy": (1 - heads).tolist(),
@@ -227,10 +212,11 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         }
         if done
         else {},
-        "started": "2026-01-02T03:04:05+00:00",
-        "seconds": 12.5,
-    }
-    (where / "run.json").write_text(json.dumps(record))
+        measured_by={"head_scores": "0a" * 8, "memory": "0b" * 8} if done else {},
+        started="2026-01-02T03:04:05+00:00",
+        seconds=12.5,
+    )
+    (where / "run.json").write_text(json.dumps(record.plain()))
     points = np.arange(20, STEPS + 1, 20)
     values = loss + 2.2 * np.exp(-points / 90) + 0.01 * np.sin(points + seed)
     values[-1] = loss
@@ -248,6 +234,41 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
     )
     if done:
         np.savez(where / "attention.npz", **attention(world, kv, seed))
+
+
+def estimate(parameters: int, kv: int, kv_bytes: int) -> Estimate:
+    """What is known of a run before it starts."""
+    return Estimate(
+        parameters=parameters,
+        parameters_non_embedding=parameters - 6208,
+        parameters_attention=8192 + 2048 * kv,
+        tokens=STEPS * BATCH,
+        steps=STEPS,
+        flops_per_token=6 * parameters,
+        lr=3e-3,
+        context=CONTEXT,
+        kv_bytes_per_token=kv_bytes,
+        dtype="float32",
+        kernel="sdpa",
+        device="cpu",
+        batch_tokens=BATCH,
+        data={
+            "name": "text",
+            "sha256": "cd" * 32,
+            "train_tokens": 419_430,
+            "val_tokens": 46_603,
+            "vocab_size": 97,
+            "val_windows": 128,
+            "unit": "char",
+        },
+        declared=size.BUDGET | LOSSES,
+    )
+
+
+def but(run: Run, **changes: Any) -> Run:
+    """The same run with some fields of its record replaced."""
+    assert run.record is not None
+    return replace(run, record=run.record.model_copy(update=changes))
 
 
 def attention(world: World, kv: int, seed: int) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ def put(root: Path, name: str, cited: bool = True, **effects: float) -> None:
     """A report of a made-up experiment, whose first claim cites a source."""
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06, **effects}, seeds=SIX)
     found = experiment(world, name=name)
-    declared = [dict(claim) for claim in found["claims"]]
+    declared = [claim.plain() for claim in found.experiment.claims]
     if cited:
         declared[0] |= {"source": "A | B 2001", "source_says": "as good"}
     runs = write_runs(root / "runs" / name, world)

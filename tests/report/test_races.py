@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, experiment, provenance, write_runs
+from synthetic import World, but, experiment, provenance, write_runs
 
 from attnlab.report import build
+from attnlab.store.schema import Censored
 
 METRIC, BUDGET = "steps_to_90", 400
 STEPS: dict[str, list[float | None]] = {
@@ -18,11 +19,12 @@ STEPS: dict[str, list[float | None]] = {
 
 def raced(folder: Path, status: dict | None = None, **changes: Any) -> dict[str, Any]:
     world = World(seeds=list(range(6)), status=status or {})
-    runs = write_runs(folder, world)
-    for run in runs:
-        if run.done:
-            value = STEPS[run.arm][run.seed]
-            run.record["censored"] = {METRIC: {"value": value, "budget": BUDGET}}
+    runs = [
+        but(run, censored={METRIC: Censored(value=STEPS[run.arm][run.seed], budget=BUDGET)})
+        if run.done
+        else run
+        for run in write_runs(folder, world)
+    ]
     return build(experiment(world, **changes), runs, None, provenance())
 
 
@@ -74,5 +76,5 @@ def test_a_claims_own_direction_turns_its_words(tmp_path: Path) -> None:
     }
     assert "gains" in said["lower"]["sentence"]
     assert "costs" in said["higher"]["sentence"]
-    with pytest.raises(ValueError, match="direction='up' must be lower or higher"):
+    with pytest.raises(ValueError, match=r"direction\n.*should be 'lower' or 'higher'"):
         raced(tmp_path / "up", claims=[{**claim, "direction": "up"}])

@@ -5,11 +5,12 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from synthetic import World, attention
+from synthetic import World, attention, experiment
 
 from attnlab.report import Run
 from attnlab.report.tables import head_maps, heads, maps
 from attnlab.report.verdicts.runs import Sweep
+from attnlab.store.schema import RunRecord
 
 
 def noisy(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,8 +62,11 @@ def test_the_colours_run_from_dark_blue_to_yellow() -> None:
 
 def test_maps_that_do_not_fit_lose_whole_layers_in_every_arm_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(layers=5)
-    runs = [Run(arm, 0, arm, {"status": "done"}, None, attention(world, 4, 0)) for arm in ("mha", "gqa")]
-    sweep = Sweep({"arms": ["mha", "gqa"], "seeds": [0], "baseline": "mha"}, runs)
+    runs = [
+        Run(arm, 0, arm, RunRecord(id=arm, status="done", seed=0, config={}), None, attention(world, 4, 0))
+        for arm in ("mha", "gqa")
+    ]
+    sweep = Sweep(experiment(World({"mha": 0.0, "gqa": 0.0}, seeds=[0])), runs)
     found = heads.heads(sweep)
     assert found["layers_shown"] == found["layers"] == 5
     size = sum(len(entry["weights"]) for entry in found["maps"])

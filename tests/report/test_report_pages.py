@@ -199,6 +199,6 @@ def test_comparing_a_report_names_what_changed_and_only_that(made: dict) -> None
     found = compare(good, broken)
     assert "verdict  mqa is worse than mha: SUPPORTED" in found
     assert f"verdict  mqa is worse than mha{EVIL}: absent -> " in found
-    assert "budget  total parameters of mqa: 120,000 -> 130,000" in found
+    assert "budget  parameters of mqa: 120,000 -> 130,000" in found
     assert "run  gqa, seed 1" in found
     assert "training tokens" not in found

@@ -1,10 +1,10 @@
 import pytest
 
-from attnlab.report.verdicts.sentence import Claim, decimals, declared, phrase, plain, sentence
+from attnlab.report.verdicts.sentence import Wording, decimals, declared, phrase, plain, sentence
 from attnlab.report.verdicts.verdict import Verdict, Word
 from attnlab.stats import Decision
 
-MARGIN = Claim("gqa", "mha", "below", 0.03, baseline="mha")
+MARGIN = Wording("gqa", "mha", "below", 0.03, baseline="mha")
 
 
 def decision(low, high, n=6, exact=False) -> Decision:
@@ -43,49 +43,51 @@ def test_a_supported_claim_reads_as_its_bound():
         ),
         (MARGIN, -0.0771, -0.0129, Verdict.SUPPORTED, "gqa gains at least 0.012 nats (margin 0.030)"),
         (
-            Claim("gqa", "mha", "within", 0.03, baseline="mha"),
+            Wording("gqa", "mha", "within", 0.03, baseline="mha"),
             -0.0121,
             0.0155,
             Verdict.SUPPORTED,
             "gqa gains at most 0.013 or costs at most 0.016 nats (margin 0.030)",
         ),
         (
-            Claim("gqa", "mha", "within", 0.03, baseline="mha"),
+            Wording("gqa", "mha", "within", 0.03, baseline="mha"),
             -0.0771,
             -0.0409,
             Verdict.REFUTED,
             "gqa gains at least 0.040 nats (margin 0.030)",
         ),
         (
-            Claim("mqa", "gqa", "above", 0.01, baseline="mha"),
+            Wording("mqa", "gqa", "above", 0.01, baseline="mha"),
             0.0209,
             0.0771,
             Verdict.SUPPORTED,
             "mqa costs at least 0.020 nats against gqa (claimed: costs more than 0.01)",
         ),
         (
-            Claim("rope", "none", "above", -0.02, direction="higher", unit="", baseline="none"),
+            Wording("rope", "none", "above", -0.02, direction="higher", unit="", baseline="none"),
             -0.0151,
             0.05,
             Verdict.SUPPORTED,
             "rope costs at most 0.016 (margin 0.020)",
         ),
         (
-            Claim("rope", "none", "above", 0.0, direction="higher", unit="", baseline="none"),
+            Wording("rope", "none", "above", 0.0, direction="higher", unit="", baseline="none"),
             -0.05,
             -0.0151,
             Verdict.REFUTED,
             "rope costs at least 0.015 (claimed: gains more than 0)",
         ),
         (
-            Claim("gate", "none", "below", 0.0, metric="head/sink", unit="", direction=None, baseline="none"),
+            Wording(
+                "gate", "none", "below", 0.0, metric="head/sink", unit="", direction=None, baseline="none"
+            ),
             -0.5,
             -0.21,
             Verdict.SUPPORTED,
             "gate lowers head/sink by at least 0.21 (claimed: lowers head/sink by more than 0)",
         ),
         (
-            Claim("gqa", "mha", "below", 0.9, "ratio", "decode time"),
+            Wording("gqa", "mha", "below", 0.9, "ratio", "decode time"),
             0.7211,
             0.8111,
             Verdict.SUPPORTED,
@@ -98,7 +100,7 @@ def test_the_side_that_decided_is_named_in_words(claim, low, high, verdict, body
 
 
 def test_a_counted_quantity_is_stated_as_it_is():
-    claim = Claim("gqa", "mha", "below", 0.55, "ratio", "KV bytes per token")
+    claim = Wording("gqa", "mha", "below", 0.55, "ratio", "KV bytes per token")
     assert (
         sentence(claim, decision(0.5, 0.5, 1, exact=True), Verdict.SUPPORTED)
         == "SUPPORTED: gqa has 0.5x the KV bytes per token of mha (claimed: has less than 0.55x). Exact."
@@ -136,18 +138,18 @@ def test_a_departure_from_the_plan_is_in_the_headline():
 
 
 def test_pairs_that_are_all_equal_are_said_to_be_so():
-    claim = Claim("a", "b", "within", 0.1, metric="val/loss", baseline="b")
+    claim = Wording("a", "b", "within", 0.1, metric="val/loss", baseline="b")
     words = said(claim, 0.0, 0.0, Verdict.SUPPORTED)
     assert words.startswith("SUPPORTED: a has the val/loss of b in every pair, to the last digit (margin 0.1")
 
 
 def test_a_bound_that_is_not_zero_is_not_printed_as_zero():
-    claim = Claim("a", "b", "above", 0.0, baseline="b")
+    claim = Wording("a", "b", "above", 0.0, baseline="b")
     assert "costs at least 0.0004 nats" in said(claim, 0.0004, 0.09, Verdict.SUPPORTED)
 
 
 @pytest.mark.parametrize("verdict", Verdict)
-@pytest.mark.parametrize("claim", [MARGIN, Claim("gqa", "mha", "within", 0.05, "ratio", "decode time")])
+@pytest.mark.parametrize("claim", [MARGIN, Wording("gqa", "mha", "within", 0.05, "ratio", "decode time")])
 def test_every_verdict_has_plain_words(verdict, claim):
     words = plain(claim, verdict, ["tokens"])
     assert words.endswith(".")

@@ -15,8 +15,16 @@ from attnlab.measure.measurement import Measured
 from attnlab.measure.roofline import roofline
 from attnlab.measure.studies.fits import explained, increasing, positive
 from attnlab.measure.timing import interleave, timed
+from attnlab.store.schema import Metric
 
 LEAST = 2**27  # bytes read in one sample, by repeating a step that reads less
+METRICS = (
+    Metric("bandwidth/r2_bytes", "R² of time over bytes", "", "higher", "time"),
+    Metric("bandwidth/r2_flops", "R² of time over FLOPs", "", "higher", "time"),
+    Metric("bandwidth/share", "share of a copy's bandwidth", "", "higher", "time"),
+    Metric("bandwidth/saving", "factor in time saved by fewer KV heads", "", "higher", "time"),
+    Metric("bandwidth/saving_over_bytes", "factor saved in time over that in bytes", "", "higher", "time"),
+)
 
 
 class Bandwidth:
@@ -77,7 +85,7 @@ class Bandwidth:
             f"step_ms/{heads} KV heads": {n: times[heads, n] for n in self.contexts}
             for heads in self.n_kv_heads
         }
-        return Measured(metrics, timed=metrics, series=series)
+        return Measured(metrics, declared=METRICS, series=series)
 
     def _bytes(self, heads: int, context: int) -> int:
         """Of the keys and values that the cache holds."""

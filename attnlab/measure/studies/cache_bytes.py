@@ -14,8 +14,14 @@ from attnlab.attention.rotary import identity
 from attnlab.measure.measurement import Measured
 from attnlab.measure.studies.fits import positive
 from attnlab.model.transformer import Transformer
+from attnlab.store.schema import Metric
 
 DIM = 64  # width of a published model's input: what is cached does not depend on it
+METRICS = (
+    Metric("kv_bytes/held", "bytes held by the cache", "B", "lower", "count"),
+    Metric("kv_bytes/layer", "bytes held by a layer's cache", "B", "lower", "count"),
+    Metric("kv_bytes/unexplained", "bytes held beyond the formula", "B", "lower", "count"),
+)
 
 
 class CacheBytes:
@@ -45,7 +51,7 @@ class CacheBytes:
             "kv_bytes/layer": layers[0],
             "kv_bytes/unexplained": held - self.batch * kept * model.state_size(),
         }
-        return Measured(metrics, exact=metrics)
+        return Measured(metrics, declared=METRICS)
 
     def _layer(self, heads: Heads | Latent, like: torch.Tensor) -> int:
         x = torch.empty(self.batch, self.tokens, like.shape[1], device="meta", dtype=like.dtype)
@@ -74,11 +80,13 @@ class Published:
 
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """One token through one layer of each."""
-        metrics = {}
+        metrics, declared = {}, []
         for name, (layers, heads) in self.parts.items():
             x = torch.empty(1, 1, DIM, device="meta", dtype=torch.bfloat16)
-            metrics[f"kv_bytes/{name}"] = layers * _held(Growing(), heads, x)
-        return Measured(metrics, exact=metrics)
+            own = Metric(f"kv_bytes/{name}", f"KV cache per token of {name}", "B", "lower", "count")
+            metrics[own.name] = layers * _held(Growing(), heads, x)
+            declared.append(own)
+        return Measured(metrics, declared=declared)
 
 
 def _held(cache: Any, heads: Heads | Latent, x_BTM: torch.Tensor) -> int:

@@ -19,6 +19,18 @@ from attnlab.measure.studies.fits import exponent, increasing, positive
 from attnlab.measure.timing import interleave, timed
 from attnlab.model.generation import Decoder
 from attnlab.model.transformer import Transformer
+from attnlab.store.schema import Metric
+
+AGREEMENT = (
+    Metric("cache/logit_difference", "largest difference of a logit", "", "lower"),
+    Metric("cache/tokens_differing", "number of tokens that differ", "", "lower"),
+)
+TIMES = (
+    Metric("speedup/share", "largest share of a speed-up of (N + 1) / 2", "", "higher", "time"),
+    Metric("exponent/cached", "exponent of the time with a cache", kind="time"),
+    Metric("exponent/uncached", "exponent of the time without a cache", kind="time"),
+    Metric("exponent/gap", "exponent of the speed-up", "", "higher", "time"),
+)
 
 
 class Generation:
@@ -69,16 +81,17 @@ class Generation:
         prompt = data.probe(1)[:, : self.prompt].to(device)
         metrics = self._agreement(module.model, prompt)
         if not self.lengths:
-            return Measured(metrics)
+            return Measured(metrics, declared=AGREEMENT)
         times = self._times(module.model, prompt, device)
         speedups = {n: times["uncached"][n] / times["cached"][n] for n in self.lengths}
         exponents = {way: exponent(found) for way, found in times.items()}
-        timings = {f"speedup/{n}": value for n, value in enumerate(speedups.values())}
+        each = [Metric(f"speedup/{n}", "", "", "higher", "time") for n in range(len(speedups))]
+        timings = {metric.name: value for metric, value in zip(each, speedups.values(), strict=True)}
         timings["speedup/share"] = max(value / ((n + 1) / 2) for n, value in speedups.items())
         timings |= {f"exponent/{way}": value for way, value in exponents.items()}
         timings["exponent/gap"] = exponents["uncached"] - exponents["cached"]
         series = {"speedup": speedups} | {f"generation_ms/{way}": found for way, found in times.items()}
-        return Measured(metrics | timings, timed=timings, series=series)
+        return Measured(metrics | timings, declared=[*AGREEMENT, *each, *TIMES], series=series)
 
     def _agreement(self, model: Transformer, tokens: Tensor) -> dict[str, float]:
         """Both ways read the same text, the uncached greedy one, so one wrong token is not counted twice."""

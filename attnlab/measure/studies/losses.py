@@ -7,6 +7,7 @@ import torch
 
 from attnlab.measure import length
 from attnlab.measure.measurement import Measured
+from attnlab.model.loss import VALIDATION
 from attnlab.model.transformer import Transformer
 
 
@@ -27,7 +28,8 @@ class Losses:
         """Over the validation windows."""
         by_length = length.losses(module.model, data.task, self.lengths, device, self.trained)
         known = {name: value for name, value in by_length.items() if value is not None}
-        return Measured({"val/loss": validation_loss(module, data.val_dataloader(), device), **known})
+        metrics = {VALIDATION.name: validation_loss(module, data.val_dataloader(), device), **known}
+        return Measured(metrics, declared=[VALIDATION, *map(length.declared, known)])
 
 
 def validation_loss(module: Any, batches: Any, device: str) -> float:

@@ -16,11 +16,23 @@ from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.measure.measurement import Measured
 from attnlab.measure.patterns import names_of
 from attnlab.measure.studies.losses import validation_loss
+from attnlab.model.loss import VALIDATION
 from attnlab.model.transformer import Transformer, named_generator
+from attnlab.store.schema import Metric
 
 Head = tuple[int, int]  # layer, head
 BY_TEXT = ("positional", "local", "sink", "uniform")  # names that come from text; others from random tokens
 TEXTS = 16  # in each of the two sets that heads are named on
+SHARES = (25, 50, 75)  # of the heads, in percent
+METRICS = (
+    *(
+        Metric(f"pruned/{share}", f"rise of the loss with {share} % of the heads gone", "nats", "lower")
+        for share in SHARES
+    ),
+    Metric("removable/share", "share of heads that can be taken out", "", "higher", "share"),
+    Metric("labels/agreement", "share of heads with the same names on another text", "", "higher", "share"),
+    VALIDATION,
+)
 
 
 class Pruning:
@@ -68,10 +80,11 @@ class Pruning:
         order = self._shuffled(heads) if self.shuffled else sorted(heads, key=importance.__getitem__)
         rises = {count: loss(1, order[:count]) - whole for count in range(1, len(heads) + 1)}
         rises[0] = 0.0
-        metrics = {f"pruned/{share}": rises[round(share * len(heads) / 100)] for share in (25, 50, 75)}
-        metrics |= {"removable/share": removable(alone, whole, self.tolerance), "val/loss": whole}
+        metrics = {f"pruned/{share}": rises[round(share * len(heads) / 100)] for share in SHARES}
+        metrics |= {"removable/share": removable(alone, whole, self.tolerance), VALIDATION.name: whole}
         metrics["labels/agreement"] = _agreement(model, halves, data.task.length)
-        return Measured(metrics, series={"loss_rise_by_heads_gone": dict(sorted(rises.items()))})
+        series = {"loss_rise_by_heads_gone": dict(sorted(rises.items()))}
+        return Measured(metrics, declared=METRICS, series=series)
 
     def _shuffled(self, heads: Sequence[Head]) -> list[Head]:
         order = torch.randperm(len(heads), generator=named_generator(self.seed, "pruning"))

@@ -11,8 +11,17 @@ import torch
 from attnlab.measure.measurement import Measured
 from attnlab.measure.studies.fits import exponent, increasing, positive
 from attnlab.model.transformer import named_generator
+from attnlab.store.schema import Metric
 
 ROWS = 1024  # queries at a time
+METRICS = (
+    Metric("growth/variance", "exponent of the scores' variance"),
+    Metric("growth/magnitude", "exponent of the scores' typical size"),
+    Metric("scores/variance_over_dim", "variance of a score over the width"),
+    Metric("softmax/largest", "mean of the largest weight"),
+    Metric("softmax/entropy", "entropy over that of uniform weights"),
+    Metric("softmax/jacobian", "trace of the softmax's Jacobian"),
+)
 
 
 class Scores:
@@ -55,7 +64,7 @@ class Scores:
             **{f"softmax/{name}": value for name, value in softmax[self.at].items()},
         }
         series = {f"softmax_{name}": {d: softmax[d][name] for d in self.dims} for name in softmax[self.at]}
-        return Measured(metrics, series=series)
+        return Measured(metrics, declared=METRICS, series=series)
 
     def _scores(self, dim: int) -> torch.Tensor:
         generator = named_generator(self.seed, f"scores/{dim}")

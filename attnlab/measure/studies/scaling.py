@@ -16,6 +16,17 @@ from attnlab.measure.measurement import Measured
 from attnlab.measure.size import reference_kernel, saved_for_backward
 from attnlab.measure.studies.fits import exponent, increasing, positive, upper
 from attnlab.measure.timing import interleave, timed
+from attnlab.store.schema import Metric
+
+METRICS = (
+    Metric("exponent/saved", "exponent of the bytes kept for the backward pass", "", "lower", "count"),
+    Metric(
+        "crossover/over_dim", "length at which attention's FLOPs pass the rest's, in widths", kind="count"
+    ),
+    Metric("exponent/forward", "exponent of the forward time", kind="time"),
+    Metric("exponent/step", "exponent of the time forward and backward", kind="time"),
+    Metric("exponent/peak", "exponent of the peak memory", "", "lower"),
+)
 
 
 class Scaling:
@@ -59,7 +70,7 @@ class Scaling:
         if device == "cuda":
             series["attention_peak_bytes"] = {n: self._peak(n, device) for n in self.lengths}
             peaks = {"exponent/peak": exponent(upper(series["attention_peak_bytes"]))}
-        return Measured(counted | timings | peaks, exact=counted, timed=timings, series=series)
+        return Measured(counted | timings | peaks, declared=METRICS, series=series)
 
     def _inputs(self, length: int, device: str, gradient: bool) -> list[Tensor]:
         shape = (1, self.n_heads, length, self.head_dim)

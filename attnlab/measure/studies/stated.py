@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnlab.measure.measurement import Measured
+from attnlab.store.schema import Metric
 
 
 class Stated:
@@ -25,5 +26,5 @@ class Stated:
         self.metrics = {name: float(value) for name, value in metrics.items()}
 
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
-        """The numbers, as exact ones."""
-        return Measured(self.metrics, exact=self.metrics)
+        """The numbers, without an interval; what they are called, the arms say that measure them."""
+        return Measured(self.metrics, declared=[Metric(name, kind="count") for name in self.metrics])

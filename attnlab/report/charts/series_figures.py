@@ -59,7 +59,7 @@ def positions(report: Report) -> list[Figure]:
         for at, value in zip(line["position"], line["values"], strict=True)
     ]
     said = "; ".join(p["said"] for p in series.last_of_each(points))
-    spec = series.positions(points, styles(report), y_title=with_unit(table["name"], "nats"))
+    spec = series.positions(points, styles(report), y_title=with_unit(table["name"], table["unit"]))
     return [Figure("positions", spec, f"{table['name']} by position in the context. {said}")]
 
 
@@ -92,8 +92,7 @@ def lengths(report: Report) -> list[Figure]:
                 for c in r["cells"]
             ]
             title = f"{table['title']}{': ' + group if group else ''}"
-            x_title = "multiple of the trained length" if table["key"] == "length" else "distance"
-            spec = series.by_condition(points, styles(report), title=title, x_title=x_title)
+            spec = series.by_condition(points, styles(report), title=title, x_title=table["axis"])
             found.append(
                 Figure(f"length{len(found)}", spec, title + ". " + "; ".join(p["said"] for p in points))
             )

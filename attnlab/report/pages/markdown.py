@@ -4,6 +4,7 @@ from typing import Any
 
 from attnlab.report.charts.figures import mark
 from attnlab.report.tables.format import MINUS, TIMES, pvalue, span, text
+from attnlab.report.verdicts.alike import DECISIVE
 
 SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
 MARKS = {"SUPPORTED": "✓", "REFUTED": "✗", "INCONCLUSIVE": "?", "NOT COMPARABLE": "≠", "NO RESULT": "∅"}
@@ -33,6 +34,7 @@ def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
     if verdict["exploratory"]:
         lines += ["**EXPLORATORY**: the sweep left what its file declares.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
+    lines += [line for sentence in verdict["unlike"] for line in (f"**{cell(sentence)}**", "")]
     lines += _verdict(report) + _picture("verdict", pictures)
     lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
     lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
@@ -43,10 +45,18 @@ def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
     lines += [
         f"Commit `{made.get('commit') or 'unknown'}` ({dirty}), "
         f"runs of {cell(made.get('date') or 'unknown date')}, "
-        f"{cell(made.get('device') or 'unknown device')}. Everything else is in report.html and report.json.",
+        f"{cell(made.get('device') or 'unknown device')}.{_made_by(made)} "
+        "Everything else is in report.html and report.json.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _made_by(made: dict[str, Any]) -> str:
+    """The versions that the runs were made by, of the packages that decide a result."""
+    known = made["versions"] or {}
+    told = [f"{name} {' and '.join(known[name])}" for name in DECISIVE if name in known]
+    return f" Made by {cell(', '.join(told))}." if told else ""
 
 
 def _picture(name: str, pictures: dict[str, str]) -> list[str]:

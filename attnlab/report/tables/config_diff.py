@@ -2,27 +2,12 @@
 
 from typing import Any
 
+from attnlab.report.verdicts.alike import versions
 from attnlab.report.verdicts.runs import Sweep, common
+from attnlab.store.schema import Experiment
 
-NOT_DESIGN = (
-    "seed",
-    "replica",
-    "parent",
-    "id",
-    "paths",
-    "logger",
-    "sweep",
-    "name",
-    "question",
-    "arms",
-    "arm_overrides",
-    "baseline",
-    "seeds",
-    "claims",
-    "declared",
-    "margin_reason",
-    "size_overrides",
-)
+# What every run has of its own, and what the experiment says to all of them: no arm's design.
+NOT_DESIGN = {"seed", "replica", "parent", "id", "paths", "logger", "sweep", *Experiment.model_fields}
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -39,9 +24,7 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
     """Rows of (key, value in each arm); an absent key is None with `present` false."""
     whole = {}
     for arm in sweep.arms:
-        config = next(
-            (run.record["config"] for run in sweep.of(arm) if run.record and run.record.get("config")), None
-        )
+        config = next((run.record.config for run in sweep.of(arm) if run.record and run.record.config), None)
         if config is not None:
             whole[arm] = {key: value for key, value in config.items() if key not in NOT_DESIGN}
     flat = {arm: flatten(config) for arm, config in whole.items()}
@@ -59,10 +42,10 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
 
 def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:
     """Everything needed to run it again, and to know whether it was the same."""
-    records = [run.record for run in sweep.planned if run.record]
-    data = {record["data"]["sha256"]: record["data"] for record in records}
+    known = [record.estimate.data for record in sweep.records]
+    data = {one["sha256"]: one for one in known if "sha256" in one}
     runs = [{"arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status} for run in sweep.planned]
-    environment = [record.get("environment") or {} for record in records]
+    environment = [record.environment for record in sweep.records]
     shown = {
         key: common(e.get(key) for e in environment)
         for key in ("python", "platform", "cpu", "device", "threads")
@@ -74,6 +57,7 @@ def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:
     ]
     return {
         **provenance,
+        "versions": versions(sweep),
         "data": [data[key] for key in sorted(data)],
         "runs": runs,
         "environment": shown,

@@ -44,13 +44,14 @@ def _mean(lines: list[dict[str, Any]], at: str = "tokens") -> list[dict[str, Any
 
 
 def curves(sweep: Sweep) -> dict[str, Any] | None:
-    """Lines of the primary metric, of a loss where it has no curve, else of what was measured; or None
-    without any.
+    """Lines of the primary metric, else of the first metric of the records that has a curve, else of any
+    curve; or None without one.
     """
     tables = [run.curves for run in sweep.planned if run.curves is not None]
     names = {name for table in tables for name in table.column("name").unique().to_pylist()}
-    metric = sweep.experiment["metric"]
-    name = next((n for n in (metric, "val/loss", "train/loss", *sorted(names)) if n in names), None)
+    measured = [name for record in sweep.records for name in record.metrics]
+    wanted = (sweep.experiment.metric, *measured, *sorted(names))
+    name = next((wish for wish in wanted if wish in names), None)
     if name is None:
         return None
     series = {(run.arm, run.seed): found for run in sweep.planned if (found := _series(run, name))}
@@ -78,13 +79,17 @@ def curves(sweep: Sweep) -> dict[str, Any] | None:
 
 def positions(sweep: Sweep) -> dict[str, Any] | None:
     """The final loss at each position of the context, mean over seeds: does more context help?"""
+    name = next((name for record in sweep.records for name in record.by_position), None)
+    if name is None:
+        return None
     lines = []
     for run in sweep.planned:
-        values = ((run.record or {}).get("by_position") or {}).get("val/loss") if run.done else None
+        values = run.record.by_position.get(name) if run.record and run.done else None
         known = [(i, v) for i, v in enumerate(values or [], 1) if v is not None]
         if known:
             kept = set(_thin([i for i, _ in known])[0])
             shown = [(i, v) for i, v in known if i in kept]
             at, values = [i for i, _ in shown], [v for _, v in shown]
             lines.append({"arm": run.arm, "seed": run.seed, "done": True, "position": at, "values": values})
-    return {"name": "val/loss", "means": _mean(lines, at="position")} if lines else None
+    unit = sweep.metric(name).unit
+    return {"name": name, "unit": unit, "means": _mean(lines, at="position")} if lines else None

@@ -9,29 +9,15 @@ from typing import Any
 import numpy as np
 
 from attnlab.measure.patterns import RULES, names_of
+from attnlab.measure.scores import SCORES, Score
 from attnlab.report.tables import head_maps
 from attnlab.report.verdicts.runs import Sweep
-
-# label, what it is, threshold for the count
-SCORES: dict[str, tuple[str, str, float | None]] = {
-    "previous": ("previous token", "mean attention from each token to the one before it", 0.3),
-    "current": ("current token", "mean attention of a token to itself", 0.3),
-    "duplicate": ("duplicate token", "attention to earlier copies of the same token", 0.3),
-    "induction": ("induction", "attention to what followed the earlier copies of this token", 0.3),
-    "copying": ("copying (OV)", "share of the rise in logits that goes to the attended token, -1 to 1", 0.0),
-    "sink": ("attention sink", "mean attention to the first token", 0.3),
-    "entropy": ("entropy", "of each row, as a share of the uniform one: 1 is uniform", 0.9),
-    "local": ("local (8 tokens)", "mean attention to the last 8 tokens", 0.7),
-    "distance": ("mean distance", "how far back attention reaches, in tokens", None),
-    "confidence": ("confidence", "mean of the largest weight of each row", 0.5),
-    "positional": ("positional", "share of rows whose maximum sits at one offset", 0.9),
-}
 
 
 def _chance(sweep: Sweep) -> dict[str, float]:
     levels: dict[str, float] = {}
-    for run in sweep.planned:
-        levels.update(((run.record or {}).get("head_scores") or {}).get("chance") or {})
+    for record in sweep.records:
+        levels.update(record.head_scores.get("chance") or {})
     return levels
 
 
@@ -42,10 +28,12 @@ def _scores(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
             found.setdefault(name, []).append({"arm": run.arm, "seed": run.seed, "values": table})
     out = []
     for name in sorted(found, key=lambda name: (list(SCORES).index(name) if name in SCORES else 99, name)):
-        label, about, threshold = SCORES.get(name, (name, "", None))
+        score = SCORES.get(name, Score(name))
         counts = [
             _count(
-                arm, [np.asarray(row["values"], float) for row in found[name] if row["arm"] == arm], threshold
+                arm,
+                [np.asarray(row["values"], float) for row in found[name] if row["arm"] == arm],
+                score.threshold,
             )
             for arm in sweep.arms
             if any(row["arm"] == arm for row in found[name])
@@ -53,9 +41,9 @@ def _scores(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
         out.append(
             {
                 "name": name,
-                "label": label,
-                "about": about,
-                "threshold": threshold,
+                "label": score.label,
+                "about": score.about,
+                "threshold": score.threshold,
                 "chance": chance.get(name),
                 "runs": found[name],
                 "counts": counts,
@@ -107,9 +95,7 @@ def heads(sweep: Sweep) -> dict[str, Any] | None:
         return None
     agreement = []
     for arm in sweep.arms:
-        kernels = [
-            run.record["kernels"] for run in sweep.done(arm) if run.record and run.record.get("kernels")
-        ]
+        kernels = [run.record.kernels for run in sweep.done(arm) if run.record and run.record.kernels]
         errors = [k["max_abs_eager_fused"] for k in kernels if k.get("max_abs_eager_fused") is not None]
         notes = sorted({k["note"] for k in kernels if k.get("note")})
         agreement.append(
@@ -132,6 +118,6 @@ def _absent(sweep: Sweep) -> list[dict[str, str]]:
     """Scores that an arm does not have, and why."""
     out = {}
     for run in sweep.planned:
-        for name, why in (((run.record or {}).get("head_scores") or {}).get("notes") or {}).items():
-            out[run.arm, name] = {"arm": run.arm, "label": SCORES.get(name, (name,))[0], "why": why}
+        for name, why in ((run.record.head_scores.get("notes") if run.record else None) or {}).items():
+            out[run.arm, name] = {"arm": run.arm, "label": SCORES.get(name, Score(name)).label, "why": why}
     return list(out.values())

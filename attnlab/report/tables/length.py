@@ -1,8 +1,8 @@
 """Loss by length and accuracy by condition, where an experiment measures them.
 
-The names carry the meaning: a metric `length/<multiple>` is the loss at that multiple of the trained length
-on the same target tokens, and `recall/<condition>/<distance>` an accuracy. Anything under these two
-prefixes is shown.
+A metric that names a table stands in it with its family: `length/<multiple>`, the loss at that multiple of
+the trained length on the same target tokens, or `recall/<condition>/<distance>`, an accuracy. What follows
+the family's name is the condition.
 """
 
 import re
@@ -10,8 +10,6 @@ from typing import Any
 
 from attnlab import stats
 from attnlab.report.verdicts.runs import Sweep
-
-TITLES = {"length": "Loss by length", "recall": "Accuracy by condition"}
 
 
 def _natural(name: str) -> list[Any]:
@@ -29,38 +27,46 @@ def _place(condition: str) -> float | None:
 
 
 def length(sweep: Sweep) -> list[dict[str, Any]]:
-    """One table per prefix: rows are conditions, cells the arms; empty where nothing was measured.
+    """One table per family: rows are conditions, cells the arms; empty where nothing was measured.
 
     `undefined`: the arms that have no such figure, as learned positions have none past their table.
     """
     records = {arm: [run.record for run in sweep.done(arm) if run.record] for arm in sweep.arms}
-    undefined = {
-        arm: {name for one in found for name in one.get("undefined") or []} for arm, found in records.items()
+    undefined = {arm: {name for one in found for name in one.undefined} for arm, found in records.items()}
+    names = {name for found in records.values() for one in found for name in one.metrics}
+    families: dict[str, list[str]] = {}
+    for name in sorted(names.union(*undefined.values())):
+        if sweep.metric(name).table:
+            families.setdefault(name.partition("/")[0], []).append(name)
+    return [
+        {
+            "key": family,
+            "title": sweep.metric(members[0]).table,
+            "axis": sweep.metric(members[0]).axis,
+            "rows": [
+                _row(sweep, name, undefined)
+                for name in sorted(members, key=lambda name: _natural(_condition(name)))
+            ],
+        }
+        for family, members in families.items()
+    ]
+
+
+def _condition(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def _row(sweep: Sweep, name: str, undefined: dict[str, set[str]]) -> dict[str, Any]:
+    condition, cells = _condition(name), []
+    for arm in sweep.arms:
+        values = sweep.values(arm, name)
+        if values:
+            found = stats.paired(values)
+            cells.append({"arm": arm, "n": found.n, "mean": found.mean, "low": found.low, "high": found.high})
+    return {
+        "condition": condition,
+        "x": _place(condition),
+        "series": condition.rpartition("/")[0],
+        "cells": cells,
+        "undefined": [arm for arm in sweep.arms if name in undefined[arm]],
     }
-    names = {name for found in records.values() for one in found for name in one["metrics"]}
-    names = names.union(*undefined.values())
-    tables = []
-    for prefix, title in TITLES.items():
-        conditions = sorted((n[len(prefix) + 1 :] for n in names if n.startswith(prefix + "/")), key=_natural)
-        rows = []
-        for condition in conditions:
-            cells = []
-            for arm in sweep.arms:
-                values = sweep.values(arm, f"{prefix}/{condition}")
-                if values:
-                    found = stats.paired(values)
-                    cells.append(
-                        {"arm": arm, "n": found.n, "mean": found.mean, "low": found.low, "high": found.high}
-                    )
-            rows.append(
-                {
-                    "condition": condition,
-                    "x": _place(condition),
-                    "series": condition.rpartition("/")[0],
-                    "cells": cells,
-                    "undefined": [arm for arm in sweep.arms if f"{prefix}/{condition}" in undefined[arm]],
-                }
-            )
-        if rows:
-            tables.append({"key": prefix, "title": title, "rows": rows})
-    return tables

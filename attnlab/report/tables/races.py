@@ -14,7 +14,6 @@ from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
-from attnlab.report.verdicts.labels import label_of, unit_of
 from attnlab.report.verdicts.runs import Sweep
 
 
@@ -51,8 +50,8 @@ def _table(sweep: Sweep, metric: str, budget: float) -> dict[str, Any]:
         )
     return {
         "metric": metric,
-        "label": label_of(metric),
-        "unit": unit_of(metric),
+        "label": sweep.metric(metric).words,
+        "unit": sweep.metric(metric).unit,
         "budget": budget,
         "against": sweep.baseline,
         "rows": rows,

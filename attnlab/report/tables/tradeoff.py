@@ -11,66 +11,40 @@ from attnlab import stats
 from attnlab.report.verdicts.runs import Sweep, common
 
 Panel = dict[str, Any]
+Ranges = dict[str, tuple[float, float | None, float | None]]  # arm -> value, low, high
+# What a page sets the primary metric against, where at least two arms have it.
+COSTS = ("kv_bytes_per_token", "parameters", "decode_ms_per_token", "train_tokens_per_s")
 
 
-def _timed(sweep: Sweep, key: str) -> dict[str, tuple[float, float | None, float | None]]:
-    found = {}
+def _cost(sweep: Sweep, key: str) -> tuple[Ranges, str]:
+    """What each arm costs, and how that is known: timed alone, counted, or only seen by the busy runs."""
+    timed = {}
     for arm, row in ((sweep.timing or {}).get("arms") or {}).items():
         if arm in sweep.arms and row.get(key):
-            found[arm] = (row[key]["median"], row[key].get("low"), row[key].get("high"))
-    return found
-
-
-def _counted(sweep: Sweep, key: str) -> dict[str, tuple[float, float | None, float | None]]:
-    values = {arm: common(sweep.values(arm, key)) for arm in sweep.arms}
-    return {arm: (value, None, None) for arm, value in values.items() if value is not None}
-
-
-def _throughput(sweep: Sweep) -> tuple[dict[str, tuple[float, float | None, float | None]], str]:
-    """Training tokens/s from the exclusive timing; else what the busy runs saw, and then it says so."""
-    timed = _timed(sweep, "train_step_ms")
-    timing = sweep.timing or {}
-    if timed and timing.get("batch") and timing.get("context"):
-        tokens = 1000 * timing["batch"] * timing["context"]
-        flip = {
-            arm: (tokens / m, tokens / h if h else None, tokens / low if low else None)
-            for arm, (m, low, h) in timed.items()
-        }
-        return flip, "measured alone, arms interleaved"
-    seen = {arm: sweep.values(arm, "train_tokens_per_s") for arm in sweep.arms}
-    ranges = {arm: (stats.median_interval(v).estimate, min(v), max(v)) for arm, v in seen.items() if v}
+            timed[arm] = (row[key]["median"], row[key].get("low"), row[key].get("high"))
+    if timed:
+        return timed, "measured alone, median of interleaved repeats"
+    if sweep.counted(key, sweep.arms):
+        values = {arm: common(sweep.values(arm, key)) for arm in sweep.arms}
+        return {
+            arm: (value, None, None) for arm, value in values.items() if value is not None
+        }, "counted, exact"
+    seen = {arm: sweep.values(arm, key) for arm in sweep.arms}
+    ranges = {arm: (_middle(v), min(v), max(v)) for arm, v in seen.items() if v}
     return ranges, "indicative only: other runs were busy beside it; bar = range over seeds"
+
+
+def _middle(values: list[float]) -> float:
+    return float(stats.median_interval(values).estimate)
 
 
 def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
     """The panels that have at least two arms to show."""
-    metric = sweep.experiment["metric"]
-    timing_note = "median of interleaved repeats"
-    speed, speed_note = _throughput(sweep)
-    costs = [
-        (
-            "kv_bytes_per_token",
-            "KV cache per token",
-            "B",
-            True,
-            _counted(sweep, "kv_bytes_per_token"),
-            "counted, exact",
-        ),
-        ("parameters", "parameters", "", True, _counted(sweep, "parameters"), "counted, exact"),
-        (
-            "decode_ms_per_token",
-            "decode",
-            "ms/token",
-            True,
-            _timed(sweep, "decode_ms_per_token"),
-            timing_note,
-        ),
-        ("train_tokens_per_s", "training speed", "tokens/s", False, speed, speed_note),
-    ]
+    metric = sweep.experiment.metric
     by_arm = {row["arm"]: row for row in effects if row["metric"] == metric and row["mean"] is not None}
     panels = []
-    for key, label, unit, lower, found, note in costs:
-        points = []
+    for key in COSTS:
+        (found, note), cost, points = _cost(sweep, key), sweep.metric(key), []
         for arm in sweep.arms:
             values = sweep.values(arm, metric)
             if arm not in found or not values:
@@ -90,12 +64,13 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
                 }
             )
         if len(points) > 1:
-            front = _front(points, lower, sweep.experiment["direction"] == "lower")
+            lower = cost.direction != "higher"
+            front = _front(points, lower, sweep.experiment.direction == "lower")
             panels.append(
                 {
                     "key": key,
-                    "label": label,
-                    "unit": unit,
+                    "label": cost.words,
+                    "unit": cost.unit,
                     "digits": next((row["digits"] for row in by_arm.values()), 4),
                     "lower_is_better": lower,
                     "note": note,

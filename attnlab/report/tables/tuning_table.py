@@ -4,6 +4,9 @@ from statistics import mean
 from typing import Any
 
 from attnlab.report.verdicts.runs import Sweep
+from attnlab.store.schema import Metric
+
+SPENT = Metric("tuning_tokens", "tokens spent on tuning", kind="count")
 
 
 def tuning(sweep: Sweep) -> dict[str, Any] | None:
@@ -11,7 +14,7 @@ def tuning(sweep: Sweep) -> dict[str, Any] | None:
 
     None where the experiment tunes nothing.
     """
-    found = sweep.experiment.get("tuning")
+    found = sweep.asked.tuning
     if not found:
         return None
     rows = [
@@ -65,6 +68,6 @@ def cautions(sweep: Sweep, found: dict[str, Any] | None) -> list[str]:
                 f"{arm}: the learning rate picked, {picked[0]:g}, is at the end of the grid; "
                 "a better one may lie beyond it."
             )
-        if sweep.experiment["tuning"]["arms"][arm]["same_settings"] is False:
+        if sweep.asked.tuning and sweep.asked.tuning["arms"][arm]["same_settings"] is False:
             out.append(f"{arm}: its learning rate was tuned for other settings than the ones compared here.")
     return out

@@ -5,42 +5,31 @@ difference is shown and may well be the point of the experiment (fewer KV bytes)
 and never in alarm.
 """
 
-from typing import Any
+from typing import Any, get_args
 
-from attnlab.report.tables.tuning_table import sentence, tuning
+from attnlab.report.tables.tuning_table import SPENT, sentence, tuning
 from attnlab.report.verdicts.runs import Run, Sweep, common
+from attnlab.store.schema import Budget, Metric, canonical
 
-# key, label, unit, tolerance (relative; None means that the text must be the same)
-ROWS: list[tuple[str, str, str, float | None]] = [
-    ("parameters", "total parameters", "", 0.01),
-    ("parameters_non_embedding", "non-embedding parameters", "", 0.01),
-    ("parameters_attention", "attention parameters", "", 0.01),
-    ("tokens", "training tokens", "", 0.0),
-    ("flops_per_token", "training FLOPs per token", "", 0.01),
-    ("steps", "steps", "", 0.0),
-    ("batch_tokens", "tokens per batch", "", 0.0),
-    ("lr", "learning rate", "", 0.0),
-    ("context", "context", "tokens", 0.0),
-    ("kv_bytes_per_token", "KV cache per token", "B", 0.0),
-    ("dtype", "number format", "", None),
-    ("kernel", "attention kernel", "", None),
-    ("device", "device", "", None),
-]
-ALIASES = {"params": "parameters", "flops": "flops_per_token", "kv_bytes": "kv_bytes_per_token"}
+# How far two arms may be apart, as a share; the others that are numbers must be equal, and so must words.
+TOLERANCES = {
+    "parameters": 0.01,
+    "parameters_non_embedding": 0.01,
+    "parameters_attention": 0.01,
+    "flops_per_token": 0.01,
+}
 
 
-def canonical(name: str) -> str:
-    """The budget row that a short name in an experiment file means."""
-    return ALIASES.get(name, name)
+def tolerance_of(key: str) -> float | None:
+    """Relative, of a resource; None for one that is told in words."""
+    field = Budget.model_fields.get(key)
+    return None if field and str in get_args(field.annotation) else TOLERANCES.get(key, 0.0)
 
 
 def _measured(runs: list[Run], key: str) -> tuple[Any, bool]:
     """The arm's value, and whether its seeds disagree on it: then it is their mean, or all their words."""
-    seen = [
-        run.record["budget"][key]
-        for run in runs
-        if run.record and run.record.get("budget", {}).get(key) is not None
-    ]
+    known = [run.record.estimate.get(key) for run in runs if run.record]
+    seen = [value for value in known if value is not None]
     if not seen or common(seen) is not None:
         return (seen[0] if seen else None), False
     if all(isinstance(value, int | float) for value in seen):
@@ -56,17 +45,16 @@ def _same(value: Any, base: Any, tolerance: float | None) -> bool:
 
 def budget(sweep: Sweep) -> dict[str, Any]:
     """A row per resource, a cell per arm with its value, its ratio to the baseline and its mark."""
-    held = {canonical(name) for name in sweep.experiment.get("held") or []}
-    known = {"tuning_tokens", *(key for key, *_ in ROWS)}
+    held = {canonical(name) for name in sweep.experiment.held}
+    resources = tuple(Budget.model_fields)
     rows = []
-    for key, label, unit, tolerance in [*ROWS, *((key, key, "", 0.0) for key in sorted(held - known))]:
+    for key in [*resources, *sorted(held - {*resources, SPENT.name})]:
         measured = {arm: _measured(sweep.done(arm), key) for arm in sweep.arms}
-        rows.append(_row(sweep, key, label, unit, tolerance, measured, key in held))
+        rows.append(_row(sweep, sweep.metric(key), measured, key in held))
     tuned = tuning(sweep)
     if tuned is not None:
         spent = {cell["arm"]: (cell["value"], False) for cell in tuned["tokens"]}
-        label = "tokens spent on tuning"
-        rows.append(_row(sweep, "tuning_tokens", label, "", 0.0, spent, "tuning_tokens" in held))
+        rows.append(_row(sweep, SPENT, spent, SPENT.name in held))
     counts = [
         {"arm": arm, "planned": len(sweep.seeds), "finished": len(sweep.done(arm))} for arm in sweep.arms
     ]
@@ -74,17 +62,15 @@ def budget(sweep: Sweep) -> dict[str, Any]:
         "rows": rows,
         "held": sorted(held),
         "seeds": counts,
-        "match": sweep.experiment.get("match") or "none",
-        "match_by": sweep.experiment.get("match_by"),
+        "match": sweep.experiment.match,
+        "match_by": sweep.experiment.match_by,
         "lr_tuning": sentence(tuned),
         "tuning": tuned,
     }
 
 
-def _row(
-    sweep: Sweep, key: str, label: str, unit: str, tolerance: float | None,
-    measured: dict[str, tuple[Any, bool]], held: bool,
-) -> dict[str, Any]:  # fmt: skip
+def _row(sweep: Sweep, metric: Metric, measured: dict[str, tuple[Any, bool]], held: bool) -> dict[str, Any]:
+    tolerance = tolerance_of(metric.name)
     base = measured[sweep.baseline][0]
     cells = []
     for arm in sweep.arms:
@@ -95,8 +81,15 @@ def _row(
         cells.append({"arm": arm, "value": value, "ratio": ratio, "same": same, "varies": varies})
     known = [cell["same"] for cell in cells if cell["same"] is not None]
     mark = "unknown" if not known else "equal" if all(known) else "differs"
-    told = {"key": key, "label": label, "unit": unit, "tolerance": tolerance, "held": held}
-    return {**told, "cells": cells, "mark": mark}
+    return {
+        "key": metric.name,
+        "label": metric.words,
+        "unit": metric.unit,
+        "tolerance": tolerance,
+        "held": held,
+        "cells": cells,
+        "mark": mark,
+    }
 
 
 def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str]]:

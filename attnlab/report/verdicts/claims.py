@@ -9,20 +9,20 @@ from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
-from attnlab.report.verdicts.budget import canonical, crosses
+from attnlab.report.verdicts.budget import crosses
 from attnlab.report.verdicts.effects import beside
-from attnlab.report.verdicts.labels import direction_of, label_of, unit_of
-from attnlab.report.verdicts.runs import Sweep, common
-from attnlab.report.verdicts.sentence import Claim, decimals, plain, sentence
+from attnlab.report.verdicts.runs import Pair, Sweep, common, kind
+from attnlab.report.verdicts.sentence import Wording, decimals, plain, sentence
 from attnlab.report.verdicts.verdict import Verdict, claim_verdict
+from attnlab.store.schema import canonical
 
-TIMED = ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token")
+COUNTED = {"seeds": "paired seed", "exact": "exact count", "timing": "timing block"}
 
 
 class Ratios:
     """Paired ratios, one per seed: Student's t on the mean of their logarithms, read back as a ratio."""
 
-    def __init__(self, pairs: list[dict[str, Any]]):
+    def __init__(self, pairs: list[Pair]):
         self.logs = stats.Differences([math.log(pair["value"] / pair["against"]) for pair in pairs])
         self.n = self.logs.n
         self.estimate = None if self.logs.estimate is None else math.exp(self.logs.estimate)
@@ -40,54 +40,36 @@ class Ratios:
 
 def declared(sweep: Sweep) -> list[dict[str, Any]]:
     """The claims, by default against the baseline, on the primary metric, as a difference."""
-    out = []
-    for claim in sweep.experiment.get("claims") or []:
-        metric = canonical(claim.get("metric") or sweep.experiment["metric"])
-        against, compare = claim.get("against") or sweep.baseline, claim.get("compare") or "difference"
-        out.append(
-            {
-                "says": claim["says"],
-                "arm": claim["arm"],
-                "against": against,
-                "metric": metric,
-                "compare": compare,
-                "is": claim["is"],
-                "threshold": float(claim["threshold"]),
-                "direction": claim.get("direction"),
-            }
-        )
-    return out
+    return [
+        {
+            "says": claim.says,
+            "arm": claim.arm,
+            "against": claim.against or sweep.baseline,
+            "metric": canonical(claim.metric or sweep.experiment.metric),
+            "compare": claim.compare,
+            "is": claim.relation,
+            "threshold": claim.threshold,
+            "direction": claim.direction,
+        }
+        for claim in sweep.experiment.claims
+    ]
 
 
-def _counted(sweep: Sweep, metric: str, arms: tuple[str, str]) -> bool:
-    """Whether it is a count in any run's nature, or was counted in every run of the two arms."""
-    records = [run.record for run in sweep.planned if run.done and run.record]
-    if any(metric in record["budget"] or metric.startswith(("kv_bytes", "saved_for")) for record in records):
-        return True
-    known = [record for arm in arms for record in _having(sweep, arm, metric)]
-    return bool(known) and all(metric in (record.get("exact") or ()) for record in known)
-
-
-def _timed(sweep: Sweep, metric: str, arms: tuple[str, str]) -> bool:
+def _timed(sweep: Sweep, claim: dict[str, Any]) -> bool:
     """Whether a run of the two arms made it of times."""
-    return any(
-        metric in (record.get("timed") or ()) for arm in arms for record in _having(sweep, arm, metric)
-    )
+    metric, arms = claim["metric"], (claim["arm"], claim["against"])
+    return any(kind(record, metric) == "time" for record in sweep.having(metric, arms))
 
 
-def _having(sweep: Sweep, arm: str, metric: str) -> list[dict[str, Any]]:
-    return [run.record for run in sweep.done(arm) if run.record and metric in run.record["metrics"]]
-
-
-def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | None, str, list[dict[str, Any]]]:
+def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | None, str, list[Pair]]:
     """What was measured for a claim, of which kind (seeds, exact, timing), and the pairs of seeds."""
     arm, against, metric, ratio = claim["arm"], claim["against"], claim["metric"], claim["compare"] == "ratio"
-    if metric in TIMED:
+    if metric in sweep.times and not sweep.having(metric, sweep.arms):
         rows = [((sweep.timing or {}).get("arms") or {}).get(name, {}).get(metric) for name in (arm, against)]
         if not ratio or not all(row and row.get("samples") for row in rows):
             return None, "timing", []
         return stats.ratio_draws(*(_blocks(row["samples"]) for row in rows)), "timing", []
-    if _counted(sweep, metric, (arm, against)):
+    if sweep.counted(metric, (arm, against)):
         ours, theirs = (common(sweep.values(name, metric)) for name in (arm, against))
         if ours is None or theirs is None or (ratio and not theirs):
             return None, "exact", []
@@ -117,7 +99,7 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
         for claim, (evidence, _, _), middle in zip(asked, measured, centre, strict=True)
     ]
     out = []
-    for claim, (_, kind, pairs), middle, decision in zip(
+    for claim, (_, basis, pairs), middle, decision in zip(
         asked, measured, centre, stats.decide(questions), strict=True
     ):
         unequal = crosses(budget, claim["arm"], claim["against"])
@@ -125,32 +107,28 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
         word = claim_verdict(
             claim["is"], claim["threshold"], interval, n=decision.n, comparable=not unequal, centre=middle
         )
-        text = Claim(
+        metric = sweep.metric(claim["metric"])
+        text = Wording(
             claim["arm"],
             claim["against"],
             claim["is"],
             claim["threshold"],
             claim["compare"],
-            label_of(claim["metric"]),
-            unit="" if claim["compare"] == "ratio" else unit_of(claim["metric"]),
-            direction=_direction(sweep, claim, kind),
+            metric.words,
+            unit="" if claim["compare"] == "ratio" else metric.unit,
+            direction=_direction(sweep, claim, basis),
             baseline=sweep.baseline,
         )
         low, high = stats.region(claim["is"], claim["threshold"], middle)
         names = [reason["label"] for reason in unequal]
-        counted = {"seeds": "paired seed", "exact": "exact count", "timing": "timing block"}[kind]
-        planned = len(sweep.seeds) if kind == "seeds" else None
+        planned = len(sweep.seeds) if basis == "seeds" else None
         out.append(
             {
                 **claim,
                 "direction": text.direction,
                 "label": text.metric,
-                "kind": kind,
-                **(
-                    {"timed": True}
-                    if _timed(sweep, claim["metric"], (claim["arm"], claim["against"]))
-                    else {}
-                ),
+                "kind": basis,
+                **({"timed": True} if _timed(sweep, claim) else {}),
                 "unit": text.unit,
                 "verdict": str(word),
                 "exploratory": exploratory,
@@ -160,7 +138,7 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
                     word,
                     planned=planned,
                     unequal=names,
-                    counted=counted,
+                    counted=COUNTED[basis],
                     exploratory=exploratory,
                 ),
                 "plain": plain(text, word, names, exact=decision.exact),
@@ -183,16 +161,17 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
     return out
 
 
-def _direction(sweep: Sweep, claim: dict[str, Any], kind: str) -> str | None:
-    """Which is better: as the claim says, else the experiment of its metric; None where nobody said it."""
-    said = claim["direction"]
-    if said not in (None, "lower", "higher"):
-        raise ValueError(f"claim {claim['says']!r}: direction={said!r} must be lower or higher")
-    if said or claim["metric"] == sweep.experiment["metric"]:
-        return said or sweep.experiment["direction"]
-    if known := direction_of(claim["metric"]):
+def _direction(sweep: Sweep, claim: dict[str, Any], basis: str) -> str | None:
+    """Which is better: as the claim says, else the experiment of its metric, else the metric's declaration;
+    of what is counted, timed or cut off at the budget the lower; None where nobody said it.
+    """
+    if claim["direction"]:
+        return str(claim["direction"])
+    if claim["metric"] == sweep.experiment.metric:
+        return sweep.experiment.direction
+    if known := sweep.metric(claim["metric"]).direction:
         return known
-    return None if kind == "seeds" and claim["metric"] not in sweep.budgets else "lower"
+    return None if basis == "seeds" and claim["metric"] not in sweep.budgets else "lower"
 
 
 def _margin(claim: dict[str, Any]) -> float | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from attnlab import stats
 from attnlab.report.verdicts.budget import crosses
-from attnlab.report.verdicts.labels import label_of, unit_of
 from attnlab.report.verdicts.runs import Sweep
 from attnlab.report.verdicts.sentence import decimals, phrase
 from attnlab.report.verdicts.verdict import MEANING, Verdict, effect_word
@@ -21,16 +20,10 @@ ALPHA = 0.05
 
 def metrics(sweep: Sweep) -> list[str]:
     """The primary metric first, then what the claims and the file's own list add, if any seed has it."""
-    claims = sweep.experiment.get("claims") or []
-    extra = [
-        c["metric"] for c in claims if c.get("metric") and c.get("compare", "difference") == "difference"
-    ]
-    wanted = dict.fromkeys([sweep.experiment["metric"], *extra, *(sweep.experiment.get("metrics") or [])])
-    return [
-        m
-        for m in wanted
-        if m == sweep.experiment["metric"] or any(sweep.values(arm, m) for arm in sweep.arms)
-    ]
+    asked = sweep.experiment
+    extra = [claim.metric for claim in asked.claims if claim.metric and claim.compare == "difference"]
+    wanted = dict.fromkeys([asked.metric, *extra, *asked.metrics])
+    return [m for m in wanted if m == asked.metric or any(sweep.values(arm, m) for arm in sweep.arms)]
 
 
 def beside(sweep: Sweep, pairs: list[dict[str, Any]], direction: str, margin: float | None) -> dict[str, Any]:
@@ -53,10 +46,10 @@ def beside(sweep: Sweep, pairs: list[dict[str, Any]], direction: str, margin: fl
 
 def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) -> list[dict[str, Any]]:
     """A row per metric and arm whose runs measure it; p is Holm-adjusted over the arms of one metric."""
-    primary, direction = sweep.experiment["metric"], sweep.experiment["direction"]
+    primary, direction = sweep.experiment.metric, sweep.experiment.direction
     rows = []
     for metric in metrics(sweep):
-        margin = sweep.experiment.get("margin") if metric == primary else None
+        margin = sweep.experiment.margin if metric == primary else None
         family = [
             _row(sweep, arm, metric, direction, margin, _alpha(sweep, claims, arm, metric))
             for arm in sweep.others
@@ -90,7 +83,7 @@ def _alpha(sweep: Sweep, claims: list[dict[str, Any]], arm: str, metric: str) ->
 def _row(
     sweep: Sweep, arm: str, metric: str, direction: str, margin: float | None, alpha: float
 ) -> dict[str, Any]:
-    primary = metric == sweep.experiment["metric"]
+    primary, said = metric == sweep.experiment.metric, sweep.metric(metric)
     pairs = sweep.pairs(arm, sweep.baseline, metric)
     differences = [pair["difference"] for pair in pairs]
     found = stats.paired(differences) if differences else None
@@ -99,7 +92,6 @@ def _row(
         stats.paired(differences, level).interval if differences else None
         for level in (1 - alpha, 1 - 2 * alpha)
     )
-    unit = unit_of(metric)
     # without a direction of its own, a second metric can only be described
     word = effect_word(outer, inner, margin, direction) if primary else None
     equivalent = stats.tost(differences, margin) if margin and differences else None
@@ -111,8 +103,8 @@ def _row(
         "arm": arm,
         "against": sweep.baseline,
         "metric": metric,
-        "label": label_of(metric),
-        "unit": unit,
+        "label": said.words,
+        "unit": said.unit,
         "primary": primary,
         "margin": margin,
         "n": len(pairs),
@@ -128,7 +120,7 @@ def _row(
         "p_holm": None,
         "p_equivalent": equivalent.p if equivalent else None,
         "p_not_worse": noninferior.p if noninferior else None,
-        "word": phrase(word, margin, digits, unit)
+        "word": phrase(word, margin, digits, said.unit)
         if word and found
         else "NO RESULT"
         if primary

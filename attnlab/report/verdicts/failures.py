@@ -2,9 +2,11 @@
 mind.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from attnlab.report.verdicts.runs import Sweep
+from attnlab.store.schema import Experiment
 
 WORDS = {
     "diverged": "diverged",
@@ -22,7 +24,7 @@ def failures(sweep: Sweep) -> dict[str, Any]:
     for run in sweep.planned:
         if run.done:
             continue
-        failure = (run.record or {}).get("failure") or {}
+        failure = run.record.failure if run.record else None
         rows.append(
             {
                 "arm": run.arm,
@@ -30,9 +32,9 @@ def failures(sweep: Sweep) -> dict[str, Any]:
                 "id": run.id,
                 "status": run.status,
                 "word": WORDS[run.status],
-                "message": failure.get("message"),
-                "step": failure.get("step"),
-                "tail": list(failure.get("tail") or [])[-20:],
+                "message": failure.message if failure else None,
+                "step": failure.step if failure else None,
+                "tail": list(failure.tail[-20:]) if failure else [],
             }
         )
     counts = [
@@ -46,11 +48,9 @@ def failures(sweep: Sweep) -> dict[str, Any]:
 
 def caveats(sweep: Sweep) -> list[str]:
     """What the interval does not cover, in plain words."""
-    records = [run.record for run in sweep.planned if run.record]
-    data = sorted({record["data"]["name"] for record in records})
-    sizes = sorted(
-        {record["budget"]["parameters"] for record in records if record["budget"].get("parameters")}
-    )
+    known = [record.estimate for record in sweep.records]
+    data = sorted({one.data["name"] for one in known if "name" in one.data})
+    sizes = sorted({one.parameters for one in known if one.parameters})
     scale = (
         f"{sizes[0]:,} to {sizes[-1]:,} parameters"
         if len(sizes) > 1
@@ -58,11 +58,11 @@ def caveats(sweep: Sweep) -> list[str]:
         if sizes
         else "this size"
     )
-    rates = sorted({record["budget"]["lr"] for record in records if record["budget"].get("lr") is not None})
+    rates = sorted({one.lr for one in known if one.lr is not None})
     lr = ", ".join(f"{rate:g}" for rate in rates) or "one learning rate"
     unchecked = [
         f"A law of attention does not hold, and the sweep was told to go on: {line}."
-        for line in sweep.experiment.get("unchecked") or []
+        for line in sweep.asked.unchecked
     ]
     return [
         *unchecked,
@@ -78,19 +78,33 @@ def caveats(sweep: Sweep) -> list[str]:
 
 def departures(sweep: Sweep) -> list[str] | None:
     """Where the sweep left what its file declares, in words; None where that is not known."""
-    declared = sweep.experiment.get("declared")
+    declared, used = sweep.asked.declared, sweep.experiment.plain()
     if not declared:
         return None
+    said = {key: value for key, value in declared.items() if value is not None}
+    meant = _defaults(declared) | Experiment.model_validate(used | said).model_dump(include=set(said))
+    was = sweep.experiment.model_dump(include=set(declared))
+    kept = {key: (meant[key], was[key]) for key in declared}
+    kept["overrides"] = [], list(sweep.asked.overrides)
     return [
-        f"{key}: declared {_say(declared[key])}, used {_say(sweep.experiment.get(key))}"
-        for key in sorted(declared)
-        if declared[key] != sweep.experiment.get(key)
+        f"{key}: declared {_say(before)}, used {_say(now)}"
+        for key, (before, now) in sorted(kept.items())
+        if before != now
     ]
+
+
+def _defaults(keys: Iterable[str]) -> dict[str, Any]:
+    """What an experiment has where its file is silent; None for what it must say."""
+    fields = {key: Experiment.model_fields[key] for key in keys}
+    return {
+        key: None if field.is_required() else field.get_default(call_default_factory=True)
+        for key, field in fields.items()
+    }
 
 
 def _say(value: Any) -> str:
     if value is None or value == []:
         return "nothing"
     if not isinstance(value, list):
-        return str(value)
+        return f"{value:g}" if isinstance(value, float) else str(value)
     return f"{len(value)} claims" if isinstance(value[0], dict) else ", ".join(map(str, value))

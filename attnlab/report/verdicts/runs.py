@@ -1,7 +1,7 @@
 """What the report is made from: the runs of one sweep, found or missing, and how to look up their figures."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,12 @@ from zipfile import BadZipFile
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from attnlab.errors import Refused
+from attnlab.store.schema import Experiment, Metric, RunRecord, refuse_other_version
+
+Pair = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -20,13 +26,13 @@ class Run:
     arm: str
     seed: int
     id: str
-    record: dict[str, Any] | None = None
+    record: RunRecord | None = None
     curves: pa.Table | None = None
-    maps: dict[str, np.ndarray] | None = None
+    maps: dict[str, NDArray[Any]] | None = None
 
     @property
     def status(self) -> str:
-        return "missing" if self.record is None else self.record["status"]
+        return "missing" if self.record is None else self.record.status
 
     @property
     def done(self) -> bool:
@@ -35,7 +41,7 @@ class Run:
     @property
     def head_scores(self) -> dict[str, list[list[float | None]]]:
         """The scores that a finished run has, each [layer][head]."""
-        found = (self.record or {}).get("head_scores") or {} if self.done else {}
+        found = self.record.head_scores if self.record and self.done else {}
         return {name: table for name, table in found.items() if isinstance(table, list)}
 
 
@@ -45,10 +51,16 @@ def read_run(folder: Path, arm: str, seed: int) -> Run:
         arm,
         seed,
         folder.name,
-        record=_read(folder / "run.json", lambda path: json.loads(path.read_text("utf-8"))),
+        record=_read(folder / "run.json", _record),
         curves=_read(folder / "curves.parquet", pq.read_table),
         maps=_read(folder / "attention.npz", lambda path: dict(np.load(path))),
     )
+
+
+def _record(path: Path) -> RunRecord:
+    found = json.loads(path.read_text("utf-8"))
+    refuse_other_version(found, path)
+    return RunRecord.model_validate(found)
 
 
 def _read(path: Path, read: Callable[[Path], Any]) -> Any:
@@ -56,24 +68,32 @@ def _read(path: Path, read: Callable[[Path], Any]) -> Any:
         return None
     try:
         return read(path)
+    except Refused:
+        raise
     except (ValueError, OSError, EOFError, BadZipFile) as error:  # ArrowInvalid is a ValueError
         raise ValueError(f"{path}: cut short or broken; delete it and run the command again") from error
 
 
-def figure(record: dict[str, Any], name: str) -> float | None:
-    """A number of a finished run by its name: a metric, a budget row, a memory or a speed figure."""
-    for group in ("metrics", "budget", "memory", "speed"):
-        value = (record.get(group) or {}).get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
-            return float(value)
-    return None
+@dataclass(frozen=True)
+class Asked:
+    """An experiment as it was carried out, and what its file declares of it (None: nobody knows).
+
+    `overrides` are the command line's, `unchecked` the laws that the sweep was told to go on without, and
+    `tuning` the grid of learning rates: metric, seeds, rates, committed, and per arm what was found.
+    """
+
+    experiment: Experiment
+    overrides: Sequence[str] = ()
+    unchecked: Sequence[str] = ()
+    tuning: dict[str, Any] | None = None
+    declared: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Sweep:
     """All planned runs of an experiment, each under its arm and seed."""
 
-    experiment: dict[str, Any]
+    asked: Asked
     runs: list[Run]
     timing: dict[str, Any] | None = None
     at: dict[tuple[str, int], Run] = field(init=False)
@@ -86,16 +106,20 @@ class Sweep:
         object.__setattr__(self, "at", at)
 
     @property
+    def experiment(self) -> Experiment:
+        return self.asked.experiment
+
+    @property
     def arms(self) -> list[str]:
-        return list(self.experiment["arms"])
+        return self.experiment.arms
 
     @property
     def seeds(self) -> list[int]:
-        return list(self.experiment["seeds"])
+        return self.experiment.seeds
 
     @property
     def baseline(self) -> str:
-        return self.experiment["baseline"]
+        return self.experiment.baseline
 
     @property
     def others(self) -> list[str]:
@@ -113,29 +137,64 @@ class Sweep:
         return [run for run in self.of(arm) if run.done]
 
     @cached_property
+    def records(self) -> list[RunRecord]:
+        """Of every run that left one, done or failed."""
+        return [run.record for run in self.planned if run.record]
+
+    @cached_property
+    def times(self) -> dict[str, Metric]:
+        """What was timed after the training, in a process that had the machine to itself."""
+        return {name: Metric(**said) for name, said in ((self.timing or {}).get("declared") or {}).items()}
+
+    @cached_property
+    def _declared(self) -> dict[str, Metric]:
+        found: dict[str, Metric] = {}
+        said = [{**record.estimate.declared, **record.declared} for record in self.records]
+        for name, metric in (item for one in [*said, self.times] for item in one.items()):
+            mute = name in found and not (found[name].label or found[name].unit or found[name].direction)
+            if name not in found or mute:
+                found[name] = metric
+        return found
+
+    def metric(self, name: str) -> Metric:
+        """What a metric is, as the first run declares it that has words for it; else its name alone."""
+        return self._declared.get(name) or Metric(name)
+
+    def having(self, metric: str, arms: Iterable[str]) -> list[RunRecord]:
+        """The finished runs of these arms that have a figure."""
+        records = [run.record for arm in arms for run in self.done(arm) if run.record]
+        return [record for record in records if record.figure(metric) is not None]
+
+    def counted(self, metric: str, arms: Sequence[str]) -> bool:
+        """Whether it was counted in every run of these arms, or of all where these have none."""
+        records = self.having(metric, arms) or self.having(metric, self.arms)
+        return bool(records) and all(kind(record, metric) == "count" for record in records)
+
+    @cached_property
     def budgets(self) -> dict[str, float]:
         """The budget of every censored metric; all runs of a sweep have the same."""
         return {
-            metric: found["budget"]
-            for run in self.planned
-            for metric, found in ((run.record or {}).get("censored") or {}).items()
+            metric: float(found.budget)
+            for record in self.records
+            for metric, found in record.censored.items()
         }
 
     def reached(self, arm: str, seed: int, metric: str) -> float | None:
         """The steps at which a run reached a censored metric's mark; None where it did not."""
-        found = ((self.at[arm, seed].record or {}).get("censored") or {}).get(metric) or {}
-        return found.get("value") if self.at[arm, seed].done else None
+        run = self.at[arm, seed]
+        found = run.record.censored.get(metric) if run.record and run.done else None
+        return None if found is None else found.value
 
     def value(self, arm: str, seed: int, metric: str) -> float | None:
         """A finished run's figure. Of a censored metric min(steps, budget); a diverged run has the budget."""
         run = self.at[arm, seed]
         budget = self.budgets.get(metric)
         if budget is not None:
-            measured = run.done and run.record and metric in (run.record.get("censored") or {})
+            measured = run.done and run.record and metric in run.record.censored
             reached = self.reached(arm, seed, metric)
             known = measured or run.status == "diverged"
             return min(budget, budget if reached is None else reached) if known else None
-        return figure(run.record, metric) if run.done and run.record else None
+        return run.record.figure(metric) if run.done and run.record else None
 
     def values(self, arm: str, metric: str) -> list[float]:
         return [v for seed in self.seeds if (v := self.value(arm, seed, metric)) is not None]
@@ -144,7 +203,7 @@ class Sweep:
         """Whether the arm's runs measure it: none of them has ended well, or one that has knows it."""
         return bool(self.values(arm, metric)) or not self.done(arm)
 
-    def pairs(self, arm: str, against: str, metric: str) -> list[dict[str, Any]]:
+    def pairs(self, arm: str, against: str, metric: str) -> list[Pair]:
         """The seeds that both arms finished: seed, value, against, difference."""
         rows = []
         for seed in self.seeds:
@@ -152,6 +211,13 @@ class Sweep:
             if ours is not None and theirs is not None:
                 rows.append({"seed": seed, "value": ours, "against": theirs, "difference": ours - theirs})
         return rows
+
+
+def kind(record: RunRecord, name: str) -> str:
+    """The kind of a run's figure. What is known before a run starts is counted, whoever adds it."""
+    said = record.metric(name)
+    known_before = record.estimate.get(name) is not None and name not in record.metrics
+    return said.kind if said else "count" if known_before else "seeds"
 
 
 def common(values: Iterable[Any]) -> Any:

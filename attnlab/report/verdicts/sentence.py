@@ -14,7 +14,7 @@ from attnlab.stats import Decision, region
 
 
 @dataclass(frozen=True)
-class Claim:
+class Wording:
     """What the sentences need of a declared claim."""
 
     arm: str
@@ -22,7 +22,7 @@ class Claim:
     relation: str  # within | below | above
     threshold: float
     compare: str = "difference"  # or ratio
-    metric: str = "val/loss"
+    metric: str = "val/loss"  # its words
     unit: str = "nats"
     direction: str | None = "lower"  # which is better; None for a metric of which neither is
     baseline: str = ""  # `against` is spelled out where it is another arm
@@ -34,7 +34,7 @@ class Claim:
 
 
 def sentence(
-    claim: Claim,
+    claim: Wording,
     decision: Decision,
     verdict: Verdict,
     *,
@@ -57,7 +57,7 @@ def sentence(
     return f"{head}: {body}. {_basis(decision, planned, counted)}."
 
 
-def plain(claim: Claim, verdict: Verdict, unequal: Sequence[str] = (), *, exact: bool = False) -> str:
+def plain(claim: Wording, verdict: Verdict, unequal: Sequence[str] = (), *, exact: bool = False) -> str:
     """The verdict in plain words."""
     says = f"{claim.arm} {_says(claim)}"
     if exact and verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
@@ -92,7 +92,7 @@ def declared(value: float, digits: int = 0) -> str:
     return f"{value:.{max(own, digits, 0)}f}"
 
 
-def _found(claim: Claim, decision: Decision, verdict: Verdict) -> str:
+def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
     """What the interval says, from the side that decided."""
     low, high = decision.low, decision.high
     if claim.compare == "difference" and low == high == 0:
@@ -112,7 +112,7 @@ def _found(claim: Claim, decision: Decision, verdict: Verdict) -> str:
     return _say(claim, upper if math.isfinite(ceiling) else lower)
 
 
-def _asked(claim: Claim, decision: Decision) -> str:
+def _asked(claim: Wording, decision: Decision) -> str:
     """The threshold: a margin where "no difference" would satisfy the claim, else the claim itself."""
     low, high = region(claim.relation, claim.threshold, claim.centre)
     digits = 0 if decision.exact or decision.low is None else decimals(decision.high - decision.low)
@@ -121,7 +121,7 @@ def _asked(claim: Claim, decision: Decision) -> str:
     return f"claimed: {_says(claim, short=True)}"
 
 
-def _says(claim: Claim, short: bool = False) -> str:
+def _says(claim: Wording, short: bool = False) -> str:
     """The claim's own words, less the arm."""
     if claim.relation == "within":
         ratio = claim.compare == "ratio"
@@ -133,7 +133,7 @@ def _says(claim: Claim, short: bool = False) -> str:
 
 
 def _side(
-    claim: Claim, value: float, upper: bool, words: tuple[str, str], show: Callable[[float, bool], str]
+    claim: Wording, value: float, upper: bool, words: tuple[str, str], show: Callable[[float, bool], str]
 ) -> tuple[str, str]:
     """(verb, quantity) of a value that bounds the difference or the ratio from above, or from below."""
     if claim.compare == "ratio":
@@ -147,7 +147,7 @@ def _side(
     return plus if is_cost else minus, f"{words[not most]} {show(abs(cost), most)}".lstrip()
 
 
-def _say(claim: Claim, *sides: tuple[str, str]) -> str:
+def _say(claim: Wording, *sides: tuple[str, str]) -> str:
     (verb, said), *more = sides
     for other, quantity in more:
         said += f" and {quantity}" if other == verb else f" or {other} {quantity}"

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from attnlab.errors import Refused
-
-FIGURES = {"params": "parameters", "flops": "flops_per_token", "kv_bytes": "kv_bytes_per_token"}
+from attnlab.store.schema import FIGURES as FIGURES
 
 
 def solve(figure: Callable[[int], float], target: float, start: int, *, what: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import attnlab
 from attnlab.store import fingerprint
+from attnlab.store.schema import RunRecord
 
 HOME = Path(attnlab.__file__).parent.parent
 DIFF_LIMIT = 100_000  # characters of uncommitted changes that a report carries
@@ -21,7 +22,7 @@ def provenance(
     declared: Mapping[str, Any],
     changed: Sequence[str],
     device: str,
-    records: Sequence[Mapping[str, Any]],
+    records: Sequence[RunRecord],
 ) -> dict[str, Any]:
     """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own."""
     commit, dirty = git()
@@ -32,7 +33,7 @@ def provenance(
         "dirty_diff": _ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
         "packages": packages(),
         "device": f"cpu ({os.cpu_count()} cores)" if device == "cpu" else device,
-        "date": max((record["started"][:10] for record in records if record.get("started")), default=None),
+        "date": max((record.started[:10] for record in records if record.started), default=None),
         "declared": dict(declared),
         "declaration_sha256": fingerprint.digest(declared, 64),
         "changed": list(changed),

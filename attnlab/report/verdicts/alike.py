@@ -1,0 +1,59 @@
+"""Were the runs made alike? By which versions of which packages, and measured by which code.
+
+A comparison whose arms were trained by different versions may show a difference of the versions; the page
+says so before it says anything else.
+"""
+
+from typing import Any
+
+from attnlab.report.verdicts.runs import Sweep
+from attnlab.store.schema import RunRecord
+
+DECISIVE = ("torch", "pytorch-lightning")  # packages of which another version may train another model
+
+
+def versions(sweep: Sweep) -> dict[str, dict[str, int]]:
+    """Package -> version -> how many runs were made by it."""
+    found: dict[str, dict[str, int]] = {}
+    for record in sweep.records:
+        for package, version in packages(record).items():
+            counts = found.setdefault(package, {})
+            counts[version] = counts.get(version, 0) + 1
+    return {package: dict(sorted(counts.items())) for package, counts in sorted(found.items())}
+
+
+def packages(record: RunRecord) -> dict[str, str]:
+    """What the run was made by; nothing of a run that was lost before it could say."""
+    said: dict[str, Any] = record.environment.get("packages") or {}
+    own = {"attnlab": record.environment.get("attnlab"), **said}
+    return {name: str(version) for name, version in own.items() if version}
+
+
+def unlike(sweep: Sweep) -> list[str]:
+    """A sentence for each package that decides a result, and for each part of the records, in which the runs
+    were not made alike.
+    """
+    out = []
+    for package, counts in versions(sweep).items():
+        if package in DECISIVE and len(counts) > 1:
+            told = [f"{version} ({runs} run{'' if runs == 1 else 's'})" for version, runs in counts.items()]
+            out.append(
+                f"The runs were made by different versions of {package}: {', '.join(told)}. "
+                "A difference between them may be the versions'."
+            )
+    for part, digests in _measurers(sweep).items():
+        if len(digests) > 1:
+            out.append(
+                f"{part} was measured by different code in different runs, so its values need not compare."
+            )
+    return out
+
+
+def _measurers(sweep: Sweep) -> dict[str, set[str]]:
+    """Part of a record -> the digests of the code that measured it."""
+    found: dict[str, set[str]] = {}
+    for record in sweep.records:
+        if record.done:
+            for part, digest in record.measured_by.items():
+                found.setdefault(part, set()).add(digest)
+    return dict(sorted(found.items()))
