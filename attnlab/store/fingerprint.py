@@ -31,7 +31,7 @@ OBSERVERS = tuple(
     for name in (
         "errors", "config", "store", "stats", "report", "sweep", "cli", "testing", "training.loggers",
         "training.environment", "training.record", "training.callbacks", "training.preflight",
-        "training.end", "training.measuring",
+        "training.end", "training.measuring", "training.again",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures

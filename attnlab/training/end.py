@@ -1,17 +1,20 @@
 """What is measured once a run has ended, and what its figures are."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attnlab.measure import length, size
 from attnlab.measure.accuracy import ACCURACY, STEPS, accuracy, recall, steps_to_solve
 from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.model.loss import VALIDATION
+from attnlab.store.fingerprint import OBSERVERS, digest
 from attnlab.store.schema import Metric, RunRecord, named
+from attnlab.store.source import sources
 from attnlab.training import callbacks
 from attnlab.training.module import LanguageModel
 
+Rows = Sequence[tuple[int, int, str, float]]  # of the curves: step, tokens, name, value
 LOSSES = named(VALIDATION, Metric("val/best_loss", unit="nats"), Metric("train/loss", unit="nats"))
 
 
@@ -25,6 +28,24 @@ def expected(task: Any) -> dict[str, Metric]:
     return LOSSES | by_condition
 
 
+# What is measured at a run's end, to the modules that do it: where one of them was edited, that part is taken
+# again from the final weights. `OBSERVED`: the same for what only training can show.
+MEASURED = {
+    "accuracy": ("attnlab.measure.accuracy",),
+    "length": ("attnlab.measure.length",),
+    "memory": ("attnlab.measure.size",),
+    "heads": ("attnlab.measure.heads",),
+}
+OBSERVED = {"maps": ("attnlab.measure.maps",), "curves": ("attnlab.training.callbacks",)}
+_IN_THE_ID = ("attnlab.attention", "attnlab.model", "attnlab.data")
+
+
+def digests(parts: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Part -> the digest of the code that measures it, without what a run's id knows of already."""
+    without = (*OBSERVERS, *_IN_THE_ID)
+    return {part: digest(sources(modules, without=without)) for part, modules in parts.items()}
+
+
 def measure(
     module: LanguageModel,
     data: Any,
@@ -35,41 +56,19 @@ def measure(
     """The parts of the record that are measured once the run has ended; `declared` says what each figure
     is.
     """
-    model, device = module.model, module.device
-    memory = size.peak_memory(device)  # before the measurements below raise it
-    batch = {
-        key: value.to(device) for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()
-    }
-    cached = size.kv_bytes(model.eval(), batch["tokens"][:1])
-    model.train()
-    val = [value for _, _, name, value in curves.rows if name == VALIDATION.name]
-    train = [value for _, _, name, value in curves.rows if name == "train/loss"]
+    peak = size.peak_memory(module.device)  # before the measurements below raise it
     tokens_per_s = (
         curves.busy_steps * curves.batch_tokens / curves.busy_seconds if curves.busy_seconds else None
     )
     difference = maps.last.difference if maps.last else None
-    by_position = module.validation["by_position"]
-    by_length = length.losses(model, data.task, settings["lengths"], device, settings["trained"])
-    memory = {
-        **cached,
-        "saved_for_backward_bytes": size.saved_for_backward(lambda: module.losses(batch).mean(), model),
-        **memory,
-    }
+    parts = [part(module, data, curves.rows, settings) for part in PARTS.values()]
     return {
-        "declared": expected(data.task)
-        | named(*map(length.declared, by_length), size.THROUGHPUT)
-        | {name: size.MEMORY[name] for name in memory},
-        "metrics": {
-            VALIDATION.name: module.validation["loss"],
-            "val/best_loss": min(val),
-            "train/loss": train[-1],
-            **accuracy(module.validation, getattr(data.task, "conditions", ())),
-            **{name: value for name, value in by_length.items() if value is not None},
-        },
-        "undefined": [name for name, value in by_length.items() if value is None],
-        "censored": steps_to_solve(curves.rows, curves.rows[-1][0]),
-        "by_position": {VALIDATION.name: [None if math.isnan(value) else value for value in by_position]},
-        "memory": memory,
+        "declared": named(size.THROUGHPUT) | _joined(parts, "declared") | _declared_memory(peak),
+        "metrics": _joined(parts, "metrics"),
+        "undefined": [name for part in parts for name in part.get("undefined", ())],
+        "censored": _joined(parts, "censored"),
+        "by_position": _joined(parts, "by_position"),
+        "memory": _joined(parts, "memory") | peak,
         "speed": {size.THROUGHPUT.name: tokens_per_s},
         "kernels": {
             "max_abs_eager_fused": difference,
@@ -77,8 +76,71 @@ def measure(
             if difference is not None
             else "no other kernel to compare with",
         },
-        "head_scores": head_scores(model, probe_texts(next(iter(data.val_dataloader()))), data.task.length),
+        "head_scores": _joined(parts, "head_scores"),
     }
+
+
+def _joined(parts: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
+    return {name: value for part in parts for name, value in part.get(key, {}).items()}
+
+
+def _declared_memory(figures: Iterable[str]) -> dict[str, Metric]:
+    return {name: size.MEMORY[name] for name in figures}
+
+
+def _accuracy(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Losses of the run's curves, and what its last validation says."""
+    values = {name: [value for _, _, key, value in rows if key == name] for name in LOSSES}
+    conditions = getattr(data.task, "conditions", ())
+    by_position = module.validation["by_position"]
+    return {
+        "declared": expected(data.task),
+        "metrics": {
+            VALIDATION.name: module.validation["loss"],
+            "val/best_loss": min(values[VALIDATION.name]),
+            "train/loss": values["train/loss"][-1],
+            **accuracy(module.validation, conditions),
+        },
+        "censored": steps_to_solve(rows, rows[-1][0]),
+        "by_position": {VALIDATION.name: [None if math.isnan(value) else value for value in by_position]},
+    }
+
+
+def _length(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Losses at multiples of the trained length."""
+    losses = length.losses(module.model, data.task, settings["lengths"], module.device, settings["trained"])
+    return {
+        "declared": named(*map(length.declared, losses)),
+        "metrics": {name: value for name, value in losses.items() if value is not None},
+        "undefined": [name for name, value in losses.items() if value is None],
+    }
+
+
+def _memory(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Bytes cached per token, and bytes kept for the backward pass."""
+    batch = {
+        key: value.to(module.device)
+        for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()
+    }
+    memory = size.kv_bytes(module.model.eval(), batch["tokens"][:1])
+    module.model.train()
+    saved = size.saved_for_backward(lambda: module.losses(batch).mean(), module.model)
+    memory = {**memory, "saved_for_backward_bytes": saved}
+    return {"declared": _declared_memory(memory), "memory": memory}
+
+
+def _heads(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Scores of the attention heads."""
+    texts = probe_texts(next(iter(data.val_dataloader())))
+    return {"head_scores": head_scores(module.model, texts, data.task.length)}
+
+
+PARTS: Mapping[str, Callable[[LanguageModel, Any, Rows, Mapping[str, Any]], dict[str, Any]]] = {
+    "accuracy": _accuracy,
+    "length": _length,
+    "memory": _memory,
+    "heads": _heads,
+}
 
 
 def summary(record: RunRecord) -> dict[str, float]:

@@ -59,6 +59,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         "data": data.facts(),
         "declared": {name: asdict(metric) for name, metric in declared.items()},
+        "measured_by": {} if only_measures else end.digests(end.MEASURED),
+        "observed_by": {} if only_measures else end.digests(end.OBSERVED),
         "device_kind": device_kind(device),
         **size.parameters(model),
         "flops_per_token": size.flops_per_token(model, context),

@@ -20,6 +20,7 @@ from attnlab.store.files import CHECKPOINTS, replacing
 from attnlab.store.schema import Estimate, RunRecord, RunSpec
 from attnlab.training import callbacks, checkpoints, measuring
 from attnlab.training import record as records
+from attnlab.training.again import measure_again as measure_again
 from attnlab.training.end import measure, summary
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent
