@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from attnlab.attention.cache import Growing, Rolling, Static
-from attnlab.attention.heads.grouped import Heads
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache
+from attnlab.attention.heads.grouped import GroupedHeads
+from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
@@ -31,11 +31,11 @@ def model(heads, kernel=eager, mask=causal):
 
 
 HEADS = {
-    "mha": lambda: Heads(12, 6, 6, None, False, False),
-    "gqa": lambda: Heads(12, 6, 2, None, False, False),
-    "mla": lambda: Latent(12, 6, 5, 2, 4, False, False),
+    "mha": lambda: GroupedHeads(12, 6, 6, None, False, False),
+    "gqa": lambda: GroupedHeads(12, 6, 2, None, False, False),
+    "mla": lambda: LatentHeads(12, 6, 5, 2, 4, False, False),
 }
-CACHES = {"none": None, "growing": Growing, "static": lambda: Static(PROMPT + NEW)}
+CACHES = {"none": None, "growing": DynamicCache, "static": lambda: StaticCache(PROMPT + NEW)}
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -60,14 +60,16 @@ def test_a_thousand_tokens_take_500500_projections_without_a_cache_and_1000_with
 @pytest.mark.parametrize("heads", HEADS)
 def test_a_step_reads_the_bytes_that_are_stored(heads):
     built = model(HEADS[heads])
-    read = counts.counted(built, torch.zeros(1, PROMPT, dtype=torch.long), NEW, Growing).read
+    read = counts.counted(built, torch.zeros(1, PROMPT, dtype=torch.long), NEW, DynamicCache).read
     assert read == counts.bytes_per_step(built, PROMPT + NEW - 1)["cache"]
 
 
 def test_a_rolling_window_reads_no_more_than_its_window():
     built = model(HEADS["gqa"], mask=window(3))
     reads = {
-        new: counts.counted(built, torch.zeros(1, PROMPT, dtype=torch.long), new, lambda: Rolling(3)).read
+        new: counts.counted(
+            built, torch.zeros(1, PROMPT, dtype=torch.long), new, lambda: SlidingWindowCache(3)
+        ).read
         for new in (2, 7)
     }
     assert reads[2] == reads[7] == 4 * built.state_size()  # the window and the token before it is dropped

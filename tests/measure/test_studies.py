@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnlab.attention.cache import Growing
+from attnlab.attention.cache import DynamicCache
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.measure.studies.bandwidth import Bandwidth
@@ -55,15 +55,15 @@ def test_lengths_out_of_order_are_refused():
 
 def test_a_cache_changes_no_logit_and_a_wrong_offset_does(subject):
     module, data = subject()
-    right = Generation(Growing, compared=11, prompt=5)(module, data, "cpu").metrics
-    wrong = Generation(Growing, compared=11, prompt=5, offset=-1)(module, data, "cpu").metrics
+    right = Generation(DynamicCache, compared=11, prompt=5)(module, data, "cpu").metrics
+    wrong = Generation(DynamicCache, compared=11, prompt=5, offset=-1)(module, data, "cpu").metrics
     assert right["cache/logit_difference"] < 1e-5
     assert right["cache/tokens_differing"] == 0
     assert wrong["cache/logit_difference"] > 1e-3
 
 
 def test_times_of_generation_are_named_as_times(subject):
-    found = Generation(Growing, compared=2, lengths=[2, 3], prompt=3)(*subject(), "cpu")
+    found = Generation(DynamicCache, compared=2, lengths=[2, 3], prompt=3)(*subject(), "cpu")
     assert set(found.timed) == set(found.metrics) - {"cache/logit_difference", "cache/tokens_differing"}
     assert list(found.series["speedup"]) == [2, 3]
 
