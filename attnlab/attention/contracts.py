@@ -34,11 +34,11 @@ class Heads(Protocol):
     Query head h reads KV head h // (n_heads // n_kv_heads). `score_dim` is the width that the scale counts,
     `rope_dim` the width that turns. `can_absorb`: set `absorbed`, and the cache is read as it is, with the
     same numbers. `pools`: keys and values are the slices "k" and "v" of one `Fused` matrix `qkv`, `head_dim`
-    rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the residual
-    stream where it attends to that key alone.
+    rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the residual stream
+    where it attends to that key alone.
 
         class Own(nn.Module):  # one head without projections; float32
-            n_heads, n_kv_heads, head_dim, score_dim, rope_dim = 1, 1, 64, 64, 64
+            n_heads, n_kv_heads, score_dim, rope_dim = 1, 1, 64, 64
             def project(self, x, rotate): return rotate(x[:, None]), (rotate(x[:, None]), x[:, None])
             def expand(self, state): return state
             def merge(self, y): return y[:, 0]
@@ -47,10 +47,10 @@ class Heads(Protocol):
 
     n_heads: int
     n_kv_heads: int
-    head_dim: int
     score_dim: int
     rope_dim: int
     can_absorb: bool = False
+    absorbed: bool = False
     pools: bool = False
     has_own_values: bool = False
 
@@ -67,7 +67,7 @@ class Heads(Protocol):
 
     @property
     def projection(self) -> nn.Module:
-        """What every new token passes once to make its state; counting calls of it counts projections."""
+        """What every new token passes once to make its state. This and the next two are for counts alone."""
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """Of a layer's matrix products, per row: `new` queries over `held` keys; two a multiplication."""
@@ -103,9 +103,11 @@ class Mask(Protocol):
 
 
 class Score(Protocol):
-    """A new score for every score, pointwise; all broadcast to [B, H, T, S]. What only adds is a `Bias`.
+    """A new score for every score, pointwise; arguments as of a `Mask`.
 
-    def halved(score, b, h, q_pos, kv_pos): return score / 2
+    What only adds is a `Bias`, by type: a fused kernel takes that and nothing else.
+
+        def halved(score, b, h, q_pos, kv_pos): return score / 2
     """
 
     def __call__(self, score: Tensor, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor, /) -> Tensor: ...
@@ -133,8 +135,7 @@ class Cache(Protocol):
 
     `room` is the most tokens that it ever takes, `holds` the most that it keeps for later queries; None: any.
 
-        cache = DynamicCache()
-        layer(x[:, :5], cache=cache), layer(x[:, 5:], cache=cache)
+        [layer(x[:, n : n + 1], cache=cache) for cache in [DynamicCache()] for n in range(9)]
     """
 
     room: int | None = None
@@ -153,8 +154,7 @@ class Epilogue(Protocol):
     """What happens to the attended values before heads are merged: an nn.Module.
 
     `needs` names what the kernel must give beside the output. `reweighs`: it shrinks weights as it does
-    outputs, so maps go through it. `per_feature`: it tells features apart, so it cannot change places with a
-    projection.
+    outputs. `per_feature`: it tells features apart, so nothing can be absorbed past it.
 
         class Half(nn.Module):
             def forward(self, out, lse, x): return out / 2

@@ -110,15 +110,17 @@ def test_a_head_without_output_is_a_head_without_its_rows_of_the_output_matrix(s
 
 @torch.no_grad()
 def test_a_mean_in_the_place_of_a_constant_head_changes_nothing(subject):
-    module, data = subject("position=none")
+    module, data = subject("position=none", "model.attention.heads.bias=true")
     for block in module.model.blocks:
         block.mixer.heads.qkv.weight.zero_()
-    module.model.blocks[0].mixer.heads.out.register_forward_pre_hook(lambda _, given: (given[0] + 0.7,))
+        block.mixer.heads.qkv.bias.fill_(0.7)
     batches = list(data.val_dataloader())
     means = _means(module.model, module, batches, "cpu")
+    whole = validation_loss(module, batches, "cpu")
     with without(module.model, [(0, 2)], means):
-        kept = validation_loss(module, batches, "cpu")
-    assert kept == pytest.approx(validation_loss(module, batches, "cpu"), abs=1e-6)
+        assert validation_loss(module, batches, "cpu") == pytest.approx(whole, abs=1e-6)
+    with without(module.model, [(0, 2)]):
+        assert abs(validation_loss(module, batches, "cpu") - whole) > 1e-4
 
 
 @pytest.mark.parametrize(
