@@ -135,14 +135,14 @@ class Cache(Protocol):
 
     `room` is the most tokens that it ever takes, `holds` the most that it keeps for later queries; None: any.
 
-        [layer(x[:, n : n + 1], cache=cache) for cache in [DynamicCache()] for n in range(9)]
+        seen = layer(x[:, :5], cache=DynamicCache())
     """
 
     room: int | None = None
     holds: int | None = None
 
     def append(self, state: State, positions_BT: Tensor, /) -> tuple[State, Tensor]:
-        """State and positions [B or 1, S] of all that the new queries may see, themselves included."""
+        """State and positions [B or 1, S] of all that the new queries may see. ValueError: no room."""
 
     def __len__(self) -> int: ...
 
