@@ -1,9 +1,6 @@
 """Caches: what a layer keeps of past tokens. They store a heads' `State` and the keys' positions, and know
 nothing else.
 
-    append(state, positions) -> (state, positions) of everything the new queries may see, themselves included
-    len(cache) -> tokens seen so far · live_bytes() -> bytes of the states held
-
 Because positions travel with the keys, left padding, packed documents and dropped keys need no special case
 here.
 """
@@ -17,8 +14,10 @@ from attnlab.attention.contracts import State, Unsupported
 
 
 @final
-class Growing:
+class DynamicCache:
     """Concatenates: simple, exact, and copies the past at every step."""
+
+    room = holds = None
 
     def __init__(self) -> None:
         self.state: State | None = None
@@ -42,7 +41,7 @@ class Growing:
 
 
 @final
-class Static:
+class StaticCache:
     """Room for `length` tokens, allocated once; a step writes its own slots and copies nothing of the past.
 
     ValueError where more tokens come than there is room for.
@@ -52,6 +51,7 @@ class Static:
         if length < 1:
             raise ValueError(f"a static cache needs length >= 1, got {length}")
         self.length, self.used = length, 0
+        self.room = self.holds = length
         self.state: State | None = None
         self.positions: Tensor | None = None
 
@@ -99,7 +99,7 @@ class Slots:
 
     UNREACHED = 2**30
 
-    def __init__(self, filled: Static, slot: Tensor) -> None:
+    def __init__(self, filled: StaticCache, slot: Tensor) -> None:
         assert filled.state is not None
         self.state, self.slot, self.span = filled.state, slot, filled.length
         self.positions = filled.positions.clone()
@@ -118,7 +118,7 @@ class Slots:
 
 
 @final
-class Rolling:
+class SlidingWindowCache:
     """The last `size` tokens and the first `keep`: memory bounded by the window (Mistral 7B §2;
     StreamingLLM §3.2).
 
@@ -130,6 +130,7 @@ class Rolling:
         if size < 1 or keep < 0:
             raise ValueError(f"a rolling cache needs size >= 1 and keep >= 0, got size={size}, keep={keep}")
         self.size, self.keep, self.seen = size, keep, 0
+        self.room, self.holds = None, size + keep
         self.state: State | None = None
         self.positions: Tensor | None = None
 
@@ -147,7 +148,7 @@ class Rolling:
         if self.state is not None:
             state, positions_BT = _joined(self.state, self.positions, state, positions_BT)
         held = positions_BT.shape[1]
-        if held <= self.size + self.keep:
+        if held <= self.holds:
             self.state, self.positions = state, positions_BT
         else:
             ends = (slice(0, self.keep), slice(held - self.size, held))

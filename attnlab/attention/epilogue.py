@@ -1,8 +1,5 @@
 """Epilogues: what happens to the attended values of each head before they are merged: (out, lse, x) -> out.
-
-`needs` says what the kernel has to deliver beside the output; `reweighs`, that the epilogue shrinks attention
-weights as it shrinks outputs, so that maps go through it too; `per_feature`, that it tells the features of a
-head apart, so that it cannot change places with a projection of them.
+What they declare is in `contracts.Epilogue`.
 """
 
 from typing import final

@@ -2,18 +2,26 @@
 part handed in.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.cache import Growing
-from attnlab.attention.contracts import Attended, Kernel, Mask, Rotate, Score, Unsupported
-from attnlab.attention.heads.grouped import Heads
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.contracts import (
+    Attended,
+    Cache,
+    Epilogue,
+    Heads,
+    Kernel,
+    Mask,
+    Rotary,
+    Score,
+    Unsupported,
+    declared,
+)
 from attnlab.attention.masks.combine import every, looks_ahead, step_looks_ahead
-from attnlab.attention.positions import Positions, rotation_key
+from attnlab.attention.positions import Positions
 
 
 @final
@@ -27,38 +35,34 @@ class Attention(nn.Module):
 
     def __init__(
         self,
-        heads: Heads | Latent,
+        heads: Heads,
         kernel: Kernel,
         masks: Mapping[str, Mask] | None = None,
         scores: Mapping[str, Score] | None = None,
         scale_exponent: float = -0.5,
-        rotary: Callable[[Tensor], Rotate] | None = None,
-        epilogue: nn.Module | None = None,
+        rotary: Rotary | None = None,
+        epilogue: Epilogue | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
             raise ValueError(f"attention dropout must lie in [0, 1), got {dropout}")
-        self.heads, self.kernel, self.rotary, self.epilogue, self.dropout = (
-            heads,
-            kernel,
-            rotary,
-            epilogue,
-            dropout,
-        )
+        self.heads, self.kernel, self.rotary, self.epilogue = heads, kernel, rotary, epilogue
+        self.dropout = dropout
         self.mask = every(*(masks or {}).values())
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale = heads.score_dim**scale_exponent
-        self.rotation_key = rotation_key(rotary)
-        scaling = getattr(rotary, "keywords", {}).get("scaling")
-        # whether keys rotated now would be rotated otherwise in a longer sequence
-        self.changes_with_length: bool = getattr(scaling, "changes_with_length", False)
-        self.never_looks_ahead: bool = getattr(self.mask, "never_looks_ahead", False)
+        self.is_causal: bool = declared(self.mask, Mask, "is_causal")
+        self.changes_with_length: bool = declared(rotary, Rotary, "changes_with_length")
+        self.needs: tuple[str, ...] = declared(epilogue, Epilogue, "needs")
+        self.reweighs: bool = declared(epilogue, Epilogue, "reweighs")
+        per_feature = epilogue is not None and declared(epilogue, Epilogue, "per_feature")
+        # whether the heads may read their cache as it is: what they are read through must let them
+        self.can_absorb: bool = declared(heads, Heads, "can_absorb") and not per_feature
         if rotary is not None:
-            self.rotary(torch.zeros(1, 1))(
-                torch.zeros(1, 1, 1, heads.rope_dim)
-            )  # an odd width fails here, not in training
+            # an odd width fails here, not in training
+            rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))
 
     def forward(
         self,
@@ -66,7 +70,7 @@ class Attention(nn.Module):
         *,
         positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
-        cache: Growing | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """x [B, T, M] -> [B, T, M]. `positions` [B or 1, T] default to 0..T-1, or go on from the cache;
         `mask` joins the design masks.
@@ -80,7 +84,7 @@ class Attention(nn.Module):
         *,
         positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
-        cache: Growing | None = None,
+        cache: Cache | None = None,
         kernel: Kernel | None = None,
         need: Sequence[str] = (),
     ) -> Attended:
@@ -96,9 +100,9 @@ class Attention(nn.Module):
             raise Unsupported(
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
-        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary, self.rotation_key))
+        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary))
         state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
-        if past and not self.never_looks_ahead and self._answered_too_early(past, positions, keys):
+        if past and not self.is_causal and self._answered_too_early(past, positions, keys):
             raise Unsupported(
                 "an earlier token should have seen these later ones: use decode=none, or a first chunk as "
                 "long as the prefix"
@@ -108,19 +112,19 @@ class Attention(nn.Module):
             q,
             k,
             v,
-            i=positions.of_queries,
-            j=keys.view(keys.shape[0], 1, 1, -1),
+            q_pos=positions.of_queries,
+            kv_pos=keys.view(keys.shape[0], 1, 1, -1),
             mask=self.mask if mask is None else every(self.mask, mask),
             scores=self.scores,
             scale=self.scale,
             dropout=self.dropout if self.training else 0.0,
-            need=tuple(need) + (self.epilogue.needs if self.epilogue is not None else ()),
+            need=tuple(need) + self.needs,
             aligned=positions.consecutive,
         )
         if self.epilogue is None:
             return attended
         weights = attended.weights
-        if weights is not None and self.epilogue.reweighs:
+        if weights is not None and self.reweighs:
             weights = self.epilogue(weights, attended.lse, x_BTM)
         return attended._replace(out=self.epilogue(attended.out, attended.lse, x_BTM), weights=weights)
 

@@ -1,13 +1,11 @@
 """Where the tokens of one forward pass are, made once: layers that rotate alike share their tables."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import final
 
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Rotate
+from attnlab.attention.contracts import Rotary, Rotate
 from attnlab.attention.rotary import Turn, identity
 
 
@@ -20,7 +18,7 @@ class Positions:
     def __init__(self, of: Tensor, consecutive: bool = False) -> None:
         self.of, self.consecutive = of, consecutive
         self.of_queries = of[:, None, :, None]  # as kernels want them
-        self._rotations: dict[object, Rotate] = {}
+        self._rotations: dict[Rotary, Rotate] = {}
         self._among: tuple[Positions, int] | None = None
 
     @classmethod
@@ -28,30 +26,23 @@ class Positions:
         """The `count` positions after `past` tokens."""
         return cls(torch.arange(past, past + count, device=device)[None], consecutive=True)
 
-    def rotation(self, rotary: Callable[[Tensor], Rotate] | None, key: object) -> Rotate:
-        """What `rotary` makes of these positions; layers that give the same `rotation_key` share it."""
+    def rotation(self, rotary: Rotary | None) -> Rotate:
+        """What `rotary` makes of these positions; layers whose rotaries are equal share it."""
         if rotary is None:
             return identity
-        if key not in self._rotations:
-            self._rotations[key] = self._made(rotary, key)
-        return self._rotations[key]
+        if rotary not in self._rotations:
+            self._rotations[rotary] = self._rotation(rotary)
+        return self._rotations[rotary]
 
-    def one(self, n: int) -> "Positions":
+    def at(self, n: int) -> "Positions":
         """Position number n alone; its rotations are cut out of these, so a step need not make any."""
         alone = Positions(self.of.narrow(1, n, 1), self.consecutive)
         alone._among = self, n
         return alone
 
-    def _made(self, rotary: Callable[[Tensor], Rotate], key: object) -> Rotate:
+    def _rotation(self, rotary: Rotary) -> Rotate:
         if self._among is None:
             return rotary(self.of)
-        those, n = self._among
-        turn = those.rotation(rotary, key)
-        return turn.one(n) if isinstance(turn, Turn) else rotary(self.of)
-
-
-def rotation_key(rotary: Callable[[Tensor], Rotate] | None) -> object:
-    """Equal for equal partial applications; a layer makes it once, since decoding asks at every step."""
-    if not isinstance(rotary, partial):
-        return rotary
-    return (rotary.func, rotary.args, tuple(sorted(rotary.keywords.items(), key=lambda item: item[0])))
+        whole, n = self._among
+        turn = whole.rotation(rotary)
+        return turn.at(n) if isinstance(turn, Turn) else rotary(self.of)

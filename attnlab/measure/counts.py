@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnlab.attention.contracts import Attended
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.contracts import Attended, Cache
 from attnlab.attention.layer import Attention
 from attnlab.measure.size import reference_kernel, saved_for_backward
 from attnlab.model.generation import Decoder
@@ -34,7 +33,7 @@ class Cost:
 
 
 def counted(
-    model: Transformer, prompt_BT: Tensor, new_tokens: int, make_cache: Callable[[], Any] | None
+    model: Transformer, prompt_BT: Tensor, new_tokens: int, make_cache: Callable[[], Cache] | None
 ) -> Cost:
     """Counts while generating, over the eager reference; FLOPs are those of matrix products, by torch."""
     layers = [block.mixer for block in model.blocks]
@@ -56,7 +55,9 @@ def counted(
         return passing
 
     with reference_kernel(model), FlopCounterMode(display=False) as counter:
-        hooks = [_projection(layer).register_forward_pre_hook(passed(n)) for n, layer in enumerate(layers)]
+        hooks = [
+            layer.heads.projection.register_forward_pre_hook(passed(n)) for n, layer in enumerate(layers)
+        ]
         for n, layer in enumerate(layers):
             layer.kernel = watched(n, layer.kernel)
         try:
@@ -74,7 +75,7 @@ def formula(model: Transformer, batch: int, prompt: int, new_tokens: int, cached
     """
     steps = passes(prompt, new_tokens, cached)
     last_held = steps[-1][1]
-    heads = [block.mixer.heads for block in model.blocks]
+    layers = [block.mixer for block in model.blocks]
     inner = sum(
         weight.numel()
         for block in model.blocks
@@ -84,11 +85,15 @@ def formula(model: Transformer, batch: int, prompt: int, new_tokens: int, cached
     )
     flops = 0
     for n, (new, held) in enumerate(steps):
-        absorbed = cached and n > 0
+        stepping = cached and n > 0
         flops += 2 * batch * (new * inner + model.head.weight.numel())
-        flops += sum(attention_flops(one, batch, new, held, absorbed) for one in heads)
+        flops += batch * sum(
+            layer.heads.flops(new, held, absorbed=stepping and layer.can_absorb) for layer in layers
+        )
     size = model.embedding.weight.element_size()
-    read = sum(batch * last_held * size * _read_width(one, cached and len(steps) > 1) for one in heads)
+    stepping = cached and len(steps) > 1
+    widths = [layer.heads.read_width(absorbed=stepping and layer.can_absorb) for layer in layers]
+    read = batch * last_held * size * sum(widths)
     return Cost(sum(new for new, _ in steps), sum(new * held for new, held in steps), flops, read)
 
 
@@ -97,22 +102,6 @@ def passes(prompt: int, new_tokens: int, cached: bool) -> list[tuple[int, int]]:
     if cached:
         return [(prompt, prompt)] + [(1, prompt + n) for n in range(1, new_tokens)]
     return [(prompt + n, prompt + n) for n in range(new_tokens)]
-
-
-def attention_flops(heads: Any, batch: int, new: int, held: int, absorbed: bool = False) -> int:
-    """Matrix products of one layer of plain or latent heads: `new` queries over `held` keys, two FLOPs per
-    multiplication and addition.
-    """
-    own = [module for module in heads.children() if isinstance(module, nn.Linear)]
-    if not isinstance(heads, Latent):
-        width = 2 * heads.head_dim  # scores and values
-        return 2 * batch * (new * sum(one.weight.numel() for one in own) + heads.n_heads * width * new * held)
-    up = heads.up.weight.numel()
-    plain = sum(one.weight.numel() for one in own) - up
-    if absorbed:
-        return 2 * batch * new * (plain + up + heads.n_heads * (2 * heads.rank + heads.rope_dim) * held)
-    width = 2 * heads.head_dim + heads.rope_dim
-    return 2 * batch * (new * plain + held * up + heads.n_heads * width * new * held)
 
 
 def bytes_per_step(model: Transformer, held: int) -> dict[str, int]:
@@ -133,19 +122,6 @@ def saved_by_length(layer: nn.Module, dim: int, lengths: Sequence[int]) -> list[
         x = torch.zeros(1, length, dim, requires_grad=True)
         saved.append(saved_for_backward(lambda x=x: layer(x).sum(), layer))
     return saved
-
-
-def _projection(layer: Attention) -> nn.Module:
-    """The matrix that makes a layer's keys and values."""
-    return layer.heads.down if isinstance(layer.heads, Latent) else layer.heads.qkv
-
-
-def _read_width(heads: Any, absorbed: bool) -> int:
-    """Numbers per key that attention reads."""
-    if isinstance(heads, Latent):
-        own = heads.rank + heads.rope_dim
-        return own if absorbed else heads.n_heads * (2 * heads.head_dim + heads.rope_dim)
-    return heads.n_kv_heads * 2 * heads.head_dim
 
 
 def _distinct_bytes(k: Tensor, v: Tensor) -> int:

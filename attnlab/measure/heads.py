@@ -1,7 +1,7 @@
 """Head scores of a model: `scores` of its attention to a few texts, and to random tokens repeated four times.
 
-Surprising: heads without a value matrix of their own (latent, differential) have no copying score; the
-record says why instead of giving a number.
+Surprising: heads without values of their own (latent, differential) have no copying score; the record says
+why instead of giving a number.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.attention.heads.grouped import Heads
+from attnlab.attention.contracts import Heads, declared
 from attnlab.attention.layer import Attention
+from attnlab.attention.rotary import identity
 from attnlab.measure import scores
 from attnlab.measure.maps import attention_maps
 from attnlab.model.transformer import Transformer
@@ -41,7 +42,7 @@ def head_scores(model: Transformer, texts: Iterable[Tensor], length: int) -> dic
     under `notes`. {} where the model has no attention. `length` is the longest that the model may read.
     """
     device = model.embedding.weight.device
-    found: dict[str, list[Any]] = {}
+    tables: dict[str, list[Any]] = {}
     levels: dict[str, list[float]] = {}
     peaks: list[np.ndarray] = []
     for tokens in texts:
@@ -50,16 +51,16 @@ def head_scores(model: Transformer, texts: Iterable[Tensor], length: int) -> dic
             return {}
         A, ids = maps.weights.double().numpy(), tokens[0].cpu().numpy()
         for name, value in scores.pattern_scores(A, ids).items():
-            found.setdefault(name, []).append(value)
+            tables.setdefault(name, []).append(value)
         for name, value in scores.pattern_scores(scores.uniform(len(ids)), ids).items():
             levels.setdefault(name, []).append(float(value))
         peaks.append(np.pad(scores.peaks(A), ((0, 0), (0, 0), (0, LONGEST - len(ids)))))
     notes: dict[str, str] = {}
     if peaks:
         counts = np.sum(peaks, 0)
-        found["positional"] = [counts.max(-1) / counts.sum(-1)]
+        tables["positional"] = [counts.max(-1) / counts.sum(-1)]
     for name in ("previous", "duplicate", "entropy", "local"):
-        if name not in found:
+        if name not in tables:
             notes[name] = "the probe texts are too short, or repeat no token"
     vocab_size = model.head.weight.shape[0]
     rows = repeated(length, vocab_size)
@@ -67,35 +68,39 @@ def head_scores(model: Transformer, texts: Iterable[Tensor], length: int) -> dic
     if period < 2:
         notes["induction"] = notes["copying"] = f"a context of {length} tokens has no room for repeats"
     else:
-        _on_random_tokens(model, rows.to(device), period, found, levels, notes)
-    tables = {name: np.mean(values, 0).round(6).tolist() for name, values in sorted(found.items())}
+        _on_random_tokens(model, rows.to(device), period, tables, levels, notes)
+    means = {name: np.mean(values, 0).round(6).tolist() for name, values in sorted(tables.items())}
     chance = {name: float(np.mean(values)) for name, values in sorted(levels.items())}
-    return {**tables, **{name: None for name in notes}, "chance": chance, "notes": notes}
+    return {**means, **{name: None for name in notes}, "chance": chance, "notes": notes}
 
 
 def _on_random_tokens(
     model: Transformer,
     rows: Tensor,
     period: int,
-    found: dict[str, list[Any]],
+    tables: dict[str, list[Any]],
     levels: dict[str, list[float]],
     notes: dict[str, str],
 ) -> None:
     """Induction and copying, and their chance levels."""
     layers: list[Attention] = [block.mixer for block in model.blocks]
-    without = sorted({type(x.heads).__name__ for x in layers if not isinstance(x.heads, Heads)})
+    without = sorted(
+        {type(x.heads).__name__ for x in layers if not declared(x.heads, Heads, "has_own_values")}
+    )
     if without:
-        notes["copying"] = f"{', '.join(without)} heads have no value matrix of their own to follow"
+        notes["copying"] = f"{', '.join(without)} have no values of their own to follow"
     for row in rows:
         ids, length = row.cpu().numpy(), len(row)
         maps = attention_maps(model, row[None])
         assert maps is not None
-        found.setdefault("induction", []).append(scores.induction(maps.weights.double().numpy(), ids, period))
+        tables.setdefault("induction", []).append(
+            scores.induction(maps.weights.double().numpy(), ids, period)
+        )
         level = scores.induction(scores.uniform(length), ids, period)
         levels.setdefault("induction", []).append(float(level))
         if not without:
             rises = written(model, row[None, :period])
-            found.setdefault("copying", []).append([scores.copying(rise, ids[:period]) for rise in rises])
+            tables.setdefault("copying", []).append([scores.copying(rise, ids[:period]) for rise in rises])
             # a head that raises all tokens alike gives each of them one share
             levels.setdefault("copying", []).append(2 / model.head.weight.shape[0] - 1)
 
@@ -103,14 +108,13 @@ def _on_random_tokens(
 @torch.no_grad()
 def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
     """Per layer [head, T, vocabulary]: what a head adds to the logits where it attends to one token alone:
-    its value there (of the head's KV group), through its slice of W_O and the unembedding.
+    what it writes there into the residual stream, through the unembedding.
     """
-    values: list[Tensor] = []
+    rises: list[Tensor] = []
 
     def keep(layer: Attention, given: tuple[Tensor]) -> None:
-        x = given[0]
-        heads = layer.heads
-        values.append(heads.expand(heads.project(x, lambda y: y)[1])[1][0])
+        _, state = layer.heads.project(given[0], identity)
+        rises.append(layer.heads.written(state)[0])
 
     layers = [block.mixer for block in model.blocks]
     hooks = [layer.register_forward_pre_hook(keep) for layer in layers]
@@ -122,9 +126,5 @@ def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
         model.train(training)
         for hook in hooks:
             hook.remove()
-    for layer, v_GTD in zip(layers, values, strict=True):
-        heads = layer.heads
-        slices = heads.out.weight.view(-1, heads.n_heads, heads.head_dim)
-        v_HTD = v_GTD.repeat_interleave(heads.n_heads // heads.n_kv_heads, 0)
-        into = torch.einsum("htd,mhd->htm", v_HTD, slices)
-        yield (into @ model.head.weight.T).float().cpu().numpy()
+    for rise_HTM in rises:
+        yield (rise_HTM @ model.head.weight.T).float().cpu().numpy()

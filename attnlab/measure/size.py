@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnlab.attention.cache import Growing
+from attnlab.attention.cache import DynamicCache
 from attnlab.attention.contracts import Unsupported
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
@@ -91,7 +91,7 @@ def live_cache_bytes(model: Transformer, tokens: Tensor) -> int | None:
 
     None for a model that cannot be cached.
     """
-    caches = [Growing() for _ in model.blocks]
+    caches = [DynamicCache() for _ in model.blocks]
     try:
         model(tokens, caches=caches)
     except Unsupported:

@@ -1,8 +1,8 @@
 """Generation: one prefill over the prompts, then one token at a time through the caches. Without caches, the
 whole text each time.
 
-Surprising: a step runs on a bare copy of the model (see `bare`), whose latent heads read their cache as it is
-(`Latent.absorbed`): the same numbers, much sooner.
+Surprising: a step runs on a lean copy of the model (see `lean`), whose heads read their cache as it is where
+they can (`Heads.can_absorb`): the same numbers, much sooner.
 """
 
 import math
@@ -13,13 +13,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from attnlab.attention.cache import Slots, Static
-from attnlab.attention.contracts import Mask
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.cache import Slots, StaticCache
+from attnlab.attention.contracts import Cache, Heads, Mask, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import real
 from attnlab.attention.positions import Positions
-from attnlab.model.lean import bare, laid_out
+from attnlab.model.lean import laid_out, lean
 from attnlab.model.transformer import Transformer, named_generator
 
 SPAN = 256  # a compiled step reads its cache in multiples of so many slots
@@ -55,7 +54,9 @@ class Sampling:
         if self.temperature == 0:
             return None
         generators = [named_generator(self.seed, f"sampling/{row}") for row in range(rows)]
-        return torch.stack([torch.rand(count, dtype=torch.float64, generator=one) for one in generators])
+        return torch.stack(
+            [torch.rand(count, dtype=torch.float64, generator=generator) for generator in generators]
+        )
 
     def pick(self, logits_BV: Tensor, draw_B1: Tensor | None) -> Tensor:
         """The next tokens [B, 1]: where the cumulative probability, likely ones first, passes `draw_B1`."""
@@ -96,11 +97,11 @@ class Decoder:
     def __init__(
         self, model: Transformer, make_cache: Callable[[], Any] | None, compile: bool = False
     ) -> None:
-        if compile and not isinstance(make_cache() if make_cache else None, Static):
+        if compile and not isinstance(make_cache() if make_cache else None, StaticCache):
             raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
         on_gpu, copies = model.embedding.weight.is_cuda, dict[int, Tensor]()
         self.model, self.stepper = (
-            bare(model) if on_gpu else laid_out(bare(model), copies) for _ in range(2)
+            lean(model) if on_gpu else laid_out(lean(model), copies) for _ in range(2)
         )
         self.make_cache = make_cache
         if make_cache is not None:
@@ -173,7 +174,7 @@ class Decoder:
         if self.make_cache is None:
             return _logits(self.stepper, tokens, positions, mask, None), self._anew(tokens, positions, mask)
         caches = [self.make_cache() for _ in self.model.blocks]
-        room = getattr(caches[0], "length", None)
+        room = declared(caches[0], Cache, "room")
         if room is not None and tokens.shape[1] + new_tokens - 1 > room:
             raise ValueError(
                 f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones do not fit into a static "
@@ -197,35 +198,35 @@ class Decoder:
     def _through(
         self, past: int, positions: Tensor | None, mask: Mask | None, caches: Sequence[Any]
     ) -> Advance:
-        next_ones = torch.arange(AHEAD, device=self.model.embedding.weight.device)[None]
-        next_ones = next_ones + (past if positions is None else positions[:, -1:] + 1)
-        ahead, n = Positions(next_ones, consecutive=positions is None), 0
+        following = torch.arange(AHEAD, device=self.model.embedding.weight.device)[None]
+        following = following + (past if positions is None else positions[:, -1:] + 1)
+        ahead, n = Positions(following, consecutive=positions is None), 0
 
         def advance(newest: Tensor) -> Tensor:
             nonlocal ahead, n
             if n == AHEAD:
                 ahead, n = Positions(ahead.of + AHEAD, ahead.consecutive), 0
             n += 1
-            return _logits(self.stepper, newest, ahead.one(n - 1), mask, caches)
+            return _logits(self.stepper, newest, ahead.at(n - 1), mask, caches)
 
         return advance
 
     def _in_slots(
-        self, used: int, positions: Tensor | None, mask: Mask | None, caches: Sequence[Static]
+        self, used: int, positions: Tensor | None, mask: Mask | None, caches: Sequence[StaticCache]
     ) -> Advance:
         assert self.compiled is not None
         device = self.model.embedding.weight.device
         slot = torch.tensor([used], device=device)
         at = slot[None].clone() if positions is None else positions[:, -1:] + 1
-        slots = [Slots(cache, slot) for cache in caches]
+        layers = [Slots(cache, slot) for cache in caches]
 
         def advance(newest: Tensor) -> Tensor:
             nonlocal used
             used += 1
             span = min(caches[0].length, SPAN * math.ceil(used / SPAN))
-            for one in slots:
-                one.span = span
-            logits = self.compiled(self.stepper, newest, at, mask, slots)
+            for layer in layers:
+                layer.span = span
+            logits = self.compiled(self.stepper, newest, at, mask, layers)
             slot.add_(1)
             at.add_(1)
             return logits
@@ -234,10 +235,10 @@ class Decoder:
 
 
 def absorbed(model: Transformer) -> Transformer:
-    """The model itself, its latent heads set to read their cache as it is, where the epilogue allows it."""
+    """The model itself, heads that can set to read their cache as it is, where their layer allows it."""
     for layer in model.modules():
-        if isinstance(layer, Attention) and isinstance(layer.heads, Latent):
-            layer.heads.absorbed = not getattr(layer.epilogue, "per_feature", layer.epilogue is not None)
+        if isinstance(layer, Attention) and declared(layer.heads, Heads, "can_absorb"):
+            layer.heads.absorbed = layer.can_absorb
     return model
 
 

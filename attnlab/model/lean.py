@@ -1,7 +1,7 @@
 """A module without torch's machinery around calls and attributes: the same tensors, less Python.
 
 A decoding step is a hundred tiny operations, and `nn.Module` costs about as much as they do: a call looks for
-hooks, an attribute for parameters, buffers and children. A bare copy's calls are its class's `forward`, its
+hooks, an attribute for parameters, buffers and children. A lean copy's calls are its class's `forward`, its
 attributes plain. Tensors are shared, not copied; results differ by rounding at most (see `_rms_norm`).
 """
 
@@ -15,22 +15,22 @@ from torch import Tensor, nn
 M = TypeVar("M", bound=nn.Module)
 
 
-def bare(module: M) -> M:
+def lean(module: M) -> M:
     """A copy for inference, of the module and all below it. Modules with hooks keep calling them."""
     hooked = module._forward_hooks or module._forward_pre_hooks
     kind = type(module) if hooked else _class(type(module), _leaner(module))
-    made = object.__new__(kind)
-    children = {name: child if child is None else bare(child) for name, child in module._modules.items()}
-    made.__dict__.update(vars(module), **module._parameters, **module._buffers, **children)
-    made.__dict__.update(_modules=children, training=False)
+    copy = object.__new__(kind)
+    children = {name: child if child is None else lean(child) for name, child in module._modules.items()}
+    copy.__dict__.update(vars(module), **module._parameters, **module._buffers, **children)
+    copy.__dict__.update(_modules=children, training=False)
     if isinstance(module, nn.RMSNorm) and module.weight is not None:
         eps = torch.finfo(module.weight.dtype).eps if module.eps is None else module.eps
-        made.__dict__.update(small=module.weight.new_tensor(eps), share=1 / module.normalized_shape[-1])
-    return made
+        copy.__dict__.update(small=module.weight.new_tensor(eps), share=1 / module.normalized_shape[-1])
+    return copy
 
 
 def laid_out(module: M, copies: dict[int, Tensor]) -> M:
-    """A bare module with its matrices in copies, column by column: the product with one token then reads
+    """A lean module with its matrices in copies, column by column: the product with one token then reads
     memory in long runs, sooner by a quarter once the caches of a CPU are too small. `copies` are shared by
     those who are given the same dict.
     """

@@ -11,9 +11,9 @@ from typing import overload
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.heads.grouped import Heads
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.contracts import Heads, declared
 from attnlab.attention.heads.projections import Fused
+from attnlab.attention.layer import Attention
 from attnlab.model.transformer import Transformer, named_generator
 
 State = dict[str, Tensor]
@@ -112,10 +112,12 @@ def _pooled(
 
 def _pooled_model(model: Transformer, n_kv_heads: int, how: str, seed: int) -> Transformer:
     model = copy.deepcopy(model)
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, Heads | Latent)}
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, Attention)}
     if not layers:
         raise ValueError("the model holds no attention heads to pool")
-    for name, heads in layers.items():
+    for name, heads in ((f"{name}.heads", layer.heads) for name, layer in layers.items()):
+        if not declared(heads, Heads, "pools"):
+            raise ValueError(f"{type(heads).__name__} have no key and value heads of their own to pool")
         own = {f"{name}.{key}": tensor for key, tensor in heads.state_dict().items()}
         new = pool_heads(own, n_kv_heads, how, seed, heads.score_dim)
         wide, narrow = heads.n_heads * heads.head_dim, n_kv_heads * heads.head_dim

@@ -2,12 +2,12 @@
 fixed-size state.
 """
 
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Mask, Unsupported
+from attnlab.attention.contracts import Cache, Mask, Unsupported
 from attnlab.attention.heads.projections import IntoResidual
 from attnlab.attention.positions import Positions
 
@@ -32,7 +32,7 @@ class Recurrent(nn.Module):
         *,
         positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
-        cache: Any | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """Unsupported for a cache of keys, and for a mask that hides part of the past."""
         if cache is not None:

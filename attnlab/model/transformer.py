@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Mask
+from attnlab.attention.contracts import Cache, Mask
 from attnlab.attention.heads.projections import Fused, IntoResidual
 from attnlab.attention.positions import Positions
 
@@ -113,8 +113,8 @@ class Block(nn.Module):
         """`context` is the mixer's: positions, mask, cache."""
         mixed = self.mixer(self.mixer_norm(x), **context)
         x = x + (F.dropout(mixed, self.dropout, self.training) if self.dropout else mixed)
-        made = self.ffn(self.ffn_norm(x))
-        return x + (F.dropout(made, self.dropout, self.training) if self.dropout else made)
+        widened = self.ffn(self.ffn_norm(x))
+        return x + (F.dropout(widened, self.dropout, self.training) if self.dropout else widened)
 
 
 @final
@@ -171,7 +171,7 @@ class Transformer(nn.Module):
         *,
         positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
-        caches: Sequence[Any] | None = None,
+        caches: Sequence[Cache] | None = None,
     ) -> Tensor:
         """Logits. `positions` default to 0..T-1, or go on from the caches (one a layer)."""
         x = self.hidden(tokens_BT, positions=positions, mask=mask, caches=caches)
@@ -183,7 +183,7 @@ class Transformer(nn.Module):
         *,
         positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
-        caches: Sequence[Any] | None = None,
+        caches: Sequence[Cache] | None = None,
     ) -> Tensor:
         """The normalised last hidden states [B, T, M], before the output head."""
         x = self.embedding(tokens_BT)

@@ -88,11 +88,11 @@ def outcomes(variant: Variant, laws: Collection[str] | None = None) -> list[Outc
     """What the laws that apply say of a variant, or those of them that are named."""
     first, *others = LAWS
     built = judge(first, variant)
-    found = [built] if laws is None or first.name in laws or built.status != "passed" else []
+    tried = [built] if laws is None or first.name in laws or built.status != "passed" else []
     if built.status == "passed":
         wanted = (law for law in others if laws is None or law.name in laws)
-        found += [judge(law, variant) for law in wanted if law.applies(variant)]
-    return found
+        tried += [judge(law, variant) for law in wanted if law.applies(variant)]
+    return tried
 
 
 def cases(*variants: Variant, unsupported: Mapping[str, str] | None = None) -> Callable:

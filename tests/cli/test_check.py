@@ -8,13 +8,13 @@ from attnlab.cli.verbs import check
 from attnlab.errors import Refused
 
 MODULE = """
-from attnlab.attention.heads.grouped import Heads
+from attnlab.attention.heads.grouped import GroupedHeads
 
 def sound(**options):
-    return Heads(**options)
+    return GroupedHeads(**options)
 
 def tiled(**options):
-    heads = Heads(**options)
+    heads = GroupedHeads(**options)
     times = heads.n_heads // heads.n_kv_heads
     heads.expand = lambda state: tuple(part.repeat(1, times, 1, 1) for part in state)
     return heads

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnlab.attention.cache import Growing
+from attnlab.attention.cache import DynamicCache
 from attnlab.attention.contracts import Attended
-from attnlab.attention.heads.grouped import Heads
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.heads.grouped import GroupedHeads
+from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
@@ -19,7 +19,7 @@ KIB, MIB = 2**10, 2**20
 def mha(dim=768, n_heads=12, n_kv_heads=12, head_dim=None, dtype=torch.float32):
     """Attention heads without memory behind them."""
     with torch.device("meta"):
-        return Heads(dim, n_heads, n_kv_heads, head_dim, bias=False, out_bias=False).to(dtype)
+        return GroupedHeads(dim, n_heads, n_kv_heads, head_dim, bias=False, out_bias=False).to(dtype)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,11 @@ def work(tokens, cached):
         return Attended(q)
 
     with torch.device("meta"):
-        layer = Attention(Heads(2, 1, 1, None, bias=False, out_bias=False), counting, {"causal": causal})
+        layer = Attention(
+            GroupedHeads(2, 1, 1, None, bias=False, out_bias=False), counting, {"causal": causal}
+        )
     layer.heads.qkv.register_forward_hook(lambda module, given, made: rows.append(made.shape[1]))
-    cache = Growing() if cached else None
+    cache = DynamicCache() if cached else None
     for n in range(1, tokens + 1):
         layer(torch.empty(1, 1 if cached else n, 2, device="meta"), cache=cache)
     return sum(rows), sum(products)
@@ -91,7 +93,7 @@ def test_004_speed_up_of_a_whole_model_is_not_500():
     """FLOPs of a GPT-2 small, logits of the last token only, counted on the eager reference."""
 
     def mixer(layer):
-        return Attention(Heads(768, 12, 12, None, bias=True, out_bias=True), eager, {"causal": causal})
+        return Attention(GroupedHeads(768, 12, 12, None, bias=True, out_bias=True), eager, {"causal": causal})
 
     with torch.device("meta"):
         model = Transformer(
@@ -112,7 +114,7 @@ def test_004_speed_up_of_a_whole_model_is_not_500():
         )
 
         def flops(new, past):
-            caches = [Growing() for _ in model.blocks]
+            caches = [DynamicCache() for _ in model.blocks]
             if past:
                 model.hidden(torch.zeros(1, past, dtype=torch.long), caches=caches)
             with FlopCounterMode(display=False) as counter:
@@ -153,7 +155,9 @@ def test_cache_per_token_of_known_models(layers, dim, n_heads, n_kv_heads, head_
 @pytest.mark.parametrize(("dtype", "size"), [(torch.bfloat16, 1), (torch.float16, 1), (torch.float32, 2)])
 def test_cache_per_token_of_latent_heads(dtype, size):
     with torch.device("meta"):
-        heads = Latent(5120, 128, rank=512, head_dim=128, rope_dim=64, bias=False, out_bias=False).to(dtype)
+        heads = LatentHeads(5120, 128, rank=512, head_dim=128, rope_dim=64, bias=False, out_bias=False).to(
+            dtype
+        )
     assert 60 * heads.state_size() == 67.5 * size * KIB  # DeepSeek-V2
     assert round(3840 / 67.5) == 57
     assert heads.state_size() == 2.25 * mha(5120, 128, 1, 128, dtype).state_size()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnlab.attention.heads.grouped import Heads
+from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.masks.causal import causal
 
@@ -20,9 +20,10 @@ def attend(q, k, v=None, scale=None, mask=None):
     """(weights, output) of the eager kernel for one head; rows are tokens, float64."""
     q, k = (torch.as_tensor(part, dtype=torch.float64)[None, None] for part in (q, k))
     v = k if v is None else torch.as_tensor(v, dtype=torch.float64)[None, None]
-    i, j = torch.arange(q.shape[2])[None, None, :, None], torch.arange(k.shape[2])[None, None, None, :]
+    q_pos, kv_pos = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]
+    at = {"q_pos": q_pos[None, None], "kv_pos": kv_pos[None, None]}
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    done = eager(q, k, v, i=i, j=j, mask=mask, scores=(), scale=scale, need=("weights",))
+    done = eager(q, k, v, **at, mask=mask, scores=(), scale=scale, need=("weights",))
     return done.weights[0, 0], done.out[0, 0]
 
 
@@ -30,13 +31,13 @@ def scored(q, k, scale=None):
     """The scores that the eager kernel comes to, read through its score seam."""
     seen = []
 
-    def spy(score, b, h, i, j):
+    def spy(score, b, h, q_pos, kv_pos):
         seen.append(score)
         return score
 
     q, k = (torch.as_tensor(part, dtype=torch.float64)[None, None] for part in (q, k))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    eager(q, k, k, i=torch.zeros(1), j=torch.zeros(1), mask=None, scores=(spy,), scale=scale)
+    eager(q, k, k, q_pos=torch.zeros(1), kv_pos=torch.zeros(1), mask=None, scores=(spy,), scale=scale)
     return seen[0][0, 0]
 
 
@@ -111,7 +112,7 @@ def test_001_and_003_printed_rows_sum_to_one():
 
 
 def test_001_gpt2_has_biases_on_q_k_v():
-    heads = Heads(768, 12, 12, None, bias=True, out_bias=True)
+    heads = GroupedHeads(768, 12, 12, None, bias=True, out_bias=True)
     assert heads.qkv.bias.shape == (
         2304,
     )  # `h.0.attn.c_attn.bias` of its checkpoints; printed: GPT-2 uses none
@@ -213,8 +214,8 @@ def test_003_unscaled_weights_saturate_and_scaled_ones_do_not(dim, exponent):
     generator = torch.Generator().manual_seed(dim)
     q = torch.randn(rows, 1, per_row, dim, generator=generator)
     k = torch.randn(rows, 1, 64, dim, generator=generator)
-    axes = {"i": torch.zeros(1, 1, 1, 1), "j": torch.zeros(1, 1, 1, 1)}
-    weights = eager(q, k, k, **axes, mask=None, scores=(), scale=dim**exponent, need=("weights",)).weights
+    at = {"q_pos": torch.zeros(1, 1, 1, 1), "kv_pos": torch.zeros(1, 1, 1, 1)}
+    weights = eager(q, k, k, **at, mask=None, scores=(), scale=dim**exponent, need=("weights",)).weights
     entropy = torch.special.entr(weights).sum(-1)
     for measured, want in zip(
         (weights.amax(-1), entropy), SATURATION[exponent][DIMS.index(dim)], strict=True
@@ -231,7 +232,8 @@ def test_004_a_common_shift_of_all_scores_changes_nothing():
 def test_003_a_masked_weight_is_zero_and_a_row_that_sees_nothing_is_not_nan():
     nothing = torch.full((1, 1, 1, 1), -1)
     x = torch.ones(1, 1, 2, 3)
-    done = eager(x, x, x, i=nothing, j=torch.arange(2), mask=causal, scores=(), scale=1.0, need=("weights",))
+    at = {"q_pos": nothing, "kv_pos": torch.arange(2)}
+    done = eager(x, x, x, **at, mask=causal, scores=(), scale=1.0, need=("weights",))
     assert torch.equal(
         done.weights, torch.zeros(1, 1, 2, 2)
     )  # with -inf alone it is NaN; no document says so

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnlab.attention.heads.grouped import Heads
+from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
@@ -41,7 +41,7 @@ def token_by_token(inputs, weights, n_heads):
 @pytest.mark.parametrize("name", ["emma", "olivia", "maximilian"])
 def test_000_token_by_token_with_lists_equals_the_batched_causal_pass(name):
     generator = torch.Generator().manual_seed(2)
-    heads = Heads(12, 4, 4, None, bias=False, out_bias=False).double()
+    heads = GroupedHeads(12, 4, 4, None, bias=False, out_bias=False).double()
     for weight in heads.parameters():
         weight.copy_(torch.randn(weight.shape, generator=generator, dtype=torch.float64))
     letters = torch.randn(26, 12, generator=generator, dtype=torch.float64)
@@ -60,7 +60,7 @@ class Silent(torch.nn.Module):
 
 
 def attention(layer=0):
-    return Attention(Heads(8, 2, 2, None, bias=False, out_bias=False), eager, {"causal": causal})
+    return Attention(GroupedHeads(8, 2, 2, None, bias=False, out_bias=False), eager, {"causal": causal})
 
 
 @torch.no_grad()

@@ -52,7 +52,7 @@ def test_a_planted_copying_head_is_found_and_grouped_heads_read_their_groups_val
     assert copying[1] == min(copying) == pytest.approx(-1, abs=0.02)
 
 
-@pytest.mark.parametrize(("heads", "name"), [("mla", "Latent"), ("differential", "Differential")])
+@pytest.mark.parametrize(("heads", "name"), [("mla", "LatentHeads"), ("differential", "DifferentialHeads")])
 def test_heads_without_values_of_their_own_have_no_copying_score(
     compose: Callable[..., Any], heads: str, name: str
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnlab.attention.cache import Growing
+from attnlab.attention.cache import DynamicCache
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.measure.studies.bandwidth import Bandwidth
@@ -55,15 +55,15 @@ def test_lengths_out_of_order_are_refused():
 
 def test_a_cache_changes_no_logit_and_a_wrong_offset_does(subject):
     module, data = subject()
-    right = Generation(Growing, compared=11, prompt=5)(module, data, "cpu").metrics
-    wrong = Generation(Growing, compared=11, prompt=5, offset=-1)(module, data, "cpu").metrics
+    right = Generation(DynamicCache, compared=11, prompt=5)(module, data, "cpu").metrics
+    wrong = Generation(DynamicCache, compared=11, prompt=5, offset=-1)(module, data, "cpu").metrics
     assert right["cache/logit_difference"] < 1e-5
     assert right["cache/tokens_differing"] == 0
     assert wrong["cache/logit_difference"] > 1e-3
 
 
 def test_times_of_generation_are_named_as_times(subject):
-    found = Generation(Growing, compared=2, lengths=[2, 3], prompt=3)(*subject(), "cpu")
+    found = Generation(DynamicCache, compared=2, lengths=[2, 3], prompt=3)(*subject(), "cpu")
     assert set(found.timed) == set(found.metrics) - {"cache/logit_difference", "cache/tokens_differing"}
     assert list(found.series["speedup"]) == [2, 3]
 
@@ -110,15 +110,17 @@ def test_a_head_without_output_is_a_head_without_its_rows_of_the_output_matrix(s
 
 @torch.no_grad()
 def test_a_mean_in_the_place_of_a_constant_head_changes_nothing(subject):
-    module, data = subject("position=none")
+    module, data = subject("position=none", "model.attention.heads.bias=true")
     for block in module.model.blocks:
         block.mixer.heads.qkv.weight.zero_()
-    module.model.blocks[0].mixer.heads.out.register_forward_pre_hook(lambda _, given: (given[0] + 0.7,))
+        block.mixer.heads.qkv.bias.fill_(0.7)
     batches = list(data.val_dataloader())
     means = _means(module.model, module, batches, "cpu")
+    whole = validation_loss(module, batches, "cpu")
     with without(module.model, [(0, 2)], means):
-        kept = validation_loss(module, batches, "cpu")
-    assert kept == pytest.approx(validation_loss(module, batches, "cpu"), abs=1e-6)
+        assert validation_loss(module, batches, "cpu") == pytest.approx(whole, abs=1e-6)
+    with without(module.model, [(0, 2)]):
+        assert abs(validation_loss(module, batches, "cpu") - whole) > 1e-4
 
 
 @pytest.mark.parametrize(

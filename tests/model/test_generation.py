@@ -5,20 +5,20 @@ import functools
 import pytest
 import torch
 
-from attnlab.attention.cache import Growing, Rolling, Static
+from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache
 from attnlab.attention.epilogue import Gate
-from attnlab.attention.heads.grouped import Heads
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.heads.grouped import GroupedHeads
+from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.masks.window import window
-from attnlab.attention.rotary import rotary
+from attnlab.attention.rotary import Rope
 from attnlab.attention.scores.alibi import Alibi
 from attnlab.model import generation
 from attnlab.model.generation import Decoder, Sampling, generate, left_padded
-from attnlab.model.lean import bare
+from attnlab.model.lean import lean
 from attnlab.model.transformer import LearnedPositions, Mlp, Transformer
 
 VOCABULARY, NEW = 19, 7
@@ -27,9 +27,9 @@ PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5]]
 
 def model(heads=None, kernel=sdpa, mask=causal, positions=None, **parts):
     def mixer(layer):
-        made = heads() if heads else Heads(24, 6, 2, None, False, False)
-        turning = {"rotary": functools.partial(rotary)} if positions is None else {}
-        return Attention(made, kernel, {"mask": mask}, **turning, **{k: v() for k, v in parts.items()})
+        own = heads() if heads else GroupedHeads(24, 6, 2, None, False, False)
+        turning = {"rotary": Rope()} if positions is None else {}
+        return Attention(own, kernel, {"mask": mask}, **turning, **{k: v() for k, v in parts.items()})
 
     built = Transformer(
         mixer, vocab_size=VOCABULARY, dim=24, n_layers=2, ffn_width=20, ffn=Mlp, norm=torch.nn.LayerNorm,
@@ -39,13 +39,13 @@ def model(heads=None, kernel=sdpa, mask=causal, positions=None, **parts):
 
 
 def latent():
-    return Latent(24, 6, 5, 2, 4, False, False)
+    return LatentHeads(24, 6, 5, 2, 4, False, False)
 
 
 CACHES = {
-    "growing": Growing,
-    "static": functools.partial(Static, 12),
-    "rolling": functools.partial(Rolling, 4),
+    "growing": DynamicCache,
+    "static": functools.partial(StaticCache, 12),
+    "rolling": functools.partial(SlidingWindowCache, 4),
 }
 MODELS = {
     "grouped": model,
@@ -113,7 +113,7 @@ def test_the_step_is_one_graph(monkeypatch):
     monkeypatch.setattr(generation, "SPAN", 8)
     built = model()
     tokens = Decoder(built, CACHES["static"], compile=True).generate(PROMPTS, NEW)
-    assert torch.equal(tokens, generate(built, PROMPTS, NEW, Growing))
+    assert torch.equal(tokens, generate(built, PROMPTS, NEW, DynamicCache))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
@@ -121,7 +121,7 @@ def test_cuda_graphs_give_the_same_tokens():
     built = model().float().cuda()
     decoder = Decoder(built, CACHES["static"], compile=True)
     first, again = (decoder.generate(PROMPTS, NEW) for _ in range(2))
-    assert torch.equal(first, generate(built, PROMPTS, NEW, Growing))
+    assert torch.equal(first, generate(built, PROMPTS, NEW, DynamicCache))
     assert torch.equal(first, again)
 
 
@@ -136,20 +136,20 @@ def test_a_row_of_a_batch_gets_what_it_gets_alone(cache):
 
 def test_streamed_tokens_are_those_of_generate():
     built = model()
-    streamed = torch.cat(list(Decoder(built, Growing).stream(PROMPTS, NEW)), dim=1)
-    assert torch.equal(streamed, generate(built, PROMPTS, NEW, Growing)[:, -NEW:])
+    streamed = torch.cat(list(Decoder(built, DynamicCache).stream(PROMPTS, NEW)), dim=1)
+    assert torch.equal(streamed, generate(built, PROMPTS, NEW, DynamicCache)[:, -NEW:])
 
 
 def test_latent_heads_read_their_cache_as_it_is_and_the_model_is_left_alone():
     built = model(latent, eager)
-    decoder = Decoder(built, Growing)
+    decoder = Decoder(built, DynamicCache)
     assert [block.mixer.heads.absorbed for block in decoder.stepper.blocks] == [True, True]
     assert not any(block.mixer.heads.absorbed for block in built.blocks)
 
 
 def test_matrices_are_laid_out_by_columns_once_and_the_model_is_left_alone():
     built = model()
-    decoder = Decoder(built, Growing)
+    decoder = Decoder(built, DynamicCache)
     assert decoder.model.head.weight is decoder.stepper.head.weight
     assert decoder.stepper.head.weight.t().is_contiguous()
     assert built.head.weight.is_contiguous()
@@ -181,7 +181,7 @@ def test_draws_depend_on_the_seed_and_the_row_alone():
     built = model()
 
     def drawn(prompts, seed):
-        return generate(built, prompts, NEW, Growing, Sampling(temperature=2.0, seed=seed))[:, -NEW:]
+        return generate(built, prompts, NEW, DynamicCache, Sampling(temperature=2.0, seed=seed))[:, -NEW:]
 
     assert torch.equal(drawn(PROMPTS, 5), drawn(PROMPTS, 5))
     assert torch.equal(drawn(PROMPTS, 5)[:1], drawn(PROMPTS[:1], 5))
@@ -192,9 +192,9 @@ def test_draws_depend_on_the_seed_and_the_row_alone():
 
 def test_a_row_that_stops_repeats_its_stop_and_the_end_is_when_all_have():
     built = model()
-    free = generate(built, PROMPTS, NEW, Growing)[:, -NEW:]
+    free = generate(built, PROMPTS, NEW, DynamicCache)[:, -NEW:]
     stop = [free[0, 1].item(), free[1, 3].item(), free[2, 2].item()]
-    tokens = generate(built, PROMPTS, NEW, Growing, stop=stop)[:, 5:]
+    tokens = generate(built, PROMPTS, NEW, DynamicCache, stop=stop)[:, 5:]
     ends = [next(n for n, token in enumerate(row) if token in stop) for row in free.tolist()]
     assert tokens.shape[1] == max(ends) + 1
     for row, end in enumerate(ends):
@@ -211,21 +211,21 @@ def test_unequal_prompts_are_padded_on_the_left_at_negative_positions():
 
 def test_learned_positions_are_used_to_their_last_and_not_past_it():
     built = model(positions=LearnedPositions(8, 24))
-    assert generate(built, [[1, 2, 3]], 6, Growing).shape == (1, 9)  # the ninth is never read
+    assert generate(built, [[1, 2, 3]], 6, DynamicCache).shape == (1, 9)  # the ninth is never read
     with pytest.raises(ValueError, match="need 9 positions; the model has learned 8"):
-        generate(built, [[1, 2, 3]], 7, Growing)
+        generate(built, [[1, 2, 3]], 7, DynamicCache)
 
 
 @pytest.mark.parametrize(
     ("told", "call"),
     [
-        ("prompt is empty", lambda: generate(model(), [], 3, Growing)),
-        ("prompt is empty", lambda: generate(model(), [[1], []], 3, Growing)),
-        ("prompt is empty", lambda: generate(model(), torch.zeros(1, 0, dtype=torch.long), 3, Growing)),
-        ("new_tokens=0", lambda: generate(model(), [[1]], 0, Growing)),
-        ("outside the vocabulary of 19", lambda: generate(model(), [[19]], 3, Growing)),
-        ("static cache of 4", lambda: generate(model(), [[1, 2]], 4, functools.partial(Static, 4))),
-        ("use decode=static", lambda: Decoder(model(), Growing, compile=True)),
+        ("prompt is empty", lambda: generate(model(), [], 3, DynamicCache)),
+        ("prompt is empty", lambda: generate(model(), [[1], []], 3, DynamicCache)),
+        ("prompt is empty", lambda: generate(model(), torch.zeros(1, 0, dtype=torch.long), 3, DynamicCache)),
+        ("new_tokens=0", lambda: generate(model(), [[1]], 0, DynamicCache)),
+        ("outside the vocabulary of 19", lambda: generate(model(), [[19]], 3, DynamicCache)),
+        ("static cache of 4", lambda: generate(model(), [[1, 2]], 4, functools.partial(StaticCache, 4))),
+        ("use decode=static", lambda: Decoder(model(), DynamicCache, compile=True)),
         ("temperature=-1", lambda: Sampling(temperature=-1)),
         ("temperature=nan", lambda: Sampling(temperature=float("nan"))),
         ("top_k=0", lambda: Sampling(top_k=0)),
@@ -238,11 +238,11 @@ def test_what_cannot_be_generated_is_refused(told, call):
         call()
 
 
-def test_a_bare_copy_computes_the_same_shares_its_tensors_and_keeps_hooks():
+def test_a_lean_copy_computes_the_same_shares_its_tensors_and_keeps_hooks():
     built, x = model(), torch.tensor([PROMPTS[0]])
     heard = []
     built.blocks[1].mixer.heads.qkv.register_forward_pre_hook(lambda module, given: heard.append(module))
-    copy = bare(built)
+    copy = lean(built)
     assert torch.equal(copy(x), built(x))
     assert len(heard) == 2
     assert copy.head.weight is built.head.weight

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
-from attnlab.attention.cache import Growing
+from attnlab.attention.cache import DynamicCache
 from attnlab.model.build import build_model
 from attnlab.model.huggingface.convert import load, save
 from attnlab.model.huggingface.families import LLAMA, Key
@@ -77,7 +77,7 @@ def edit(folder, **values):
 
 @torch.no_grad()
 def greedy(model, prompt, steps, cached):
-    caches = [Growing() for _ in model.blocks] if cached else None
+    caches = [DynamicCache() for _ in model.blocks] if cached else None
     sequence, new = prompt, prompt
     for _ in range(steps):
         logits = model(new if cached else sequence, caches=caches)

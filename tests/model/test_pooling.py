@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnlab.attention.heads.grouped import Heads
+from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.model.build import build_model
 from attnlab.model.pooling import pool_heads
 
@@ -14,7 +14,8 @@ QKV = "blocks.1.mixer.heads.qkv."
 
 def build(n_kv_heads=KV, bias=True, **more):
     heads = {"dim": DIM, "n_heads": HEADS, "n_kv_heads": n_kv_heads, "head_dim": WIDTH}
-    heads |= {"_target_": "attnlab.attention.heads.grouped.Heads", "bias": bias, "out_bias": False} | more
+    heads |= {"_target_": "attnlab.attention.heads.grouped.GroupedHeads"} | {"bias": bias, "out_bias": False}
+    heads |= more
     config = {
         "_target_": "attnlab.model.transformer.Transformer",
         **{"dim": DIM, "n_layers": 2, "ffn_width": 11, "bias": False, "tie": True, "dropout": 0.0, "seed": 3},
@@ -29,7 +30,7 @@ def build(n_kv_heads=KV, bias=True, **more):
     }
     model = build_model({"model": config}, 7).double()
     for block in model.blocks:
-        if isinstance(block.mixer.heads, Heads) and bias:
+        if isinstance(block.mixer.heads, GroupedHeads) and bias:
             block.mixer.heads.qkv.bias.data.normal_(generator=torch.Generator().manual_seed(8))
     return model
 
@@ -141,13 +142,16 @@ def test_layers_are_pooled_each_from_its_own_heads():
     assert not torch.isclose(first, second).any()
 
 
-LATENT = {"_target_": "attnlab.attention.heads.latent.Latent", "n_kv_heads": None, "rank": 4, "rope_dim": 2}
+LATENT = {"_target_": "attnlab.attention.heads.latent.LatentHeads", "rank": 4, "rope_dim": 2}
+LATENT |= {"n_kv_heads": None}
+DIFFERENTIAL = {"_target_": "attnlab.attention.heads.differential.DifferentialHeads"}
 
 
 @pytest.mark.parametrize(
     ("source", "arguments", "message"),
     [
-        (lambda: build(**LATENT), (2, "mean"), "latent heads"),
+        (lambda: build(**LATENT), (2, "mean"), "LatentHeads have no key and value heads of their own"),
+        (lambda: build(bias=False, **DIFFERENTIAL), (2, "mean"), "DifferentialHeads have no key and value"),
         (lambda: build(**LATENT).state_dict(), (2, "mean", 0, WIDTH), "latent heads"),
         (lambda: build(HEADS, tied=True), (2, "mean"), "tied"),
         (lambda: build(), (4, "mean"), "6 KV heads cannot be pooled into 4"),

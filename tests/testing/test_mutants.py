@@ -7,46 +7,47 @@ import torch
 from torch import nn
 
 from attnlab import testing
-from attnlab.attention.cache import Growing
+from attnlab.attention.cache import DynamicCache
 from attnlab.attention.contracts import Attended, Unsupported
 from attnlab.attention.epilogue import Sinks
-from attnlab.attention.heads.grouped import Heads
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.heads.grouped import GroupedHeads
+from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.heads.projections import IntoResidual
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
-from attnlab.attention.rotary import rotary
+from attnlab.attention.rotary import Rope
 from attnlab.attention.scores.alibi import Alibi
 
 
-def sees_the_next(q, k, v, *, i, **options):
-    return eager(q, k, v, i=i + 1, **options)
+def sees_the_next(q, k, v, *, q_pos, **options):
+    return eager(q, k, v, q_pos=q_pos + 1, **options)
 
 
-def misses_itself(q, k, v, *, i, **options):
-    return eager(q, k, v, i=i - 1, **options)
+def misses_itself(q, k, v, *, q_pos, **options):
+    return eager(q, k, v, q_pos=q_pos - 1, **options)
 
 
-def masks_after_softmax(q, k, v, *, i, j, mask, **options):
-    weights = eager(q, k, v, i=i, j=j, mask=None, **{**options, "need": ("weights",)}).weights
+def masks_after_softmax(q, k, v, *, q_pos, kv_pos, mask, **options):
+    options = {**options, "q_pos": q_pos, "kv_pos": kv_pos, "need": ("weights",)}
+    weights = eager(q, k, v, mask=None, **options).weights
     if mask is not None:
-        weights = weights * mask(torch.zeros(1).long(), torch.zeros(1).long(), i, j)
+        weights = weights * mask(torch.zeros(1).long(), torch.zeros(1).long(), q_pos, kv_pos)
     return Attended(weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1), None, weights)
 
 
-def transposes_the_mask(q, k, v, *, i, j, **options):
-    return eager(q, k, v, i=j, j=i, **options)
+def transposes_the_mask(q, k, v, *, q_pos, kv_pos, **options):
+    return eager(q, k, v, q_pos=kv_pos, kv_pos=q_pos, **options)
 
 
 def forgets_the_scale(q, k, v, *, scale, **options):
     return eager(q, k, v, scale=scale**2, **options)
 
 
-def ignores_blind_rows(q, k, v, *, i, j, mask, scores, scale, **options):
+def ignores_blind_rows(q, k, v, *, q_pos, kv_pos, mask, scores, scale, **options):
     score = q @ k.transpose(-1, -2) * scale
     if mask is not None:
         b, h = torch.arange(len(q))[:, None, None, None], torch.arange(q.shape[1])[None, :, None, None]
-        score = score.masked_fill(~mask(b, h, i, j), -torch.inf)
+        score = score.masked_fill(~mask(b, h, q_pos, kv_pos), -torch.inf)
     return Attended(score.softmax(-1) @ v)
 
 
@@ -68,34 +69,34 @@ def causal_from_the_top_left(q, k, v, *, mask, **options):
 
 
 def starts_again(positions, **options):
-    return rotary(positions - positions[:, :1], **options)
+    return Rope(**options)(positions - positions[:, :1])
 
 
 def turns_only_queries(positions, **options):
-    turn, calls = rotary(positions, **options), []
+    turn, calls = Rope(**options)(positions), []
     return lambda x: turn(x) if calls.append(1) or len(calls) % 2 else x
 
 
 def tiled_groups(**options):
-    heads = Heads(**options)
+    heads = GroupedHeads(**options)
     times = heads.n_heads // heads.n_kv_heads
     heads.expand = lambda state: tuple(part.repeat(1, times, 1, 1) for part in state)
     return heads
 
 
 def scaled_by_d(**options):
-    heads = Heads(**options)
+    heads = GroupedHeads(**options)
     heads.score_dim = heads.head_dim**2
     return heads
 
 
 def half_counted(**options):
-    heads = Heads(**options)
+    heads = GroupedHeads(**options)
     heads.state_size = lambda: heads.n_kv_heads * heads.head_dim * 8
     return heads
 
 
-class MixedUp(Latent):
+class MixedUp(LatentHeads):
     """Latent heads that absorb with the values' matrix instead of the keys'."""
 
     def _up(self):
@@ -103,7 +104,7 @@ class MixedUp(Latent):
         return (v, k) if self.absorbed else (k, v)
 
 
-class Forgetful(Growing):
+class Forgetful(DynamicCache):
     """A cache that forgets its oldest step."""
 
     def append(self, state, positions):
@@ -113,7 +114,7 @@ class Forgetful(Growing):
         return state, positions
 
 
-class Lagging(Growing):
+class Lagging(DynamicCache):
     """A cache that counts one token too few."""
 
     def __len__(self):
@@ -130,16 +131,17 @@ class SinkWithValue(Sinks):
 class AlibiOfSlots(Alibi):
     """A bias of distances between slots of the cache."""
 
-    def bias(self, b, h, i, j):
-        slots = torch.arange(j.shape[-1])
-        return -self.slopes[h] * (i - slots).abs() if j.ndim == 4 else super().bias(b, h, i, j)
+    def bias(self, b, h, q_pos, kv_pos):
+        if kv_pos.ndim < 4:
+            return super().bias(b, h, q_pos, kv_pos)
+        return -self.slopes[h] * (q_pos - torch.arange(kv_pos.shape[-1])).abs()
 
 
 SHARED = IntoResidual(48, 48, bias=False)
 
 
 def shares_its_output(**options):
-    heads = Heads(**options)
+    heads = GroupedHeads(**options)
     heads.out = SHARED
     return heads
 
@@ -191,7 +193,7 @@ MUTANTS = {
     "a cache that forgets a step": (with_cache(mine("Forgetful")), "decode_equals_full_pass"),
     "a cache that lags by one": (with_cache(mine("Lagging")), "model_decode_equals_full_pass"),
     "a rolling cache smaller than the window": (
-        with_cache({"_target_": "attnlab.attention.cache.Rolling", "size": 3}, mask="window"),
+        with_cache({"_target_": "attnlab.attention.cache.SlidingWindowCache", "size": 3}, mask="window"),
         "decode_equals_full_pass",
     ),
     "half of the state counted": (with_heads("half_counted"), "state_size"),

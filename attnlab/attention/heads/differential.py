@@ -12,13 +12,13 @@ from attnlab.attention.heads.projections import Fused, IntoResidual
 
 
 @final
-class Differential(nn.Module):
+class DifferentialHeads(nn.Module):
     """(softmax_1 - λ softmax_2) v, normalised per head and scaled by 1 - λ_0 (Ye et al. 2024, arXiv
     2410.05258, eq. 1-3).
 
     `n_heads` counts softmax maps, so two make one output head of twice the width, and the parameters are
-    those of `Heads`. The first half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with λ_0
-    the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). State: (k [B, G,
+    those of `GroupedHeads`. The first half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with
+    λ_0 the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). State: (k [B, G,
     S, D], v [B, G / 2, S, 2D]).
     """
 
@@ -82,3 +82,17 @@ class Differential(nn.Module):
     def state_size(self) -> int:
         """2 G D numbers per token, in bytes of the weights' dtype."""
         return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()
+
+    @property
+    def projection(self) -> nn.Module:
+        """The fused one."""
+        return self.qkv
+
+    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
+        """A map's scores take D multiplications a key, its values 2 D: both maps read the wide ones."""
+        own = self.qkv.weight.numel() + self.out.weight.numel()
+        return 2 * (new * own + self.n_heads * 3 * self.head_dim * new * held)
+
+    def read_width(self, absorbed: bool = False) -> int:
+        """G keys of D, and G values of 2 D, each wide value once for either map."""
+        return self.n_kv_heads * 3 * self.head_dim

@@ -4,6 +4,7 @@ cache holds G heads, and kernels read them in groups.
 
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State
@@ -12,7 +13,7 @@ from attnlab.attention.rotary import identity
 
 
 @final
-class Heads(nn.Module):
+class GroupedHeads(nn.Module):
     """Single-head, multi-head, grouped and multi-query attention (Vaswani 2017 §3.2.2; Shazeer 2019;
     Ainslie 2023).
 
@@ -20,6 +21,8 @@ class Heads(nn.Module):
     normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
     with RMS). `tied` uses one projection for q, k and v. State: (k, v), each [B, G, S, D].
     """
+
+    pools = has_own_values = True
 
     def __init__(
         self,
@@ -60,11 +63,11 @@ class Heads(nn.Module):
         """q [B, H, T, D] and the state of the new tokens."""
         H, G = self.n_heads, self.n_kv_heads
         if self.tied:
-            one = by_head(self.qkv(x_BTM), self.head_dim)
+            shared = by_head(self.qkv(x_BTM), self.head_dim)
             if self.q_norm is not None:
-                return rotate(self.q_norm(one)), (rotate(self.k_norm(one)), one)
-            turned = rotate(one)
-            return turned, (turned, one)
+                return rotate(self.q_norm(shared)), (rotate(self.k_norm(shared)), shared)
+            turned = rotate(shared)
+            return turned, (turned, shared)
         together = self.q_norm is None and rotate is not identity  # q and k turned in one go: half the calls
         widths = [n * self.head_dim for n in ((H + G, G) if together else (H, G, G))]
         parts = self.qkv(x_BTM).split_with_sizes(widths, dim=-1)
@@ -88,3 +91,22 @@ class Heads(nn.Module):
     def state_size(self) -> int:
         """2 G D numbers per token, in bytes of the weights' dtype."""
         return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()
+
+    @property
+    def projection(self) -> nn.Module:
+        """The fused one."""
+        return self.qkv
+
+    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
+        """Scores and values take D multiplications a key each, for every query head."""
+        own = self.qkv.weight.numel() + self.out.weight.numel()
+        return 2 * (new * own + self.n_heads * 2 * self.head_dim * new * held)
+
+    def read_width(self, absorbed: bool = False) -> int:
+        """G keys and G values of D."""
+        return 2 * self.n_kv_heads * self.head_dim
+
+    def written(self, state: State) -> Tensor:
+        """[B, H, S, M]: the value of a head's group, through the head's slice of the output projection."""
+        v = self.expand(state)[1].repeat_interleave(self.n_heads // self.n_kv_heads, 1)
+        return torch.einsum("bhsd,mhd->bhsm", v, self.out.weight.view(-1, self.n_heads, self.head_dim))

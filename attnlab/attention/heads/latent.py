@@ -10,7 +10,7 @@ from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, me
 
 
 @final
-class Latent(nn.Module):
+class LatentHeads(nn.Module):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1): keys and values rebuilt from one
     small latent.
 
@@ -19,6 +19,8 @@ class Latent(nn.Module):
     the up-projections move to the query and the output, which makes it multi-query attention over the
     latent: the same numbers, and the cache is read as it is (§2.1.2).
     """
+
+    can_absorb = True
 
     def __init__(
         self,
@@ -83,3 +85,23 @@ class Latent(nn.Module):
     def state_size(self) -> int:
         """rank + rope_dim numbers per token, in bytes of the weights' dtype."""
         return (self.rank + self.rope_dim) * self.down.weight.element_size()
+
+    @property
+    def projection(self) -> nn.Module:
+        """The one that makes the latent."""
+        return self.down
+
+    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
+        """The up-projections pass every held key, or absorbed, every query and every output; scores and
+        values are then as wide as the latent.
+        """
+        own, up = self.down.weight.numel() + self.out.weight.numel(), self.up.weight.numel()
+        if absorbed:
+            return 2 * new * (own + up + self.n_heads * (2 * self.rank + self.rope_dim) * held)
+        width = 2 * self.head_dim + self.rope_dim
+        return 2 * (new * own + held * up + self.n_heads * width * new * held)
+
+    def read_width(self, absorbed: bool = False) -> int:
+        """The latent and the turned key, the values within; else H keys and values made of them."""
+        own = self.rank + self.rope_dim
+        return own if absorbed else self.n_heads * (2 * self.head_dim + self.rope_dim)

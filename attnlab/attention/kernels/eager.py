@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab.attention.contracts import Attended, Mask, Score
-from attnlab.attention.kernels.visibility import axes, opened
+from attnlab.attention.kernels.visibility import batch_and_head, open_blind_rows
 
 
 def eager(
@@ -15,8 +15,8 @@ def eager(
     k: Tensor,
     v: Tensor,
     *,
-    i: Tensor,
-    j: Tensor,
+    q_pos: Tensor,
+    kv_pos: Tensor,
     mask: Mask | None,
     scores: Sequence[Score],
     scale: float,
@@ -29,22 +29,22 @@ def eager(
     """
     B, H, T, D = q.shape
     G, S = k.shape[1:3]
-    b, h = axes(B, H, q.device)
+    b, h = batch_and_head(B, H, q.device)
     grouped = (q * scale).view(B, G, H // G, T, D)
     score = (grouped @ k.unsqueeze(2).transpose(-1, -2)).view(B, H, T, S)
     score = score.to(torch.promote_types(score.dtype, torch.float32))
     for function in scores:
-        score = function(score, b, h, i, j)
+        score = function(score, b, h, q_pos, kv_pos)
     if mask is None:
         weights = score.softmax(-1)
     else:
-        visible, alive = opened(mask, b, h, i, j)
+        visible, sighted = open_blind_rows(mask, b, h, q_pos, kv_pos)
         score = score.masked_fill(~visible, -torch.inf)
-        weights = score.softmax(-1).masked_fill(~alive, 0.0)
+        weights = score.softmax(-1).masked_fill(~sighted, 0.0)
     lse = None
     if "lse" in need:
         lse = score.logsumexp(-1)
-        lse = lse if mask is None else lse.masked_fill(~alive.squeeze(-1), -torch.inf)
+        lse = lse if mask is None else lse.masked_fill(~sighted.squeeze(-1), -torch.inf)
     dropped = F.dropout(weights, dropout) if dropout else weights
     out = dropped.to(v.dtype).view(B, G, H // G, T, S) @ v.unsqueeze(2)
     return Attended(out.view(B, H, T, -1), lse, weights if "weights" in need else None)

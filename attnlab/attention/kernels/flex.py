@@ -39,8 +39,8 @@ class Flex:
         k: Tensor,
         v: Tensor,
         *,
-        i: Tensor,
-        j: Tensor,
+        q_pos: Tensor,
+        kv_pos: Tensor,
         mask: Mask | None,
         scores: Sequence[Score],
         scale: float,
@@ -48,7 +48,7 @@ class Flex:
         need: Sequence[str] = (),
         aligned: bool = False,
     ) -> Attended:
-        """See `attnlab.attention.kernels`."""
+        """See `contracts.Kernel`."""
         if dropout:
             raise Unsupported(
                 "kernel flex has no dropout on attention weights: use kernel=eager or kernel=sdpa"
@@ -63,15 +63,15 @@ class Flex:
         B, H, T, _ = q.shape
         S = k.shape[2]
         k, v = k.view_as(k), v.view_as(v)  # tied heads give one tensor thrice: torch 2.13's guards stumble
-        rows, columns = i.expand(B, 1, T, 1)[:, 0, :, 0], j.expand(B, 1, 1, S)[:, 0, 0]
+        q_at, kv_at = q_pos.expand(B, 1, T, 1)[:, 0, :, 0], kv_pos.expand(B, 1, 1, S)[:, 0, 0]
 
         def score_mod(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
             for function in scores:
-                score = function(score, b, h, rows[b, query], columns[b, key])
+                score = function(score, b, h, q_at[b, query], kv_at[b, key])
             return score
 
         def mask_mod(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return mask(b, h, rows[b, query], columns[b, key])
+            return mask(b, h, q_at[b, query], kv_at[b, key])
 
         attend = flex_attention
         if self.compile if self.compile is not None else not on_cpu:

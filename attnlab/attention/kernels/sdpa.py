@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab.attention.contracts import Attended, Mask, Score, Unsupported
-from attnlab.attention.kernels.visibility import axes, opened
+from attnlab.attention.kernels.visibility import batch_and_head, open_blind_rows
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.scores.bias import Bias
 
@@ -17,8 +17,8 @@ def sdpa(
     k: Tensor,
     v: Tensor,
     *,
-    i: Tensor,
-    j: Tensor,
+    q_pos: Tensor,
+    kv_pos: Tensor,
     mask: Mask | None,
     scores: Sequence[Score],
     scale: float,
@@ -37,9 +37,9 @@ def sdpa(
         raise Unsupported(f"kernel sdpa gives no {' or '.join(need)}: use kernel=eager (or flex for lse)")
     for function in scores:
         if not isinstance(function, Bias):
+            name = getattr(function, "__name__", type(function).__name__)
             raise Unsupported(
-                f"kernel sdpa takes additive scores only, not {function.__name__}: "
-                "use kernel=eager or kernel=flex"
+                f"kernel sdpa takes additive scores only, not {name}: use kernel=eager or kernel=flex"
             )
     B, H, T, _ = q.shape
     G, S = k.shape[1:3]
@@ -50,16 +50,16 @@ def sdpa(
     if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
         out = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1, **call)
         return Attended(out.reshape(B, H, T, -1) if in_rows else out)
-    b, h = axes(B, H, q.device)
-    bias, alive = None, None
+    b, h = batch_and_head(B, H, q.device)
+    bias, sighted = None, None
     if scores:
-        bias = sum(function.bias(b, h, i, j) for function in scores).to(q.dtype)
+        bias = sum(function.bias(b, h, q_pos, kv_pos) for function in scores).to(q.dtype)
     if mask is not None:
-        visible, alive = opened(mask, b, h, i, j)
+        visible, sighted = open_blind_rows(mask, b, h, q_pos, kv_pos)
         bias = visible if bias is None else bias.masked_fill(~visible, -torch.inf)
     if bias is not None and in_rows and bias.shape[1] > 1:
         bias = bias.expand(B, H, 1, S).reshape(B, G, H // G, S)
     if bias is not None:
         bias = bias.expand(B, G if in_rows else H, q.shape[2], S)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **call).reshape(B, H, T, -1)
-    return Attended(out if alive is None else out.masked_fill(~alive, 0.0))
+    return Attended(out if sighted is None else out.masked_fill(~sighted, 0.0))

@@ -1,4 +1,4 @@
-"""What kernels share: the axes that masks and scores are asked with, and rows that see nothing."""
+"""What kernels share: the indices that masks and scores are asked with, and rows that see nothing."""
 
 import torch
 from torch import Tensor
@@ -6,14 +6,17 @@ from torch import Tensor
 from attnlab.attention.contracts import Mask
 
 
-def axes(rows: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def batch_and_head(rows: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """b [B, 1, 1, 1] and h [1, H, 1, 1]: which row and which head a score is of."""
     b = torch.arange(rows, device=device)[:, None, None, None]
     h = torch.arange(heads, device=device)[None, :, None, None]
     return b, h
 
 
-def opened(mask: Mask, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
-    """(visible, alive): rows that see nothing are opened and reported: a softmax over nothing is NaN."""
-    visible = mask(b, h, i, j)
-    alive = visible.any(-1, keepdim=True)
-    return visible | ~alive, alive
+def open_blind_rows(mask: Mask, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> tuple[Tensor, Tensor]:
+    """(visible, sighted): rows that see nothing are opened, since a softmax over nothing is NaN; `sighted`
+    [..., T, 1] is False for them, so that their outputs can be made zero.
+    """
+    visible = mask(b, h, q_pos, kv_pos)
+    sighted = visible.any(-1, keepdim=True)
+    return visible | ~sighted, sighted

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
+from attnlab.attention.contracts import declares
 
-def causal(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+
+@declares(is_causal=True)  # so that decoding need not look at every step
+def causal(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
     """A query sees itself and the past."""
-    return j <= i
-
-
-causal.never_looks_ahead = True  # declared, so that decoding need not look at every step
+    return kv_pos <= q_pos

@@ -5,7 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask
+from attnlab.attention.contracts import Mask, declared, declares
 from attnlab.attention.masks.causal import causal
 
 
@@ -17,23 +17,23 @@ def every(*masks: Mask | None) -> Mask | None:
     if len(parts) < 2:
         return parts[0] if parts else None
 
-    def every_mask(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        visible = parts[0](b, h, i, j)
+    @declares(is_causal=any(declared(part, Mask, "is_causal") for part in parts))
+    def every_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
+        visible = parts[0](b, h, q_pos, kv_pos)
         for part in parts[1:]:
-            visible = visible & part(b, h, i, j)
+            visible = visible & part(b, h, q_pos, kv_pos)
         return visible
 
-    every_mask.never_looks_ahead = any(getattr(part, "never_looks_ahead", False) for part in parts)
     return every_mask
 
 
-def looks_ahead(mask: Mask | None, i_BT: Tensor, j_BS: Tensor) -> bool:
-    """Whether a query at one of the positions `i` may see a key at one of `j`; padding has no say."""
+def looks_ahead(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor) -> bool:
+    """Whether a query at one of these positions may see a key at one of those; padding has no say."""
     if mask is None or mask is causal:
         return mask is None
-    zero = torch.zeros(1, dtype=torch.long, device=i_BT.device)
-    i, j = i_BT[:, None, :, None], j_BS[:, None, None, :]
-    return bool((mask(zero, zero, i, j) & (i >= 0)).any())
+    zero = torch.zeros(1, dtype=torch.long, device=queries_BT.device)
+    q_pos, kv_pos = queries_BT[:, None, :, None], keys_BS[:, None, None, :]
+    return bool((mask(zero, zero, q_pos, kv_pos) & (q_pos >= 0)).any())
 
 
 @lru_cache(maxsize=4096)

@@ -2,19 +2,21 @@
 
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask
+from attnlab.attention.contracts import Mask, declares
 
 
-def real(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+@declares(is_causal=False)
+def real(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
     """Keys that are no padding: their position is not negative."""
-    return j >= 0
+    return kv_pos >= 0
 
 
 def padding(lengths_B: Tensor) -> Mask:
-    """Data mask: keys at positions 0 <= j < lengths[b], for sequences padded on the right."""
+    """Data mask: keys at positions 0 <= kv_pos < lengths[b], for sequences padded on the right."""
 
-    def padding_mask(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (j >= 0) & (j < lengths_B[b])
+    @declares(is_causal=False)
+    def padding_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
+        return (kv_pos >= 0) & (kv_pos < lengths_B[b])
 
     return padding_mask
 
@@ -24,7 +26,8 @@ def documents(ids_BS: Tensor) -> Mask:
     position p.
     """
 
-    def documents_mask(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return ids_BS[b, i] == ids_BS[b, j]
+    @declares(is_causal=False)
+    def documents_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
+        return ids_BS[b, q_pos] == ids_BS[b, kv_pos]
 
     return documents_mask

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask
+from attnlab.attention.contracts import Mask, declares
 
 
 def prefix(n: int) -> Mask:
@@ -12,7 +12,8 @@ def prefix(n: int) -> Mask:
     if n < 0:
         raise ValueError(f"prefix needs n >= 0, got {n}")
 
-    def prefix_mask(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (j <= i) | (j < n)
+    @declares(is_causal=False)
+    def prefix_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
+        return (kv_pos <= q_pos) | (kv_pos < n)
 
     return prefix_mask

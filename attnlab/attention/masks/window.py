@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask
+from attnlab.attention.contracts import Mask, declares
 
 
 def window(size: int, keep: int = 0) -> Mask:
@@ -13,8 +13,8 @@ def window(size: int, keep: int = 0) -> Mask:
     if size < 1 or keep < 0:
         raise ValueError(f"window needs size >= 1 and keep >= 0, got size={size}, keep={keep}")
 
-    def window_mask(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (j <= i) & ((i - j < size) | (j < keep))
+    @declares(is_causal=True)
+    def window_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
+        return (kv_pos <= q_pos) & ((q_pos - kv_pos < size) | (kv_pos < keep))
 
-    window_mask.never_looks_ahead = True
     return window_mask

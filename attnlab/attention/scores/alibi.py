@@ -9,7 +9,8 @@ from attnlab.attention.scores.bias import Bias
 
 
 class Alibi(Bias):
-    """-slope[h] * |i - j|, slopes 2^(-8/H), 2^(-16/H), ... (Press et al. 2022, arXiv 2108.12409, §3).
+    """-slope[h] * |q_pos - kv_pos|, slopes 2^(-8/H), 2^(-16/H), ... (Press et al. 2022, arXiv 2108.12409,
+    §3).
 
     Where H is no power of two: the slopes of the power below, then every second one of the power above, as
     in the paper.
@@ -26,6 +27,6 @@ class Alibi(Bias):
         slopes = [2 ** (-8 * (n + 1) / power) for n in range(power)]
         return slopes + [2 ** (-4 * (2 * n + 1) / power) for n in range(n_heads - power)]
 
-    def bias(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def bias(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
         """Linear in the distance, in the dtype of the slopes."""
-        return -self.slopes[h] * (i - j).abs()
+        return -self.slopes[h] * (q_pos - kv_pos).abs()

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 class Bias(nn.Module, ABC):
-    """A score that adds `bias(b, h, i, j)` and does nothing else."""
+    """A score that adds `bias(b, h, q_pos, kv_pos)` and does nothing else."""
 
     @abstractmethod
-    def bias(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def bias(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
         """What is added; broadcasts to [B, H, T, S]."""
 
-    def forward(self, score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def forward(self, score: Tensor, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
         """score + bias."""
-        return score + self.bias(b, h, i, j).to(score.dtype)
+        return score + self.bias(b, h, q_pos, kv_pos).to(score.dtype)

@@ -65,8 +65,8 @@ def _work(
     """Tensors are made at each call, so that what does not fit is that call's trouble."""
     where = torch.arange(length, device=device)
     settings = {
-        "i": where[None, None, :, None], "j": where[None, None, None, :], "mask": causal, "scores": (),
-        "scale": width**-0.5, "aligned": True,
+        "q_pos": where[None, None, :, None], "kv_pos": where[None, None, None, :], "mask": causal,
+        "scores": (), "scale": width**-0.5, "aligned": True,
     }  # fmt: skip
 
     def work() -> None:

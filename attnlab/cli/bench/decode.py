@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from attnlab.attention.cache import Growing, Static
+from attnlab.attention.cache import DynamicCache, StaticCache
 from attnlab.cli.bench import Bench, Row, conditions, rows, survey
 from attnlab.measure.counts import bytes_per_step, formula
 from attnlab.measure.roofline import Roofline, roofline
@@ -86,7 +86,7 @@ def _generation(
     length = config["data"]["length"]
     new = length - PROMPT
     prompt = torch.arange(PROMPT, device=device)[None] % VOCABULARY
-    static = functools.partial(Static, length)
+    static = functools.partial(StaticCache, length)
     works, notes, facts = {}, {}, {}
     if importlib.util.find_spec("transformers"):
         theirs = _theirs(config, n_kv_heads).to(device=device, dtype=model.embedding.weight.dtype)
@@ -97,7 +97,7 @@ def _generation(
         )
     else:
         notes["transformers"] = "not installed"
-    decoders = {"growing": Decoder(model, Growing), "static": Decoder(model, static)}
+    decoders = {"growing": Decoder(model, DynamicCache), "static": Decoder(model, static)}
     say("compiling the step")
     decoders["static, compiled"] = Decoder(model, static, compile=True)
     began = time.perf_counter()
@@ -135,7 +135,7 @@ def _contexts(
         prompt = torch.arange(context, device=device)[None] % VOCABULARY
         name = f"N = {context}"
         cached[name] = _step(
-            Decoder(model, functools.partial(Static, context + STEPS)), prompt, STEPS, device
+            Decoder(model, functools.partial(StaticCache, context + STEPS)), prompt, STEPS, device
         )
         uncached[name] = _step(Decoder(model, None), prompt, 1, device)
         read = bytes_per_step(model, context)

@@ -98,7 +98,7 @@ class Bandwidth:
         q = torch.randn(self.batch, self.n_heads, 1, self.head_dim, device=device, dtype=self.dtype)
         where = torch.arange(context, device=device)
         settings = {
-            "i": where[None, None, -1:, None], "j": where[None, None, None, :], "mask": causal,
+            "q_pos": where[None, None, -1:, None], "kv_pos": where[None, None, None, :], "mask": causal,
             "scores": (), "scale": self.head_dim**-0.5, "aligned": True,
         }  # fmt: skip
         copied = self.repeated and heads < self.n_heads

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from attnlab.attention.cache import Growing
-from attnlab.attention.heads.grouped import Heads
-from attnlab.attention.heads.latent import Latent
+from attnlab.attention.cache import DynamicCache
+from attnlab.attention.contracts import Cache, Heads, declared
+from attnlab.attention.heads.grouped import GroupedHeads
+from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.rotary import identity
 from attnlab.measure.measurement import Measured
 from attnlab.measure.studies.fits import positive
@@ -32,7 +33,7 @@ class CacheBytes:
 
     on_paper = True
 
-    def __init__(self, make_cache: Callable[[], Any] | None, tokens: int, batch: int = 1) -> None:
+    def __init__(self, make_cache: Callable[[], Cache] | None, tokens: int, batch: int = 1) -> None:
         positive(tokens=tokens, batch=batch)
         if make_cache is None:
             raise ValueError("measurement.make_cache is null: name a cache, as with decode=growing")
@@ -43,9 +44,8 @@ class CacheBytes:
         model: Transformer = module.model
         layers = [self._layer(block.mixer.heads, model.embedding.weight) for block in model.blocks]
         held = sum(layers)
-        kept = min(
-            self.tokens, sum(getattr(self.make_cache(), key, 0) for key in ("size", "keep")) or self.tokens
-        )
+        holds = declared(self.make_cache(), Cache, "holds")
+        kept = self.tokens if holds is None else min(self.tokens, holds)
         metrics = {
             "kv_bytes/held": held,
             "kv_bytes/layer": layers[0],
@@ -53,7 +53,7 @@ class CacheBytes:
         }
         return Measured(metrics, declared=METRICS)
 
-    def _layer(self, heads: Heads | Latent, like: torch.Tensor) -> int:
+    def _layer(self, heads: Heads, like: torch.Tensor) -> int:
         x = torch.empty(self.batch, self.tokens, like.shape[1], device="meta", dtype=like.dtype)
         return _held(self.make_cache(), heads, x)
 
@@ -66,12 +66,12 @@ class Published:
     on_paper = True
 
     def __init__(self, models: Mapping[str, Mapping[str, int]]) -> None:
-        self.parts: dict[str, tuple[int, Heads | Latent]] = {}
+        self.parts: dict[str, tuple[int, Heads]] = {}
         for name, shape in models.items():
             own = dict(shape)
             layers = own.pop("n_layers", 0)
             positive(**{f"models.{name}.n_layers": layers})
-            kind = Latent if "rank" in own else Heads
+            kind = LatentHeads if "rank" in own else GroupedHeads
             try:
                 with torch.device("meta"):
                     self.parts[name] = layers, kind(dim=DIM, bias=False, out_bias=False, **own).bfloat16()
@@ -84,12 +84,12 @@ class Published:
         for name, (layers, heads) in self.parts.items():
             x = torch.empty(1, 1, DIM, device="meta", dtype=torch.bfloat16)
             own = Metric(f"kv_bytes/{name}", f"KV cache per token of {name}", "B", "lower", "count")
-            metrics[own.name] = layers * _held(Growing(), heads, x)
+            metrics[own.name] = layers * _held(DynamicCache(), heads, x)
             declared.append(own)
         return Measured(metrics, declared=declared)
 
 
-def _held(cache: Any, heads: Heads | Latent, x_BTM: torch.Tensor) -> int:
+def _held(cache: Cache, heads: Heads, x_BTM: torch.Tensor) -> int:
     """Bytes in the cache of a layer that has seen x."""
     where = torch.arange(x_BTM.shape[1], device="meta")[None]
     cache.append(heads.project(x_BTM, identity)[1], where)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.attention.layer import Attention
+from attnlab.attention.contracts import Cache, Mixer, declared
 from attnlab.measure.measurement import Measured
 from attnlab.measure.studies.fits import exponent, increasing, positive
 from attnlab.measure.timing import interleave, timed
@@ -46,7 +46,7 @@ class Generation:
 
     def __init__(
         self,
-        make_cache: Callable[[], Any] | None,
+        make_cache: Callable[[], Cache] | None,
         compared: int,
         lengths: Sequence[int] = (),
         rounds: int = 1,
@@ -64,15 +64,14 @@ class Generation:
 
     def check(self, model: Transformer, data: Any) -> None:
         """ValueError where the model cannot be cached, or does not reach that far."""
-        layers = [block.mixer for block in model.blocks]
-        if any(isinstance(layer, Attention) and layer.changes_with_length for layer in layers):
+        if any(declared(block.mixer, Mixer, "changes_with_length") for block in model.blocks):
             raise ValueError("measurement: a rotation that changes with the length cannot be cached")
         longest = getattr(model.positions, "length", math.inf)
         wanted = self.prompt + max([self.compared, *self.lengths])
         if wanted > longest:
             raise ValueError(f"measurement needs {wanted} positions, the model has learned {longest}")
-        room = getattr(self.make_cache(), "length", math.inf)
-        if wanted > room:
+        room = declared(self.make_cache(), Cache, "room")
+        if room is not None and wanted > room:
             raise ValueError(f"measurement needs a cache of {wanted} tokens: raise decode.cache.length")
 
     @torch.no_grad()

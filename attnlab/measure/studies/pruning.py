@@ -4,13 +4,14 @@ Importance (the loss that a head's absence costs) is found on one half of the va
 figures come from the other half: a head that is unimportant by chance would flatter its own removal.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from attnlab.attention.heads.projections import merged
 from attnlab.attention.layer import Attention
 from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.measure.measurement import Measured
@@ -103,28 +104,18 @@ def removable(alone: Sequence[float], whole: float, tolerance: float) -> float:
 def without(
     model: Transformer, gone: Sequence[Head], stand_ins: Sequence[Tensor] | None = None
 ) -> Iterator[None]:
-    """Within it these heads give zeros, or their row of `stand_ins` (per layer [head, width]), to the output
-    projection.
-    """
-    hooks = []
-    for layer, block in enumerate(model.blocks):
-        mine = [head for n, head in gone if n == layer]
-        if not mine:
-            continue
-        heads = block.mixer.heads
+    """Within it these heads give zeros, or their row of `stand_ins` (per layer [head, width])."""
 
-        def replace(_module: Any, given: tuple[Tensor], heads: Any = heads, mine: Any = mine, n: int = layer):
-            (merged,) = given
-            parts = merged.unflatten(-1, (heads.n_heads, -1)).clone()
-            parts[..., mine, :] = 0.0 if stand_ins is None else stand_ins[n][mine].to(parts)
-            return (parts.flatten(-2),)
+    def replaced(layer: int, y_BHTV: Tensor) -> Tensor:
+        taken = [head for n, head in gone if n == layer]
+        if not taken:
+            return y_BHTV
+        y_BHTV = y_BHTV.clone()
+        y_BHTV[:, taken] = 0.0 if stand_ins is None else stand_ins[layer][taken][:, None].to(y_BHTV)
+        return y_BHTV
 
-        hooks.append(heads.out.register_forward_pre_hook(replace))
-    try:
+    with _before_merging(model, replaced):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _means(model: Transformer, module: Any, batches: Any, device: str) -> list[Tensor]:
@@ -132,23 +123,34 @@ def _means(model: Transformer, module: Any, batches: Any, device: str) -> list[T
     sums: dict[int, Tensor] = {}
     counts: dict[int, int] = {}
 
-    def keep(n: int, merged: Tensor) -> None:
-        flat = merged.flatten(0, -2)
-        sums[n] = sums.get(n, 0) + flat.sum(0)
-        counts[n] = counts.get(n, 0) + len(flat)
+    def kept(layer: int, y_BHTV: Tensor) -> Tensor:
+        outputs = merged(y_BHTV).flatten(0, -2)
+        sums[layer] = sums.get(layer, 0) + outputs.sum(0)
+        counts[layer] = counts.get(layer, 0) + len(outputs)
+        return y_BHTV
 
-    hooks = [
-        block.mixer.heads.out.register_forward_pre_hook(lambda _module, given, n=n: keep(n, given[0]))
-        for n, block in enumerate(model.blocks)
-    ]
-    try:
+    with _before_merging(model, kept):
         validation_loss(module, batches, device)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return [
         (sums[n] / counts[n]).unflatten(-1, (_count(block.mixer), -1)) for n, block in enumerate(model.blocks)
     ]
+
+
+@contextmanager
+def _before_merging(model: Transformer, change: Callable[[int, Tensor], Tensor]) -> Iterator[None]:
+    """Within it the attended values of every layer, [B, H, T, V], are what `change(layer, values)` makes."""
+    layers: list[Any] = [block.mixer.heads for block in model.blocks]
+    for n, heads in enumerate(layers):
+
+        def changed(y_BHTV: Tensor, n: int = n, merge: Callable[[Tensor], Tensor] = heads.merge) -> Tensor:
+            return merge(change(n, y_BHTV))
+
+        heads.merge = changed
+    try:
+        yield
+    finally:
+        for heads in layers:
+            del heads.merge  # the class's own again
 
 
 def _agreement(model: Transformer, halves: Sequence[Sequence[Any]], length: int) -> float:

@@ -78,9 +78,9 @@ class Scaling:
 
     def _attend(self, inputs: Sequence[Tensor]) -> Tensor:
         where = torch.arange(inputs[0].shape[2], device=inputs[0].device)
-        i, j = where[None, None, :, None], where[None, None, None, :]
+        at = {"q_pos": where[None, None, :, None], "kv_pos": where[None, None, None, :]}
         scale = self.head_dim**-0.5
-        return self.kernel(*inputs, i=i, j=j, mask=causal, scores=(), scale=scale, aligned=True).out
+        return self.kernel(*inputs, **at, mask=causal, scores=(), scale=scale, aligned=True).out
 
     def _work(self, length: int, device: str, backward: bool) -> Callable[[], None]:
         """Tensors are made at each call: what many lengths would hold together may not fit."""
@@ -107,9 +107,9 @@ class Scaling:
     def _crossover(self, module: Any) -> float:
         """FLOPs of a block are a n + b n², so they cross at n = a / b; from counts at two lengths."""
         block, dim, n = module.model.blocks[0], module.model.embedding.embedding_dim, self.lengths[0]
-        one, two = (self._flops(module, block, dim, length) / length for length in (n, 2 * n))
-        per_key = (two - one) / n
-        return (one - per_key * n) / per_key / dim
+        short, long = (self._flops(module, block, dim, length) / length for length in (n, 2 * n))
+        per_key = (long - short) / n
+        return (short - per_key * n) / per_key / dim
 
     @staticmethod
     def _flops(module: Any, block: nn.Module, dim: int, length: int) -> int:

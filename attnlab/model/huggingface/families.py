@@ -101,10 +101,13 @@ def _scaling(theirs: Any) -> Config | None:
         raise ValueError(f"must be a mapping, not {theirs!r}")
     kind = theirs.get("rope_type", theirs.get("type", "default"))
     if kind == "linear":
-        return {"_target_": "attnlab.attention.rotary.interpolation", "factor": _number(theirs.get("factor"))}
+        return {
+            "_target_": "attnlab.attention.scaling.Interpolation",
+            "factor": _number(theirs.get("factor")),
+        }
     if kind == "llama3":
         ours = {key: _number(theirs.get(name)) for key, name in _LLAMA3.items()}
-        return {"_target_": "attnlab.attention.rotary.llama3", **ours}
+        return {"_target_": "attnlab.attention.scaling.Llama3", **ours}
     if kind != "default":
         raise ValueError(f"of type {kind!r} is not supported (only default, linear and llama3)")
     return None
@@ -128,9 +131,9 @@ def _exponent(scaled: bool) -> float:
 
 
 def _unscaling(ours: Config) -> Config | None:
-    if ours["_target_"] == "attnlab.attention.rotary.interpolation":
+    if ours["_target_"] == "attnlab.attention.scaling.Interpolation":
         return {"rope_type": "linear", "factor": ours["factor"]}
-    if ours["_target_"] == "attnlab.attention.rotary.llama3":
+    if ours["_target_"] == "attnlab.attention.scaling.Llama3":
         return {"rope_type": "llama3", **{name: ours[key] for key, name in _LLAMA3.items()}}
     return None
 
@@ -145,7 +148,7 @@ _BASE = {
 }
 _ATTENTION = {
     "_target_": "attnlab.attention.layer.Attention",
-    "heads": {"_target_": "attnlab.attention.heads.grouped.Heads", "head_dim": None},
+    "heads": {"_target_": "attnlab.attention.heads.grouped.GroupedHeads", "head_dim": None},
     "kernel": {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.sdpa.sdpa"},
     "masks": {
         "causal": {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.masks.causal.causal"}
@@ -203,8 +206,7 @@ LLAMA = Family(
     | {
         "ffn": {"_target_": "attnlab.model.transformer.SwiGlu", "_partial_": True},
         "norm": {"_target_": "torch.nn.RMSNorm", "_partial_": True},
-        "attention": _ATTENTION
-        | {"rotary": {"_target_": "attnlab.attention.rotary.rotary", "_partial_": True, "fraction": 1.0}},
+        "attention": _ATTENTION | {"rotary": {"_target_": "attnlab.attention.rotary.Rope", "fraction": 1.0}},
     },
     fixed={
         "hidden_act": ("silu", "swish"),

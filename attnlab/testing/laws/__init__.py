@@ -61,7 +61,7 @@ LAWS = (
     Law(parts.check_softcap, parts.has_softcap),
     Law(parts.check_sink, parts.has_sink),
     Law(parts.check_gate, parts.has_gate),
-    Law(parts.check_absorbed, parts.has_latent_heads),
+    Law(parts.check_absorbed, parts.has_absorbing_heads),
     Law(decoding.check_state_size, _cached),
     Law(building.check_same_seed_same_bits, _always),
     Law(building.check_layers_share_nothing, _always),

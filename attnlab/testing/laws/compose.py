@@ -53,18 +53,18 @@ def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
     register_resolvers()
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     values = [
-        [f"{one.get_key_element()}={value}" for value in one.sweep_string_iterator()]
-        if one.is_sweep_override()
-        else [one.input_line]
-        for one in parsed
+        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        if override.is_sweep_override()
+        else [override.input_line]
+        for override in parsed
     ]
     where = [] if config_dir is None else [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"]
-    found = []
+    variants = []
     with initialize_config_dir(str(CONF), version_base="1.3"):
         for line in product(*values):
             config = compose("config", overrides=[*where, *line])
-            found += variants_of(_resolved(config), " ".join(line) or "the default config")
-    return found
+            variants += variants_of(_resolved(config), " ".join(line) or "the default config")
+    return variants
 
 
 def combination(**choices: str) -> Variant:

@@ -46,4 +46,4 @@ GAPS = (
 
 def gap(law: str, choices: frozenset[str]) -> Gap | None:
     """The declared gap of a law for these choices."""
-    return next((one for one in GAPS if law in one.laws and choices.issuperset(one.choices)), None)
+    return next((each for each in GAPS if law in each.laws and choices.issuperset(each.choices)), None)

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Attended, Unsupported
+from attnlab.attention.contracts import Attended, Heads, Unsupported, declared
 from attnlab.attention.epilogue import Sinks
-from attnlab.attention.heads.latent import Latent
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import padding
@@ -49,13 +48,17 @@ def by_hand(call: Call) -> Attended:
     (B, H, T, _), (G, S) = call.q.shape, call.k.shape[1:3]
     mask, outs, lses, maps = call.options["mask"], [], [], []
     for n in range(B):
-        i, j = (call.options[name][n if len(call.options[name]) > 1 else 0, 0] for name in "ij")
+        q_pos, kv_pos = (
+            call.options[name][n if len(call.options[name]) > 1 else 0, 0] for name in ("q_pos", "kv_pos")
+        )
         for head in range(H):
             b, h, group = torch.tensor(n), torch.tensor(head), head // (H // G)
             score = call.q[n, head] @ call.k[n, group].T * call.options["scale"]
             for function in call.options["scores"]:
-                score = function(score, b, h, i, j)
-            visible = torch.ones(T, S, dtype=torch.bool) if mask is None else mask(b, h, i, j).expand(T, S)
+                score = function(score, b, h, q_pos, kv_pos)
+            visible = torch.ones(T, S, dtype=torch.bool)
+            if mask is not None:
+                visible = mask(b, h, q_pos, kv_pos).expand(T, S)
             score = score.masked_fill(~visible, -torch.inf)
             top = score.detach().amax(-1, keepdim=True).clamp(min=-1e300)
             terms = torch.where(visible, (score.masked_fill(~visible, 0.0) - top).exp(), 0.0)
@@ -77,8 +80,8 @@ def _calls(variant: Variant) -> list[tuple[str, Call]]:
         lengths = torch.tensor([0, variant.length])[: variant.batch]
         blind = asked(layer, x, mask=padding(lengths))
     last = max(1, variant.length // 3)
-    i = full.options["i"][:, :, -last:]
-    tail = full._replace(q=full.q[:, :, -last:], options={**full.options, "i": i, "aligned": False})
+    newest = {"q_pos": full.options["q_pos"][:, :, -last:], "aligned": False}
+    tail = full._replace(q=full.q[:, :, -last:], options={**full.options, **newest})
     return [("full pass", full), ("last queries", tail), ("blind row", blind)]
 
 
@@ -147,7 +150,8 @@ def check_scale(variant: Variant) -> None:
     exponent = variant.attention.get(
         "scale_exponent", inspect.signature(Attention).parameters["scale_exponent"].default
     )
-    expanded = variant.but(heads__absorbed=False) if isinstance(variant.layer().heads, Latent) else variant
+    absorbs = declared(variant.specimen.heads, Heads, "can_absorb")
+    expanded = variant.but(heads__absorbed=False) if absorbs else variant
     with torch.no_grad():
         call = asked(variant.layer(), variant.x())
         width = asked(expanded.layer(), variant.x()).k.shape[-1]

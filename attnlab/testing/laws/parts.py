@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.attention.contracts import Heads, declared
 from attnlab.attention.epilogue import Gate, Sinks
-from attnlab.attention.heads.grouped import Heads
-from attnlab.attention.heads.latent import Latent
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.prefix import prefix
 from attnlab.attention.masks.window import window
@@ -52,7 +51,7 @@ def check_wide_mask_is_causal(variant: Variant) -> None:
 
 @torch.no_grad()
 def check_rotation_is_relative(variant: Variant) -> None:
-    """8. Rotated scores depend on the distance i - j alone, and do depend on it."""
+    """8. Rotated scores depend on the distance q_pos - kv_pos alone, and do depend on it."""
     layer, T = variant.layer(), variant.length
     q, k = (part.repeat(1, 1, 2, 1) for part in _heads(layer.heads.rope_dim, T))
     rotate = layer.rotary(torch.cat((torch.arange(T), torch.arange(T) + 101))[None])
@@ -83,8 +82,8 @@ def check_permutation(variant: Variant) -> None:
 
 
 def _positional(score: Any) -> bool:
-    i, zero = torch.arange(40)[:, None], torch.zeros(1, dtype=torch.long)
-    value = score(torch.ones(40, 40, dtype=torch.float64), zero, zero, i, i.T)
+    where, zero = torch.arange(40)[:, None], torch.zeros(1, dtype=torch.long)
+    value = score(torch.ones(40, 40, dtype=torch.float64), zero, zero, where, where.T)
     return bool((value - value.flatten()[0]).abs().max() > 0)
 
 
@@ -119,7 +118,7 @@ def check_sink(variant: Variant) -> None:
     """12. A sink at minus infinity is no sink, and a sink equals one more visible key that has its logit
     as score and zero as value.
     """
-    layer, bare, x = variant.layer(), variant.but(epilogue=None).layer(), variant.x()
+    layer, plain, x = variant.layer(), variant.but(epilogue=None).layer(), variant.x()
     attended = by_hand(asked(layer, x))
     logits = layer.epilogue.logit[:, None]
     keys = torch.cat(
@@ -131,14 +130,16 @@ def check_sink(variant: Variant) -> None:
     values = asked(layer, x).v.repeat_interleave(H // G, dim=1)
     same(layer.attend(x).out, extended @ values, "one more key")
     layer.epilogue.logit.fill_(-torch.inf)
-    assert torch.equal(layer.attend(x).out, bare.attend(x).out), "a sink at minus infinity changes the output"
+    assert torch.equal(layer.attend(x).out, plain.attend(x).out), (
+        "a sink at minus infinity changes the output"
+    )
 
 
 @torch.no_grad()
 def check_gate(variant: Variant) -> None:
     """12. A gate at plus infinity is no gate; a gate at zero is half open."""
-    layer, bare, x = variant.layer(), variant.but(epilogue=None).layer(), variant.x()
-    gate, without = layer.epilogue.gate, bare.attend(x).out
+    layer, plain, x = variant.layer(), variant.but(epilogue=None).layer(), variant.x()
+    gate, without = layer.epilogue.gate, plain.attend(x).out
     gate.weight.zero_()
     gate.bias.zero_()
     same(layer.attend(x).out, without / 2, "gate at zero")
@@ -148,8 +149,8 @@ def check_gate(variant: Variant) -> None:
 
 @torch.no_grad()
 def check_absorbed(variant: Variant) -> None:
-    """13. Latent heads compute the same with their up-projections absorbed into queries and output, cached
-    or not.
+    """13. Heads that read their cache as it is, as latent ones absorbed into queries and output, compute the
+    same, cached or not.
     """
     layers = [variant.but(heads__absorbed=absorbed).layer() for absorbed in (False, True)]
     x, cut = variant.x(), max(1, variant.length - 2)
@@ -165,14 +166,14 @@ def check_absorbed(variant: Variant) -> None:
 
 
 def has_grouped_heads(variant: Variant) -> bool:
-    """Plain heads, fewer for keys than for queries."""
+    """Heads whose keys and values are slices of one matrix, fewer for keys than for queries."""
     heads = variant.specimen.heads if variant.is_attention else None
-    return isinstance(heads, Heads) and heads.n_kv_heads < heads.n_heads
+    return declared(heads, Heads, "pools") and heads.n_kv_heads < heads.n_heads
 
 
-def has_latent_heads(variant: Variant) -> bool:
-    """Latent heads."""
-    return variant.is_attention and isinstance(variant.specimen.heads, Latent)
+def has_absorbing_heads(variant: Variant) -> bool:
+    """Heads that can read their cache as it is."""
+    return variant.is_attention and declared(variant.specimen.heads, Heads, "can_absorb")
 
 
 def has_window_or_prefix(variant: Variant) -> bool:

@@ -17,13 +17,13 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Mask
+from attnlab.attention.contracts import Cache, Mask
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import every
 from attnlab.model.build import make, mixer_configs
 from attnlab.model.transformer import Mlp, Transformer, named_generator
 
-GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.Growing"}
+GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.DynamicCache"}
 EAGER = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager.eager"}
 VOCABULARY = 23
 LONGEST = 160  # tokens at most that a trial is made long, to get past a window
@@ -130,11 +130,11 @@ class Variant:
         )
         return (randomised(model) if seed is None else model).double().eval()
 
-    def new_cache(self) -> Any:
+    def new_cache(self) -> Cache:
         """An empty cache of one layer."""
         assert self.cache is not None
-        made = make(self.cache)
-        return made() if callable(made) else made  # the config of a class makes the class
+        cache = make(self.cache)
+        return cache() if callable(cache) else cache  # the config of a class makes the class
 
     def x(self, batch: int | None = None) -> Tensor:
         """Input [B, T, M], seeded; a shorter trial sees the beginning of a longer one."""
@@ -148,7 +148,8 @@ class Variant:
 
 def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant]:
     """The distinct kinds of layer of a whole resolved run config, with its positions and its cache."""
-    model, layers = config["model"], [OmegaConf.to_container(one) for one in mixer_configs(config)]
+    model = config["model"]
+    layers = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
     kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
     cache = (config.get("decode") or {}).get("cache")
     return [
@@ -194,8 +195,7 @@ def _drawn(dim: int) -> Tensor:
 def _maker(node: Any) -> Any:
     if not isinstance(node, Mapping) or "_target_" not in node:
         return None
-    made = get_object(node["_target_"])
-    return get_object(node["path"]) if "path" in node else made
+    return get_object(node["path"] if "path" in node else node["_target_"])
 
 
 def _built(nodes: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ through what each row gets alone.
 import torch
 from torch import Tensor
 
-from attnlab.attention.layer import Attention
+from attnlab.attention.contracts import Mixer, declared
 from attnlab.attention.masks.data import documents, padding, real
 from attnlab.testing.laws.variant import Variant, same
 
@@ -97,5 +97,4 @@ def keeps_its_past(variant: Variant) -> bool:
     """Whether a token's representation is the same in a longer sequence: not where a rotation stretches
     with the length.
     """
-    layer = variant.specimen
-    return not (isinstance(layer, Attention) and layer.changes_with_length)
+    return not declared(variant.specimen, Mixer, "changes_with_length")

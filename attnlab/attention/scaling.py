@@ -1,0 +1,133 @@
+"""Frequencies of rotary positions for contexts beyond the trained one: parts of `Rope`, compared by value.
+
+Each maps (frequencies [R / 2], base, positions) to (frequencies, magnitude), fastest feature first.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Interpolation:
+    """Positions squeezed by `factor` (PI, Chen et al. 2023, arXiv 2306.15595, eq. 3)."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+
+    def __call__(self, frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
+        """All features alike."""
+        return frequencies / self.factor, 1.0
+
+
+@final
+@dataclass(frozen=True)
+class Ntk:
+    """base * factor^(R / (R - 2)): slow features stretched by `factor`, fast ones left (NTK-aware, YaRN
+    paper eq. 16).
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+
+    def __call__(self, frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
+        """The more, the slower."""
+        return _stretched(frequencies, float(self.factor)), 1.0
+
+
+@final
+@dataclass(frozen=True)
+class DynamicNtk:
+    """NTK with factor = longest position now / trained length, at least 1 (YaRN paper §3.3).
+
+    The factor changes with the length, so keys rotated earlier would be wrong later: no cache may hold them.
+    """
+
+    trained: int
+    changes_with_length = True
+
+    def __post_init__(self) -> None:
+        if self.trained < 1:
+            raise ValueError(f"dynamic_ntk needs trained >= 1, got {self.trained}")
+
+    def __call__(self, frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
+        """As `Ntk`, by the longest of these positions."""
+        factor = ((positions.amax() + 1) / self.trained).clamp(min=1).to(frequencies.dtype)
+        return _stretched(frequencies, factor), 1.0
+
+
+@final
+@dataclass(frozen=True)
+class Yarn:
+    """Features that turn more than `fast` times over the trained length stay, those below `slow` are
+    interpolated, a ramp between; magnitude 0.1 ln(factor) + 1 (YaRN, Peng et al. 2023, arXiv 2309.00071,
+    eq. 22-23).
+    """
+
+    factor: float
+    trained: int
+    fast: float = 32.0
+    slow: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.trained < 1 or not self.fast > self.slow > 0:
+            raise ValueError(
+                f"yarn needs trained >= 1 and fast > slow > 0, got {self.trained}, {self.fast}, {self.slow}"
+            )
+        _check_factor(self.factor)
+
+    def __call__(self, frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
+        """Blended, and larger q and k."""
+        blended = _blended(frequencies, self.factor, self.trained, self.slow, self.fast)
+        return blended, 0.1 * math.log(self.factor) + 1.0
+
+
+@final
+@dataclass(frozen=True)
+class Llama3:
+    """As in Llama 3.1: features that turn more than `high` times over the trained length stay, those below
+    `low` are interpolated, and between them the frequency is blended linearly in the number of turns.
+    """
+
+    factor: float
+    trained: int
+    low: float = 1.0
+    high: float = 4.0
+
+    def __post_init__(self) -> None:
+        if self.trained < 1 or not self.high > self.low > 0:
+            raise ValueError(
+                f"llama3 needs trained >= 1 and high > low > 0, got {self.trained}, {self.high}, {self.low}"
+            )
+        _check_factor(self.factor)
+
+    def __call__(self, frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
+        """Blended."""
+        return _blended(frequencies, self.factor, self.trained, self.low, self.high), 1.0
+
+
+def _stretched(frequencies: Tensor, factor: float | Tensor) -> Tensor:
+    """The fastest as it is, the slowest divided by `factor`, geometrically between."""
+    width = 2 * len(frequencies)
+    power = torch.arange(0, width, 2, device=frequencies.device, dtype=frequencies.dtype) / max(width - 2, 1)
+    return frequencies * factor**-power
+
+
+def _blended(frequencies: Tensor, factor: float, trained: int, slow: float, fast: float) -> Tensor:
+    """Divided by `factor` below `slow` turns over the trained length, whole above `fast`, a ramp between."""
+    turns = trained * frequencies / (2 * math.pi)
+    keep = ((turns - slow) / (fast - slow)).clamp(0, 1)
+    return frequencies * (keep + (1 - keep) / factor)
+
+
+def _check_factor(factor: float) -> None:
+    if not factor >= 1:
+        raise ValueError(f"rotary scaling needs factor >= 1, got {factor}")
