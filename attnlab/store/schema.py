@@ -184,47 +184,59 @@ class RunRecord(Record):
 class Claim(Record):
     """What an experiment claims of an arm: its difference from (or ratio to) another lies somewhere."""
 
-    says: str
-    arm: str
-    against: str | None = None
-    metric: str | None = None
-    compare: Literal["difference", "ratio"] = "difference"
-    relation: Literal["above", "below", "within"] = Field(alias="is")
-    threshold: FiniteFloat
-    direction: Direction | None = None
-    source: str | None = None
-    source_says: str | None = None
+    says: str = Field(description="The claim in words; the report repeats them.")
+    arm: str = Field(description="The arm that it is about.")
+    against: str | None = Field(None, description="The arm that it is compared with; the baseline if left out.")
+    metric: str | None = Field(None, description="What is compared; the experiment's metric if left out.")
+    compare: Literal["difference", "ratio"] = Field(
+        "difference", description="The arm's value minus the other's, or divided by it."
+    )
+    relation: Literal["above", "below", "within"] = Field(
+        alias="is",
+        description="Where the difference or ratio lies: above or below the threshold, or no further than it "
+        "from no difference (0, or a ratio of 1).",
+    )
+    threshold: FiniteFloat = Field(description="In the metric's unit; a ratio has none.")
+    direction: Direction | None = Field(None, description="Which values of the metric are better.")
+    source: str | None = Field(None, description="Who says so: a paper, a document.")
+    source_says: str | None = Field(None, description="What exactly the source says, with its numbers.")
 
 
 class Tune(Record):
     """A grid of learning rates, on seeds that the comparison does not have."""
 
-    lr: list[float]
-    seeds: list[int]
+    lr: list[float] = Field(description="The rates; every arm gets its own best.")
+    seeds: list[int] = Field(description="The grid's seeds, none of which the comparison has.")
 
 
 class Experiment(Record):
     """What an experiment file declares. Its other keys are the run's config, for all arms alike."""
 
-    name: str
-    question: str = ""
-    size: str | None = None
-    arms: list[str]
-    arm_overrides: dict[str, list[str]] = {}
-    size_overrides: dict[str, list[str] | None] = {}
-    baseline: str
-    seeds: list[int]
-    held: list[str] = []
-    match: Literal["none", "params", "flops", "kv_bytes"] = "none"
-    match_by: str | None = None
-    metric: str
-    metrics: list[str] = []
-    direction: Direction = "lower"
-    margin: FiniteFloat
-    margin_reason: str
-    claims: list[Claim] = []
-    tune: Tune | None = None
-    tuned: dict[str, Any] | None = None
+    name: str = Field(description="As the file is called.")
+    question: str = Field("", description="What is asked, as a sentence; the report begins with it.")
+    size: str | None = Field(None, description="A value of the group `size`, as a rule from the command line.")
+    arms: list[str] = Field(description="The arms that are compared, in the order of the tables.")
+    arm_overrides: dict[str, list[str]] = Field(
+        {}, description="Arm: what it sets, as Hydra overrides; other arms may be listed too."
+    )
+    size_overrides: dict[str, list[str] | None] = Field(
+        {}, description="Size: what all arms set at it, as Hydra overrides."
+    )
+    baseline: str = Field(description="The arm that the others are compared with.")
+    seeds: list[int] = Field(description="One run of every arm per seed; a seed is one observation.")
+    held: list[str] = Field([], description="The resources that all arms have alike, as in [parameters, tokens].")
+    match: Literal["none", "params", "flops", "kv_bytes"] = Field(
+        "none", description="The resource that is made equal by solving for `match_by`."
+    )
+    match_by: str | None = Field(None, description="The key that is solved for, as in model.ffn_width.")
+    metric: str = Field(description="What decides, as in val/loss.")
+    metrics: list[str] = Field([], description="Further metrics that the report shows.")
+    direction: Direction = Field("lower", description="Which values of the metric are better.")
+    margin: FiniteFloat = Field(description="The largest difference of the metric that does not matter.")
+    margin_reason: str = Field(description="Why it does not matter; written before the first run.")
+    claims: list[Claim] = Field([], description="What is put to the test, with thresholds.")
+    tune: Tune | None = Field(None, description="A grid of learning rates that is trained first.")
+    tuned: dict[str, Any] | None = Field(None, description="What a grid found before: it is not trained again.")
 
     @classmethod
     def keys(cls) -> tuple[str, ...]:
