@@ -34,7 +34,7 @@ def hydra(line: Sequence[str]) -> int:
 
 
 def handed_on(options: argparse.Namespace) -> list[str]:
-    """The flags of a verb's line that are Hydra's own. They stand first: Hydra wants its overrides in a row."""
+    """The flags of a verb's line that are Hydra's own, to stand first: Hydra wants its overrides in a row."""
     flags = ("config_dir", "config_path", "config_name")
     given = {flag: getattr(options, flag) for flag in flags if getattr(options, flag) is not None}
     return [word for flag, value in given.items() for word in (f"--{flag.replace('_', '-')}", value)]

@@ -94,7 +94,9 @@ def _hugging_face(folder: Path) -> Trained:
     from attnlab.model.huggingface import convert
 
     if not (folder / "tokenizer.json").is_file():
-        raise Refused(f"{folder} has no tokenizer.json, so text cannot be turned into its tokens: put it there")
+        raise Refused(
+            f"{folder} has no tokenizer.json, so text cannot be turned into its tokens: put it there"
+        )
     config, model = convert.load(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 

@@ -20,9 +20,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with errors of one line, and flags at any place among the words."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(
-            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings
-        )
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
 
     @property
     def verb(self) -> str:
@@ -139,12 +137,16 @@ def _bench(parser: Parser) -> None:
 
 
 def _schema(parser: Parser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(SCHEMAS)}; left out, these names")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help=f"{', '.join(SCHEMAS)}; left out, these names"
+    )
 
 
 _TRAINED = (
     Key("run", "a run's id, or as much of it as no other run's begins with"),
-    Key("checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with a tokenizer.json"),
+    Key(
+        "checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with a tokenizer.json"
+    ),
     Key("runs", "the store that run= is looked up in", text, "runs"),
 )
 _OWN = "Nothing in a folder is executed that the run's own config does not name."

@@ -186,7 +186,9 @@ class Claim(Record):
 
     says: str = Field(description="The claim in words; the report repeats them.")
     arm: str = Field(description="The arm that it is about.")
-    against: str | None = Field(None, description="The arm that it is compared with; the baseline if left out.")
+    against: str | None = Field(
+        None, description="The arm that it is compared with; the baseline if left out."
+    )
     metric: str | None = Field(None, description="What is compared; the experiment's metric if left out.")
     compare: Literal["difference", "ratio"] = Field(
         "difference", description="The arm's value minus the other's, or divided by it."
@@ -214,7 +216,9 @@ class Experiment(Record):
 
     name: str = Field(description="As the file is called.")
     question: str = Field("", description="What is asked, as a sentence; the report begins with it.")
-    size: str | None = Field(None, description="A value of the group `size`, as a rule from the command line.")
+    size: str | None = Field(
+        None, description="A value of the group `size`, as a rule from the command line."
+    )
     arms: list[str] = Field(description="The arms that are compared, in the order of the tables.")
     arm_overrides: dict[str, list[str]] = Field(
         {}, description="Arm: what it sets, as Hydra overrides; other arms may be listed too."
@@ -224,7 +228,9 @@ class Experiment(Record):
     )
     baseline: str = Field(description="The arm that the others are compared with.")
     seeds: list[int] = Field(description="One run of every arm per seed; a seed is one observation.")
-    held: list[str] = Field([], description="The resources that all arms have alike, as in [parameters, tokens].")
+    held: list[str] = Field(
+        [], description="The resources that all arms have alike, as in [parameters, tokens]."
+    )
     match: Literal["none", "params", "flops", "kv_bytes"] = Field(
         "none", description="The resource that is made equal by solving for `match_by`."
     )
@@ -236,7 +242,9 @@ class Experiment(Record):
     margin_reason: str = Field(description="Why it does not matter; written before the first run.")
     claims: list[Claim] = Field([], description="What is put to the test, with thresholds.")
     tune: Tune | None = Field(None, description="A grid of learning rates that is trained first.")
-    tuned: dict[str, Any] | None = Field(None, description="What a grid found before: it is not trained again.")
+    tuned: dict[str, Any] | None = Field(
+        None, description="What a grid found before: it is not trained again."
+    )
 
     @classmethod
     def keys(cls) -> tuple[str, ...]:

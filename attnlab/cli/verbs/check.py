@@ -35,7 +35,9 @@ def main(options: argparse.Namespace) -> int:
     console.print(_by_law(outcomes) if len(outcomes) == 1 else _by_variant(outcomes))
     statuses = [outcome.status for of_variant in outcomes.values() for outcome in of_variant]
     counts = {kind: statuses.count(kind) for kind in MARKS}
-    console.print(f"{len(outcomes)} variants: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    console.print(
+        f"{len(outcomes)} variants: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    )
     return 1 if counts["failed"] else 0
 
 

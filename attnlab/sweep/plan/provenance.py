@@ -29,7 +29,8 @@ def provenance(
     """
     commit, dirty = git()
     return {
-        "command": overrides.text(arguments, "sweep.command") or shlex.join(["python", "-m", "attnlab", *arguments]),
+        "command": overrides.text(arguments, "sweep.command")
+        or shlex.join(["python", "-m", "attnlab", *arguments]),
         "commit": commit,
         "dirty": dirty,
         "dirty_diff": _ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
