@@ -1,7 +1,7 @@
-"""A trained model for the verbs: a run (run=ID, in the store runs=) or a checkpoint folder (checkpoint=FOLDER).
+"""A trained model for the verbs: a run (run=ID, in the store runs=) or a folder (checkpoint=FOLDER).
 
 A checkpoint is a run's folder, its model.safetensors, or a local Hugging Face folder with its tokenizer.json.
-Weights are read from safetensors only; nothing in a folder is executed that the run's own config does not name.
+Weights are read from safetensors only; nothing in a folder is executed that a run's own config does not name.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from attnlab.cli.commands import VERBS, parse, parsers
 from attnlab.cli.hydra import explain, hydra
-from attnlab.cli.parsers import VERBS, parse, parsers
 from attnlab.errors import Refused, nearest
 
 EPILOG = """\

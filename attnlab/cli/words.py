@@ -9,7 +9,7 @@ from attnlab.errors import Refused, nearest
 
 @dataclass(frozen=True)
 class Key:
-    """A word that a verb knows. `kind` makes a value of its text, or raises ValueError saying what it must be."""
+    """A word that a verb knows. `kind` makes a value of its text, or raises ValueError: what it must be."""
 
     name: str
     says: str

@@ -99,7 +99,7 @@ def test_a_hugging_face_folder_is_read_with_its_own_tokenizer(
         ([], "inspect needs text=, and one of run= and checkpoint="),
         (["text=a", "run=x", "checkpoint=y"], "one of run= and checkpoint="),
         (["txt=a"], "does not know 'txt=a' (nearest: text)"),
-        (["run=none", "text=a", "runs=nowhere"], "there is no run of that name in nowhere"),
+        (["run=none", "text=a", "runs=nowhere"], "no runs of that name in nowhere"),
         (["checkpoint={ours}", "text=a", "layer=9"], "layer=9: it must be a whole number from 0 to 1"),
         (["checkpoint={ours}", "text="], "text is empty"),
         (["checkpoint={ours}", "text=\N{SNOWMAN}"], "is not among the"),

@@ -1,7 +1,7 @@
 """`python -m attnlab bench NAME`: speed and memory side by side in one run, as ratios, with the raw samples.
 
-Each subject is one file with `ROUNDS`, `prepare(overrides, threads)`, which makes of a line's words what is to
-be measured, and `measure(prepared, say, rounds)`, which gives a Bench. Beside every time of a kernel or a
+Each subject is one file with `ROUNDS`, `prepare(overrides, threads)`, which makes of a line's words what is
+to be measured, and `measure(prepared, say, rounds)`, which gives a Bench. Beside every time of a kernel or a
 model stands its roofline: what this machine's own copy bandwidth and matrix products, measured in the same
 run, would allow. What does not fit into memory, or is not supported, is a row that says so. Times are never
 tested: machines are noisy.

@@ -12,9 +12,9 @@ from attnlab.config import CONF, register_resolvers
 from attnlab.model.build import device_kind, device_of
 
 
-def here(defaults: Sequence[str], overrides: Sequence[str], threads: int) -> dict[str, Any]:
-    """The config of a subject that measures in this process, which gets so many threads."""
-    torch.set_num_threads(threads)
+def here(defaults: Sequence[str], overrides: Sequence[str], threads: int | None) -> dict[str, Any]:
+    """The config of a subject that measures in this process, which gets so many threads, or one."""
+    torch.set_num_threads(threads or 1)
     return composed([*defaults, *overrides])
 
 

@@ -1,4 +1,4 @@
-"""How soon a command is there: wall times of whole processes, from `--help` to an experiment that is finished.
+"""How soon a command is there: wall times of whole processes, from `--help` to a finished experiment.
 
 All are started in turn, so that a busy moment of the machine hits them all. `experiment=NAME` (and overrides)
 names the finished experiment: its plan, its status, and the whole command, which trains nothing any more and
@@ -17,7 +17,7 @@ from importlib import metadata
 
 from attnlab.cli.bench import Bench
 from attnlab.cli.bench.rows import rows
-from attnlab.cli.parsers import VERBS
+from attnlab.cli.commands import VERBS
 from attnlab.errors import Refused
 
 EXPERIMENT = "gqa_vs_mha"
@@ -27,13 +27,13 @@ NOTHING_LEFT = "0 to train, "  # in the plan of an experiment whose runs are in 
 
 @dataclass(frozen=True)
 class Started:
-    """An experiment's command line, without `python -m attnlab`; how many threads the processes may have."""
+    """A command line after `python -m attnlab`, and the threads that its processes are told to have."""
 
     line: tuple[str, ...]
-    threads: int
+    threads: int | None
 
 
-def prepare(overrides: Sequence[str], threads: int) -> Started:
+def prepare(overrides: Sequence[str], threads: int | None) -> Started:
     """The experiment is asked for as `experiment=NAME`, and first in the command."""
     names = [word.partition("=")[2] for word in overrides if word.lstrip("+").startswith("experiment=")]
     others = [word for word in overrides if not word.lstrip("+").startswith("experiment=")]
@@ -42,7 +42,7 @@ def prepare(overrides: Sequence[str], threads: int) -> Started:
 
 def measure(prepared: Started, say: Callable[[str], None], rounds: int) -> Bench:
     """Seconds; in a group all are compared with its first row."""
-    threads = {"OMP_NUM_THREADS": str(prepared.threads)}
+    threads = {} if prepared.threads is None else {"OMP_NUM_THREADS": str(prepared.threads)}
     lines = {"--help": ["--help"], **{f"{verb} --help": [verb, "--help"] for verb in VERBS}, "list": ["list"]}
     group = f"the experiment {prepared.line[0].partition('=')[2]}, finished"
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 
 from attnlab.cli.bench.table import table
-from attnlab.cli.parsers import SUBJECTS
+from attnlab.cli.commands import SUBJECTS
 from attnlab.cli.words import split
 from attnlab.errors import Refused, nearest
 
@@ -19,7 +19,7 @@ def main(options: argparse.Namespace) -> int:
         given = names[0] if names else "nothing"
         raise Refused(f"bench {given}: name one of {', '.join(SUBJECTS)}{nearest(given, SUBJECTS)}")
     subject = importlib.import_module(f"attnlab.cli.bench.{names[0]}")
-    prepared = subject.prepare(overrides, options.given["threads"])
+    prepared = subject.prepare(overrides, options.given.get("threads"))
     bench = subject.measure(prepared, _say, options.given.get("rounds") or subject.ROUNDS)
     print(json.dumps(asdict(bench)) if options.json else table(bench))
     return 0

@@ -59,7 +59,7 @@ def pieces(decode: Callable[[Sequence[int]], str], tokens: Iterator[int], prompt
 
 
 def decode_settings(config: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
-    """`decode` of a config, or of another value of that axis; what its yaml refers to must be in the config."""
+    """`decode` of a config, or another value of that axis; what its yaml refers to must be in the config."""
     if name is None and "decode" in config:
         return config["decode"]
     name = FOREIGN_CACHE if name is None else name

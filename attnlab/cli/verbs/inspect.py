@@ -1,4 +1,4 @@
-"""`python -m attnlab inspect`: where a trained model looks in a text of yours, in the terminal and as a page."""
+"""`python -m attnlab inspect`: where a trained model looks in a text, in the terminal and as a page."""
 
 import argparse
 import json

@@ -71,7 +71,7 @@ def refuse_hidden(given: Sequence[str], arm: str, arm_overrides: Sequence[str]) 
 
 
 def quoted(text: str) -> str:
-    """A text as a value on the command line: Hydra's grammar and OmegaConf's interpolation leave it as it is."""
+    """A text as a value of an override: Hydra's grammar and OmegaConf's interpolation give it back."""
     plain = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return QuotedString(plain, Quote.single).with_quotes()
 

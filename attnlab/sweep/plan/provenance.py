@@ -24,8 +24,8 @@ def provenance(
     device: str,
     records: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own. The command is
-    what `sweep.command` says: `compare` hands on another line than the one that was typed.
+    """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own. The command
+    is what `sweep.command` says: `compare` hands on another line than the one that was typed.
     """
     commit, dirty = git()
     return {

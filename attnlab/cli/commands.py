@@ -1,57 +1,27 @@
-"""What may be typed: argparse's parser of the whole and of every verb. Imports nothing heavy.
+"""What may be typed: the verbs with their words and flags, and the help of the whole. Imports nothing heavy.
 
-A verb's module is imported once its words have been read, so that a help text and a typing error cost nothing.
+A verb's module is imported once its words have been read: a help text and a typing error cost nothing.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Sequence
 
+from attnlab.cli.parser import PROGRAM, Parser, Verb
 from attnlab.cli.words import Key, flag, known, number, positive, read, table, text, whole
-from attnlab.errors import Refused, nearest
+from attnlab.errors import Refused
 
-PROGRAM = "python -m attnlab"
 SUBJECTS = ("decode", "train", "attention", "memory", "start")  # of `bench`
 SCHEMAS = ("experiment", "spec", "run", "report")
+DESCRIPTION = """\
+attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
 
-
-class Parser(argparse.ArgumentParser):
-    """argparse with errors of one line, and flags at any place among the words."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
-
-    @property
-    def verb(self) -> str:
-        return self.prog.removeprefix(PROGRAM).strip()
-
-    def error(self, message: str) -> NoReturn:
-        raise Refused(f"{self.verb}: {message}; see {self.prog} --help")
-
-    def read(self, line: Sequence[str]) -> argparse.Namespace:
-        """The options of a line; a flag that is unknown is refused with those that come near."""
-        options, others = self.parse_known_intermixed_args(list(line))
-        if others:
-            flags = [name for action in self._actions for name in action.option_strings]
-            near = nearest(others[0].partition("=")[0], flags)
-            raise Refused(f"{self.verb} does not know {others[0]}{near}; see {self.prog} --help")
-        return options
-
-
-@dataclass(frozen=True)
-class Verb:
-    """`main` is `module:function` and takes the options; `says` is a line for the list of verbs."""
-
-    main: str
-    says: str
-    usage: str
-    examples: tuple[str, ...]
-    declare: Callable[[Parser], None]
-    keys: tuple[Key, ...] = ()
-    more: str = ""  # what the help adds to `says`
-    reads: str | None = None  # the key of what a trained model is given
-    overrides: bool = False  # whether words that are none of the keys are for the verb to read
+  python -m attnlab +experiment=NAME                  run an experiment; the same command again carries on
+  python -m attnlab +experiment=NAME size=S seed=0,1  at another size, with other seeds
+  python -m attnlab +experiment=NAME arms=[mha,gqa]   some of its arms
+  python -m attnlab heads=gqa position=rope           one run, stored like any other
+  python -m attnlab --cfg job +experiment=NAME        print the composed config
+  python -m attnlab --config-dir DIR heads=mine       with config groups of your own
+  python -m attnlab VERB --help                       what a verb takes, with examples"""
 
 
 def parse(name: str, line: Sequence[str]) -> argparse.Namespace:
@@ -144,9 +114,7 @@ def _schema(parser: Parser) -> None:
 
 _TRAINED = (
     Key("run", "a run's id, or as much of it as no other run's begins with"),
-    Key(
-        "checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with a tokenizer.json"
-    ),
+    Key("checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with its tokenizer"),
     Key("runs", "the store that run= is looked up in", text, "runs"),
 )
 _OWN = "Nothing in a folder is executed that the run's own config does not name."
@@ -178,10 +146,10 @@ VERBS = {
         "attnlab.cli.verbs.compare:main",
         "arms from the command line, as in compare heads=mha heads=gqa",
         "ARM ARM [ARM or OVERRIDE ...]",
-        ('"heads=mha" "heads=gqa position=rope"', "heads=mha heads=gqa heads=mqa seed=0,1 margin=0.05 size=M"),
+        ('"heads=mha" "heads=gqa position=rope"', "heads=mha heads=gqa heads=mqa seed=0,1 margin=0.05"),
         _for_hydra,
-        more="The first arm is the baseline. A later word that sets what an arm sets is an arm too; any other is "
-        "for all arms.",
+        more="The first arm is the baseline. A later word that sets what an arm sets is "
+        "an arm too; any\nother is for all arms.",
     ),
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",
@@ -265,7 +233,7 @@ VERBS = {
         ("decode", "start experiment=gqa_vs_mha rounds=5 --json"),
         _bench,
         (
-            Key("threads", "of the CPU", positive, 1),
+            Key("threads", "of the CPU; left out, one for what is measured in this process", positive),
             Key("rounds", "how often each thing is measured; left out, the subject's own", positive),
         ),
         more="Other words are overrides of the config that is measured; for start, experiment=NAME and "
@@ -280,14 +248,3 @@ VERBS = {
         _schema,
     ),
 }  # fmt: skip
-
-DESCRIPTION = """\
-attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
-
-  python -m attnlab +experiment=NAME                  run an experiment; the same command again carries on
-  python -m attnlab +experiment=NAME size=S seed=0,1  at another size, with other seeds
-  python -m attnlab +experiment=NAME arms=[mha,gqa]   some of its arms
-  python -m attnlab heads=gqa position=rope           one run, stored like any other
-  python -m attnlab --cfg job +experiment=NAME        print the composed config
-  python -m attnlab --config-dir DIR heads=mine       with config groups of your own
-  python -m attnlab VERB --help                       what a verb takes, with examples"""
