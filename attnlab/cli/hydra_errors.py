@@ -60,7 +60,7 @@ def _missing(wanted: str, options: Iterable[str], config_dirs: Sequence[Path]) -
 
 
 def _unselected(group: str, config_dirs: Sequence[Path]) -> str:
-    if any((folder / group).is_dir() for folder in config_dirs):
+    if any(any((folder / group).glob("*.yaml")) for folder in config_dirs):
         return f"{group} is not selected by default: write +{group}=... to add it"
     return f"no group {group}{nearest(group, _keys(config_dirs))}"
 
