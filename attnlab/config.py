@@ -1,12 +1,10 @@
 """Where `conf/` lives, the arithmetic that its yaml may use, and where the environment has the last word.
 
-Imports nothing heavy.
+Imports nothing heavy: `--help` and `list` read it.
 """
 
 import os
 from pathlib import Path
-
-from omegaconf import OmegaConf
 
 _PACKAGED = Path(__file__).parent / "conf"
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "conf"
@@ -32,6 +30,8 @@ def register_resolvers() -> None:
     """`${divide:a,b}` (exact), `${times:a,b}` (to 12 digits), `${eights:a,b}` (a * b to the nearest multiple
     of 8) for yaml. Safe to call again.
     """
+    from omegaconf import OmegaConf
+
     OmegaConf.register_new_resolver("divide", _divide, replace=True)
     OmegaConf.register_new_resolver("times", _times, replace=True)
     OmegaConf.register_new_resolver("eights", lambda a, b: max(8, 8 * round(a * b / 8)), replace=True)

@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 from omegaconf import OmegaConf
 
+from attnlab.cli.verbs import schema
 from attnlab.config import CONF
 
 ROOT = Path(__file__).parent.parent
@@ -85,7 +87,8 @@ def test_a_command_ends_in_a_report_and_a_second_one_trains_nothing(tmp_path):
 def test_an_experiment_begins_with_its_question_in_prose(name):
     lines = (CONF / "experiment" / f"{name}.yaml").read_text().splitlines()
     assert lines[0] == "# @package _global_"
-    assert lines[1].startswith("# Question: ")
+    assert lines[1] == "# yaml-language-server: $schema=../schemas/experiment.json"
+    assert lines[2].startswith("# Question: ")
     assert any(line.startswith("# Cost at S:") for line in lines)
 
 
@@ -96,3 +99,49 @@ def test_an_experiment_is_declared_in_full(name):
     assert {"S", "M", "L"} <= set(found["size_overrides"])
     assert {claim["arm"] for claim in found["claims"]} <= set(found["arms"])
     assert len(found["margin_reason"]) > 20
+
+
+SCHEMA = CONF / "schemas" / "experiment.json"
+
+
+def faults(declared: object) -> list[str]:
+    validator = Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(declared)]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_fits_the_schema_that_its_head_names(name):
+    path = CONF / "experiment" / f"{name}.yaml"
+    named = path.read_text("utf-8").splitlines()[1].partition("$schema=")[2]
+    assert (path.parent / named).resolve() == SCHEMA.resolve()
+    assert faults(OmegaConf.to_container(OmegaConf.load(path))) == []
+
+
+def test_the_schema_in_the_repository_is_the_one_that_is_printed():
+    assert SCHEMA.read_text("utf-8") == schema.text("experiment")
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda found: found["claims"][0].update(treshold=1), "$.claims[0]: Additional properties"),
+        (lambda found: found["claims"][0].pop("threshold"), "$.claims[0]: 'threshold' is a required"),
+        (lambda found: found["claims"][0].update({"is": "under"}), "$.claims[0].is: 'under' is not one of"),
+        (lambda found: found.update(tune={"lr": [0.1], "seed": [1]}), "$.tune: "),
+        (lambda found: found.update(margin="small"), "$.margin: "),
+        (lambda found: found.pop("baseline"), "$: 'baseline' is a required"),
+    ],
+)
+def test_what_is_misspelt_in_an_experiment_does_not_fit_the_schema(change, fault):
+    found = OmegaConf.to_container(OmegaConf.load(CONF / "experiment" / f"{BY_HAND}.yaml"))
+    change(found)
+    assert any(line.startswith(fault) for line in faults(found)), faults(found)
+
+
+def test_every_key_of_an_experiment_is_described_in_its_schema():
+    whole = json.loads(SCHEMA.read_text("utf-8"))
+    for record in (whole, whole["$defs"]["Claim"], whole["$defs"]["Tune"]):
+        assert all(key["description"] for key in record["properties"].values())
+    assert whole["additionalProperties"] is True
+    assert whole["$defs"]["Claim"]["additionalProperties"] is False
+    assert whole["$defs"]["Tune"]["additionalProperties"] is False

@@ -1,5 +1,6 @@
 """The line that is Hydra's: every command passes through attnlab's sweeper, and errors become one line."""
 
+import argparse
 import os
 import sys
 import traceback
@@ -32,14 +33,21 @@ def hydra(line: Sequence[str]) -> int:
     return 0
 
 
+def handed_on(options: argparse.Namespace) -> list[str]:
+    """The flags of a verb's line that are Hydra's own, to stand first: Hydra wants its overrides in a row."""
+    flags = ("config_dir", "config_path", "config_name")
+    given = {flag: getattr(options, flag) for flag in flags if getattr(options, flag) is not None}
+    return [word for flag, value in given.items() for word in (f"--{flag.replace('_', '-')}", value)]
+
+
 def explain(error: Exception, line: Sequence[str]) -> str | None:
     """One line for what a user can mend; None for a bug of ours, which deserves its traceback."""
     if isinstance(error, Refused):
         return str(error)
     if type(error).__module__.split(".")[0] in ("hydra", "omegaconf", "antlr4"):
-        from attnlab.cli.hydra_errors import complaint
+        from attnlab.cli.hydra_errors import one_line
 
-        return complaint(error, config_dirs(line))
+        return one_line(error, config_dirs(line))
     if isinstance(error, ValueError) and _raised_in(error, ("attnlab", "hydra")):
         return " ".join(str(error).split())
     return None
@@ -52,11 +60,11 @@ def _raised_in(error: Exception, packages: Sequence[str]) -> bool:
 
 def config_dirs(line: Sequence[str]) -> list[Path]:
     """Where the command takes its config groups from: attnlab's (or --config-path), and --config-dir."""
-    found = {"--config-path": CONF, "--config-dir": None}
+    folders = {"--config-path": CONF, "--config-dir": None}
     short = {"-cp": "--config-path", "-cd": "--config-dir"}
     for word, after in zip(line, [*line[1:], ""], strict=True):
         flag, equals, value = word.partition("=")
         flag = short.get(flag, flag)
-        if flag in found:
-            found[flag] = Path(value if equals else after)
-    return [folder for folder in found.values() if folder is not None]
+        if flag in folders:
+            folders[flag] = Path(value if equals else after)
+    return [folder for folder in folders.values() if folder is not None]

@@ -13,19 +13,19 @@ from attnlab.errors import nearest
 from attnlab.store import fingerprint
 
 
-def complaint(error: BaseException, config_dirs: Sequence[Path]) -> str:
+def one_line(error: BaseException, config_dirs: Sequence[Path]) -> str:
     """One line for an exception that Hydra or OmegaConf raised. `config_dirs`: where names may come from."""
     text = _joined(error)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not an override; write key=value ({_first(error.message)})"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return _missing(str(error.missing_cfg_file), error.options or (), config_dirs)
-    if found := re.search(r"Could not override '([^']+)'\. No match in the defaults list", text):
-        return _unselected(found[1], config_dirs)
-    if found := re.search(r"Could not override '([^']+)'", text):
-        return f"no key {found[1]}{nearest(found[1], _keys(config_dirs))}; to add it, write +{found[1]}=..."
-    if found := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
-        return f"{found[1]} has no value: set {found[1]}=..."
+    if match := re.search(r"Could not override '([^']+)'\. No match in the defaults list", text):
+        return _unselected(match[1], config_dirs)
+    if match := re.search(r"Could not override '([^']+)'", text):
+        return f"no key {match[1]}{nearest(match[1], _keys(config_dirs))}; to add it, write +{match[1]}=..."
+    if match := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
+        return f"{match[1]} has no value: set {match[1]}=..."
     return _first(text)
 
 
@@ -46,9 +46,9 @@ def _first(text: str) -> str:
     """The lines that speak to a user, on one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     noise = ("full_key:", "object_type=", "See ", "reference_type")
-    told = [line for line in lines if not line.startswith(noise)]
+    telling = [line for line in lines if not line.startswith(noise)]
     keys = [line for line in lines if line.startswith("full_key:")]
-    return " ".join([*told[:3], *(f"({key})" for key in keys[:1])])
+    return " ".join([*telling[:3], *(f"({key})" for key in keys[:1])])
 
 
 def _missing(wanted: str, options: Iterable[str], config_dirs: Sequence[Path]) -> str:
@@ -60,7 +60,7 @@ def _missing(wanted: str, options: Iterable[str], config_dirs: Sequence[Path]) -
 
 
 def _unselected(group: str, config_dirs: Sequence[Path]) -> str:
-    if any((folder / group).is_dir() for folder in config_dirs):
+    if any(any((folder / group).glob("*.yaml")) for folder in config_dirs):
         return f"{group} is not selected by default: write +{group}=... to add it"
     return f"no group {group}{nearest(group, _keys(config_dirs))}"
 
@@ -82,7 +82,7 @@ def _keys(config_dirs: Sequence[Path]) -> set[str]:
 def _launcher_keys() -> set[str]:
     """What the launchers may be told: their schemas are in Python, not in a yaml file."""
     schemas = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {})
-    nodes = [found.node for found in schemas.values() if hasattr(found, "node")]
+    nodes = [schema.node for schema in schemas.values() if hasattr(schema, "node")]
     return {f"hydra.launcher.{key}" for node in nodes for key in node}
 
 

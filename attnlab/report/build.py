@@ -23,7 +23,7 @@ from attnlab.report.verdicts.claims import claims, headline
 from attnlab.report.verdicts.effects import effects
 from attnlab.report.verdicts.failures import departures, failures
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
-from attnlab.store.schema import Experiment
+from attnlab.store.declarations import Experiment
 
 
 def build(

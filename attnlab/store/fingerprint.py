@@ -14,7 +14,8 @@ from pathlib import PurePath
 from typing import Any
 
 from attnlab.errors import Refused
-from attnlab.store.schema import Estimate, Experiment
+from attnlab.store.declarations import Experiment
+from attnlab.store.schema import Estimate
 from attnlab.store.source import sources
 
 EXCLUDED = frozenset(

@@ -1,4 +1,4 @@
-"""Every record as a type: what a run is, what it left, what an experiment declares, what a metric is.
+"""Every record as a type: what a run is, what it left, what a metric is.
 
 One definition gives validation with a clear line, types for readers, and the JSON schema that editors and
 other programs use (`attnlab schema`). A record of another version is refused: nothing is guessed.
@@ -222,89 +222,6 @@ class RunRecord(Record):
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
         return None
-
-
-# What an experiment file may call a figure of the budget.
-FIGURES = {"params": "parameters", "flops": "flops_per_token", "kv_bytes": "kv_bytes_per_token"}
-
-
-def canonical(name: str) -> str:
-    """The figure that a short name in an experiment file means."""
-    return FIGURES.get(name, name)
-
-
-class Claim(Record):
-    """What an experiment claims of an arm: its difference from (or ratio to) another lies somewhere."""
-
-    model_config = ConfigDict(strict=True)
-
-    says: str
-    arm: str
-    against: str | None = None
-    metric: str | None = None
-    compare: Literal["difference", "ratio"] = "difference"
-    relation: Literal["above", "below", "within"] = Field(alias="is")
-    threshold: FiniteFloat
-    direction: Direction | None = None
-    source: str | None = None
-    source_says: str | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """What was written, nothing filled in."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
-
-class Tune(Record):
-    """A grid of learning rates, on seeds that the comparison does not have."""
-
-    model_config = ConfigDict(strict=True)
-
-    lr: list[FiniteFloat]
-    seeds: list[int]
-
-
-class Elsewhere:
-    """Marks a field of an experiment that a report tells in a section of its own, not at its head."""
-
-
-class Experiment(Record):
-    """What an experiment file declares. Its other keys are the run's config, for all arms alike."""
-
-    model_config = ConfigDict(strict=True)
-
-    name: str
-    question: str = ""
-    size: str | None = None
-    arms: list[str]
-    arm_overrides: Annotated[dict[str, list[str]], Elsewhere] = {}
-    size_overrides: Annotated[dict[str, list[str] | None], Elsewhere] = {}
-    baseline: str
-    seeds: list[int]
-    held: list[str] = []
-    match: Literal["none", "params", "flops", "kv_bytes"] = "none"
-    match_by: str | None = None
-    metric: str
-    metrics: Annotated[list[str], Elsewhere] = []
-    direction: Direction = "lower"
-    margin: FiniteFloat
-    margin_reason: str
-    claims: Annotated[list[Claim], Elsewhere] = []
-    tune: Annotated[Tune | None, Elsewhere] = None
-    tuned: Annotated[dict[str, Any] | None, Elsewhere] = None
-
-    @classmethod
-    def key_names(cls) -> tuple[str, ...]:
-        """The keys that belong to an experiment and not to a run."""
-        return tuple(cls.model_fields)
-
-    def plain(self) -> dict[str, Any]:
-        """As its file has it, the defaults filled in; of claims what they say."""
-        return super().plain() | {"claims": [claim.plain() for claim in self.claims]}
-
-    @classmethod
-    def shown(cls) -> tuple[str, ...]:
-        """Those that stand at the head of a report."""
-        return tuple(key for key, field in cls.model_fields.items() if Elsewhere not in field.metadata)
 
 
 def reading(error: ValidationError, what: str) -> Refused:

@@ -2,14 +2,21 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.cli import main as entry
-from attnlab.cli.bench import Bench, attempt, composed, decode, memory, rows, survey, table, train
+from attnlab.cli.bench import Bench, decode, memory, start, train
 from attnlab.cli.bench.nanogpt import NanoGpt
+from attnlab.cli.bench.rows import rows
+from attnlab.cli.bench.setup import composed
+from attnlab.cli.bench.table import table
+from attnlab.cli.bench.trials import attempt, survey
+from attnlab.cli.commands import VERBS
 from attnlab.measure.roofline import Roofline
 from attnlab.model.build import build_model
 
@@ -107,9 +114,9 @@ def test_bytes_grow_with_the_square_in_eager_and_linearly_in_sdpa(monkeypatch):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (["bench"], "name one of decode, train, attention, memory"),
+        (["bench"], "name one of decode, train, attention, memory, start"),
         (["bench", "decod"], "(nearest: decode)"),
-        (["bench", "memory", "--jsn"], "knows --json"),
+        (["bench", "memory", "--jsn"], "bench does not know --jsn (nearest: --json)"),
         (["bench", "memory", "threads=0"], "threads=0"),
         (["bench", "memory", "rounds=x"], "rounds=x"),
     ],
@@ -133,3 +140,51 @@ def test_a_training_step_is_measured_in_turn_with_nanogpts(monkeypatch):
         ("through Lightning", 2),
     ]
     assert all(sample > 0 for row in found for sample in row.samples)
+
+
+class Processes:
+    """Starts none: remembers every line, and answers as the plan of an experiment would."""
+
+    def __init__(self, plan):
+        self.plan, self.lines = plan, []
+
+    def __call__(self, line, environment):
+        self.lines.append([word for word in line if not word.startswith("paths.reports=")])
+        return subprocess.CompletedProcess(line, 0, self.plan if line[0] == "plan" else "", "")
+
+
+def test_starts_are_taken_in_turn_and_a_finished_experiment_is_among_them(monkeypatch):
+    processes = Processes("24 done\n0 to train, 24 done\n")
+    monkeypatch.setattr(start, "_run", processes)
+    prepared = start.prepare(["logger=none", "experiment=smoke"], None)
+    bench = start.measure(prepared, silent, 2)
+    works = len(VERBS) + 5  # --help, list; plan, status and the whole command
+    asked, first, second = processes.lines[0], processes.lines[1 : works + 1], processes.lines[works + 1 :]
+    assert asked == ["plan", "+experiment=smoke", "logger=none"]
+    assert first == second[::-1]
+    assert len(bench.rows) == len(first) == works
+    assert {len(row.samples) for row in bench.rows} == {2}
+    assert ["+experiment=smoke", "logger=none"] in first
+    json.dumps(dataclasses.asdict(bench), allow_nan=False)
+
+
+@pytest.mark.parametrize("plan", ["3 to train, 21 done", "0 to train, 23 done, 1 failed", ""])
+def test_an_experiment_that_is_not_finished_is_never_started(monkeypatch, plan):
+    processes = Processes(plan)
+    monkeypatch.setattr(start, "_run", processes)
+    bench = start.measure(start.prepare([], None), silent, 1)
+    notes = {row.name: row.note for row in bench.rows if row.note}
+    assert set(notes) == {"plan", "status", "again"}
+    assert plan in notes["again"]
+    assert not any(line[0].startswith("+experiment") for line in processes.lines)
+    assert "not finished" in table(bench)
+
+
+def test_an_experiment_that_is_not_there_is_one_line_and_starts_are_taken_without_torch(tmp_path):
+    line = ["bench", "start", "experiment=gqa_vs_mah"]
+    script = f"import sys; from attnlab.cli.main import main; print(main({line}), 'torch' in sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert ended.stdout == "2 False\n"
+    assert "(nearest: gqa_vs_mha" in ended.stderr.splitlines()[-1]

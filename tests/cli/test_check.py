@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from attnlab.cli.commands import parse
 from attnlab.cli.verbs import check
 from attnlab.errors import Refused
 
@@ -27,6 +28,10 @@ model:
 """
 
 
+def run(*line: str) -> int:
+    return check.main(parse("check", line))
+
+
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
     """A config folder with two heads of one's own, and the module that they name."""
@@ -41,26 +46,26 @@ def mine(tmp_path, monkeypatch):
 
 
 def test_sound_heads_of_ones_own_pass(mine, capsys):
-    assert check.main(["heads=sound", "kernel=eager", "--config-dir", str(mine)]) == 0
+    assert run("heads=sound", "kernel=eager", "--config-dir", str(mine)) == 0
     told = capsys.readouterr().out
     assert "grouped_heads_repeat" in told
     assert " 0 failed" in told
 
 
 def test_broken_heads_of_ones_own_fail_and_the_law_is_named(mine, capsys):
-    assert check.main([f"--config-dir={mine}", "heads=sound,tiled", "kernel=eager"]) == 1
+    assert run(f"--config-dir={mine}", "heads=sound,tiled", "kernel=eager") == 1
     told = " ".join(capsys.readouterr().out.split())
     assert "failed heads=tiled kernel=eager: grouped_heads_repeat at T=" in told
 
 
 def test_what_is_no_override_is_refused():
     with pytest.raises(Refused, match="--fast"):
-        check.main(["--fast"])
+        run("--fast")
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(Refused, match="no such folder"):
-        check.main(["--config-dir", str(tmp_path / "none")])
+        run("--config-dir", str(tmp_path / "none"))
 
 
 def test_a_mistyped_value_exits_with_two(capsys):
@@ -75,7 +80,7 @@ def test_all_that_is_shipped_is_checked_without_arguments(monkeypatch, capsys):
 
     few = [testing.combination(heads="mqa"), testing.combination(mask="full")]
     monkeypatch.setattr(testing, "one_at_a_time", lambda: iter(few))
-    assert check.main([]) == 0
+    assert run() == 0
     told = capsys.readouterr().out
     assert "2 variants" in told
     assert "unsupported" in told

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from attnlab.cli.commands import parse
 from attnlab.cli.verbs import claims
 from attnlab.errors import Refused
 
@@ -38,10 +39,14 @@ class Runs:
         return 0
 
 
+def again(runs, *line):
+    return claims.main(parse("claims", [str(word) for word in line]), runs)
+
+
 def test_all_is_well_where_all_still_hold(tmp_path, capsys):
     put(tmp_path / "reference" / "one", claim())
     runs = Runs(one=claim())
-    assert claims.main([str(tmp_path / "reference"), "logger=none"], runs) == 0
+    assert again(runs, tmp_path / "reference", "logger=none") == 0
     assert runs.asked[0]["size"] == "S"
     assert runs.asked[0]["logger"] == "none"
     assert "1 of 1 claims hold" in capsys.readouterr().out
@@ -50,7 +55,7 @@ def test_all_is_well_where_all_still_hold(tmp_path, capsys):
 def test_a_claim_that_fell_fails_the_command_by_name(tmp_path, capsys):
     for name in ("one", "two"):
         put(tmp_path / "reference" / name, claim())
-    assert claims.main([str(tmp_path / "reference")], Runs(one=claim(), two=claim(verdict="REFUTED"))) == 1
+    assert again(Runs(one=claim(), two=claim(verdict="REFUTED")), tmp_path / "reference") == 1
     out = capsys.readouterr().out
     assert "two: was SUPPORTED, is REFUTED: it holds" in out
     assert "one:" not in out
@@ -59,7 +64,7 @@ def test_a_claim_that_fell_fails_the_command_by_name(tmp_path, capsys):
 def test_a_command_that_leaves_no_report_has_lost_its_claims(tmp_path, capsys):
     put(tmp_path / "reference" / "one", claim())
     put(tmp_path / "again" / "one", claim())  # of a run before, which must not pass for this one
-    assert claims.main([str(tmp_path / "reference")], Runs()) == 1
+    assert again(Runs(), tmp_path / "reference") == 1
     assert "is NO RESULT" in capsys.readouterr().out
 
 
@@ -86,6 +91,6 @@ def test_what_stands_is_exact_or_an_effect_of_some_size_and_no_time(asserted, st
 def test_other_sizes_are_not_run_and_nothing_to_run_is_refused(tmp_path):
     put(tmp_path / "reference" / "one_M", claim(), size="M", name="one")
     with pytest.raises(Refused, match="no report of size S"):
-        claims.main([str(tmp_path / "reference")], Runs())
+        again(Runs(), tmp_path / "reference")
     with pytest.raises(Refused, match="one folder"):
-        claims.main(["here", "there"], Runs())
+        again(Runs(), "here", "there")

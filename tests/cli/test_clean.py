@@ -3,9 +3,14 @@ import json
 import pytest
 from filelock import FileLock
 
+from attnlab.cli.commands import parse
 from attnlab.cli.verbs import clean
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
+
+
+def run(*line, ask=None):
+    return clean.main(parse("clean", line), ask or input)
 
 
 @pytest.fixture
@@ -35,12 +40,12 @@ def store(tmp_path, monkeypatch):
 
 
 def test_only_what_nothing_refers_to_is_removed_and_only_after_a_yes(store, capsys):
-    assert clean.main([], ask=lambda _: "") == 0
+    assert run(ask=lambda _: "") == 0
     assert len(list(store.iterdir())) == 6
-    assert clean.main([], ask=lambda _: "y") == 0
+    assert run(ask=lambda _: "y") == 0
     assert {path.name for path in store.iterdir()} == {"reported", "parent", "wanted", "running"}
     assert "removed 2 that nothing refers to" in capsys.readouterr().out
-    assert clean.main(["--yes"]) == 0
+    assert run("--yes") == 0
     assert "nothing to remove" in capsys.readouterr().out
 
 
@@ -48,14 +53,23 @@ def test_yes_needs_no_answer_and_no_terminal_is_a_no(store):
     def ends(_):
         raise EOFError
 
-    clean.main([], ask=ends)
+    run(ask=ends)
     assert len(list(store.iterdir())) == 6
-    clean.main(["--yes"], ask=ends)
+    run("--yes", ask=ends)
     assert len(list(store.iterdir())) == 4
 
 
-@pytest.mark.parametrize("word", ["--force", "runs", "paths.runs=", "--yes=1"])
-def test_an_unknown_word_removes_nothing(store, word):
-    with pytest.raises(Refused, match="clean takes"):
-        clean.main([word])
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("--force", "clean does not know --force"),
+        ("runs", "clean does not know 'runs'"),
+        ("paths.run=here", "nearest: paths.runs"),
+        ("paths.runs=", "paths.runs=: it must not be empty"),
+        ("--yes=1", "clean: argument --yes"),
+    ],
+)
+def test_an_unknown_word_removes_nothing(store, word, says):
+    with pytest.raises(Refused, match=says):
+        run(word)
     assert len(list(store.iterdir())) == 6

@@ -3,6 +3,7 @@ from omegaconf import OmegaConf
 
 from attnlab.cli.verbs.compare import declare, split, yaml
 from attnlab.errors import Refused
+from attnlab.sweep.plan import overrides
 
 
 @pytest.mark.parametrize(
@@ -52,3 +53,19 @@ def test_where_more_is_better_no_worse_means_above_minus_the_margin():
 )
 def test_arms_are_named_by_what_they_set(arms, names):
     assert declare(arms, [])[0]["arms"] == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python -m attnlab compare heads=mha 'heads=gqa position=rope' 'data.path=a b'",
+        """it's "${model.dim}" and '${times:2,${seed}}'""",
+        "ends in \\",
+        r"\${seed} \\${seed} \' a\b",
+        "a,b [c] {d: e} = +f ~g",
+    ],
+)
+def test_a_text_comes_back_from_an_override_as_it_was(text):
+    line = ["heads=mha", f"++sweep.command={overrides.quoted(text)}", "seed=0,1"]
+    assert overrides.text(line, "sweep.command") == text
+    assert overrides.text(line, "sweep.slots") is None

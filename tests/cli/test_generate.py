@@ -86,9 +86,10 @@ def test_a_seed_decides_what_is_drawn(generate):
         (["run=-"], "one of run= and checkpoint="),
         (["topk=3"], "(nearest: top_k"),
         (["decode=statc"], "(nearest: static"),
-        (["decode=rolling"], "whose mask is a window"),
+        (["decode=rolling"], "decode=rolling needs what this model's config does not have"),
         (["decode=growing", "compile=true"], "use decode=static"),
-        (["compile=yes"], "compile=yes"),
+        (["compile=yes"], "compile=yes: it must be true or false"),
+        (["threads=0"], "threads=0: it must be a whole number of at least 1"),
     ],
 )
 def test_what_cannot_be_generated_is_one_line_and_exit_2(generate, options, told):

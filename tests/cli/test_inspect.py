@@ -79,6 +79,11 @@ def test_a_run_is_looked_at_in_the_terminal_as_a_page_and_as_pictures(
         assert image.size[0] > 600
 
 
+def test_a_run_is_opened_by_its_weights_too(ours: Path, tmp_path: Path) -> None:
+    assert run(f"checkpoint={ours / 'model.safetensors'}", f"text={TEXT}", f"to={tmp_path / 'out'}") == 0
+    assert (tmp_path / "out" / "inspect.html").is_file()
+
+
 def test_one_head_gets_a_picture_of_its_own_and_loses_the_others(ours: Path, tmp_path: Path) -> None:
     for more in ([], ["layer=1", "head=2"]):
         assert run(f"checkpoint={ours}", f"text={TEXT}", f"to={tmp_path}", *more) == 0
@@ -99,7 +104,9 @@ def test_a_hugging_face_folder_is_read_with_its_own_tokenizer(
         ([], "inspect needs text=, and one of run= and checkpoint="),
         (["text=a", "run=x", "checkpoint=y"], "one of run= and checkpoint="),
         (["txt=a"], "does not know 'txt=a' (nearest: text)"),
-        (["run=none", "text=a", "runs=nowhere"], "there is no run of that name in nowhere"),
+        (["run=../{ours.name}", "text=a", "runs={ours}"], "no runs of that name in"),
+        (["run=*", "text=a", "runs={ours.parent}"], "no runs of that name in"),
+        (["run=none", "text=a", "runs=nowhere"], "no runs of that name in nowhere"),
         (["checkpoint={ours}", "text=a", "layer=9"], "layer=9: it must be a whole number from 0 to 1"),
         (["checkpoint={ours}", "text="], "text is empty"),
         (["checkpoint={ours}", "text=\N{SNOWMAN}"], "is not among the"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnlab.cli import main as entry
+from attnlab.cli.commands import VERBS
 from attnlab.config import CONF
 
 TOY = Path(__file__).parents[1] / "toy"
@@ -29,23 +30,58 @@ def run(monkeypatch, tmp_path, capfd):
     return call
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["list"]])
-def test_help_and_list_import_neither_torch_nor_hydra(arguments):
-    heavy = "any(name in sys.modules for name in ('torch', 'hydra', 'pytorch_lightning'))"
-    script = f"import sys; from attnlab.__main__ import main; sys.exit(main({arguments}) or {heavy})"
+def test_help_and_list_import_nothing_heavy():
+    lines = [[], ["-h"], ["--help"], ["list"], *([verb, "--help"] for verb in VERBS)]
+    script = f"""
+import sys
+from attnlab.__main__ import main
+for line in {lines}:
+    status = main(line)
+    heavy = [name for name in ("torch", "hydra", "omegaconf", "pytorch_lightning") if name in sys.modules]
+    print("==", line, status, heavy)
+"""
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=CONF.parent, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "heads" in done.stdout
-    assert arguments != ["list"] or "Cost at S: 24 runs" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith("==")] == [
+        f"== {line} 0 []" for line in lines
+    ]
+    assert "Cost at S: 24 runs" in done.stdout
 
 
-def test_help_shows_the_verbs_that_exist_and_no_other(monkeypatch):
-    monkeypatch.setitem(entry.VERBS, "dream", ("attnlab.dream:main", "not there yet"))
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_lives_where_it_is_said_to_and_helps_with_its_options_and_two_examples(run, name):
+    assert find_spec(VERBS[name].main.partition(":")[0]) is not None
+    status, out, _ = run(name, "-h")
+    assert status == 0
+    assert out.startswith(f"usage: python -m attnlab {name} ")
+    examples = out[out.index("examples:") : out.index("options:")]
+    assert examples.count(f"\n  python -m attnlab {name}") == 2
+    assert all(f"\n    {key.name}= " in out for key in VERBS[name].keys)
+
+
+def test_the_help_has_a_line_for_every_verb_and_group():
     text = entry.help_text()
-    for verb, (where, _) in entry.VERBS.items():
-        assert (f"attnlab {verb} " in text) == (find_spec(where.partition(":")[0]) is not None), verb
+    for name in VERBS:
+        assert re.search(rf"^    {name} +\w", text, re.MULTILINE)
+    assert re.search(r"^  heads +differential, gqa", text, re.MULTILINE)
+
+
+def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):
+    folder = tmp_path / "own" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "broken.yaml").write_text("# Cost at S: nothing.\nquestion: [is it?]]\nname: x")
+    (folder / "latin.yaml").write_bytes("question: où?".encode("latin-1"))
+    (folder / "whole.yaml").write_text("question: >-\n  Does it\n  stand?")
+    status, out, _ = run("list", "--config-dir", "own")
+    assert status == 0
+    lines = [line.strip() for line in out.splitlines()]
+    assert any(line.startswith("broken ") and "(not YAML: line 2)" in line for line in lines)
+    assert any(line.startswith("latin ") for line in lines)
+    assert any(line.startswith("whole ") and line.endswith("Does it stand?") for line in lines)
+    assert any(line.startswith("gqa_vs_mha ") and line.endswith("?") for line in lines)
+    assert "schema" not in out
 
 
 @pytest.mark.parametrize(
@@ -53,6 +89,13 @@ def test_help_shows_the_verbs_that_exist_and_no_other(monkeypatch):
     [
         (["lst"], "no command lst (nearest: list)"),
         (["status"], "status what?"),
+        (["status", "heads=two", "--wach"], "status does not know --wach (nearest: --watch"),
+        (["plan", "heads=two", "--config-dir"], "plan: argument -cd/--config-dir: expected one argument"),
+        (["list", "heads"], "list does not know heads"),
+        (["list", "--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
+        (["report", "a", "--ledger", "b"], "report which?"),
+        (["report", "--diff", "a"], "report: argument --diff: expected 2 arguments"),
+        (["schema", "spce"], "no schema spce (nearest: spec)"),
         (["compare", "heads=two"], "compare takes two arms or more"),
         (["heads=tow"], "heads has no option tow (nearest: two)"),
         (["head=two"], "no key head (nearest: heads"),

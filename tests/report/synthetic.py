@@ -13,7 +13,8 @@ from attnlab.measure import length, size
 from attnlab.measure.accuracy import STEPS as TO_SOLVE
 from attnlab.measure.timing import TIMES
 from attnlab.report import Asked, Run, read_run
-from attnlab.store.schema import Estimate, Experiment, Failure, RunRecord, named
+from attnlab.store.declarations import Experiment
+from attnlab.store.schema import Estimate, Failure, RunRecord, named
 from attnlab.training.end import LOSSES
 
 STEPS, BATCH, CONTEXT = 400, 512, 64

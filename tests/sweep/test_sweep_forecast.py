@@ -1,6 +1,7 @@
 import pytest
 
-from attnlab.store.schema import Estimate, Experiment, RunRecord, RunSpec, Use
+from attnlab.store.declarations import Experiment
+from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecaster, seeds_asked
 

@@ -1,6 +1,7 @@
 """One attention layer's kernels over the length: forward, and forward with backward, against the roofline."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,10 @@ from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.flex import Flex
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.masks.causal import causal
-from attnlab.cli.bench import Bench, conditions, rows, survey
+from attnlab.cli.bench import Bench
+from attnlab.cli.bench.rows import rows
+from attnlab.cli.bench.setup import conditions, here
+from attnlab.cli.bench.trials import survey
 from attnlab.measure.roofline import roofline
 from attnlab.measure.timing import timed
 from attnlab.model.build import device_of
@@ -18,6 +22,7 @@ OVERRIDES = ["model.dim=256", "model.n_heads=8", "data.length=64", "data.batch_s
 ROUNDS = 3
 LENGTHS = {"cpu": (128, 256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384, 32768, 65536)}
 KERNELS = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
+prepare = partial(here, OVERRIDES)
 
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:

@@ -15,7 +15,10 @@ from typing import Any
 import torch
 
 from attnlab.attention.cache import DynamicCache, StaticCache
-from attnlab.cli.bench import Bench, Row, conditions, rows, survey
+from attnlab.cli.bench import Bench, Row
+from attnlab.cli.bench.rows import rows
+from attnlab.cli.bench.setup import conditions, here
+from attnlab.cli.bench.trials import survey
 from attnlab.measure.counts import bytes_per_step, formula
 from attnlab.measure.roofline import Roofline, roofline
 from attnlab.measure.timing import in_bf16, timed, wait
@@ -31,6 +34,7 @@ ROUNDS = 7
 VOCABULARY, PROMPT = 256, 16
 CONTEXTS, STEPS = (64, 128, 256, 512, 1024), 16  # at a context, a few steps are timed
 LONG = (2048, 4096, 8192, 16384, 32768)  # on a GPU, where reading keys is what takes the time
+prepare = functools.partial(here, OVERRIDES)
 
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:

@@ -4,6 +4,7 @@ what the caches of every kind of heads hold per token.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,10 @@ import torch
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
-from attnlab.cli.bench import Bench, Row, attempt, composed, conditions, exact
+from attnlab.cli.bench import Bench, Row
+from attnlab.cli.bench.rows import exact
+from attnlab.cli.bench.setup import composed, conditions, here
+from attnlab.cli.bench.trials import attempt
 from attnlab.measure.counts import bytes_per_step, saved_by_length
 from attnlab.measure.size import live_cache_bytes
 from attnlab.model.build import build_model, make, mixer_configs
@@ -21,6 +25,7 @@ OVERRIDES = ["model.dim=256", "model.n_layers=4", "model.n_heads=8", "data.lengt
 ROUNDS = 1
 LENGTHS = (128, 256, 512, 1024, 2048)
 VOCABULARY = 256
+prepare = partial(here, OVERRIDES)
 
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:

@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import count, islice, repeat
 from pathlib import Path
 from statistics import median
@@ -19,8 +20,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from attnlab.cli.bench import Bench, Row, composed, conditions, rows, survey
+from attnlab.cli.bench import Bench, Row
 from attnlab.cli.bench.nanogpt import NanoGpt
+from attnlab.cli.bench.rows import rows
+from attnlab.cli.bench.setup import composed, conditions, here
+from attnlab.cli.bench.trials import survey
 from attnlab.measure.roofline import Roofline, roofline
 from attnlab.measure.size import flops_per_token
 from attnlab.measure.timing import in_bf16, wait
@@ -38,6 +42,7 @@ OVERRIDES = [
 ]  # fmt: skip
 SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
 STEPS, WARM_UP, ROUNDS = 20, 4, 9
+prepare = partial(here, OVERRIDES)
 
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:

@@ -6,6 +6,7 @@ Surprising: runs that the store holds are not trained again, since their ids say
 which could change them.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -13,60 +14,78 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from attnlab.cli.words import split
 from attnlab.errors import Refused
 
 SIZE = "S"
+Claims = list[Mapping[str, Any]]
 Runner = Callable[[Sequence[str]], int]  # overrides of a command line to its exit status
 
 
-def main(arguments: Sequence[str] = (), run: Runner | None = None) -> int:
-    """claims [FOLDER] [overrides]: 0 where all hold, 1 where one does not, each in a line."""
-    folders = [word for word in arguments if "=" not in word]
-    overrides = [word for word in arguments if "=" in word]
-    if len(folders) > 1 or any(word.startswith("-") for word in arguments):
-        raise Refused("claims takes one folder of reports, and overrides: claims reports/reference seed=0,1")
-    if any(word.startswith("paths.reports=") for word in overrides):
-        raise Refused("paths.reports: claims writes beside the reference, into a folder `again`")
-    root = Path(folders[0] if folders else "reports/reference")
-    reports = [report for path in sorted(root.glob("*/report.json")) if (report := read(path))]
-    again, lost, held = root.parent / "again", list[str](), 0
-    wanted = {report["experiment"]["name"]: standing(report) for report in reports}
-    wanted = {name: claims for name, claims in wanted.items() if claims}
-    if not wanted:
-        raise Refused(
-            f"{root}: no report of size {SIZE} with a SUPPORTED claim that is exact or a separation"
-        )
+def main(options: argparse.Namespace, run: Runner | None = None) -> int:
+    """0 where all hold, 1 where one does not, each in a line."""
+    root, overrides = _asked(options.words)
+    wanted = _wanted(root)
+    lost: list[str] = []
     for name, claims in wanted.items():
-        found = again / name / "report.json"
-        found.unlink(missing_ok=True)
-        status = (run or _command)(
-            [f"+experiment={name}", f"size={SIZE}", f"paths.reports={again}", *overrides]
-        )
-        fresh = read(found) or {}
-        if not fresh:
-            print(f"{name}: the command left no report and ended with status {status}", flush=True)
-        for claim in claims:
-            word = verdict(fresh, claim["says"])
-            held += word == "SUPPORTED"
-            if word != "SUPPORTED":
-                lost.append(f"{name}: was SUPPORTED, is {word}: {claim['says']}")
-    print(f"{held} of {held + len(lost)} claims hold, of {len(wanted)} experiments", flush=True)
+        report = _again(name, root.parent / "again", overrides, run or _command)
+        words = [verdict(report, claim["says"]) for claim in claims]
+        lost += [
+            f"{name}: was SUPPORTED, is {word}: {claim['says']}"
+            for claim, word in zip(claims, words, strict=True)
+            if word != "SUPPORTED"
+        ]
+    number = sum(map(len, wanted.values()))
+    print(f"{number - len(lost)} of {number} claims hold, of {len(wanted)} experiments", flush=True)
     for line in lost:
         print(line, flush=True)
     return int(bool(lost))
 
 
+def _asked(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """The folder of the reference reports, and the overrides of every command."""
+    folders, overrides = split(words)
+    if len(folders) > 1:
+        raise Refused("claims takes one folder of reports, and overrides: claims reports/reference seed=0,1")
+    if any(word.startswith("paths.reports=") for word in overrides):
+        raise Refused("paths.reports: claims writes beside the reference, into a folder `again`")
+    return Path(folders[0] if folders else "reports/reference"), overrides
+
+
+def _wanted(root: Path) -> dict[str, Claims]:
+    """Experiment -> the claims of its reference that should stay; experiments without any are left out."""
+    reports = [report for path in sorted(root.glob("*/report.json")) if (report := read(path))]
+    by_name = {report["experiment"]["name"]: standing(report) for report in reports}
+    wanted = {name: claims for name, claims in by_name.items() if claims}
+    if not wanted:
+        raise Refused(
+            f"{root}: no report of size {SIZE} with a SUPPORTED claim that is exact or a separation"
+        )
+    return wanted
+
+
+def _again(name: str, reports: Path, overrides: Sequence[str], run: Runner) -> Mapping[str, Any]:
+    """The report of an experiment that was run again, below `reports`; empty where it left none."""
+    path = reports / name / "report.json"
+    path.unlink(missing_ok=True)  # of a run before, which must not pass for this one
+    status = run([f"+experiment={name}", f"size={SIZE}", f"paths.reports={reports}", *overrides])
+    report = read(path)
+    if report is None:
+        print(f"{name}: the command left no report and ended with status {status}", flush=True)
+    return report or {}
+
+
 def read(path: Path) -> dict[str, Any] | None:
     """A report of size S; None where there is none."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        report = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    whole = isinstance(found, dict) and "verdict" in found and "experiment" in found
-    return found if whole and found["experiment"].get("size") == SIZE else None
+    whole = isinstance(report, dict) and "verdict" in report and "experiment" in report
+    return report if whole and report["experiment"].get("size") == SIZE else None
 
 
-def standing(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def standing(report: Mapping[str, Any]) -> Claims:
     """The SUPPORTED claims of a report that should stay so."""
     return [
         claim

@@ -4,73 +4,80 @@ A run is referred to by a report that lists it, by a child that started from it,
 still use it (its source is today's), or by a process that trains it.
 """
 
+import argparse
 import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from attnlab.config import CONF
-from attnlab.errors import Refused
 from attnlab.store import fingerprint
 from attnlab.store.files import read_json
 from attnlab.sweep.status.states import locked
 
-USAGE = "clean takes paths.runs=FOLDER, paths.reports=FOLDER and --yes"
 
-
-def main(arguments: Sequence[str] = (), ask: Callable[[str], str] = input) -> int:
+def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
     """Shows, asks, removes."""
-    given = {"paths.runs": "runs", "paths.reports": "reports", "--yes": ""}
-    for word in arguments:
-        key, _, value = word.partition("=")
-        if key not in given or (key == "--yes") != (value == ""):
-            raise Refused(f"{word}: {USAGE}")
-        given[key] = value or "yes"
-    root = Path(given["paths.runs"])
+    root, reports = Path(options.given["paths.runs"]), Path(options.given["paths.reports"])
     runs = {path.parent.name: path.parent for path in sorted(root.glob("*/spec.json"))}
-    kept = referred(runs, Path(given["paths.reports"]), experiments())
+    kept = referred(runs, reports, experiments())
     sizes = {name: size(folder) for name, folder in runs.items()}
-    gone = [name for name in runs if name not in kept]
+    unwanted = [name for name in runs if name not in kept]
     print(f"{root}: {len(runs)} runs, {_megabytes(sum(sizes.values()))}")
-    if not gone:
+    if not unwanted:
         print("reports or experiments refer to all of them: nothing to remove")
         return 0
-    told = f"{len(gone)} that nothing refers to, {_megabytes(sum(sizes[name] for name in gone))}"
-    if not given["--yes"]:
-        try:
-            answer = ask(f"remove {told}? [y/N] ")
-        except EOFError:
-            answer = ""
-        if answer.strip().lower() not in ("y", "yes"):
-            print("nothing removed")
-            return 0
-    for name in gone:
+    what = f"{len(unwanted)} that nothing refers to, {_megabytes(sum(sizes[name] for name in unwanted))}"
+    if not options.yes and not _agreed(f"remove {what}? [y/N] ", ask):
+        print("nothing removed")
+        return 0
+    for name in unwanted:
         shutil.rmtree(runs[name])
-    print(f"removed {told}")
+    print(f"removed {what}")
     return 0
+
+
+def _agreed(question: str, ask: Callable[[str], str]) -> bool:
+    """Whether the answer is a yes; without a terminal it is a no."""
+    try:
+        return ask(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def referred(runs: Mapping[str, Path], reports: Path, names: set[str]) -> set[str]:
     """The ids that must stay. `names`: the experiments that there are."""
-    kept: set[str] = set()
-    for path in reports.glob("*/report.json"):
-        found = read_json(path)
-        if isinstance(found, dict):
-            kept |= {str(run.get("id")) for run in found.get("runs") or []}
     specs: dict[str, Any] = {name: read_json(folder / "spec.json") or {} for name, folder in runs.items()}
-    for name, spec in specs.items():
-        wanted = (spec.get("use") or {}).get("experiment") in names and _is_todays(spec)
-        if wanted or locked(runs[name]):
-            kept.add(name)
+    kept = _reported(reports) | {
+        name
+        for name, spec in specs.items()
+        if ((spec.get("use") or {}).get("experiment") in names and _is_todays(spec)) or locked(runs[name])
+    }
+    return kept | _ancestors(kept, specs)
+
+
+def _reported(reports: Path) -> set[str]:
+    """The ids of the runs that the reports in a folder list."""
+    contents = [read_json(path) for path in reports.glob("*/report.json")]
+    return {
+        str(run.get("id"))
+        for report in contents
+        if isinstance(report, dict)
+        for run in report.get("runs") or []
+    }
+
+
+def _ancestors(ids: set[str], specs: Mapping[str, Any]) -> set[str]:
+    """The runs that these started from, and those that they started from, and so on."""
     parents = {name: (spec.get("config") or {}).get("parent") for name, spec in specs.items()}
-    queue = list(kept)
+    ancestors: set[str] = set()
+    queue = list(ids)
     while queue:
         parent = parents.get(queue.pop())
-        if parent and parent not in kept:
-            kept.add(parent)
+        if parent and parent not in ancestors:
+            ancestors.add(parent)
             queue.append(parent)
-    return kept
+    return ancestors
 
 
 def _is_todays(spec: Mapping[str, Any]) -> bool:
@@ -90,7 +97,3 @@ def size(folder: Path) -> int:
 
 def _megabytes(number: int) -> str:
     return f"{number / 1e6:,.1f} MB"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -3,7 +3,7 @@
 It writes the experiment file that asks the question, runs that, and prints it, so that it can be kept.
 """
 
-import os
+import argparse
 import re
 import shlex
 import tempfile
@@ -13,6 +13,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from attnlab.cli.hydra import handed_on, hydra
 from attnlab.errors import Refused
 from attnlab.sweep.plan import overrides
 
@@ -27,37 +28,21 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(options: argparse.Namespace) -> int:
     """Runs the comparison; returns the exit status of its sweep."""
-    from attnlab.cli.hydra import hydra
-
-    flags, words = _flags(arguments)
-    arms, rest = split(words)
+    arms, rest = split(options.words)
     experiment, rest = declare(arms, rest)
-    text = yaml(experiment)
-    os.environ["ATTNLAB_COMMAND"] = shlex.join(["python", "-m", "attnlab", "compare", *arguments])
+    text, flags = yaml(experiment), handed_on(options)
+    typed = shlex.join(["python", "-m", "attnlab", "compare", *options.words, *flags])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "experiment" / f"{experiment['name']}.yaml"
         file.parent.mkdir()
         file.write_text(text, encoding="utf-8")
         where = f"hydra.searchpath=['file://{folder}']"
-        status = hydra([*flags, where, f"+experiment={experiment['name']}", *rest])
+        command = f"++sweep.command={overrides.quoted(typed)}"
+        status = hydra([*flags, where, f"+experiment={experiment['name']}", *rest, command])
     print(f"To keep the question, save this as conf/experiment/{experiment['name']}.yaml:\n\n{text}", end="")
     return status
-
-
-def _flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The flags with their values, which come first for Hydra, and the other words."""
-    flags, words, waiting = [], [], list(arguments)
-    while waiting:
-        word = waiting.pop(0)
-        if not word.startswith("-"):
-            words.append(word)
-            continue
-        flags.append(word)
-        if word in ("--config-dir", "-cd", "--config-path", "-cp") and waiting:
-            flags.append(waiting.pop(0))
-    return flags, words
 
 
 def split(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:

@@ -1,29 +1,28 @@
 """`report`: pages from data alone, what differs between two, the ledger of many."""
 
-from collections.abc import Sequence
+import argparse
 from pathlib import Path
 
 from attnlab.errors import Refused
 
 
-def report(arguments: Sequence[str]) -> int:
+def report(options: argparse.Namespace) -> int:
     """The pages of a report, from its data alone; or what differs between two; or the ledger of many."""
-    if len(arguments) == 3 and arguments[0] == "--diff":
-        from attnlab.report import compare
-
-        print(compare(Path(arguments[1]), Path(arguments[2])))
-        return 0
-    if len(arguments) == 2 and arguments[0] == "--ledger":
-        from attnlab.report import ledger
-
-        print(ledger.write(Path(arguments[1])))
-        return 0
-    if len(arguments) != 1 or arguments[0].startswith("-"):
+    if sum(asked is not None for asked in (options.folder, options.diff, options.ledger)) != 1:
         raise Refused(
             "report which? As in: python -m attnlab report reports/NAME, report --diff A B, or "
             "report --ledger reports/reference"
         )
-    from attnlab.report import render
+    if options.diff:
+        from attnlab.report import compare
 
-    print(render(Path(arguments[0])))
+        print(compare(*map(Path, options.diff)))
+    elif options.ledger:
+        from attnlab.report import ledger
+
+        print(ledger.write(Path(options.ledger)))
+    else:
+        from attnlab.report import render
+
+        print(render(Path(options.folder)))
     return 0

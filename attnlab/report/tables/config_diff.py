@@ -4,7 +4,7 @@ from typing import Any
 
 from attnlab.report.verdicts.alike import versions
 from attnlab.report.verdicts.runs import Sweep, common
-from attnlab.store.schema import Experiment
+from attnlab.store.declarations import Experiment
 
 # What every run has of its own, and what the experiment says to all of them: no arm's design.
 NOT_DESIGN = {"seed", "replica", "parent", "id", "paths", "logger", "sweep", *Experiment.model_fields}

@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 from attnlab.report.tables.tuning_table import SPENT, sentence, tuning
 from attnlab.report.verdicts.runs import Run, Sweep, common
-from attnlab.store.schema import Budget, Metric, canonical
+from attnlab.store.declarations import canonical
+from attnlab.store.schema import Budget, Metric
 
 # How far two arms may be apart, as a share; the others that are numbers must be equal, and so must words.
 TOLERANCES = {

@@ -14,7 +14,7 @@ from attnlab.report.verdicts.effects import beside
 from attnlab.report.verdicts.runs import Pair, Sweep, common, kind
 from attnlab.report.verdicts.sentence import Wording, decimals, plain, sentence
 from attnlab.report.verdicts.verdict import Verdict, claim_verdict
-from attnlab.store.schema import canonical
+from attnlab.store.declarations import canonical
 
 COUNTED = {"seeds": "paired seed", "exact": "exact count", "timing": "timing block"}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from attnlab.report.verdicts.runs import Sweep
-from attnlab.store.schema import Experiment
+from attnlab.store.declarations import Experiment
 
 WORDS = {
     "diverged": "diverged",

@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import Refused, nearest
-from attnlab.store.schema import Experiment, reading
+from attnlab.store.declarations import Experiment
+from attnlab.store.schema import reading
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.overrides import keys as overridden
 

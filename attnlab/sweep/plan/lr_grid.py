@@ -15,8 +15,9 @@ from omegaconf import OmegaConf
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
+from attnlab.store.declarations import Experiment
 from attnlab.store.files import replacing
-from attnlab.store.schema import Experiment, RunRecord
+from attnlab.store.schema import RunRecord
 
 KEY, FIGURE = "optim.lr", "lr"
 Lookup = Callable[[str], RunRecord | None]  # a run's id to its record, None where there is none

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from attnlab.errors import Refused
-from attnlab.store.schema import FIGURES as FIGURES
+from attnlab.store.declarations import FIGURES as FIGURES
 
 
 def solve(figure: Callable[[int], float], target: float, start: int, *, what: str) -> int:

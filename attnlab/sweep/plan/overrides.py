@@ -4,12 +4,14 @@
 """
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from omegaconf import OmegaConf
 
 from attnlab.errors import Refused
 
@@ -66,3 +68,15 @@ def refuse_hidden(given: Sequence[str], arm: str, arm_overrides: Sequence[str]) 
                     f"{line} would be hidden by arm {arm}, which sets {arm_line}: "
                     f"drop it, or leave the arm out with arms=[...]"
                 )
+
+
+def quoted(text: str) -> str:
+    """A text as a value of an override: Hydra's grammar and OmegaConf's interpolation give it back."""
+    plain = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return QuotedString(plain, Quote.single).with_quotes()
+
+
+def text(lines: Sequence[str], key: str) -> str | None:
+    """The text that overrides give a key, as the config has it; None where they do not set it."""
+    values = [override.value() for override in parse(lines) if override.key_or_group == key]
+    return str(OmegaConf.create([values[-1]])[0]) if values else None

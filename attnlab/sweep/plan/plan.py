@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
-from attnlab.store.schema import Experiment, RunSpec
+from attnlab.store.declarations import Experiment
+from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import lr_grid
 from attnlab.sweep.plan import matching as match

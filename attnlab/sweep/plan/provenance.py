@@ -11,6 +11,7 @@ from typing import Any
 import attnlab
 from attnlab.store import fingerprint
 from attnlab.store.schema import RunRecord
+from attnlab.sweep.plan import overrides
 
 HOME = Path(attnlab.__file__).parent.parent
 DIFF_LIMIT = 100_000  # characters of uncommitted changes that a report carries
@@ -24,10 +25,13 @@ def provenance(
     device: str,
     records: Sequence[RunRecord],
 ) -> dict[str, Any]:
-    """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own."""
+    """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own. The command
+    is what `sweep.command` says: `compare` hands on another line than the one that was typed.
+    """
     commit, dirty = git()
     return {
-        "command": os.environ.get("ATTNLAB_COMMAND") or shlex.join(["python", "-m", "attnlab", *arguments]),
+        "command": overrides.text(arguments, "sweep.command")
+        or shlex.join(["python", "-m", "attnlab", *arguments]),
         "commit": commit,
         "dirty": dirty,
         "dirty_diff": _ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,

@@ -1,0 +1,47 @@
+"""The rows for a terminal."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from attnlab.cli.bench import Bench
+
+
+def table(bench: Bench) -> str:
+    """A table per group, and the conditions."""
+    text = io.StringIO()
+    console = Console(width=130, file=text)
+    for group in dict.fromkeys(row.group for row in bench.rows):
+        shown = Table(title=group, title_justify="left")
+        for heading in ("", "median", "95 % interval", "roofline", "ratio", "95 % interval", "beside"):
+            shown.add_column(heading, justify="left" if heading in ("", "beside") else "right")
+        for row in (row for row in bench.rows if row.group == group):
+            beside = row.note or ", ".join(f"{key} {_short(value)}" for key, value in row.facts.items())
+            shown.add_row(
+                row.name,
+                "-" if row.median is None else f"{_short(row.median)} {row.unit}",
+                _range(row.low, row.high),
+                "-" if row.roofline is None else _short(row.roofline),
+                "-" if row.ratio is None else f"{row.ratio:.3f}",
+                _range(row.ratio_low, row.ratio_high),
+                beside,
+            )
+        console.print(shown)
+    console.print(f"bench {bench.subject}: {dict(bench.conditions)}")
+    return text.getvalue()
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return (
+        f"{value:.3g}"
+        if isinstance(value, float) and abs(value) < 1000
+        else (f"{value:,.0f}" if isinstance(value, float) else str(value))
+    )
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{_short(low)} to {_short(high)}"

@@ -1,0 +1,250 @@
+"""What may be typed: the verbs with their words and flags, and the help of the whole. Imports nothing heavy.
+
+A verb's module is imported once its words have been read: a help text and a typing error cost nothing.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from attnlab.cli.parser import PROGRAM, Parser, Verb
+from attnlab.cli.words import Key, flag, known, number, positive, read, table, text, whole
+from attnlab.errors import Refused
+
+SUBJECTS = ("decode", "train", "attention", "memory", "start")  # of `bench`
+SCHEMAS = ("experiment", "spec", "run", "report")
+DESCRIPTION = """\
+attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
+
+  python -m attnlab +experiment=NAME                  run an experiment; the same command again carries on
+  python -m attnlab +experiment=NAME size=S seed=0,1  at another size, with other seeds
+  python -m attnlab +experiment=NAME arms=[mha,gqa]   some of its arms
+  python -m attnlab heads=gqa position=rope           one run, stored like any other
+  python -m attnlab --cfg job +experiment=NAME        print the composed config
+  python -m attnlab --config-dir DIR heads=mine       with config groups of your own
+  python -m attnlab VERB --help                       what a verb takes, with examples"""
+
+
+def parse(name: str, line: Sequence[str]) -> argparse.Namespace:
+    """The options of a verb; where it has keys, their values are `given`."""
+    verb = VERBS[name]
+    options = parsers()[1][name].read(line)
+    if verb.overrides:
+        options.given, options.words = known(options.words, verb.keys)
+    elif verb.keys:
+        options.given = read(name, options.words, verb.keys)
+    if verb.reads and (verb.reads not in options.given or len({"run", "checkpoint"} & {*options.given}) != 1):
+        raise Refused(
+            f"{name} needs {verb.reads}=, and one of run= and checkpoint=. "
+            f"As in: {PROGRAM} {name} {verb.examples[0]}"
+        )
+    return options
+
+
+def parsers(epilog: str = "") -> tuple[Parser, dict[str, Parser]]:
+    """The parser of the whole, and its subcommands."""
+    parser = Parser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} [OVERRIDE ...]\n       {PROGRAM} VERB [-h] ...",
+        description=DESCRIPTION,
+        epilog=epilog,
+    )
+    subcommands = parser.add_subparsers(title="verbs", metavar="VERB", prog=PROGRAM)
+    verbs: dict[str, Parser] = {}
+    for name, verb in VERBS.items():
+        says = verb.says[0].upper() + verb.says[1:] + "."
+        examples = "\n".join(f"  {PROGRAM} {name} {example}".rstrip() for example in verb.examples)
+        verbs[name] = subcommands.add_parser(
+            name,
+            usage=f"{PROGRAM} {name} {verb.usage}",
+            help=verb.says,
+            description=f"{says}\n{verb.more}\n\nexamples:\n{examples}".replace("\n\n\n", "\n\n"),
+        )
+        verb.declare(verbs[name])
+        if verb.keys:
+            verbs[name].add_argument_group("keys", table(verb.keys))
+    return parser, verbs
+
+
+def _words(parser: Parser) -> None:
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+
+
+def _config_dir(parser: Parser) -> None:
+    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with config groups of your own")
+
+
+def _for_hydra(parser: Parser) -> None:
+    _words(parser)
+    _config_dir(parser)
+    parser.add_argument("-cp", "--config-path", metavar="DIR", help="a folder in the place of attnlab's own")
+    parser.add_argument("-cn", "--config-name", metavar="NAME", help="a file in the place of config.yaml")
+
+
+def _status(parser: Parser) -> None:
+    _for_hydra(parser)
+    parser.add_argument("--watch", action="store_true", help="until all runs have ended")
+
+
+def _check(parser: Parser) -> None:
+    _words(parser)
+    _config_dir(parser)
+
+
+def _clean(parser: Parser) -> None:
+    _words(parser)
+    parser.add_argument("--yes", action="store_true", help="remove without asking")
+
+
+def _report(parser: Parser) -> None:
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="a report's folder, with its report.json")
+    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="what two reports say differently")
+    parser.add_argument("--ledger", metavar="FOLDER", help="every claim of the reports in a folder")
+
+
+def _bench(parser: Parser) -> None:
+    _words(parser)
+    parser.add_argument("--json", action="store_true", help="the rows with their raw samples, as JSON")
+
+
+def _schema(parser: Parser) -> None:
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help=f"{', '.join(SCHEMAS)}; left out, these names"
+    )
+
+
+_TRAINED = (
+    Key("run", "a run's id, or as much of it as no other run's begins with"),
+    Key("checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with its tokenizer"),
+    Key("runs", "the store that run= is looked up in", text, "runs"),
+)
+_OWN = "Nothing in a folder is executed that the run's own config does not name."
+
+# What a verb has to say of itself, and where it lives.
+VERBS = {
+    "list": Verb(
+        "attnlab.cli.verbs.list:main",
+        "the experiments and what they cost; the values of every axis",
+        "[--config-dir DIR]",
+        ("", "--config-dir myconf"),
+        _config_dir,
+    ),
+    "plan": Verb(
+        "attnlab.cli.verbs.plan:plan",
+        "what a command would train, with figures, and what is done already",
+        "OVERRIDE ...",
+        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha size=M seed=0,1"),
+        _for_hydra,
+    ),
+    "status": Verb(
+        "attnlab.cli.verbs.plan:status",
+        "where the runs of a command stand now; --watch until they end",
+        "OVERRIDE ... [--watch]",
+        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha --watch"),
+        _status,
+    ),
+    "compare": Verb(
+        "attnlab.cli.verbs.compare:main",
+        "arms from the command line, as in compare heads=mha heads=gqa",
+        "ARM ARM [ARM or OVERRIDE ...]",
+        ('"heads=mha" "heads=gqa position=rope"', "heads=mha heads=gqa heads=mqa seed=0,1 margin=0.05"),
+        _for_hydra,
+        more="The first arm is the baseline. A later word that sets what an arm sets is "
+        "an arm too; any\nother is for all arms.",
+    ),
+    "clean": Verb(
+        "attnlab.cli.verbs.clean:main",
+        "the store's size; removes what nothing refers to, after asking",
+        "[KEY=VALUE ...] [--yes]",
+        ("", "paths.runs=/data/runs --yes"),
+        _clean,
+        (
+            Key("paths.runs", "the store", text, "runs"),
+            Key("paths.reports", "reports, whose runs stay", text, "reports"),
+        ),
+    ),
+    "report": Verb(
+        "attnlab.cli.verbs.report:report",
+        "render a report again from its FOLDER; --diff A B compares two; --ledger FOLDER lists their claims",
+        "FOLDER | --diff A B | --ledger FOLDER",
+        ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
+        _report,
+    ),
+    "claims": Verb(
+        "attnlab.cli.verbs.claims:main",
+        "run again what reference reports found, and fail where it is not so",
+        "[FOLDER] [OVERRIDE ...]",
+        ("reports/reference", "reports/reference logger=none"),
+        _words,
+    ),
+    "inspect": Verb(
+        "attnlab.cli.verbs.inspect:main",
+        "where a trained model looks in a text of yours",
+        "KEY=VALUE ...",
+        ('run=ID text="the cat sat on the mat"', 'checkpoint=FOLDER text="..." layer=2 head=0 to=FOLDER'),
+        _words,
+        (
+            *_TRAINED,
+            Key("text", "what it reads"),
+            Key("layer", "this layer alone", whole),
+            Key("head", "this head alone", whole),
+            Key("top", "links shown of every token", positive, 3),
+            Key("to", "the page's folder (default reports/inspect/NAME)", text),
+        ),
+        more=_OWN,
+        reads="text",
+    ),
+    "check": Verb(
+        "attnlab.cli.verbs.check:main",
+        "run the conformance laws over the shipped variants, or over your own",
+        "[OVERRIDE ...] [--config-dir DIR]",
+        ("heads=gqa", "--config-dir myconf mask=banded"),
+        _check,
+        more="Ends with 1 where a law failed.",
+    ),
+    "generate": Verb(
+        "attnlab.cli.verbs.generate:main",
+        "what a trained model writes after a prompt, as it writes it",
+        "KEY=VALUE ...",
+        (
+            'run=ID prompt="the " new_tokens=200 temperature=0.8 top_p=0.95 seed=1',
+            'checkpoint=FOLDER prompt="..." decode=static compile=true',
+        ),
+        _words,
+        (
+            *_TRAINED,
+            Key("prompt", "what it goes on from"),
+            Key("new_tokens", "how many tokens it writes at most", whole, 200),
+            Key("stop", "text whose last token ends it"),
+            Key("temperature", "0 takes the likeliest token", number),
+            Key("top_k", "draw among so many of the likeliest tokens", whole),
+            Key("top_p", "draw among the likeliest tokens that share this probability", number),
+            Key("seed", "decides what is drawn", whole),
+            Key("decode", "another cache, a value of the axis decode"),
+            Key("compile", "compile the step of one token; needs decode=static", flag),
+            Key("threads", "of the CPU", positive, 1),
+        ),
+        more=_OWN,
+        reads="prompt",
+    ),
+    "bench": Verb(
+        "attnlab.cli.verbs.bench:main",
+        f"{', '.join(SUBJECTS[:-1])} or {SUBJECTS[-1]}, side by side; --json",
+        "NAME [KEY=VALUE ...] [--json]",
+        ("decode", "start experiment=gqa_vs_mha rounds=5 --json"),
+        _bench,
+        (
+            Key("threads", "of the CPU; left out, one for what is measured in this process", positive),
+            Key("rounds", "how often each thing is measured; left out, the subject's own", positive),
+        ),
+        more="Other words are overrides of the config that is measured; for start, experiment=NAME and "
+        "overrides of its\ncommand.",
+        overrides=True,
+    ),
+    "schema": Verb(
+        "attnlab.cli.verbs.schema:main",
+        "the JSON schema of an experiment file, or of a run's spec, record or report",
+        "[NAME]",
+        ("", "experiment > experiment.json"),
+        _schema,
+    ),
+}  # fmt: skip

@@ -1,0 +1,115 @@
+"""A trained model for the verbs: a run (run=ID, in the store runs=) or a folder (checkpoint=FOLDER).
+
+A checkpoint is a run's folder, its model.safetensors, or a local Hugging Face folder with its tokenizer.json.
+Weights are read from safetensors only; nothing in a folder is executed that a run's own config does not name.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_model
+
+from attnlab.errors import Refused, nearest
+from attnlab.measure.heads import LONGEST
+from attnlab.model.build import build_model, make
+from attnlab.model.transformer import LearnedPositions, Transformer
+from attnlab.store.files import read_json
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model in evaluation mode, its text in and out of tokens, and what it was made with."""
+
+    name: str
+    model: Transformer
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Sequence[int]], str]
+    words: Callable[[str], tuple[list[int], list[str]]]  # the tokens of a text, and the words that show them
+    length: int  # the longest text, in tokens, that it was made for
+    seed: int
+    config: Mapping[str, Any]  # resolved: `model` and `data`; `decode` only where it is a run's
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a text longer than `length` has positions that the model does not know."""
+        return isinstance(self.model.positions, LearnedPositions)
+
+
+def load(given: Mapping[str, Any]) -> Trained:
+    """What `run` (in the store `runs`) or `checkpoint` names. Refused, one line, where it cannot be read."""
+    if "run" in given:
+        return _run(_in_store(Path(given["runs"]), given["run"]))
+    folder = Path(given["checkpoint"])
+    folder = folder.parent if folder.name == "model.safetensors" else folder
+    if (folder / "spec.json").is_file():
+        return _run(folder)
+    if (folder / "config.json").is_file():
+        return _hugging_face(folder)
+    raise Refused(
+        f"checkpoint={folder} has neither spec.json (a run's folder) nor config.json (a Hugging Face folder)"
+    )
+
+
+def _in_store(store: Path, name: str) -> Path:
+    """The one run whose id begins with `name`, which is compared and never made a path."""
+    known = [path.parent for path in sorted(store.glob("*/spec.json"))]
+    matches = [path for path in known if name and path.name.startswith(name)]
+    if len(matches) != 1:
+        near = nearest(name, [path.name for path in matches or known])
+        raise Refused(f"run={name}: {len(matches) or 'no'} runs of that name in {store}{near}")
+    return matches[0]
+
+
+def _run(folder: Path) -> Trained:
+    weights, spec = folder / "model.safetensors", read_json(folder / "spec.json")
+    if not isinstance(spec, dict) or "config" not in spec:
+        raise Refused(f"{folder / 'spec.json'} is cut short: run its command again")
+    if not weights.is_file():
+        raise Refused(f"{folder} has no model.safetensors: the run did not finish")
+    config = spec["config"]
+    task = make(config["data"]).task
+    model = build_model(config, task.vocab_size)
+    try:
+        load_model(model, str(weights))
+    except Exception as error:  # safetensors has its own kinds, torch another
+        raise Refused(f"{weights} cannot be loaded: {' '.join(str(error).split())[:200]}") from error
+    between = "" if task.unit in ("char", "byte", "bpe") else " "
+
+    def decode(ids: Sequence[int]) -> str:
+        return between.join(task.decode(ids))
+
+    def words(text: str) -> tuple[list[int], list[str]]:
+        ids = list(task.encode(text))
+        return ids, task.decode(ids)
+
+    name = folder.resolve().name
+    return Trained(name, model.eval(), task.encode, decode, words, task.length, config["seed"], config)
+
+
+def _hugging_face(folder: Path) -> Trained:
+    from tokenizers import Tokenizer
+
+    from attnlab.model.huggingface import convert
+
+    if not (folder / "tokenizer.json").is_file():
+        raise Refused(
+            f"{folder} has no tokenizer.json, so text cannot be turned into its tokens: put it there"
+        )
+    config, model = convert.load(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+    def encode(text: str) -> list[int]:
+        return tokenizer.encode(text).ids
+
+    def words(text: str) -> tuple[list[int], list[str]]:
+        pieces = tokenizer.encode(text)
+        return pieces.ids, [
+            text[start:end] or name for (start, end), name in zip(pieces.offsets, pieces.tokens, strict=True)
+        ]
+
+    positions = model.positions
+    length = positions.table.num_embeddings if isinstance(positions, LearnedPositions) else LONGEST
+    known = {"model": config, "data": {"length": length}}
+    return Trained(folder.resolve().name, model, encode, tokenizer.decode, words, length, 0, known)

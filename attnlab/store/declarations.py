@@ -1,0 +1,116 @@
+"""What an experiment declares before its first run: arms, seeds, budget rule, margin and claims, as types.
+
+The same definition checks a file, names the keys that are not a run's config, and gives editors their schema.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, FiniteFloat
+
+from attnlab.store.schema import Direction, Record
+
+# What an experiment file may call a figure of the budget.
+FIGURES = {"params": "parameters", "flops": "flops_per_token", "kv_bytes": "kv_bytes_per_token"}
+
+
+def canonical(name: str) -> str:
+    """The figure that a short name in an experiment file means."""
+    return FIGURES.get(name, name)
+
+
+class Claim(Record):
+    """What an experiment claims of an arm: its difference from (or ratio to) another lies somewhere."""
+
+    model_config = ConfigDict(strict=True)
+
+    says: str = Field(description="The claim in words; the report repeats them.")
+    arm: str = Field(description="The arm that it is about.")
+    against: str | None = Field(
+        None, description="The arm that it is compared with; the baseline if left out."
+    )
+    metric: str | None = Field(None, description="What is compared; the experiment's metric if left out.")
+    compare: Literal["difference", "ratio"] = Field(
+        "difference", description="The arm's value minus the other's, or divided by it."
+    )
+    relation: Literal["above", "below", "within"] = Field(
+        alias="is",
+        description="Where the difference or ratio lies: above or below the threshold, or no further than it "
+        "from no difference (0, or a ratio of 1).",
+    )
+    threshold: FiniteFloat = Field(description="In the metric's unit; a ratio has none.")
+    direction: Direction | None = Field(None, description="Which values of the metric are better.")
+    source: str | None = Field(None, description="Who says so: a paper, a document.")
+    source_says: str | None = Field(None, description="What exactly the source says, with its numbers.")
+
+    def plain(self) -> dict[str, Any]:
+        """What was written, nothing filled in."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class Tune(Record):
+    """A grid of learning rates, on seeds that the comparison does not have."""
+
+    model_config = ConfigDict(strict=True)
+
+    lr: list[FiniteFloat] = Field(description="The rates; every arm gets its own best.")
+    seeds: list[int] = Field(description="The grid's seeds, none of which the comparison has.")
+
+
+class Elsewhere:
+    """Marks a field of an experiment that a report tells in a section of its own, not at its head."""
+
+
+class Experiment(Record):
+    """What an experiment file declares. Its other keys are the run's config, for all arms alike."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str = Field(description="As the file is called.")
+    question: str = Field("", description="What is asked, as a sentence; the report begins with it.")
+    size: str | None = Field(
+        None, description="A value of the group `size`, as a rule from the command line."
+    )
+    arms: list[str] = Field(description="The arms that are compared, in the order of the tables.")
+    arm_overrides: Annotated[dict[str, list[str]], Elsewhere] = Field(
+        {}, description="Arm: what it sets, as Hydra overrides; other arms may be listed too."
+    )
+    size_overrides: Annotated[dict[str, list[str] | None], Elsewhere] = Field(
+        {}, description="Size: what all arms set at it, as Hydra overrides."
+    )
+    baseline: str = Field(description="The arm that the others are compared with.")
+    seeds: list[int] = Field(description="One run of every arm per seed; a seed is one observation.")
+    held: list[str] = Field(
+        [], description="The resources that all arms have alike, as in [parameters, tokens]."
+    )
+    match: Literal["none", "params", "flops", "kv_bytes"] = Field(
+        "none", description="The resource that is made equal by solving for `match_by`."
+    )
+    match_by: str | None = Field(None, description="The key that is solved for, as in model.ffn_width.")
+    metric: str = Field(description="What decides, as in val/loss.")
+    metrics: Annotated[list[str], Elsewhere] = Field([], description="Further metrics that the report shows.")
+    direction: Direction = Field("lower", description="Which values of the metric are better.")
+    margin: FiniteFloat = Field(description="The largest difference of the metric that does not matter.")
+    margin_reason: str = Field(description="Why it does not matter; written before the first run.")
+    claims: Annotated[list[Claim], Elsewhere] = Field(
+        [], description="What is put to the test, with thresholds."
+    )
+    tune: Annotated[Tune | None, Elsewhere] = Field(
+        None, description="A grid of learning rates that is trained first."
+    )
+    tuned: Annotated[dict[str, Any] | None, Elsewhere] = Field(
+        None, description="What a grid found before: it is not trained again."
+    )
+
+    @classmethod
+    def key_names(cls) -> tuple[str, ...]:
+        """The keys that belong to an experiment and not to a run."""
+        return tuple(cls.model_fields)
+
+    def plain(self) -> dict[str, Any]:
+        """As its file has it, the defaults filled in; of claims what they say."""
+        return super().plain() | {"claims": [claim.plain() for claim in self.claims]}
+
+    @classmethod
+    def shown(cls) -> tuple[str, ...]:
+        """Those that stand at the head of a report."""
+        return tuple(key for key, field in cls.model_fields.items() if Elsewhere not in field.metadata)
