@@ -1,10 +1,8 @@
 """One run: seed, instantiate, fit, measure, record. And what can be known about it before it starts."""
 
 import json
-import logging
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,26 +14,13 @@ from safetensors.torch import save_model
 
 from attnlab.model.build import build_model, make
 from attnlab.store.files import CHECKPOINTS, replacing
-from attnlab.training import callbacks, checkpoints, measuring
+from attnlab.training import callbacks, checkpoints, measuring, settings
 from attnlab.training import record as records
 from attnlab.training.end import measure, summary
 from attnlab.training.module import Diverged as Diverged
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent
 from attnlab.training.preflight import check
-
-logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
-
-
-warnings.filterwarnings("ignore", message="The `srun` command is available")  # runs are no jobs of srun's
-
-
-QUIET = {
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "enable_checkpointing": False,
-    "num_sanity_val_steps": 0,
-}
 
 
 def run(folder: Path) -> None:
@@ -59,9 +44,11 @@ def run(folder: Path) -> None:
             logger.end(summary(record), code)
 
 
+@settings.quiet()
 def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
     """The run itself, up to its record on disk, which is returned; nothing here waits for the logger."""
     clock, config = time.perf_counter(), spec["config"]
+    settings.refuse_environment()
     torch.manual_seed(config["seed"])
     facts = spec.get("figures") or check(config)
     data = make(config["data"])
@@ -78,13 +65,14 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
     often = min(config["trainer"]["log_every_n_steps"], facts["steps"])
     trainer: pl.Trainer = make(
         {**config["trainer"], "log_every_n_steps": often, "accumulate_grad_batches": accumulate},
-        **QUIET,
+        **settings.QUIET,
         logger=logger,
         default_root_dir=str(folder),
         max_epochs=1,
         val_check_interval=min(config["measure"]["every"], facts["steps"]) * accumulate,
         plugins=[checkpoints.AtomicCheckpointIO(), LightningEnvironment()],  # ranks are started by the worker
         callbacks=[
+            *settings.callbacks(config),
             curves,
             maps,
             callbacks.Heartbeat(folder / "progress.json"),
@@ -92,6 +80,7 @@ def train(folder: Path, spec: Mapping[str, Any], logger: Any) -> dict[str, Any]:
         ],
     )
     trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
+    settings.require_all_steps(trainer, facts["steps"])
     if module.validation.get("step") != facts["steps"]:
         trainer.validate(module, data, verbose=False)
     if not trainer.is_global_zero:

@@ -13,12 +13,17 @@ def synced(monkeypatch):
     return calls
 
 
+def write_half(path):
+    path.write_text("half")
+    raise KeyError
+
+
 @pytest.mark.parametrize("sync", [True, False])
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, sync):
     path = tmp_path / "a.json"
     path.write_text("old")
-    with pytest.raises(FileExistsError), files.replacing(path, sync=sync) as temporary:
-        temporary.mkdir()  # it is there, empty, so that no one else takes its name
+    with pytest.raises(KeyError), files.replacing(path, sync=sync) as temporary:
+        write_half(temporary)
     assert path.read_text() == "old"
     with files.replacing(path, sync=sync) as temporary:
         temporary.write_text("new")

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from attnlab.errors import OUT_OF_MEMORY, is_out_of_memory
+
 SUBJECTS = ("decode", "train", "attention", "memory")
 
 
@@ -110,12 +112,11 @@ def attempt(work: Callable[[], Any]) -> str | None:
     except Unsupported as error:
         return str(error)
     except (MemoryError, RuntimeError) as error:
-        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not known and not any(said in str(error) for said in ("can't allocate memory", "out of memory")):
+        if not is_out_of_memory(error):
             raise
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        return "out of memory"
+        return OUT_OF_MEMORY
     return None
 
 
