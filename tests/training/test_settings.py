@@ -129,7 +129,7 @@ REFUSED = {
     "a key of sweep": (["+sweep.max_tme=3"], r"sweep.max_tme: sweep has no such key \(nearest: max_time\)"),
     "a group": (
         ["+calbacks=ema"],
-        r"^calbacks: nothing reads a key of that name \(nearest: callbacks, claims\); values that other keys refer",
+        r"^calbacks: nothing reads a key of that name \(nearest: callbacks, claims\); values that",
     ),
     "a key without its group": (["+weight_decay=0.1"], "^weight_decay: nothing reads a key of that name"),
     "a key of decode": (["+decode.compiled=true"], r"decode has no such key \(nearest: compile\)"),
