@@ -3,9 +3,19 @@
 import difflib
 from collections.abc import Iterable
 
+OUT_OF_MEMORY = "out of memory"
+
 
 class Refused(ValueError):
     """A command that cannot be carried out as it stands. Its text is the one line that the user reads."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception of Python's, of CUDA's allocator or of torch's on a CPU means a lack of memory."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()  # torch's CPU allocator raises a plain RuntimeError
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or OUT_OF_MEMORY in text)
 
 
 def nearest(name: str, names: Iterable[str], show: int = 3) -> str:

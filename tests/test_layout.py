@@ -12,7 +12,7 @@ from attnlab.config import CONF
 ROOT = Path(attnlab.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 ORDER = [
-    {"errors", "config"},
+    {"errors", "config", "seeds"},
     {"attention", "stats", "store"},
     {"model", "data"},
     {"measure", "testing"},

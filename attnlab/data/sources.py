@@ -4,14 +4,13 @@ Surprising: what came from the hub once is kept as a plain file and never asked 
 a comparison read the same text even if the data set is changed between them. Delete the file to renew it.
 """
 
-import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 from attnlab.data.task import fingerprint
+from attnlab.store.files import replacing
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,5 @@ def _rows(
 def write(path: Path, data: bytes) -> None:
     """All of the file or none of it, whatever happens meanwhile and whoever else writes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{uuid4().hex}")
-    with open(partial, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    partial.replace(path)
+    with replacing(path) as partial:
+        partial.write_bytes(data)

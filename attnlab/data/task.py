@@ -1,19 +1,19 @@
-"""What every task offers, and the few things that all tasks share.
-
-Surprising: torch's CPU generator keeps only the low 32 bits of its seed, so a seed built as
-`(seed << 32) + step` would give every seed the same batches. `generator` hashes instead.
-"""
+"""What every task offers, and the few things that all tasks share."""
 
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from attnlab.seeds import seed_of
+
 Batch = dict[str, Tensor]
 IGNORE = -100  # target of a position that is not scored
+_SHORT = partial(hashlib.blake2b, digest_size=4)  # what the batches of all stored runs were drawn with
 
 
 class Task(Protocol):
@@ -56,8 +56,7 @@ class Task(Protocol):
 
 def generator(seed: int | str, step: int) -> torch.Generator:
     """The random numbers of one training batch."""
-    digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=4).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+    return torch.Generator().manual_seed(seed_of(seed, step, algorithm=_SHORT))
 
 
 def fingerprint(**parts: Any) -> str:

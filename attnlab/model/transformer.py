@@ -6,7 +6,6 @@ cannot share weights. A mixer maps x [B, T, M] to [B, T, M] and takes the keywor
 cache.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from attnlab.attention.contracts import Cache, Mask
 from attnlab.attention.heads.projections import Fused, IntoResidual
 from attnlab.attention.positions import Positions
+from attnlab.seeds import seed_of
 
 
 @final
@@ -205,8 +205,7 @@ class Transformer(nn.Module):
 
 def named_generator(seed: int, name: str) -> torch.Generator:
     """A CPU generator that depends on (seed, name) alone."""
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return torch.Generator().manual_seed(seed_of(seed, name))
 
 
 @torch.no_grad()

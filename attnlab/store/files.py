@@ -12,19 +12,24 @@ CHECKPOINTS = ("last.ckpt", "previous.ckpt")  # of a run that is not done, the n
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; on a clean exit it is synced and renamed over it, else removed."""
+def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
+    """A temporary path beside `path`; on a clean exit it is synced and renamed over it, else removed.
+
+    `sync=False` is for what is worth nothing after a power cut; a reader still never meets half of it.
+    """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
     os.close(descriptor)
     temporary = Path(name)
     try:
         yield temporary
-        _sync(temporary)
+        if sync:
+            _sync(temporary)
         temporary.chmod(0o644)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync(path.parent)
+    if sync:
+        _sync(path.parent)
 
 
 def _sync(path: Path) -> None:

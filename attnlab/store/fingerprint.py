@@ -31,8 +31,8 @@ OBSERVERS = tuple(
     f"attnlab.{name}"
     for name in (
         "errors", "config", "store", "stats", "report", "sweep", "cli", "testing", "training.loggers",
-        "training.environment", "training.record", "training.callbacks", "training.preflight",
-        "training.end", "training.measuring", "training.again",
+        "training.record", "training.callbacks", "training.preflight",
+        "training.end", "training.measuring", "training.again", "training.targets",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures

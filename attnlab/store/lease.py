@@ -19,7 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from attnlab.store.files import read_json
+from attnlab.store.files import read_json, replacing
 
 BEAT, STALE = 10.0, 35.0  # seconds: a stale heartbeat has missed three
 SEEN = 120.0  # for onlookers, who read it once, and trust the other clock that far
@@ -96,9 +96,8 @@ def _beat(path: Path, token: str, over: threading.Event) -> None:
 
 
 def _take(path: Path, token: str) -> None:
-    temporary = path.with_name(f".owner.{token}")  # not synced: it is worth nothing after a crash
-    temporary.write_text(_words(token), encoding="utf-8")
-    temporary.replace(path)
+    with replacing(path, sync=False) as temporary:
+        temporary.write_text(_words(token), encoding="utf-8")
 
 
 def _words(token: str) -> str:

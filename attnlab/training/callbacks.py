@@ -175,6 +175,5 @@ class Heartbeat(OnStep):
         self.last = now
         loss = module.last_loss.item()
         beat = {"step": trainer.global_step, "max_steps": trainer.max_steps, "loss": loss, "time": now}
-        temporary = self.path.with_suffix(".tmp")  # not synced: it is worth nothing after a crash
-        temporary.write_text(json.dumps(beat))
-        temporary.replace(self.path)
+        with replacing(self.path, sync=False) as temporary:
+            temporary.write_text(json.dumps(beat), encoding="utf-8")

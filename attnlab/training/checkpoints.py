@@ -1,5 +1,6 @@
 """Checkpoints: when they are saved, how they are written and which of them can be read."""
 
+import pickle
 import signal
 import threading
 import zipfile
@@ -73,18 +74,36 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     executing anything.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.can_be_read = False
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
     ) -> None:
-        """Replaces `path`; what was there becomes previous.ckpt."""
+        """Replaces `path`; what was there becomes previous.ckpt. The first one is read back: a callback may
+        keep what cannot be, and a run that is resumed would begin anew without a word.
+        """
         path = Path(path)
         with replacing(path) as temporary:
             try:
                 torch.save(checkpoint, temporary)
             except RuntimeError as error:  # torch hides the system's reason behind its own
                 raise OSError(f"{path} could not be written: is the disk full?") from error
+            if not self.can_be_read:
+                self._read_back(temporary)
             if path.exists():
                 path.replace(path.with_name(CHECKPOINTS[1]))
+
+    def _read_back(self, path: Path) -> None:
+        try:
+            self.load_checkpoint(path)
+        except pickle.UnpicklingError as error:
+            raise ValueError(
+                "a callback's state cannot be read from a checkpoint: its state_dict() may hold tensors, "
+                f"numbers, strings, and lists and dicts of them ({str(error).splitlines()[0]})"
+            ) from error
+        self.can_be_read = True
 
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = True

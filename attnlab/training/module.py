@@ -4,7 +4,6 @@ named split/metric.
 Nothing is logged through `self.log`: at these step times it would cost more than the step's arithmetic.
 """
 
-import hashlib
 import math
 from typing import Any, final
 
@@ -16,6 +15,7 @@ from attnlab.attention.masks.combine import every
 from attnlab.attention.masks.data import documents, padding
 from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
+from attnlab.seeds import seed_of
 
 Batch = dict[str, Tensor]
 
@@ -78,9 +78,8 @@ class LanguageModel(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Makes this step's randomness a function of (seed, step), and on several devices of the rank."""
-        place = f"{self.seed}/step/{batch_idx}" + (f"/{self.global_rank}" if self.global_rank else "")
-        digest = hashlib.sha256(place.encode()).digest()
-        seed = int.from_bytes(digest[:8], "little")
+        rank = (self.global_rank,) if self.global_rank else ()
+        seed = seed_of(self.seed, "step", batch_idx, *rank)
         # not torch.manual_seed: for every kind of device that is not in use it keeps a stack trace
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":

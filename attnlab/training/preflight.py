@@ -9,7 +9,7 @@ import torch
 from attnlab.attention.layer import Attention
 from attnlab.measure import length, size
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
-from attnlab.training import end, measuring
+from attnlab.training import end, measuring, settings, targets
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,6 +19,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     Builds the data (and its cache), the model on the meta device, and one small real pass through every
     kind of layer.
     """
+    targets.check(config)
     data = make(config["data"])
     context, batch_size = data.task.length, config["data"]["batch_size"]
     trainer, optim = config["trainer"], config["optim"]
@@ -29,6 +30,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"trainer.precision={trainer['precision']}: half precision needs loss scaling; use bf16-mixed"
         )
+    settings.check(config)
     make(config["logger"])
     devices = trainer["devices"]
     if type(devices) is not int or devices < 1 or batch_size % devices:

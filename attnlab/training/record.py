@@ -1,19 +1,22 @@
-"""What a run leaves on disk once it is done: its record, and the curves beside it."""
+"""What a run leaves on disk once it is done: its record, the curves beside it, and where it was trained."""
 
+import platform
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
-from attnlab.model.build import device_of
+import attnlab
+from attnlab.model.build import device_kind, device_of
 from attnlab.store import runs
 from attnlab.store.files import replacing
-from attnlab.store.schema import RunRecord, RunSpec
-from attnlab.training.environment import environment
+from attnlab.store.schema import RunRecord, RunSpec, Use
 
 CURVES = ("step", "tokens", "name", "value")
 
@@ -45,3 +48,25 @@ def write(folder: Path, record: RunRecord, curves: Iterable[tuple[int, int, str,
         with replacing(folder / "curves.parquet") as temporary:
             pq.write_table(pa.table(columns), temporary)
     runs.write_record(folder, record)
+
+
+def environment(device: str, use: Use) -> dict[str, Any]:
+    """Where the run ran, and at which commit of attnlab, as its spec says."""
+    packages = {
+        name: version(name)
+        for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb")
+    }
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": packages["pytorch-lightning"],
+        "attnlab": attnlab.__version__,
+        "platform": platform.platform(),
+        "cpu": platform.processor() or platform.machine(),
+        "device": device,
+        "device_kind": device_kind(device),
+        "threads": torch.get_num_threads(),
+        "git_commit": use.commit,
+        "git_dirty": use.dirty,
+        "packages": packages,
+    }

@@ -1,9 +1,7 @@
 """One run: seed, instantiate, fit, measure, record. And what can be known about it before it starts."""
 
-import logging
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,26 +16,13 @@ from attnlab.model.build import build_model, make
 from attnlab.store import runs
 from attnlab.store.files import CHECKPOINTS, replacing
 from attnlab.store.schema import Estimate, RunRecord, RunSpec
-from attnlab.training import callbacks, checkpoints, measuring
+from attnlab.training import callbacks, checkpoints, measuring, settings
 from attnlab.training import record as records
 from attnlab.training.again import measure_again as measure_again
 from attnlab.training.end import measure, summary
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent
 from attnlab.training.preflight import check
-
-logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)  # its start-up lines and tips
-
-
-warnings.filterwarnings("ignore", message="The `srun` command is available")  # runs are no jobs of srun's
-
-
-QUIET = {
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "enable_checkpointing": False,
-    "num_sanity_val_steps": 0,
-}
 
 
 def run(folder: Path) -> None:
@@ -78,9 +63,11 @@ def _estimated(spec: RunSpec) -> RunSpec:
     return spec.but(estimate=Estimate.model_validate(check(spec.config)))
 
 
+@settings.quiet()
 def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     """The run itself, up to its record on disk, which is returned; nothing here waits for the logger."""
     clock, config, estimate = time.perf_counter(), spec.config, spec.estimate
+    settings.refuse_environment()
     torch.manual_seed(config["seed"])
     data = make(config["data"])
     module: LanguageModel = make(config["optim"], model=build_model(config, data.task.vocab_size))
@@ -96,13 +83,14 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     often = min(config["trainer"]["log_every_n_steps"], steps)
     trainer: pl.Trainer = make(
         {**config["trainer"], "log_every_n_steps": often, "accumulate_grad_batches": accumulate},
-        **QUIET,
+        **settings.QUIET,
         logger=logger,
         default_root_dir=str(folder),
         max_epochs=1,
         val_check_interval=min(config["measure"]["every"], steps) * accumulate,
         plugins=[checkpoints.AtomicCheckpointIO(), LightningEnvironment()],  # ranks are started by the worker
         callbacks=[
+            *settings.callbacks(config),
             curves,
             maps,
             callbacks.Heartbeat(folder / "progress.json"),
@@ -110,6 +98,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
         ],
     )
     trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
+    settings.require_all_steps(trainer, steps)
     if module.validation.get("step") != steps:
         trainer.validate(module, data, verbose=False)
     if not trainer.is_global_zero:

@@ -32,7 +32,7 @@ from attnlab.model.build import build_model, device_of, make
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.plan.checks import warm
-from attnlab.training import callbacks, checkpoints, run
+from attnlab.training import callbacks, checkpoints, run, settings
 from attnlab.training.loggers.wandb import Mirror
 from attnlab.training.module import LanguageModel
 
@@ -103,9 +103,10 @@ def _steps(
 
     def lightning() -> float:
         clock = _Clock(device)
-        settings = dict(config["trainer"]) | run.QUIET | {"max_steps": STEPS + WARM_UP}
-        trainer = make(settings, logger=False, max_epochs=1, limit_val_batches=0, callbacks=[clock])
-        trainer.fit(make(config["optim"], model=build_model(config, vocab_size)), data)
+        chosen = dict(config["trainer"]) | settings.QUIET | {"max_steps": STEPS + WARM_UP}
+        with settings.quiet():
+            trainer = make(chosen, logger=False, max_epochs=1, limit_val_batches=0, callbacks=[clock])
+            trainer.fit(make(config["optim"], model=build_model(config, vocab_size)), data)
         return (clock.ended - clock.began) * 1e3 / STEPS
 
     loops = {"nanoGPT's": nanogpt(fused=device != "cpu"), "ours": ours(repeat(burst))}

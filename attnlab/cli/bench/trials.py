@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from attnlab.attention.contracts import Unsupported
+from attnlab.errors import OUT_OF_MEMORY, is_out_of_memory
 from attnlab.measure.timing import interleave
 
 
@@ -29,10 +30,9 @@ def attempt(work: Callable[[], Any]) -> str | None:
     except Unsupported as error:
         return str(error)
     except (MemoryError, RuntimeError) as error:
-        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not known and not any(said in str(error) for said in ("can't allocate memory", "out of memory")):
+        if not is_out_of_memory(error):
             raise
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        return "out of memory"
+        return OUT_OF_MEMORY
     return None

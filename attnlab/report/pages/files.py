@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from attnlab.report.pages.index import index, ours
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.schema import load
 from attnlab.report.verdicts.runs import Run
+from attnlab.store.files import replacing
 
 HARD_LIMIT = 10_000_000  # bytes of report.html
 
@@ -105,9 +105,8 @@ def runs_csv(report: dict[str, Any]) -> str:
 
 def put(path: Path, content: bytes) -> None:
     """Whole or not at all: a reader never meets half a page."""
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(content)
-    os.replace(part, path)
+    with replacing(path, sync=False) as part:
+        part.write_bytes(content)
 
 
 def _write_curves(path: Path, runs: list[Run]) -> None:

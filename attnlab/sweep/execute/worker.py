@@ -12,6 +12,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+from attnlab.errors import is_out_of_memory
 from attnlab.store import runs
 from attnlab.store.lease import owning
 from attnlab.store.schema import RunRecord, Status
@@ -86,14 +87,9 @@ def _since_asked(folder: Path) -> bool:
 
 def classify(error: BaseException) -> Status:
     """The recorded state that an exception stands for."""
-    name, text = type(error).__name__, str(error).lower()
     if isinstance(error, FloatingPointError):
         return "diverged"
-    if isinstance(error, MemoryError) or name == "OutOfMemoryError":
-        return "out_of_memory"
-    if isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text):
-        return "out_of_memory"  # torch's CPU allocator raises a plain RuntimeError
-    return "crashed"
+    return "out_of_memory" if is_out_of_memory(error) else "crashed"
 
 
 def _message(error: BaseException) -> str:

@@ -1,0 +1,124 @@
+"""A dotted name that leads nowhere is a line before anything is trained."""
+
+import subprocess
+import sys
+
+import pytest
+
+from attnlab.training.preflight import check
+from attnlab.training.targets import check as check_targets
+from attnlab.training.targets import named
+
+WRONG = {
+    "a misspelt class": (
+        ["epilogue=gate", "model.attention.epilogue._target_=attnlab.attention.epilogue.Gatte"],
+        r"^model.attention.epilogue._target_=attnlab.attention.epilogue.Gatte: "
+        r"attnlab.attention.epilogue has no Gatte \(nearest: Gate\)$",
+    ),
+    "a misspelt module": (
+        ["epilogue=gate", "model.attention.epilogue._target_=attnlab.attention.epilog.Gate"],
+        r"attnlab.attention has no epilog \(nearest: epilogue\)$",
+    ),
+    "a cache, which training never builds": (
+        ["decode=static", "decode.cache._target_=attnlab.attention.cache.Statics"],
+        "^decode.cache._target_=attnlab.attention.cache.Statics: attnlab.attention.cache has no Statics",
+    ),
+    "what a getter gets": (
+        ["model.attention.kernel.path=attnlab.attention.kernels.sdpa.spda"],
+        "^model.attention.kernel.path=attnlab.attention.kernels.sdpa.spda: .* has no spda",
+    ),
+    "a getter without a path": (
+        ["model.attention.kernel.path=null"],
+        "^model.attention.kernel.path=None: give a dotted name",
+    ),
+    "a patch of a layer": (
+        ["model.layers=[{},{epilogue: {_target_: attnlab.nowhere.Gate}}]"],
+        r"^model.layers\[1\].epilogue._target_=attnlab.nowhere.Gate: attnlab has no nowhere",
+    ),
+    "a logger": (
+        ["logger._target_=attnlab.training.loggers.wandb.Wandbb"],
+        r"^logger._target_=.* has no Wandbb \(nearest: Wandb",
+    ),
+    "a callback": (
+        ["+callbacks=ema", "callbacks.ema._target_=pytorch_lightning.callbacks.EMA"],
+        "^callbacks.ema._target_=pytorch_lightning.callbacks.EMA: pytorch_lightning.callbacks has no EMA",
+    ),
+    "a measurement": (
+        ["measurement={_target_: attnlab.measure.studies.cache_bytes.CashBytes}"],
+        r"^measurement._target_=.* has no CashBytes \(nearest: CacheBytes",
+    ),
+    "a conversion": (
+        ["parent=x", "convert={_target_: attnlab.model.pooling.poolheads}"],
+        r"^convert._target_=.* has no poolheads \(nearest: pool_heads",
+    ),
+    "the trainer": (
+        ["trainer._target_=pytorch_lightning.Trainr"],
+        r"^trainer._target_=.* has no Trainr \(nearest: Trainer",
+    ),
+    "no such package": (
+        ["data.task._target_=mime.task.Task"],
+        "^data.task._target_=mime.task.Task: there is no module mime; give the command where it can be",
+    ),
+    "no dots": (["optim._target_=LanguageModel"], "^optim._target_=LanguageModel: give a dotted name"),
+    "a module": (
+        ["optim._target_=attnlab.training.module"],
+        "^optim._target_=attnlab.training.module is a module, which cannot be called$",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_name_that_leads_nowhere_is_one_line_with_its_key(compose, case):
+    overrides, told = WRONG[case]
+    with pytest.raises(ValueError, match=told) as caught:
+        check(compose(*overrides))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """`mine(text)`: a module of the user's own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield (tmp_path / "mine.py").write_text
+    sys.modules.pop("mine", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import tortch", "importing mine failed: ModuleNotFoundError: No module named 'tortch'"),
+        ("def (:", "importing mine failed: SyntaxError: invalid syntax"),
+        ("1 / 0", "importing mine failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_is_there_and_broken_says_how(mine, text, told):
+    mine(text)
+    with pytest.raises(ValueError, match=f"^mask._target_=mine.window: {told}"):
+        check_targets({"mask": {"_target_": "mine.window"}})
+
+
+def test_every_place_of_a_name_is_looked_at():
+    config = {
+        "a": {"_target_": "x.y", "path": "not.a.name", "b": [{"_target_": "z.w"}]},
+        "c": {"_target_": "hydra.utils.get_class", "path": "u.v"},
+        "d": {"_target_": None},
+    }
+    assert list(named(config)) == [
+        ("a._target_", "x.y"),
+        ("a.b[0]._target_", "z.w"),
+        ("c._target_", "hydra.utils.get_class"),
+        ("c.path", "u.v"),
+        ("d._target_", None),
+    ]
+
+
+def test_a_command_with_a_wrong_name_is_one_line_and_exit_2_and_trains_nothing(tmp_path):
+    wrong = "decode.cache.path=attnlab.attention.cache.Nowhere"
+    line = ["size=debug", "data=reverse", "logger=none", "trainer.accelerator=cpu", wrong]
+    done = subprocess.run(
+        [sys.executable, "-m", "attnlab", *line], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"attnlab: {wrong}: attnlab.attention.cache has no Nowhere")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("runs/*/spec.json"))
