@@ -22,10 +22,9 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """The resolved config of a run with these overrides."""
     register_resolvers()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(
+        config: Any = OmegaConf.to_container(
             compose("config", overrides=list(overrides)), resolve=True, throw_on_missing=True
         )
-    assert isinstance(config, dict)
     return config
 
 

@@ -33,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
             status.update(f"checking {variant.name}")
             outcomes[variant.name] = testing.outcomes(variant)
     console.print(_by_law(outcomes) if len(outcomes) == 1 else _by_variant(outcomes))
-    statuses = [outcome.status for of_variant in outcomes.values() for outcome in of_variant]
+    statuses: list[str] = [outcome.status for of_variant in outcomes.values() for outcome in of_variant]
     counts = {kind: statuses.count(kind) for kind in MARKS}
     console.print(
         f"{len(outcomes)} variants: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())

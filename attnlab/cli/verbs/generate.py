@@ -36,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
     decoder = Decoder(trained.model, None if cache is None else make(cache), compiled)
     sampling = Sampling(**{key: given[key] for key in SAMPLING if key in given})
     stream = decoder.stream([ids], new_tokens, sampling, stop)
-    for piece in pieces(trained.decode, (token.item() for token in stream), prompt):
+    for piece in pieces(trained.decode, (int(token.item()) for token in stream), prompt):
         sys.stdout.write(piece)
         sys.stdout.flush()
     print()
@@ -68,7 +68,8 @@ def decode_settings(config: Mapping[str, Any], name: str | None) -> Mapping[str,
     if name not in known:
         raise Refused(f"decode has no option {name}{nearest(name, known)}")
     register_resolvers()
-    merged = OmegaConf.merge({**config, "decode": {}}, OmegaConf.load(path))
+    without: dict[Any, Any] = {**config, "decode": {}}
+    merged = OmegaConf.merge(without, OmegaConf.load(path))
     try:
         resolved: Any = OmegaConf.to_container(merged.decode, resolve=True)
     except OmegaConfBaseException as error:

@@ -35,9 +35,9 @@ def schema(name: str) -> dict[str, Any]:
 
         return SHAPE
     from attnlab.store.declarations import Experiment
-    from attnlab.store.schema import RunRecord, RunSpec
+    from attnlab.store.schema import Record, RunRecord, RunSpec
 
-    record = {"experiment": Experiment, "spec": RunSpec, "run": RunRecord}[name]
+    records: dict[str, type[Record]] = {"experiment": Experiment, "spec": RunSpec, "run": RunRecord}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     own = {"additionalProperties": True} if name == "experiment" else {}
-    return head | record.model_json_schema(by_alias=True) | own
+    return head | records[name].model_json_schema(by_alias=True) | own
