@@ -12,7 +12,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from attnlab.sweep.plan.arms import Composer
+from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.lr_grid import Lookup
 from attnlab.sweep.plan.plan import Plan, plan
 

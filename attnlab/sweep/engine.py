@@ -24,7 +24,8 @@ from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.microbatch import halved
 from attnlab.sweep.execute.progress import ending
 from attnlab.sweep.plan import checks, laws_gate
-from attnlab.sweep.plan.arms import Composer, Run
+from attnlab.sweep.plan.arms import Run
+from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.plan import Plan, plan
 from attnlab.sweep.plan.provenance import git, provenance
 from attnlab.sweep.timing import timing

@@ -13,12 +13,14 @@ from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from attnlab.errors import Refused
+from attnlab.sweep.plan import kept
 
 TRAINER = "attnlab.training.run"
 
@@ -31,20 +33,31 @@ def trainer(config: Mapping[str, Any]) -> str:
 def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> BaseContext:
     """A process context whose children find `module` (and torch with it) imported already.
 
-    The server is started once: what a later call asks for beside that, its children import themselves.
+    The server that they are forked from is started by the first of them, so that who needs none pays for no
+    imports; and once: what a later call asks for beside that, its children import themselves.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
+    context = _Warm(threads)
     context.set_forkserver_preload([module, "attnlab.sweep.execute.worker", *also])
-    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    os.environ.update(dict.fromkeys(before, str(threads)))  # thread pools read these when they are loaded
-    try:
-        forkserver.ensure_running()
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
     return context
+
+
+class _Warm(BaseContext):
+    _name = "forkserver"
+
+    def __init__(self, threads: int) -> None:
+        self._threads = str(threads)
+
+    def Process(self, *args: Any, **kwargs: Any) -> BaseProcess:  # noqa: N802 - multiprocessing's name
+        before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when they are loaded
+        try:
+            forkserver.ensure_running()
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        return multiprocessing.get_context(self._name).Process(*args, **kwargs)
 
 
 class Checker:
@@ -55,7 +68,8 @@ class Checker:
         self._pipe: Connection | None = None  # started by the first question: until then the server imports
 
     def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return self._answer(self.module, "check", config)
+        """The trainer's answer, asked once per config, code, device and data: see `kept`."""
+        return kept.remembered(config, self.module, lambda: self._answer(self.module, "check", config))
 
     def broken_laws(self, config: Mapping[str, Any], module: str) -> list[str]:
         """What `verify(config)` of a module finds to have failed; nothing where it has no such function."""

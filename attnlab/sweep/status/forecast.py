@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from attnlab.stats import planning
 from attnlab.store import fingerprint
 from attnlab.sweep.plan.arms import Run
 from attnlab.sweep.plan.plan import Plan
@@ -76,7 +75,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> list[st
             for seed in plan.experiment["seeds"]
             if found.get((arm, seed)) is not None and found.get((base, seed)) is not None
         ]
-        told = planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
+        told = _planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
         if told is None:
             lines.append(f"{arm} - {base}: {len(pairs)} finished pairs, so the spread is not known yet")
             continue
@@ -86,3 +85,9 @@ def seeds_asked(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> list[st
             f"margin {margin:g} asks for {wanted} seeds ({len(plan.experiment['seeds'])} planned)"
         )
     return lines
+
+
+def _planning(differences: Sequence[float], margin: float) -> Any:
+    from attnlab.stats import planning  # numpy and scipy, which a plan of runs that are to be trained needs not
+
+    return planning(differences, margin)
