@@ -17,6 +17,7 @@ from hydra.core.default_element import ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.sweep.plan.overrides import parse
@@ -61,18 +62,40 @@ class Loader(ConfigLoaderImpl):
         self.repository = _Read(self.repository)
         self._parsed: dict[str, Override] = {}
         self._merged: dict[str, DictConfig] = {}
+        self._commands: dict[tuple[Any, ...], DictConfig] = {}
+
+    def _load_configuration_impl(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        asked = (config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        if run_mode != RunMode.MULTIRUN:
+            return super()._load_configuration_impl(*asked)
+        # a command's own config is composed twice: to find Hydra's mode, then, with this check, to be used
+        key = (config_name, tuple(overrides), from_shell)
+        if key not in self._commands:
+            self._commands[key] = super()._load_configuration_impl(*asked)
+        elif validate_sweep_overrides:
+            self.validate_sweep_overrides_legal(self._parse(overrides), run_mode, from_shell)
+        return copy.deepcopy(self._commands[key])
 
     def _parse_overrides_and_create_caching_repo(
         self, config_name: str | None, overrides: list[str]
     ) -> tuple[list[Override], CachingConfigRepository]:
-        parsed = []
-        for line in overrides:
-            if line not in self._parsed:
-                self._parsed[line] = parse([line])[0]
-            parsed.append(copy.deepcopy(self._parsed[line]))
+        parsed = self._parse(overrides)
         repository = CachingConfigRepository(self.repository)
         self._process_config_searchpath(config_name, parsed, repository)
         return parsed, repository
+
+    def _parse(self, overrides: Sequence[str]) -> list[Override]:
+        for line in overrides:
+            if line not in self._parsed:
+                self._parsed[line] = parse([line])[0]
+        return [copy.deepcopy(self._parsed[line]) for line in overrides]
 
     def _compose_config_from_defaults_list(
         self, defaults: list[ResultDefault], repo: IConfigRepository

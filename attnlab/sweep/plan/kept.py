@@ -53,10 +53,11 @@ def name(config: Mapping[str, Any], module: str) -> str | None:
     if len(files) > MANY:
         return None
     asked = {**config, "sweep": {**(config.get("sweep") or {}), "show": None}}  # `plan` asks as the sweep does
-    reached = tuple(sorted({module, *fingerprint.targets(config)}))
+    reached = {module, *fingerprint.targets(config)}
+    users = tuple(sorted(one for one in reached if not one.startswith("attnlab.")))  # of ours, all counts
     with suppress(TypeError, ValueError):  # a value that JSON does not have
         here = [_code(), _packages(), _devices(), _environment()]
-        text = json.dumps([asked, module, _sources(reached), here, files])
+        text = json.dumps([asked, module, _sources(users), here, files])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
     return None
 
