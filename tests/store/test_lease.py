@@ -6,11 +6,14 @@ import time
 
 import pytest
 from filelock import Timeout
+from processes import wait_until
 
 from attnlab.store import lease, runs
 from attnlab.store.lease import owning
 from attnlab.sweep.execute.exits import record_death
 from attnlab.sweep.status import states
+
+OTHER_HOST = "the thread that is another host"
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +39,7 @@ def other_host(tmp_path):
             beats(tmp_path)
 
     beats(tmp_path)
-    thread = threading.Thread(target=live)
+    thread = threading.Thread(target=live, name=OTHER_HOST)
     thread.start()
     yield over
     over.set()
@@ -46,9 +49,8 @@ def other_host(tmp_path):
 def test_a_heartbeat_of_this_process_beats_without_help_and_goes_with_it(tmp_path):
     with owning(tmp_path):
         first = json.loads((tmp_path / "owner.json").read_text())
-        time.sleep(0.3)
+        wait_until(lambda: json.loads((tmp_path / "owner.json").read_text())["time"] > first["time"])
         second = json.loads((tmp_path / "owner.json").read_text())
-    assert first["time"] < second["time"]
     assert (first["host"], first["token"]) == (lease.HOST, second["token"])
     assert not (tmp_path / "owner.json").exists()
     assert not list(tmp_path.glob(".owner.*"))
@@ -79,7 +81,7 @@ def test_a_death_on_another_host_is_recorded_once_its_heartbeat_is_still_and_not
     runs.write_spec(tmp_path, config={"seed": 3}, use={})
     assert not record_death(tmp_path, "killed", "the machine was lost", time.time())
     other_host.set()
-    time.sleep(0.1)
+    wait_until(lambda: OTHER_HOST not in {thread.name for thread in threading.enumerate()})
     assert record_death(tmp_path, "killed", "the machine was lost", time.time())
     assert runs.record(tmp_path)["status"] == "killed"
 

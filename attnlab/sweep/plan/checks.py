@@ -51,7 +51,7 @@ class _Warm(BaseContext):
 
     def Process(self, *args: Any, **kwargs: Any) -> BaseProcess:  # noqa: N802 - multiprocessing's name
         before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when they are loaded
+        os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when loaded
         try:
             forkserver.ensure_running()
         finally:

@@ -1,9 +1,9 @@
-"""What a trainer's `check` answered is kept in the cache, so that a plan which was made before needs no torch.
+"""What a trainer's `check` answered is kept in the cache: who plans again what was planned needs no torch.
 
 An answer holds for as long as nothing changes that it could depend on: the config, attnlab's code and the
 user's that the config reaches, the installed packages, the devices, and the files that the config names.
-Where one of them cannot be told, nothing is kept. Refusals are not kept: they end the command anyway, and what
-they are about (a missing file, a missing GPU) may change without any of these.
+Where one of them cannot be told, nothing is kept. Refusals are not kept: they end the command anyway, and
+what they are about (a missing file, a missing GPU) may change without any of these.
 """
 
 import hashlib
@@ -28,10 +28,8 @@ _ENVIRONMENT = ("CUDA", "NVIDIA", "HIP", "ROCR", "TORCH", "PYTORCH", "HF_", "ATT
 _TOLD = ("ATTNLAB_COMMAND", "ATTNLAB_COMMIT", "ATTNLAB_DIRTY")  # for records; they decide nothing
 
 
-def remembered(
-    config: Mapping[str, Any], module: str, ask: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
-    """The answer of `module` about a resolved config: the kept one, else what `ask()` returns, which is kept."""
+def remembered(config: Mapping[str, Any], module: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `module` answers about a resolved config: as it was kept, else as `ask()` says, which is kept."""
     folder = Path((config.get("paths") or {}).get("cache") or ".cache") / FOLDER
     before = name(config, module)
     if before is not None:
@@ -52,7 +50,8 @@ def name(config: Mapping[str, Any], module: str) -> str | None:
     files = list(islice(_files(config), MANY + 1))
     if len(files) > MANY:
         return None
-    asked = {**config, "sweep": {**(config.get("sweep") or {}), "show": None}}  # `plan` asks as the sweep does
+    switches = {**(config.get("sweep") or {}), "show": None}  # `plan` asks what the sweep asks
+    asked = {**config, "sweep": switches}
     reached = {module, *fingerprint.targets(config)}
     users = tuple(sorted(one for one in reached if not one.startswith("attnlab.")))  # of ours, all counts
     with suppress(TypeError, ValueError):  # a value that JSON does not have

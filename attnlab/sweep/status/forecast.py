@@ -88,6 +88,6 @@ def seeds_asked(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> list[st
 
 
 def _planning(differences: Sequence[float], margin: float) -> Any:
-    from attnlab.stats import planning  # numpy and scipy, which a plan of runs that are to be trained needs not
+    from attnlab.stats import planning  # with scipy, which takes longer than all the rest of a plan
 
     return planning(differences, margin)
