@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.composer import Composer, Loader
 from attnlab.sweep.plan.lr_grid import Lookup
 from attnlab.sweep.plan.plan import Plan, plan
 
@@ -28,6 +29,13 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@cache
+def _loader() -> Loader:
+    """One for all tests of a process: the toy's files stay as they are."""
+    with initialize_config_dir(str(TOY / "conf"), version_base="1.3"):
+        return Loader(GlobalHydra.instance().config_loader().config_search_path)
+
+
 @pytest.fixture
 def planned(toy: Path) -> Callable[..., list[Plan]]:
     """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process."""
@@ -35,10 +43,9 @@ def planned(toy: Path) -> Callable[..., list[Plan]]:
     def call(*arguments: str, lookup: Lookup = lambda _id: None) -> list[Plan]:
         import toy_trainer
 
-        with initialize_config_dir(str(TOY / "conf"), version_base="1.3"):
-            loader = GlobalHydra.instance().config_loader()
-            master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
-            return plan(list(arguments), Composer(loader, master), toy_trainer, lookup)
+        loader = _loader()
+        master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
+        return plan(list(arguments), Composer(loader, master), toy_trainer, lookup)
 
     return call
 
