@@ -4,19 +4,22 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help experiment test survive claims lint pins clean
+.PHONY: help experiment test test-rare survive claims lint pins clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 experiment: .venv/run  ## run gqa_vs_mha (about five minutes on two cores) and print its verdict
 	$(BIN)/python -m attnlab +experiment=gqa_vs_mha
 
-test: .venv/dev  ## run the tests
-	$(BIN)/python -m pytest -n 2
+test: .venv/dev  ## run the tests, but for those that are rare
+	$(BIN)/python -m pytest -n 2 -m "not rare"
+
+test-rare: .venv/dev  ## run the long ones: every experiment, kills at random, a browser, SLURM, Ray
+	$(BIN)/python -m pytest -n 2 -m rare
 
 survive: .venv/dev  ## kill sweeps at random for some minutes and compare every bit
-	ATTNLAB_SURVIVE=1 $(BIN)/python -m pytest tests/sweep/test_survival.py
+	$(BIN)/python -m pytest tests/sweep/test_survival.py
 
 claims: .venv/run  ## run again what the reference reports found exact or clearly apart; fails where it is no longer so
 	$(BIN)/python -m attnlab claims reports/reference logger=none

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,26 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
 
 
+@cache
+def shipped() -> Any:
+    """A loader of `conf/`, which reads it once for all tests of a process."""
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    from attnlab.config import CONF, register_resolvers
+    from attnlab.sweep.plan.composer import Loader
+
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return Loader(GlobalHydra.instance().config_loader().config_search_path)
+
+
 @pytest.fixture
 def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """`compose(*overrides)`: the resolved config of a debug-size run on a small text."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
+    from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from attnlab.config import CONF, register_resolvers
-
-    register_resolvers()
     book = tmp_path / "book.txt"
     book.write_text(TEXT)
 
@@ -36,9 +47,12 @@ def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             f"paths.cache={tmp_path / 'cache'}",
             "logger=none",
         ]
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            config = hydra_compose("config", overrides=[*small, *overrides])
-        found = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        config = shipped().load_configuration("config", [*small, *overrides], RunMode.RUN)
+        found = OmegaConf.to_container(
+            OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]),
+            resolve=True,
+            throw_on_missing=True,
+        )
         assert isinstance(found, dict)
         return found
 

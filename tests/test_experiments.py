@@ -1,8 +1,9 @@
 """Every experiment that ships runs end to end in its debug size, and says so.
 
-Surprising: all but one are run by four processes of many commands each: the imports of a command, of torch
+Surprising: all but one are run by a few processes of many commands each: the imports of a command, of torch
 above all, cost more than a tiny experiment. The other one goes the way of a user, twice, with its timing.
-Experiments of many arms have one seed here, and no grid of learning rates is trained: other tests do that.
+Experiments of many arms have one seed here, and a grid of learning rates is trained in one of them only.
+A few that between them go every way (parents, a measurement, a grid) run each time, the others are rare.
 """
 
 import json
@@ -20,6 +21,8 @@ from attnlab.config import CONF
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 BY_HAND = "gqa_vs_mha"
+GRID = "mla_vs_gqa"
+FEW = ("causal_leakage", "qk_variance", GRID)  # a parent, a measurement, a grid
 PARTS = 4
 MANY_ARMS = 6  # and more
 MANY = """
@@ -35,11 +38,11 @@ for name, line in lines.items():
 
 def line(name: str, folder: Path, *more: str) -> list[str]:
     declared = OmegaConf.load(CONF / "experiment" / f"{name}.yaml")
-    seeds = "1" if len(declared.arms) >= MANY_ARMS else "1,2"
+    seeds = "1" if len(declared.arms) >= MANY_ARMS or name == GRID else "1,2"
     return [
         f"+experiment={name}", "size=debug", f"seed={seeds}", "logger=none", f"paths.runs={folder / 'runs'}",
         f"paths.reports={folder / 'reports'}", f"paths.cache={folder / 'cache'}",
-        *(["tune=null"] if "tune" in declared else []), *more,
+        *(["tune=null"] if "tune" in declared and name != GRID else []), *more,
     ]  # fmt: skip
 
 
@@ -55,9 +58,19 @@ def missing(name: str, folder: Path) -> str:
     return ", ".join(file for file in files if (found[0] / file).stat().st_size <= 100)
 
 
+def test_a_few_experiments_end_in_a_report(tmp_path):
+    all_end_in_a_report(FEW, tmp_path)
+    assert list((tmp_path / "reports").glob(f"{GRID}~*/tuned.yaml"))
+
+
+@pytest.mark.rare
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_experiment_ends_in_a_report(part, tmp_path):
-    names = [name for name in EXPERIMENTS if name != BY_HAND][part::PARTS]
+def test_every_other_experiment_ends_in_a_report(part, tmp_path):
+    others = [name for name in EXPERIMENTS if name not in (*FEW, BY_HAND)]
+    all_end_in_a_report(others[part::PARTS], tmp_path)
+
+
+def all_end_in_a_report(names, tmp_path):
     lines = {name: line(name, tmp_path, "measure.timing=false") for name in names}
     told = subprocess.run(
         [sys.executable, "-c", MANY],

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from attnlab.store.schema import Estimate
-from attnlab.sweep.plan.arms import Composer
+from attnlab.sweep.plan.composer import Composer, Loader
 from attnlab.sweep.plan.lr_grid import Lookup
 from attnlab.sweep.plan.plan import Plan, plan
 
@@ -28,6 +29,13 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(TOY))
     return tmp_path
+
+
+@cache
+def _loader() -> Loader:
+    """One for all tests of a process: the toy's files stay as they are."""
+    with initialize_config_dir(str(TOY / "conf"), version_base="1.3"):
+        return Loader(GlobalHydra.instance().config_loader().config_search_path)
 
 
 @pytest.fixture
@@ -44,10 +52,9 @@ def planned(toy: Path) -> Callable[..., list[Plan]]:
             return Estimate.model_validate(toy_trainer.check(config))
 
     def call(*arguments: str, lookup: Lookup = lambda _id: None) -> list[Plan]:
-        with initialize_config_dir(str(TOY / "conf"), version_base="1.3"):
-            loader = GlobalHydra.instance().config_loader()
-            master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
-            return plan(list(arguments), Composer(loader, master), Asked(), lookup)
+        loader = _loader()
+        master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
+        return plan(list(arguments), Composer(loader, master), Asked(), lookup)
 
     return call
 

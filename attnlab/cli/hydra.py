@@ -20,10 +20,13 @@ def hydra(line: Sequence[str]) -> int:
     """Hand the line to Hydra, as a multirun unless it asks for something else."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions come up here; explain() makes one line of them
     import hydra as hydra_package
+    from hydra._internal import hydra as hydra_inside
 
     from attnlab.sweep.execute.hydra_job import run
+    from attnlab.sweep.plan.composer import Loader
 
     register_resolvers()
+    hydra_inside.ConfigLoaderImpl = Loader  # Hydra makes its loader by this name, and takes no other
     other = any(word.split("=")[0] in (*_HYDRAS_OWN, "hydra.mode") for word in line)
     sys.argv = [sys.argv[0], *line] if other else [sys.argv[0], "--multirun", *line]
     try:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from attnlab.stats.evidence import Draws, Ends, Values, finite, fraction
 
@@ -26,6 +25,8 @@ class Ratio(Ends):
 
 def median_interval(samples: Values, level: float = 0.95) -> Ratio:
     """Median with its exact order-statistic interval; None below the samples that it takes (6 for 95 %)."""
+    from scipy import stats  # takes a second to import, which a plan does not need
+
     values = finite(samples, "samples")
     middle = float(np.median(values))
     found = stats.quantile_test(values, q=middle, p=0.5).confidence_interval(fraction(level, "level"))

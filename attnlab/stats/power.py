@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy import integrate, optimize, special, stats
+from scipy import integrate, optimize, special
 
 from attnlab.stats.difference import paired
 from attnlab.stats.evidence import Values, fraction
@@ -97,7 +97,8 @@ def _mean_over_sd(n: int, chance: Callable[[float], float], top: float = math.in
     """Mean of chance(s) over s = sample sd / true sd, a scaled chi variable; chance is 0 above `top`."""
     df = n - 1
     constant = math.log(2) + df / 2 * math.log(df / 2) - math.lgamma(df / 2)
-    low, high = (math.sqrt(q / df) for q in (stats.chi2.ppf(1e-16, df), stats.chi2.isf(1e-16, df)))
+    quantiles = 2 * special.gammaincinv(df / 2, 1e-16), special.chdtri(df, 1e-16)  # of chi squared
+    low, high = (math.sqrt(q / df) for q in quantiles)
 
     def weighted(s: float) -> float:
         return chance(s) * math.exp(constant + (df - 1) * math.log(s) - df * s * s / 2)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from attnlab.stats.difference import Paired, paired
 from attnlab.stats.evidence import fraction
@@ -43,6 +42,8 @@ def solved(count: int, n: int, level: float = 0.95) -> Solved:
     """The solved fraction's exact (Clopper-Pearson) interval."""
     if not 0 <= count <= n or n < 1:
         raise ValueError(f"solved: {count} of {n} runs is not a fraction")
+    from scipy import stats  # takes a second to import, which a plan does not need
+
     found = stats.binomtest(count, n).proportion_ci(fraction(level, "level"), method="exact")
     return Solved(count, n, float(found.low), float(found.high), level)
 
@@ -57,6 +58,8 @@ def race(a: Steps, b: Steps, budget: float, level: float = 0.95) -> Race:
     times = np.array([_clip(steps, budget) for steps in (*a, *b)])
     reached = np.array([steps is not None and steps <= budget for steps in (*a, *b)])
     n, (first, second) = len(a), np.split(times, 2)
+    from scipy import stats  # as above
+
     scores = _scores(times, reached)
     sides = [
         stats.CensoredData(uncensored=t[r], right=t[~r])

@@ -21,7 +21,7 @@ from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, submit
 from attnlab.sweep.plan import checks, laws_gate
-from attnlab.sweep.plan.arms import Composer
+from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.plan import Plan, plan
 from attnlab.sweep.plan.provenance import git
 from attnlab.sweep.plan.trainer import trainer_of

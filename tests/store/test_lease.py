@@ -6,12 +6,15 @@ import time
 
 import pytest
 from filelock import Timeout
+from processes import wait_until
 
 from attnlab.store import lease, runs
 from attnlab.store.lease import owning
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute.exits import record_lost
 from attnlab.sweep.status import states
+
+OTHER_HOST = "the thread that is another host"
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +40,7 @@ def other_host(tmp_path):
             beats(tmp_path)
 
     beats(tmp_path)
-    thread = threading.Thread(target=live)
+    thread = threading.Thread(target=live, name=OTHER_HOST)
     thread.start()
     yield over
     over.set()
@@ -47,9 +50,8 @@ def other_host(tmp_path):
 def test_a_heartbeat_of_this_process_beats_without_help_and_goes_with_it(tmp_path):
     with owning(tmp_path):
         first = json.loads((tmp_path / "owner.json").read_text())
-        time.sleep(0.3)
+        wait_until(lambda: json.loads((tmp_path / "owner.json").read_text())["time"] > first["time"])
         second = json.loads((tmp_path / "owner.json").read_text())
-    assert first["time"] < second["time"]
     assert (first["host"], first["token"]) == (lease.HOST, second["token"])
     assert not (tmp_path / "owner.json").exists()
     assert not list(tmp_path.glob(".owner.*"))
@@ -80,7 +82,7 @@ def test_a_death_on_another_host_is_recorded_once_its_heartbeat_is_still_and_not
     runs.write_spec(tmp_path.parent, RunSpec(id=tmp_path.name, config={"seed": 3}))
     assert not record_lost(tmp_path, "killed", "the machine was lost", time.time())
     other_host.set()
-    time.sleep(0.1)
+    wait_until(lambda: OTHER_HOST not in {thread.name for thread in threading.enumerate()})
     assert record_lost(tmp_path, "killed", "the machine was lost", time.time())
     assert runs.record(tmp_path).status == "killed"
 

@@ -9,10 +9,11 @@ import platform
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from processes import wait_until
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 CONF = """\
@@ -111,12 +112,11 @@ def _idle(environment: dict[str, str]) -> bool:
 
 
 def _wait(until, folder: Path, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        if time.monotonic() > deadline:
-            told = "\n".join(path.read_text()[-2000:] for path in sorted(folder.glob("*.out")))
-            raise DidNotStart(told)
-        time.sleep(0.1)
+    try:
+        wait_until(until, seconds)
+    except AssertionError:
+        told = "\n".join(path.read_text()[-2000:] for path in sorted(folder.glob("*.out")))
+        raise DidNotStart(told) from None
 
 
 def _free_ports(number: int) -> list[int]:

@@ -46,6 +46,7 @@ def on_ray(attnlab, home, cluster):
     return attnlab
 
 
+@pytest.mark.rare
 @installed
 def test_ray_stores_the_records_of_the_pool_and_trains_nothing_twice(on_ray):
     line = ["heads=two,four", "seed=0,1"]
@@ -61,6 +62,7 @@ def test_ray_stores_the_records_of_the_pool_and_trains_nothing_twice(on_ray):
     assert records(on_ray.folder) == stored
 
 
+@pytest.mark.rare
 @installed
 def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ray):
     status, out, _ = on_ray("+experiment=ends", "arms=[train,kill,crash,lost]", *on_ray.line)
@@ -78,6 +80,7 @@ def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ra
     assert "report: reports/ends" in out
 
 
+@pytest.mark.rare
 @installed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupt_ends_the_runs_and_the_report_is_written(on_ray, number):
@@ -94,6 +97,7 @@ def test_an_interrupt_ends_the_runs_and_the_report_is_written(on_ray, number):
     assert list((on_ray.folder / "reports").glob("*/report.json"))
 
 
+@pytest.mark.rare
 @installed
 def test_what_no_node_has_is_refused_at_once(on_ray):
     status, _, err = on_ray("model.device=toy card", *on_ray.line)

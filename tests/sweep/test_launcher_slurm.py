@@ -11,9 +11,12 @@ import pytest
 from processes import records, records_by_act, wait_until
 
 LACKING = [*one_node.missing(), *(() if find_spec("submitit") else ["submitit"])]
-pytestmark = pytest.mark.skipif(
-    bool(LACKING), reason=f"no {', '.join(LACKING)}: apt install slurm-wlm munge, pip install .[slurm]"
-)
+pytestmark = [
+    pytest.mark.rare,
+    pytest.mark.skipif(
+        bool(LACKING), reason=f"no {', '.join(LACKING)}: apt install slurm-wlm munge, pip install .[slurm]"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import children
+from processes import children, wait_until
 
 from attnlab.store import runs as store
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.plan.checks import warm
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("ATTNLAB_SURVIVE") != "1", reason="minutes of kills: `make survive` runs them"
-)
+pytestmark = pytest.mark.rare  # minutes of kills
 
 REPOSITORY = Path(__file__).parents[2]
 LINE = (
@@ -86,8 +84,8 @@ def test_twenty_kills_of_worker_parent_or_both_change_no_bit(folder):
         if running is None or not running.is_alive():
             running = context.Process(target=parent, args=([f for f in folders if not store.is_done(f)],))
             running.start()
-        while not (found := children(running.pid)) and running.is_alive():
-            time.sleep(0.005)
+        wait_until(lambda now=running: children(now.pid) or not now.is_alive(), 60)
+        found = children(running.pid)
         time.sleep(dice.uniform(0, 0.9))  # a run makes its first step after 0.4 s
         victims.append(dice.choice(["worker", "worker", "parent", "both"]))
         if victims[-1] != "worker":
@@ -109,9 +107,8 @@ def test_sigterm_saves_a_checkpoint_exits_143_and_neither_it_nor_a_full_disk_los
     line = ("heads=mha", "seed=0", "sweep.checkpoint_every=1000", "trainer.max_steps=1200")
     finish(folder, whole, *line)
     process = start(folder, broken, *line)
-    while not list(broken.glob("*/progress.json")):
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait_until(lambda: list(broken.glob("*/progress.json")) or process.poll() is not None, 60)
+    assert process.poll() is None
     kill(process.pid, signal.SIGTERM)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 143, out

@@ -128,11 +128,9 @@ def test_training_never_waits_for_its_mirror(compose, store, monkeypatch):
     folder, early = store("abcd0123abcd0126", compose("logger=wandb", "trainer.max_steps=2")), []
 
     def open_late(self, folder, warn, **run):
-        for _ in range(1000):
-            if (folder / "run.json").exists():
-                break
-            time.sleep(0.02)
-        else:
+        try:
+            wait_until((folder / "run.json").exists)
+        except AssertionError:
             early.append("the run waits for its mirror")
         raise ConnectionError("no luck")
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from processes import children
+from processes import children, wait_until
 from safetensors.torch import load_file
 
 from attnlab.store.files import read_json
@@ -116,9 +115,8 @@ def test_a_rank_that_dies_takes_the_run_with_it(double, tmp_path):
     with (tmp_path / "log").open("w") as log:
         worker = subprocess.Popen(command, env=environment, stderr=log, start_new_session=True)
     try:
-        while not (folder / "progress.json").exists():
-            assert worker.poll() is None, (tmp_path / "log").read_text()
-            time.sleep(0.1)
+        wait_until(lambda: (folder / "progress.json").exists() or worker.poll() is not None, 60)
+        assert worker.poll() is None, (tmp_path / "log").read_text()
         lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(worker.pid)}
         [rank] = [pid for pid, line in lines.items() if b"--rank" in line]
         os.kill(rank, signal.SIGKILL)

@@ -8,42 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
 from attnlab.store.schema import Estimate, RunSpec, Use
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.checks import Checker
+from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.trainer import trainer_of
-
-_OVERRIDES = ("arm_overrides", "size_overrides")
-
-
-class Composer:
-    """Hydra's config loader, asked for one job of the sweep at a time."""
-
-    def __init__(self, loader: Any, master: DictConfig) -> None:
-        self.loader, self.master = loader, master
-
-    def compose(self, overrides: Sequence[str]) -> DictConfig:
-        config = self.loader.load_sweep_config(self.master, list(overrides))
-        HydraConfig.instance().set_config(config)  # for ${hydra:...}
-        return config
-
-    @staticmethod
-    def resolve(config: DictConfig) -> dict[str, Any]:
-        """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make."""
-        config = config.copy()
-        written = OmegaConf.to_container(config, resolve=False)
-        assert isinstance(written, dict)
-        with open_dict(config):
-            for key in ("hydra", *_OVERRIDES):
-                config.pop(key, None)
-        found = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        assert isinstance(found, dict)
-        return found | {key: written[key] for key in _OVERRIDES if key in written}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from hydra.errors import HydraException
@@ -21,26 +22,38 @@ from pydantic import ValidationError
 
 from attnlab.errors import Refused
 from attnlab.store.schema import Estimate, reading
+from attnlab.sweep.plan import kept
 from attnlab.sweep.plan.trainer import trainer
 
 
 def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> BaseContext:
     """A process context whose children find `module` (and torch with it) imported already.
 
-    The server is started once: what a later call asks for beside that, its children import themselves.
+    The server that they are forked from is started by the first of them, so that who needs none pays for no
+    imports; and once: what a later call asks for beside that, its children import themselves.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
+    context = _Warm(threads)
     context.set_forkserver_preload([module, "attnlab.sweep.execute.worker", *also])
-    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    os.environ.update(dict.fromkeys(before, str(threads)))  # thread pools read these when they are loaded
-    try:
-        forkserver.ensure_running()
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
     return context
+
+
+class _Warm(BaseContext):
+    _name = "forkserver"
+
+    def __init__(self, threads: int) -> None:
+        self._threads = str(threads)
+
+    def Process(self, *args: Any, **kwargs: Any) -> BaseProcess:  # noqa: N802 - multiprocessing's name
+        before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when loaded
+        try:
+            forkserver.ensure_running()
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        return multiprocessing.get_context(self._name).Process(*args, **kwargs)
 
 
 class Checker:
@@ -51,8 +64,10 @@ class Checker:
         self._pipe: Connection | None = None  # started by the first question: until then the server imports
 
     def check(self, config: Mapping[str, Any]) -> Estimate:
+        """The trainer's answer, asked once per config, code, device and data: see `kept`."""
+        answer = kept.remembered(config, self.module, lambda: self._answer(self.module, "check", config))
         try:
-            return Estimate.model_validate(self._answer(self.module, "check", config))
+            return Estimate.model_validate(answer)
         except ValidationError as error:
             raise reading(error, f"{self.module}.check") from error
 

@@ -18,8 +18,9 @@ from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import lr_grid
 from attnlab.sweep.plan import matching as match
 from attnlab.sweep.plan import overrides as command
-from attnlab.sweep.plan.arms import Arm, Composer, arm, starting_from
+from attnlab.sweep.plan.arms import Arm, arm, starting_from
 from attnlab.sweep.plan.checks import Checker
+from attnlab.sweep.plan.composer import Composer
 
 SINGLE = "run"  # the arm's name where there is no experiment
 _NEUTRAL = ("experiment", "paths", "sweep", "logger", "hydra")  # these change no report

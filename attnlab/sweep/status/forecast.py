@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from attnlab.stats import planning
 from attnlab.store import fingerprint
 from attnlab.store.schema import Budget, RunRecord, RunSpec
 from attnlab.sweep.plan.plan import Plan
@@ -77,7 +76,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
             for seed in experiment.seeds
             if found.get((arm, seed)) is not None and found.get((base, seed)) is not None
         ]
-        told = planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
+        told = _planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
         if told is None:
             lines.append(f"{arm} - {base}: {len(pairs)} finished pairs, so the spread is not known yet")
             continue
@@ -87,3 +86,9 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
             f"margin {margin:g} asks for {wanted} seeds ({len(experiment.seeds)} planned)"
         )
     return lines
+
+
+def _planning(differences: Sequence[float], margin: float) -> Any:
+    from attnlab.stats import planning  # with scipy, which takes longer than all the rest of a plan
+
+    return planning(differences, margin)

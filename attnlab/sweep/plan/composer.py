@@ -1,0 +1,144 @@
+"""Hydra's composition of many configs that differ in a few overrides: the same results in less time.
+
+Hydra reads and parses every file again for each config, merges them again, and parses each override again.
+Here a file is read once, the same defaults are merged once, and an override is parsed once. All of it is kept
+by one `Loader`, so for one command. Surprising: Hydra's merge moves nodes from what it read into the result,
+and later steps change the result, so what is kept is only ever handed out as a copy.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.default_element import ResultDefault
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from attnlab.sweep.plan.overrides import parse
+
+_AS_WRITTEN = ("arm_overrides", "size_overrides")
+_NOT_RESOLVED = ("hydra", *_AS_WRITTEN)
+
+
+class Composer:
+    """Hydra's config loader, asked for one job of the sweep at a time."""
+
+    def __init__(self, loader: Any, master: DictConfig) -> None:
+        self.loader, self.master = loader, master
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        config = self.loader.load_sweep_config(self.master, list(overrides))
+        HydraConfig.instance().set_config(config)  # for ${hydra:...}
+        return config
+
+    @staticmethod
+    def resolve(config: DictConfig) -> dict[str, Any]:
+        """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make."""
+        found: dict[str, Any] = {}
+        for key in config:
+            if key not in _NOT_RESOLVED:
+                value = config[key]
+                found[str(key)] = (
+                    OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+                    if OmegaConf.is_config(value)
+                    else value
+                )
+        written = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
+        assert isinstance(written, dict)
+        return found | written
+
+
+class Loader(ConfigLoaderImpl):
+    """Hydra's loader, which remembers. It parses and merges with Hydra's own code."""
+
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        super().__init__(config_search_path)
+        self.repository = _Read(self.repository)
+        self._parsed: dict[str, Override] = {}
+        self._merged: dict[str, DictConfig] = {}
+        self._commands: dict[tuple[Any, ...], DictConfig] = {}
+
+    def _load_configuration_impl(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        asked = (config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        if run_mode != RunMode.MULTIRUN:
+            return super()._load_configuration_impl(*asked)
+        # a command's own config is composed twice: to find Hydra's mode, then, with this check, to be used
+        key = (config_name, tuple(overrides), from_shell)
+        if key not in self._commands:
+            self._commands[key] = super()._load_configuration_impl(*asked)
+        elif validate_sweep_overrides:
+            self.validate_sweep_overrides_legal(self._parse(overrides), run_mode, from_shell)
+        return copy.deepcopy(self._commands[key])
+
+    def _parse_overrides_and_create_caching_repo(
+        self, config_name: str | None, overrides: list[str]
+    ) -> tuple[list[Override], CachingConfigRepository]:
+        parsed = self._parse(overrides)
+        repository = CachingConfigRepository(self.repository)
+        self._process_config_searchpath(config_name, parsed, repository)
+        return parsed, repository
+
+    def _parse(self, overrides: Sequence[str]) -> list[Override]:
+        for line in overrides:
+            if line not in self._parsed:
+                self._parsed[line] = parse([line])[0]
+        return [copy.deepcopy(self._parsed[line]) for line in overrides]
+
+    def _compose_config_from_defaults_list(
+        self, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> DictConfig:
+        # a default's repr leaves out what decides nothing here, and a search path which the command line or a
+        # config sets decides where each is read from
+        sources = [str(source) for source in repo.get_sources()]
+        key = repr((sources, [(one.config_path, one.package, one.primary) for one in defaults]))
+        if key not in self._merged:
+            self._merged[key] = super()._compose_config_from_defaults_list(defaults, repo)
+        return copy.deepcopy(self._merged[key])
+
+    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> Any:
+        return super()._load_single_config(default, _Copies(repo))
+
+
+class _Read(ConfigRepository):
+    """Files and schemas, each read once. Its copies, which may be given another search path, share what was
+    read, by where it was read from.
+    """
+
+    def __init__(self, plain: ConfigRepository) -> None:
+        self.sources = plain.sources
+        self._read: dict[tuple[str, ...], ConfigResult | None] = {}
+
+    def __deepcopy__(self, _memo: Any) -> "_Read":
+        twin = copy.copy(self)
+        twin.sources = list(self.sources)
+        return twin
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        key = (config_path, *map(str, self.sources))
+        if key not in self._read:
+            self._read[key] = super().load_config(config_path)
+        return self._read[key]
+
+
+class _Copies:
+    """A repository whose configs may be moved elsewhere and changed."""
+
+    def __init__(self, of: IConfigRepository) -> None:
+        self._of = of
+        self.get_schema_source = of.get_schema_source
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        return copy.deepcopy(self._of.load_config(config_path))

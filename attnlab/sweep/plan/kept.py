@@ -1,0 +1,135 @@
+"""What a trainer's `check` answered is kept in the cache: who plans again what was planned needs no torch.
+
+An answer holds for as long as nothing changes that it could depend on: the config, attnlab's code and the
+user's that the config reaches, the installed packages, the devices, and the files that the config names.
+Where one of them cannot be told, nothing is kept. Refusals are not kept: they end the command anyway, and
+what they are about (a missing file, a missing GPU) may change without any of these.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import attnlab
+from attnlab.store import fingerprint
+from attnlab.store.files import read_json, write_json
+from attnlab.store.source import sources
+
+FOLDER = "checks"
+MANY = 2000  # files below a folder that a config names; with more of them nothing is kept
+_MADE_HERE = (FOLDER, "laws", "tokens")  # in the cache: made of what the name of an answer holds already
+_ENVIRONMENT = ("CUDA", "NVIDIA", "HIP", "ROCR", "TORCH", "PYTORCH", "HF_", "PL_")
+
+
+def remembered(config: Mapping[str, Any], module: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `module` answers about a resolved config: as it was kept, else as `ask()` says, which is kept."""
+    folder = Path((config.get("paths") or {}).get("cache") or ".cache") / FOLDER
+    before = name(config, module)
+    if before is not None:
+        kept = read_json(folder / f"{before}.json")
+        if isinstance(kept, dict):
+            return kept
+    answer = ask()
+    after = name(config, module)  # asking may have put a text into the cache, which the config names
+    if after is not None and _survives_json(answer):
+        with suppress(OSError):  # a cache that cannot be written costs time, no more
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / f"{after}.json", answer)
+    return answer
+
+
+def name(config: Mapping[str, Any], module: str) -> str | None:
+    """One name for all that an answer could depend on; None where that cannot be told."""
+    files = list(islice(_files(config), MANY + 1))
+    if len(files) > MANY:
+        return None
+    settings = {**(config.get("sweep") or {}), "show": None, "command": None}  # `plan` asks what a sweep asks
+    asked = {**config, "sweep": settings}
+    reached = {module, *fingerprint.targets(config)}
+    users = tuple(sorted(one for one in reached if not one.startswith("attnlab.")))  # of ours, all counts
+    with suppress(TypeError, ValueError):  # a value that JSON does not have
+        here = [_code(), _packages(), _devices(), _environment()]
+        text = json.dumps([asked, module, _sources(users), here, files])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return None
+
+
+def _survives_json(answer: Any) -> bool:
+    try:
+        return isinstance(answer, dict) and bool(json.loads(json.dumps(answer, allow_nan=False)) == answer)
+    except (TypeError, ValueError):
+        return False
+
+
+def _files(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
+    """Path, time and size of every file that the config names, and of those in the folders that it names."""
+    named = {key: value for key, value in config.items() if key != "paths"}  # where runs and reports go
+    for _key, leaf in fingerprint.flatten(named):
+        for value in leaf if isinstance(leaf, list) else [leaf]:
+            if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
+                yield from _below(Path(value))
+
+
+def _below(path: Path) -> Iterator[tuple[str, int, int]]:
+    with suppress(OSError):
+        if path.is_dir():
+            for folder, folders, files in os.walk(path):
+                folders[:] = sorted(one for one in folders if one not in _MADE_HERE)
+                yield from (_identity(Path(folder, file)) for file in sorted(files))
+        elif path.exists():
+            yield _identity(path)
+
+
+def _identity(path: Path) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError:  # gone since it was listed, or a link to nothing
+        return str(path), 0, 0
+    return str(path), found.st_mtime_ns, found.st_size
+
+
+@cache
+def _sources(names: tuple[str, ...]) -> dict[str, str]:
+    return sources(names)
+
+
+@cache
+def _code() -> str:
+    """All of attnlab's own source: also what no run's id counts may decide what a check says."""
+    digest, home = hashlib.sha256(), Path(attnlab.__file__).parent
+    for file in sorted(home.rglob("*.py")):
+        digest.update(f"{file.relative_to(home)}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def _packages() -> list[str]:
+    """Name and version of everything that is installed, from the names of folders: nothing is opened."""
+    found = [sys.version]
+    for folder in sys.path:
+        with suppress(OSError):
+            found += [one for one in os.listdir(folder or ".") if one.endswith((".dist-info", ".egg-info"))]
+    return sorted(found)
+
+
+@cache
+def _devices() -> list[Any]:
+    """What decides which devices are seen, without asking a driver."""
+    found: list[Any] = [os.uname().machine if hasattr(os, "uname") else sys.platform]
+    found += sorted(str(path) for path in Path("/dev").glob("nvidia*"))
+    driver = Path("/proc/driver/nvidia")
+    for path in (driver / "version", *sorted(driver.glob("gpus/*/information"))):
+        with suppress(OSError):
+            found.append(path.read_text())
+    return found
+
+
+def _environment() -> list[str]:
+    return sorted(f"{key}={value}" for key, value in os.environ.items() if key.startswith(_ENVIRONMENT))

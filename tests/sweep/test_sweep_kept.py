@@ -1,0 +1,125 @@
+"""What a check answered is kept for as long as nothing changes that it could depend on, and no longer."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from attnlab.sweep.plan import kept
+
+USERS = "users_trainer"
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """A config that names a user's module, a text and a folder, each of them there."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / f"{USERS}.py").write_text("def check(config): return {}\n")
+    (tmp_path / "book.txt").write_text("one")
+    (tmp_path / "cache" / "hub").mkdir(parents=True)
+    return {
+        "model": {"_target_": f"{USERS}.Model", "dim": 8},
+        "data": {"path": str(tmp_path / "book.txt"), "cache": str(tmp_path / "cache")},
+        "sweep": {"slots": None, "show": "plan"},
+        "paths": {"cache": str(tmp_path / "cache"), "runs": str(tmp_path)},
+    }
+
+
+@pytest.fixture
+def ask():
+    """Answers with how often it was asked."""
+    asked = []
+    return lambda: asked.append(0) or {"parameters": len(asked), "data": {"sha256": "x"}, "lr": 0.1}
+
+
+def named(config):
+    """The name as another command would find it, which has nothing in its memory."""
+    for one in (kept._sources, kept._code, kept._packages, kept._devices):
+        one.cache_clear()
+    return kept.name(config, USERS)
+
+
+def test_what_was_asked_is_not_asked_again_by_a_plan_or_its_sweep(config, ask):
+    first = kept.remembered(config, USERS, ask)
+    assert (
+        kept.remembered(config, USERS, ask) == first == {"parameters": 1, "data": {"sha256": "x"}, "lr": 0.1}
+    )
+    assert kept.remembered({**config, "sweep": {"slots": None}}, USERS, ask) == first
+
+
+def renewed(path: Path, text: str) -> None:
+    path.write_text(text)
+    os.utime(path, ns=(1, 1))  # as long as before and written in the same moment is the same to a clock
+
+
+CHANGES = {
+    "a value": lambda config, home: config["model"].update(dim=9),
+    "the user's code": lambda config, home: (home / f"{USERS}.py").write_text(
+        "def check(config): return 1\n"
+    ),
+    "a text": lambda config, home: renewed(home / "book.txt", "two"),
+    "a text's absence": lambda config, home: (home / "book.txt").unlink(),
+    "what the hub gave": lambda config, home: (home / "cache" / "hub" / "it.txt").write_text("text"),
+    "an installed package": lambda config, home: (home / "torch-9.dist-info").mkdir(),
+    "a setting of the sweep": lambda config, home: config["sweep"].update(device="H100"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_asks_again(what, config, ask, tmp_path):
+    before = named(config)
+    assert named(config) == before
+    kept.remembered(config, USERS, ask)
+    CHANGES[what](config, tmp_path)
+    assert named(config) != before
+    assert kept.remembered(config, USERS, ask)["parameters"] == 2
+
+
+def test_devices_and_attnlabs_own_code_count(config, monkeypatch, tmp_path):
+    before = named(config)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    without = named(config)
+    assert without != before
+    (tmp_path / "attnlab").mkdir()
+    (tmp_path / "attnlab" / "__init__.py").write_text("")
+    monkeypatch.setattr(kept.attnlab, "__file__", str(tmp_path / "attnlab" / "__init__.py"))
+    assert named(config) != without
+
+
+def test_what_is_made_of_the_text_and_the_commit_that_is_told_change_nothing(config, monkeypatch, tmp_path):
+    before = named(config)
+    monkeypatch.setenv("ATTNLAB_COMMIT", "0" * 40)
+    for made in ("tokens", "laws", "checks"):
+        (tmp_path / "cache" / made).mkdir()
+        (tmp_path / "cache" / made / "file").write_text("made here")
+    assert named(config) == before
+
+
+def test_an_answer_that_asking_changed_the_cache_for_is_found_again(config, ask, tmp_path):
+    def asked():
+        (tmp_path / "cache" / "hub" / "it.txt").write_text("text")
+        return ask()
+
+    assert kept.remembered(config, USERS, asked) == kept.remembered(config, USERS, asked)
+
+
+def test_what_cannot_be_named_or_written_is_asked_each_time(config, ask, monkeypatch, tmp_path):
+    assert kept.name({**config, "model": object()}, USERS) is None
+    for number in (1, 2):
+        assert kept.remembered({**config, "model": object()}, USERS, ask)["parameters"] == number
+    monkeypatch.setattr(kept, "MANY", 0)
+    assert kept.remembered(config, USERS, ask)["parameters"] == 3
+    assert kept.remembered(config, USERS, ask)["parameters"] == 4
+    monkeypatch.setattr(kept, "MANY", 2000)
+    pairs = {"pair": (1, 2)}  # would come back as a list
+    kept.remembered(config, USERS, lambda: pairs)
+    assert kept.remembered(config, USERS, lambda: pairs) is pairs
+
+
+def test_a_refusal_is_not_kept(config, ask):
+    def refuses():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        kept.remembered(config, USERS, refuses)
+    assert kept.remembered(config, USERS, ask)["parameters"] == 1
