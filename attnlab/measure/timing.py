@@ -78,26 +78,26 @@ def _drop_unsupported(works: dict[str, Callable[[], float] | None]) -> str | Non
 
 
 def interleave(
-    works: Mapping[str, Callable[[], float]],
+    works: Mapping[Name, Callable[[], float]],
     rounds: int = ROUNDS,
     say: Callable[[str], None] = lambda line: None,
     warm_up: bool = True,
-) -> dict[str, list[float]]:
+) -> dict[Name, list[float]]:
     """Calls every work twice per round, forwards then backwards; before that once to warm up.
 
     A work returns its own figure; figures 2r and 2r + 1 of all works belong to the same moment.
     """
-    samples: dict[str, list[float]] = {name: [] for name in works}
+    samples: dict[Name, list[float]] = {name: [] for name in works}
     for work in works.values() if warm_up else ():
         work()
     for n in range(rounds):
         say(f"round {n + 1} of {rounds}")
-        for name in [*works, *reversed(works)]:
+        for name in [*works, *reversed(list(works))]:
             samples[name].append(works[name]())
     return samples
 
 
-def timed(work: Callable[[], None], units: int, device: str) -> Callable[[], float]:
+def timed(work: Callable[[], object], units: int, device: str) -> Callable[[], float]:
     """`work` as a function that returns its milliseconds per unit, the device's queue included."""
 
     def figure() -> float:

@@ -30,7 +30,8 @@ EXCLUDED = frozenset(
 OBSERVERS = tuple(
     f"attnlab.{name}"
     for name in (
-        "errors", "config", "store", "stats", "report", "sweep", "cli", "testing", "training.loggers",
+        "errors", "config", "store.declarations", "store.files", "store.fingerprint", "store.lease", "store.runs",
+        "store.schema", "store.source", "stats", "report", "sweep", "cli", "testing", "training.loggers",
         "training.record", "training.callbacks", "training.preflight",
         "training.end", "training.measuring", "training.again", "training.targets",
     )

@@ -64,7 +64,7 @@ for name, node in _SCHEMAS.items():
 class StoredRuns(Launcher):
     """What the launchers share: job overrides that end in an id, options from the config group."""
 
-    schema: type  # the dataclass of its options
+    schema: Any  # the dataclass of its options
     library: str | None = None  # that it needs, from an extra of ours
     extra: str | None = None
 

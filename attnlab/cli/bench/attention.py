@@ -50,12 +50,12 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
             floor = limits.milliseconds(moved, flops)
             facts = {name: {"flops": flops, "bytes": moved} for name in samples}
             made += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
-    facts = {
+    found = {
         "copy_bytes_per_s": limits.bytes_per_s,
         "matmul_flops_per_s": limits.flops_per_s,
         "kernels": str(dtype),
     }
-    return Bench("attention", conditions(config) | facts, made)
+    return Bench("attention", conditions(config) | found, made)
 
 
 def _work(

@@ -144,7 +144,7 @@ def _base(model: str) -> dict[str, Any]:
         config = compose("config", overrides=[*(f"~{axis}" for axis in AXES), f"model={model}", *SIZES])
     # by the axes, or by what makes a layer
     read = ("dim", "n_heads", "init_std", "attention", "mixer", "positions")
-    whole = OmegaConf.to_container(config.model)
+    whole: Any = OmegaConf.to_container(config.model)
     return {
         "model": {key: whole[key] for key in read if key in whole},
         "data": {"length": config.data.length},
@@ -153,7 +153,8 @@ def _base(model: str) -> dict[str, Any]:
 
 @functools.cache
 def _group(axis: str, option: str) -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.load(CONF / axis / f"{option}.yaml"))
+    group: Any = OmegaConf.to_container(OmegaConf.load(CONF / axis / f"{option}.yaml"))
+    return group
 
 
 def _merged(old: Any, new: Any) -> Any:
