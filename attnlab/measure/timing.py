@@ -6,7 +6,7 @@ one. Raw samples are kept.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from attnlab.store.schema import Metric, named
 
 ROUNDS = 12  # each is a block A B B A: two samples per arm
 PROMPT = 16
+Name = TypeVar("Name", bound=Hashable)
 STEP = Metric("train_step_ms", "time of a training step", "ms", kind="time")
 TIMES = named(
     STEP,
