@@ -22,7 +22,7 @@ class Wording:
     relation: str  # within | below | above
     threshold: float
     compare: str = "difference"  # or ratio
-    metric: str = "val/loss"  # its words
+    metric: str = "loss"  # its words
     unit: str = "nats"
     direction: str | None = "lower"  # which is better; None for a metric of which neither is
     baseline: str = ""  # `against` is spelled out where it is another arm
