@@ -7,8 +7,8 @@ and never in alarm.
 
 from typing import Any, get_args
 
-from attnlab.report.tables.tuning_table import SPENT, sentence, tuning
 from attnlab.report.verdicts.runs import Run, Sweep, common
+from attnlab.report.verdicts.tuning import SPENT, sentence, tuning
 from attnlab.store.declarations import canonical
 from attnlab.store.schema import Budget, Metric
 
@@ -40,7 +40,7 @@ def _measured(runs: list[Run], key: str) -> tuple[Any, bool]:
 
 def _same(value: Any, base: Any, tolerance: float | None) -> bool:
     if tolerance is None or not isinstance(value, int | float) or not isinstance(base, int | float):
-        return value == base
+        return bool(value == base)
     return abs(value - base) <= tolerance * abs(base)
 
 
