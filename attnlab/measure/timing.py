@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load_model
