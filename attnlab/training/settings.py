@@ -163,7 +163,10 @@ def _declared() -> dict[str, set[str]]:
     shipped = OmegaConf.merge(*(OmegaConf.load(CONF / name) for name in ("config.yaml", "decode/none.yaml")))
     groups = {str(key): set[str]() for key in (*shipped, *_GROUPS, _FREE, *Experiment.key_names())}
     groups |= {group: {str(key) for key in shipped[group]} for group in _CLOSED}
-    groups["sweep"].add("train")  # another module that checks and trains
+    groups["sweep"] |= {
+        "train",
+        "show",
+    }  # another module that checks and trains; what `plan` and `status` say
     return groups
 
 
