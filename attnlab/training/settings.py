@@ -81,6 +81,7 @@ _OWN_CALLBACKS: dict[type[pl.Callback], str] = {
 _WHOLE_MODEL = ("auto", "ddp", "ddp_find_unused_parameters_true")  # strategies with a whole model per device
 _CLOSED = ("measure", "sweep", "paths", "decode")  # groups that no constructor's signature guards
 _GROUPS = ("data", "model", "size", "optim", "trainer", "logger", "callbacks", "hydra")
+_HIDDEN = ("show", "command")  # of `sweep`, set by `plan`, `status` and `compare`
 _FREE = "protocol"  # an experiment's own values, which others of its keys refer to
 
 
@@ -163,10 +164,7 @@ def _declared() -> dict[str, set[str]]:
     shipped = OmegaConf.merge(*(OmegaConf.load(CONF / name) for name in ("config.yaml", "decode/none.yaml")))
     groups = {str(key): set[str]() for key in (*shipped, *_GROUPS, _FREE, *Experiment.key_names())}
     groups |= {group: {str(key) for key in shipped[group]} for group in _CLOSED}
-    groups["sweep"] |= {
-        "train",
-        "show",
-    }  # another module that checks and trains; what `plan` and `status` say
+    groups["sweep"] |= {"train", *_HIDDEN}
     return groups
 
 
