@@ -26,6 +26,7 @@ from attnlab.store.schema import Metric, named
 ROUNDS = 12  # each is a block A B B A: two samples per arm
 PROMPT = 16
 Name = TypeVar("Name", bound=Hashable)
+Name = TypeVar("Name", bound=Hashable)
 STEP = Metric("train_step_ms", "time of a training step", "ms", kind="time")
 TIMES = named(
     STEP,
@@ -46,7 +47,7 @@ def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
     works = {arm: _works(*loaded) for arm, loaded in arms.items()}
     notes = {arm: _drop_unsupported(work) for arm, work in works.items()}
     samples = {
-        kind: interleave({arm: work[kind] for arm, work in works.items() if work[kind] is not None})
+        kind: interleave({arm: call for arm, work in works.items() if (call := work[kind]) is not None})
         for kind in TIMES
     }
     return {

@@ -228,7 +228,7 @@ class Decoder:
             span = min(caches[0].length, SPAN * math.ceil(used / SPAN))
             for layer in layers:
                 layer.span = span
-            logits = self.compiled(self.stepper, newest, at, mask, layers)
+            logits = step(self.stepper, newest, at, mask, layers)
             slot.add_(1)
             at.add_(1)
             return logits

@@ -18,7 +18,8 @@ M = TypeVar("M", bound=nn.Module)
 def lean(module: M) -> M:
     """A copy for inference, of the module and all below it. Modules with hooks keep calling them."""
     hooked = module._forward_hooks or module._forward_pre_hooks
-    kind = type(module) if hooked else _class(type(module), _leaner(module))
+    own: Any = type(module)
+    kind = own if hooked else _class(own, _leaner(module))
     copy = object.__new__(kind)
     children = {name: child if child is None else lean(child) for name, child in module._modules.items()}
     copy.__dict__.update(vars(module), **module._parameters, **module._buffers, **children)

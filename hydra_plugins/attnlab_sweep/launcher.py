@@ -86,8 +86,7 @@ class StoredRuns(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         assert self.config is not None
         ids = [overrides[-1].removeprefix("id=").strip("'") for overrides in job_overrides]
-        settings = OmegaConf.to_container(self.config.sweep, resolve=True)
-        assert isinstance(settings, dict)
+        settings: Any = OmegaConf.to_container(self.config.sweep, resolve=True)
         self.train([Path(self.config.paths.runs) / one for one in ids], settings)
         return [
             JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED) for overrides in job_overrides

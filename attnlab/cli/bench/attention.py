@@ -21,7 +21,7 @@ from attnlab.model.build import device_of
 OVERRIDES = ["model.dim=256", "model.n_heads=8", "data.length=64", "data.batch_size=1", "logger=none"]
 ROUNDS = 3
 LENGTHS = {"cpu": (128, 256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384, 32768, 65536)}
-KERNELS = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
+KERNELS: Mapping[str, Callable[..., Any]] = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
 prepare = partial(here, OVERRIDES)
 
 

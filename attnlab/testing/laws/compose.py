@@ -52,10 +52,10 @@ def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
     """
     register_resolvers()
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    values = [
+    values: list[list[str]] = [
         [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
         if override.is_sweep_override()
-        else [override.input_line]
+        else [override.input_line or ""]
         for override in parsed
     ]
     where = [] if config_dir is None else [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"]

@@ -150,7 +150,7 @@ class Variant:
 def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant]:
     """The distinct kinds of layer of a whole resolved run config, with its positions and its cache."""
     model = config["model"]
-    layers = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
+    layers: list[Any] = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
     kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
     cache = (config.get("decode") or {}).get("cache")
     return [
