@@ -23,7 +23,6 @@ from attnlab.report.verdicts.effects import effects
 from attnlab.report.verdicts.failures import departures, failures
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
 from attnlab.report.verdicts.tuning import cautions
-from attnlab.report.verdicts.tuning import cautions
 from attnlab.store.declarations import Experiment
 
 
