@@ -63,7 +63,14 @@ def test_the_colours_run_from_dark_blue_to_yellow() -> None:
 def test_maps_that_do_not_fit_lose_whole_layers_in_every_arm_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(layers=5)
     runs = [
-        Run(arm, 0, arm, RunRecord(id=arm, status="done", seed=0, config={}), None, attention(world, 4, 0))
+        Run(
+            arm,
+            0,
+            arm,
+            RunRecord(id=arm, status="done", seed=0, config={}, metrics={"val/loss": 2.0}),
+            None,
+            attention(world, 4, 0),
+        )
         for arm in ("mha", "gqa")
     ]
     sweep = Sweep(experiment(World({"mha": 0.0, "gqa": 0.0}, seeds=[0])), runs)

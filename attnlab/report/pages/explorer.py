@@ -12,7 +12,8 @@ from attnlab.report.pages.html import inspected
 from attnlab.report.tables import maps
 from attnlab.report.tables.heads import heads
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
-from attnlab.store.schema import Experiment, RunRecord
+from attnlab.store.declarations import Experiment
+from attnlab.store.schema import RunRecord
 
 SIDE = 288  # pixels of one head in the picture of a layer
 Arrays = dict[str, np.ndarray]
@@ -30,7 +31,9 @@ def write(
 ) -> Path:
     """inspect.html, and a PNG per layer, or of the one asked for; with a head, of it with its tokens."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = RunRecord(id=name, status="done", seed=seed, config={}, head_scores=scores, kernels=kernels)
+    record = RunRecord.model_construct(  # no metric: nothing was measured but its heads
+        id=name, status="done", seed=seed, config={}, head_scores=scores, kernels=kernels
+    )
     alone = Experiment(
         name=name, arms=[name], baseline=name, seeds=[seed], metric="", margin=0.0, margin_reason=""
     )
