@@ -1,6 +1,5 @@
 """What the tests share: one thread, W&B that never leaves the machine, and composed configs of tiny runs."""
 
-import json
 import os
 from collections.abc import Callable
 from functools import cache
@@ -9,6 +8,9 @@ from typing import Any
 
 import pytest
 from toys import attnlab, planned, toy  # noqa: F401 - fixtures
+
+from attnlab.store import runs
+from attnlab.store.schema import RunSpec, Use
 
 os.environ.pop("WANDB_MODE", None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -64,10 +66,8 @@ def store(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
     """`store(id, config)`: a run's folder, ready for `attnlab.training.run.run`."""
 
     def make(name: str, config: dict[str, Any]) -> Path:
-        folder = tmp_path / "runs" / name
-        folder.mkdir(parents=True)
-        spec = {"schema": 1, "id": name, "config": config, "use": {"experiment": "exam", "arm": "mha"}}
-        (folder / "spec.json").write_text(json.dumps(spec))
-        return folder
+        run = RunSpec(id=name, config=config, use=Use(experiment="exam", arm="mha"))
+        runs.write_spec(tmp_path / "runs", run)
+        return tmp_path / "runs" / name
 
     return make

@@ -20,14 +20,13 @@ def report(
     plan: Plan, root: Path, reports: Path, times: dict[str, Any] | None, arguments: Sequence[str]
 ) -> None:
     """Builds and writes the report of a plan's runs, finished or not, and prints its verdicts."""
-    from attnlab.report import build, read_run, write  # late: a plan or a status needs none of it
+    from attnlab.report import Run, build, read_run, write  # late: a plan or a status needs none of it
 
     assert plan.experiment is not None
     runs = []
     for run in plan.runs:
-        found = read_run(root / run.id, run.arm, run.seed)
-        valid = store.record(root / run.id) is not None
-        runs.append(found if valid else type(found)(run.arm, run.seed, run.id))
+        trusted = store.record(root / run.id) is not None
+        runs.append(read_run(root / run.id, run.arm, run.seed) if trusted else Run(run.arm, run.seed, run.id))
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
     made = build(_asked(plan), runs, times, source)

@@ -82,6 +82,9 @@ def test_a_run_records_accuracy_curve_and_censoring(compose, store):
         (metrics["recall/distance/2"] + metrics["recall/distance/8"]) / 2
     )
     assert record["censored"]["steps_to_90"]["budget"] == 4
+    measured = {name for group in ("metrics", "censored", "memory", "speed") for name in record[group]}
+    assert measured <= set(record["declared"])
+    assert record["declared"]["recall/distance/8"]["table"] == "Accuracy by condition"
     curves = pq.read_table(folder / "curves.parquet").to_pydict()
     taken = [s for s, n in zip(curves["step"], curves["name"], strict=True) if n == "val/accuracy"]
     assert taken == [2, 4]

@@ -86,6 +86,8 @@ def test_a_run_says_where_its_loss_is_undefined(compose, store, position, undefi
     assert set(record["undefined"]) == (beyond if undefined else set())
     assert beyond.isdisjoint(record["metrics"]) == undefined
     assert {"length/1", "length/last/1"} <= set(record["metrics"])
+    said = [record["declared"][name] for name in (*record["metrics"], *record["undefined"])]
+    assert {one["table"] for one in said if one["name"].startswith("length/")} == {"Loss by length"}
 
 
 def test_spans_are_validation_text_and_score_no_token_twice(compose):

@@ -1,5 +1,6 @@
 """Interleaving and what is recorded; never how long anything takes."""
 
+import pytest
 import torch
 
 from attnlab.measure.timing import interleave, measure
@@ -33,6 +34,11 @@ def test_a_sweep_is_timed_arm_by_arm_with_and_without_cache(compose, store):
     found = measure(folders)
     assert found["order"] == "ABBA"
     assert found["arms"]["gru"]["decode_ms_per_token"] is None
+    assert {name for row in found["arms"].values() for name in row} == {*found["declared"], "note"}
+    step, rate = found["arms"]["gqa"]["train_step_ms"], found["arms"]["gqa"]["train_tokens_per_s"]
+    tokens = found["batch"] * found["context"]
+    assert rate["median"] * step["median"] == pytest.approx(1e3 * tokens)
+    assert rate["low"] <= rate["median"] <= rate["high"]
     assert "no keys to cache" in found["arms"]["gru"]["note"]
     for arm in ("mha", "gqa"):
         for kind in ("train_step_ms", "decode_ms_per_token", "decode_uncached_ms_per_token"):

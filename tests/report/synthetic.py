@@ -213,7 +213,8 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         }
         if done
         else {},
-        measured_by={"head_scores": "0a" * 8, "memory": "0b" * 8} if done else {},
+        measured_by={"heads": "0a" * 8, "memory": "0b" * 8} if done else {},
+        observed_by={"maps": "0c" * 8} if done else {},
         started="2026-01-02T03:04:05+00:00",
         seconds=12.5,
     )

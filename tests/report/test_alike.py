@@ -56,12 +56,13 @@ def test_a_version_that_decides_nothing_is_no_warning(tmp_path: Path) -> None:
     assert report["reproduce"]["versions"]["numpy"] == {"2.0.0": 1, "2.4.6": 5}
 
 
-def test_a_part_that_other_code_measured_is_named_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "field"), [("heads", "measured_by"), ("maps", "observed_by")])
+def test_a_part_that_other_code_measured_is_named_once(tmp_path: Path, part: str, field: str) -> None:
     runs = write_runs(tmp_path, WORLD)
-    runs[4] = but(runs[4], measured_by={**runs[4].record.measured_by, "head_scores": "ff" * 8})
+    runs[4] = but(runs[4], **{field: {**getattr(runs[4].record, field), part: "ff" * 8}})
     report = report_of(runs)
     assert report["verdict"]["unlike"] == [
-        "head_scores was measured by different code in different runs, so its values need not compare."
+        f"{part}: not all runs were measured by the same code, so their values need not compare."
     ]
     assert report["verdict"]["unlike"][0] in html(report)
 

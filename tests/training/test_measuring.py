@@ -7,10 +7,14 @@ import pytest
 import torch
 
 from attnlab.measure.measurement import Measured
+from attnlab.report import Asked, build, read_run
+from attnlab.report.pages.html import html
 from attnlab.store import runs as stored
+from attnlab.store.declarations import Claim, Experiment
 from attnlab.store.schema import Metric
 from attnlab.sweep.execute.pool import _need
 from attnlab.sweep.execute.slots import Slot, together
+from attnlab.sweep.plan.provenance import provenance
 from attnlab.training import run
 
 torch.set_num_threads(1)
@@ -41,11 +45,10 @@ def test_the_record_is_that_of_a_run_of_no_steps(compose, store):
     folder = store("a" * 16, config)
     run.run(folder)
     record = stored.record(folder)
-    assert record["metrics"] == {"a/b": 2.0, "c": 0.5}
-    assert {name: record["declared"][name]["kind"] for name in ("a/b", "c")} == {"a/b": "count", "c": "count"}
-    assert (record["budget"]["steps"], record["budget"]["tokens"]) == (0, 0)
-    assert "lr" not in record["budget"]
-    assert record["memory"]["kv_bytes_per_token_formula"] == record["budget"]["kv_bytes_per_token"]
+    assert record.metrics == {"a/b": 2.0, "c": 0.5}
+    assert {record.metric(name).kind for name in record.metrics} == {"count"}
+    assert (record.estimate.steps, record.estimate.tokens, record.estimate.lr) == (0, 0, None)
+    assert record.memory["kv_bytes_per_token_formula"] == record.estimate.kv_bytes_per_token
     assert not (folder / "model.safetensors").exists()
 
 
@@ -54,8 +57,26 @@ def test_a_curve_becomes_rows_and_a_time_is_named_as_one(compose, store):
     run.run(folder)
     table = pq.read_table(folder / "curves.parquet").to_pydict()
     assert table == {"step": [64, 128], "tokens": [64, 128], "name": ["growth"] * 2, "value": [2.0, 4.0]}
-    said = json.loads((folder / "run.json").read_text())["declared"]["c"]
-    assert (said["label"], said["unit"], said["kind"]) == ("slope", "m", "time")
+    assert stored.record(folder).metric("c") == Metric("c", "slope", "m", kind="time")
+
+
+def test_what_a_measurement_declares_is_what_the_page_says(compose, store):
+    runs = []
+    for arm in ("left", "right"):
+        folder = store(arm, compose("measurement={_target_: test_measuring.Line}"))
+        run.run(folder)
+        runs.append(read_run(folder, arm, 0))
+    claim = Claim(says="no difference", arm="right", relation="within", threshold=0.5)
+    asked = Experiment(
+        name="lines", arms=["left", "right"], baseline="left", seeds=[0], metric="c", margin=0.5,
+        margin_reason="half", claims=[claim],
+    )  # fmt: skip
+    report = build(Asked(asked), runs, None, provenance([], {}, [], "cpu", [one.record for one in runs]))
+    (found,) = report["verdict"]["claims"]
+    assert (found["label"], found["unit"], found["timed"]) == ("slope", "m", True)
+    assert "is within 0.5 m of left" in found["plain"]
+    assert "slope (m)" in html(report)
+    assert set(report["reproduce"]["versions"]) >= {"torch", "pytorch-lightning"}
 
 
 def test_a_figure_that_is_no_number_is_a_divergence_and_no_record(compose, store):

@@ -44,7 +44,7 @@ def unlike(sweep: Sweep) -> list[str]:
     for part, digests in _measurers(sweep).items():
         if len(digests) > 1:
             out.append(
-                f"{part} was measured by different code in different runs, so its values need not compare."
+                f"{part}: not all runs were measured by the same code, so their values need not compare."
             )
     return out
 
@@ -54,6 +54,6 @@ def _measurers(sweep: Sweep) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for record in sweep.records:
         if record.done:
-            for part, digest in record.measured_by.items():
+            for part, digest in (record.measured_by | record.observed_by).items():
                 found.setdefault(part, set()).add(digest)
     return dict(sorted(found.items()))
