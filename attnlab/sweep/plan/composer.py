@@ -100,8 +100,8 @@ class Loader(ConfigLoaderImpl):
     def _compose_config_from_defaults_list(
         self, defaults: list[ResultDefault], repo: IConfigRepository
     ) -> DictConfig:
-        # a default's repr leaves out what decides nothing here, and a search path which the command line or a
-        # config sets decides where each is read from
+        # what decides the merge: which configs, where each is put, and where they are read from, since a
+        # search path may come with the command line
         sources = [str(source) for source in repo.get_sources()]
         key = repr((sources, [(one.config_path, one.package, one.primary) for one in defaults]))
         if key not in self._merged:
