@@ -211,6 +211,10 @@ class RunRecord(Record):
         """The parts that today's code would measure otherwise, and can measure again."""
         return [part for part, digest in today.measured_by.items() if self.measured_by.get(part) != digest]
 
+    def unseen(self, today: Estimate) -> list[str]:
+        """The parts that today's code would have seen otherwise while it was trained."""
+        return [part for part, digest in today.observed_by.items() if self.observed_by.get(part) != digest]
+
     def metric(self, name: str) -> Metric | None:
         """The declaration of one of its figures."""
         return self.declared.get(name) or self.estimate.declared.get(name)

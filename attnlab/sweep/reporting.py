@@ -29,7 +29,7 @@ def report(
         runs.append(read_run(root / run.id, run.arm, run.seed) if trusted else Run(run.arm, run.seed, run.id))
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    made = build(_asked(plan), runs, times, source)
+    made = build(_asked(plan, _outdated(plan, root)), runs, times, source)
     folder = reports / plan.title
     page = write(folder, made, runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
@@ -40,7 +40,18 @@ def report(
     print(f"report: {page}", flush=True)
 
 
-def _asked(plan: Plan) -> "Asked":
+def _outdated(plan: Plan, root: Path) -> dict[str, int]:
+    """Part of a record -> in how many finished runs it is not what today's code would have measured."""
+    counts: dict[str, int] = {}
+    for run in plan.runs:
+        record = store.record(root / run.id)
+        if record is not None and record.done:
+            for part in (*record.outdated(run.estimate), *record.unseen(run.estimate)):
+                counts[part] = counts.get(part, 0) + 1
+    return counts
+
+
+def _asked(plan: Plan, outdated: dict[str, int]) -> "Asked":
     """The experiment, with what its file declares beside it, so that the report can name each departure."""
     from attnlab.report import Asked
 
@@ -50,6 +61,7 @@ def _asked(plan: Plan) -> "Asked":
         plan.experiment,
         overrides=plan.changed,
         unchecked=plan.unchecked,
+        outdated=outdated,
         tuning=plan.tuned.told() if plan.tuned is not None else None,
         declared={key: value for key, value in plan.declared.items() if key not in _NOT_COMPARED},
     )

@@ -46,6 +46,11 @@ def unlike(sweep: Sweep) -> list[str]:
             out.append(
                 f"{part}: not all runs were measured by the same code, so their values need not compare."
             )
+    for part, runs in sweep.asked.outdated.items():
+        out.append(
+            f"{part}: measured by an earlier version of the code in {runs} of {len(sweep.planned)} runs, and "
+            "not to be had again without training."
+        )
     return out
 
 

@@ -1,7 +1,7 @@
 """What the report is made from: the runs of one sweep, found or missing, and how to look up their figures."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -81,6 +81,7 @@ class Asked:
 
     `overrides` are the command line's, `unchecked` the laws that the sweep was told to go on without, and
     `tuning` the grid of learning rates: metric, seeds, rates, committed, and per arm what was found.
+    `outdated` counts, per part of a record, the runs in which other code than today's has measured it.
     """
 
     experiment: Experiment
@@ -88,6 +89,7 @@ class Asked:
     unchecked: Sequence[str] = ()
     tuning: dict[str, Any] | None = None
     declared: dict[str, Any] | None = None
+    outdated: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""What other code has measured in a finished run is measured again from its final weights, and no more."""
+
+import pytest
+
+from attnlab.store import runs
+from attnlab.store.schema import Estimate
+from attnlab.training import again, run
+
+
+@pytest.fixture
+def trained(compose, store):
+    """The folder of a finished run."""
+    folder = store("trained", compose("trainer.max_steps=3", "measure.every=2", "measure.lengths=[1,2]"))
+    run.run(folder)
+    return folder
+
+
+def old(folder, *parts, **changes):
+    """The record as if other code had measured these parts, with other values in it; the spec as of today."""
+    spec, record = runs.spec(folder), runs.record(folder)
+    estimate = Estimate.model_validate(run.check(spec.config))
+    runs.write_spec(folder.parent, spec.but(estimate=estimate))
+    digests = {part: digest for part, digest in record.measured_by.items() if part not in parts}
+    runs.write_record(folder, record.model_copy(update={"measured_by": digests, **changes}))
+    return record
+
+
+def test_what_is_measured_again_is_what_was_measured_at_the_end(trained):
+    metrics = {**runs.record(trained).metrics, "val/loss": 0.123, "length/2": 7.0}
+    before = old(trained, "accuracy", "length", "memory", "heads", head_scores={}, metrics=metrics)
+    assert runs.record(trained).outdated(runs.spec(trained).estimate) == [
+        "accuracy",
+        "length",
+        "memory",
+        "heads",
+    ]
+    weights = (trained / "model.safetensors").read_bytes()
+    again.measure_again(trained)
+    after = runs.record(trained)
+    assert after.outdated(runs.spec(trained).estimate) == []
+    assert after.metrics == before.metrics
+    assert after.head_scores == before.head_scores
+    assert after.by_position == before.by_position
+    assert {key: after.memory[key] for key in ("kv_bytes_per_token_live", "saved_for_backward_bytes")} == {
+        key: before.memory[key] for key in ("kv_bytes_per_token_live", "saved_for_backward_bytes")
+    }
+    assert after.seconds == before.seconds
+    assert (trained / "model.safetensors").read_bytes() == weights
+
+
+def test_a_part_that_is_not_outdated_stays_as_it_is(trained):
+    old(trained, "heads", metrics={"val/loss": 0.5}, head_scores={})
+    again.measure_again(trained)
+    assert runs.record(trained).metrics == {"val/loss": 0.5}
+    assert runs.record(trained).head_scores
+
+
+def test_what_only_training_shows_is_named(trained):
+    estimate = Estimate.model_validate(run.check(runs.spec(trained).config))
+    record = runs.record(trained)
+    assert record.unseen(estimate) == []
+    assert record.model_copy(update={"observed_by": {"maps": "other"}}).unseen(estimate) == ["maps", "curves"]
