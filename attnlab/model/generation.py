@@ -1,7 +1,7 @@
 """Generation: one prefill over the prompts, then one token at a time through the caches. Without caches, the
 whole text each time.
 
-Surprising: a step runs on a bare copy of the model (see `bare`), whose latent heads read their cache as it is
+Surprising: a step runs on a bare copy of the model (see `lean`), whose latent heads read their cache as it is
 (`Latent.absorbed`): the same numbers, much sooner.
 """
 

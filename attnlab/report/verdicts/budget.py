@@ -7,8 +7,8 @@ and never in alarm.
 
 from typing import Any
 
-from attnlab.report.tables.tuning_table import sentence, tuning
 from attnlab.report.verdicts.runs import Run, Sweep, common
+from attnlab.report.verdicts.tuning import sentence, tuning
 
 # key, label, unit, tolerance (relative; None means that the text must be the same)
 ROWS: list[tuple[str, str, str, float | None]] = [
