@@ -190,7 +190,7 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
             compose("config", overrides=list(overrides)), resolve=True, throw_on_missing=True
         )
     assert isinstance(found, dict)
-    return found
+    return {str(key): value for key, value in found.items()}
 
 
 def table(bench: Bench) -> str:

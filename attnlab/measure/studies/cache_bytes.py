@@ -65,7 +65,7 @@ class Published:
             own = dict(shape)
             layers = own.pop("n_layers", 0)
             positive(**{f"models.{name}.n_layers": layers})
-            kind = Latent if "rank" in own else Heads
+            kind: Any = Latent if "rank" in own else Heads
             try:
                 with torch.device("meta"):
                     self.parts[name] = layers, kind(dim=DIM, bias=False, out_bias=False, **own).bfloat16()
