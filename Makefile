@@ -24,9 +24,11 @@ survive: .venv/dev  ## kill sweeps at random for some minutes and compare every 
 claims: .venv/run  ## run again what the reference reports found exact or clearly apart; fails where it is no longer so
 	$(BIN)/python -m attnlab claims reports/reference logger=none
 
-lint: .venv/dev  ## check the style
+lint: .venv/dev  ## check style, the direction of imports, and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/mypy attnlab hydra_plugins
 
 pins:  ## write constraints.txt from .venv, once the tests have passed in it
 	$(BIN)/python .ci/pins > constraints.new && mv constraints.new constraints.txt

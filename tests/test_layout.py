@@ -1,72 +1,113 @@
-"""The shape of the code: nothing points up, nothing branches on a variant's name, files stay readable."""
+"""The shape of the code: no branch on a variant's name, short files, small folders, docs that tell it."""
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import attnlab
 from attnlab.config import CONF
+from attnlab.testing.laws import LAWS
 
 ROOT = Path(attnlab.__file__).parent
+HOME = ROOT.parent
 FILES = sorted(ROOT.rglob("*.py"))
-ORDER = [
-    {"errors", "config", "seeds"},
-    {"attention", "stats", "store"},
-    {"model", "data"},
-    {"measure", "testing"},
-    {"training", "report"},
-    {"sweep"},
-    {"cli", "__main__"},
-]
+PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py" and path.parent != ROOT)
+AXES = ("heads", "position", "score", "mask", "epilogue", "kernel", "decode", "model")
+WORDS = {"none", "full", "gate"}  # names of values that have other uses too
+DOCS = ("README.md", "DESIGN.md", "CONTRIBUTING.md")
 
 
-def imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found
+def choices(tree: ast.Module) -> Iterator[str]:
+    """The strings on which code chooses: what is compared, matched, or looked for at an end."""
+    for node in ast.walk(tree):
+        held: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            held = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            held = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            held = [*node.args] if node.func.attr in ("startswith", "endswith") else []
+        for part in held:
+            if isinstance(part, ast.Tuple | ast.List | ast.Set):
+                held += part.elts
+            elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield part.value
 
 
-def rank(module: str) -> int:
-    part = module.split(".")[1] if "." in module else ""
-    return next((level for level, parts in enumerate(ORDER) if part in parts), len(ORDER))
+CHOICES = {path: set(choices(ast.parse(path.read_text()))) for path in FILES}
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_nothing_points_up(path):
-    own = rank(f"attnlab.{path.relative_to(ROOT).parts[0].removesuffix('.py')}")
-    for module in imports(path):
-        if module.startswith("attnlab."):
-            assert rank(module) <= own, f"{path.name} imports {module}"
-
-
-@pytest.mark.parametrize("folder", ["stats", "report", "store", "sweep/plan"])
-def test_reading_and_deciding_need_no_torch(folder):
-    for path in (ROOT / folder).rglob("*.py"):
-        assert not {name for name in imports(path) if name.split(".")[0] in ("torch", "pytorch_lightning")}, (
-            path
-        )
-
-
-def test_no_code_branches_on_the_name_of_a_variant():
-    names = {
-        path.stem
-        for axis in ("heads", "position", "score", "mask", "epilogue")
-        for path in (CONF / axis).iterdir()
-    }
-    names -= {"none", "full", "gate"}  # words with other uses
-    choice = "|".join(sorted(names))
-    quoted = re.compile(rf"""(?:==|!=|\bin)\s*[(\[{{]?\s*["']({choice})["']""")
+@pytest.mark.parametrize("axis", AXES)
+def test_no_code_branches_on_the_name_of_a_variant(axis):
+    names = {path.stem for path in (CONF / axis).iterdir()} - WORDS
+    assert names
     for path in FILES:
-        assert not quoted.search(re.sub(r"\bfor \w+ in\b", "", path.read_text())), path  # a loop is no branch
+        chosen = names & CHOICES[path]
+        assert not chosen, f"{path.relative_to(HOME)} chooses on {chosen}"
+
+
+def test_a_choice_is_seen_wherever_it_stands():
+    code = """
+if a == "b" or "c" != a or a in ("d", "e"): ...
+match a:
+    case "f" | "g": ...
+a.startswith(("h", "i"))
+for a in ("j", "k"): ...
+"""
+    assert set(choices(ast.parse(code))) == set("bcdefghi")
 
 
 def test_files_stay_short():
     for path in FILES:
-        most = 200 if "attention" in path.parts else 300
+        most = 200 if "attention" in path.relative_to(ROOT).parts else 300
         assert len(path.read_text().splitlines()) <= most, path
+
+
+def test_the_top_holds_rooms_and_little_else():
+    files = {path.name for path in ROOT.iterdir() if path.is_file()}
+    assert files - {"seeds.py"} == {"__init__.py", "__main__.py", "config.py", "errors.py", "py.typed"}
+
+
+@pytest.mark.parametrize("folder", [ROOT, *PACKAGES], ids=lambda path: path.relative_to(HOME).as_posix())
+def test_a_folder_holds_at_most_a_dozen_modules(folder):
+    modules = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert len(modules) <= 12, modules
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda path: path.relative_to(HOME).as_posix())
+def test_a_folder_says_what_it_is_for(folder):
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), "its __init__ has no docstring"
+
+
+def tree() -> set[str]:
+    """The folders under attnlab/ that the README draws, by their indentation."""
+    (drawn,) = re.findall(r"## The tree\n.*?```(?:text)?\n(.*?)```", (HOME / "README.md").read_text(), re.S)
+    found, above = set(), []
+    for line in drawn.splitlines():
+        if name := re.match(r"( *)([\w.]+)/", line):
+            above = [*above[: len(name[1]) // 2], name[2]]
+            found.add("/".join(above))
+    return {folder for folder in found if folder.startswith("attnlab/")}
+
+
+def test_the_readme_draws_the_folders_that_there_are():
+    assert tree() == {path.relative_to(HOME).as_posix() for path in PACKAGES}
+
+
+@pytest.mark.parametrize("doc", DOCS)
+def test_the_files_that_a_document_names_are_there(doc):
+    """As `sweep/engine.py`, conf/mask/causal.yaml or a link: under the root, attnlab/ or conf/."""
+    text = re.sub(r"https?://\S+", "", (HOME / doc).read_text())
+    named = set(re.findall(r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|yaml|md|png))\b", text))
+    by_users_or_runs = {"mine.py", "myconf/mask/banded.yaml", "tuned.yaml", "conf/tuned/NAME.yaml"}
+    for name in sorted(named - by_users_or_runs):
+        assert any((place / name).exists() for place in (HOME, ROOT, CONF)), name
+
+
+def test_the_laws_have_their_numbers_in_the_design():
+    laws = (HOME / "DESIGN.md").read_text().partition("## Laws")[2].partition("\n\n0 ")[2]
+    told = {"0", *re.findall(r"[;] (\d+)\s", laws)}
+    assert told == {law.says.partition(".")[0] for law in LAWS}

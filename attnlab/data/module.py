@@ -7,7 +7,7 @@ one, resumed in mid-epoch, starts its order over. These start where the optimise
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -113,11 +113,11 @@ class Steps:
         indices = range(self.start(), self.stop)
         if not self.workers:
             return map(self.batch, indices)
-        loader = DataLoader(
-            range(self.stop),
+        loader: DataLoader[Any] = DataLoader(
+            range(self.stop),  # type: ignore[arg-type]  # all that a data set needs here is its length
             batch_size=None,
             sampler=indices,
-            collate_fn=self.batch,
+            collate_fn=cast(Any, self.batch),  # of one index, as batch_size is None
             num_workers=self.workers,
             generator=torch.Generator(),  # its own, so that the global random state is left alone
         )

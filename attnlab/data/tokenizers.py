@@ -119,7 +119,7 @@ class Bpe:
         self.vocab_size = self.tokenizer.get_vocab_size()  # a small text has fewer pairs than were asked for
         symbols = _byte_symbols()
         self.pieces = [
-            bytes(symbols[c] for c in self.tokenizer.id_to_token(i)) for i in range(self.vocab_size)
+            bytes(symbols[c] for c in self.tokenizer.id_to_token(i) or "") for i in range(self.vocab_size)
         ]
 
     def encode(self, text: str) -> np.ndarray:

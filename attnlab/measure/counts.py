@@ -120,7 +120,11 @@ def saved_by_length(layer: nn.Module, dim: int, lengths: Sequence[int]) -> list[
     saved = []
     for length in lengths:
         x = torch.zeros(1, length, dim, requires_grad=True)
-        saved.append(saved_for_backward(lambda x=x: layer(x).sum(), layer))
+
+        def loss(x: Tensor = x) -> Tensor:
+            return layer(x).sum()
+
+        saved.append(saved_for_backward(loss, layer))
     return saved
 
 

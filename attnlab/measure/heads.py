@@ -96,7 +96,7 @@ def _on_random_tokens(
         tables.setdefault("induction", []).append(
             scores.induction(maps.weights.double().numpy(), ids, period)
         )
-        level = scores.induction(scores.uniform(length), ids, period)
+        level: Any = scores.induction(scores.uniform(length), ids, period)
         levels.setdefault("induction", []).append(float(level))
         if not without:
             rises = written(model, row[None, :period])

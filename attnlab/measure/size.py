@@ -45,7 +45,7 @@ THROUGHPUT = Metric("train_tokens_per_s", "training throughput", "tokens/s", "hi
 
 def parameters(model: Transformer) -> dict[str, int]:
     """Weights in all, without embeddings (tokens, positions and an untied head), and in the mixers."""
-    outside = [model.embedding, model.head] + ([model.positions] if model.positions is not None else [])
+    outside = [part for part in (model.embedding, model.head, model.positions) if part is not None]
     embedding = {id(p): p.numel() for module in outside for p in module.parameters()}
     total = sum(p.numel() for p in model.parameters())
     return {

@@ -6,10 +6,10 @@ one. Raw samples are kept.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load_model
@@ -25,6 +25,7 @@ from attnlab.store.schema import Metric, named
 
 ROUNDS = 12  # each is a block A B B A: two samples per arm
 PROMPT = 16
+Name = TypeVar("Name", bound=Hashable)
 STEP = Metric("train_step_ms", "time of a training step", "ms", kind="time")
 TIMES = named(
     STEP,
@@ -45,7 +46,7 @@ def measure(folders: Mapping[str, Path]) -> dict[str, Any]:
     works = {arm: _works(*loaded) for arm, loaded in arms.items()}
     notes = {arm: _drop_unsupported(work) for arm, work in works.items()}
     samples = {
-        kind: interleave({arm: work[kind] for arm, work in works.items() if work[kind] is not None})
+        kind: interleave({arm: call for arm, work in works.items() if (call := work[kind]) is not None})
         for kind in TIMES
     }
     return {
@@ -78,26 +79,26 @@ def _drop_unsupported(works: dict[str, Callable[[], float] | None]) -> str | Non
 
 
 def interleave(
-    works: Mapping[str, Callable[[], float]],
+    works: Mapping[Name, Callable[[], float]],
     rounds: int = ROUNDS,
     say: Callable[[str], None] = lambda line: None,
     warm_up: bool = True,
-) -> dict[str, list[float]]:
+) -> dict[Name, list[float]]:
     """Calls every work twice per round, forwards then backwards; before that once to warm up.
 
     A work returns its own figure; figures 2r and 2r + 1 of all works belong to the same moment.
     """
-    samples: dict[str, list[float]] = {name: [] for name in works}
+    samples: dict[Name, list[float]] = {name: [] for name in works}
     for work in works.values() if warm_up else ():
         work()
     for n in range(rounds):
         say(f"round {n + 1} of {rounds}")
-        for name in [*works, *reversed(works)]:
+        for name in [*works, *reversed(list(works))]:
             samples[name].append(works[name]())
     return samples
 
 
-def timed(work: Callable[[], None], units: int, device: str) -> Callable[[], float]:
+def timed(work: Callable[[], object], units: int, device: str) -> Callable[[], float]:
     """`work` as a function that returns its milliseconds per unit, the device's queue included."""
 
     def figure() -> float:

@@ -140,7 +140,8 @@ class Decoder:
         logits, advance = self._begin(
             tokens.to(device), positions if positions is None else positions.to(device), new_tokens
         )
-        newest, ended, stops = None, False, torch.tensor(list(stop), device=device)
+        newest, stops = None, torch.tensor(list(stop), device=device)
+        ended: Any = False  # by row, once there is a token
         for n in range(new_tokens):
             picked = sampling.pick(logits, None if draws is None else draws[:, n : n + 1])
             if stop:
@@ -214,7 +215,8 @@ class Decoder:
     def _in_slots(
         self, used: int, positions: Tensor | None, mask: Mask | None, caches: Sequence[StaticCache]
     ) -> Advance:
-        assert self.compiled is not None
+        step = self.compiled
+        assert step is not None
         device = self.model.embedding.weight.device
         slot = torch.tensor([used], device=device)
         at = slot[None].clone() if positions is None else positions[:, -1:] + 1
@@ -226,7 +228,7 @@ class Decoder:
             span = min(caches[0].length, SPAN * math.ceil(used / SPAN))
             for layer in layers:
                 layer.span = span
-            logits = self.compiled(self.stepper, newest, at, mask, layers)
+            logits = step(self.stepper, newest, at, mask, layers)
             slot.add_(1)
             at.add_(1)
             return logits
@@ -257,7 +259,7 @@ def left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None
 def _logits(
     model: Transformer,
     tokens: Tensor,
-    positions: Tensor | None,
+    positions: Tensor | Positions | None,
     mask: Mask | None,
     caches: Sequence[Any] | None,
 ) -> Tensor:

@@ -154,7 +154,7 @@ class Transformer(nn.Module):
             raise ValueError(f"model.dropout must lie in [0, 1), got {dropout}")
         self.embedding = nn.Embedding(vocab_size, dim)
         self.positions = positions
-        self.blocks = nn.ModuleList(
+        self.blocks: Any = nn.ModuleList(  # of Block: a ModuleList does not say what it holds
             Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout)
             for layer in range(n_layers)
         )
@@ -237,11 +237,12 @@ def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None)
         parts = module.parts if isinstance(module, Fused) else {"": module.weight.shape[0]}
         slices = module.weight.split(tuple(parts.values()))
         for part, weight in zip(parts, slices, strict=True):
-            gained = qk_gain is not None and part in ("q", "k", "qkv")
-            part_std = qk_gain / math.sqrt(weight.shape[1]) if gained else spread
+            gain = qk_gain if part in ("q", "k", "qkv") else None
+            part_std = spread if gain is None else gain / math.sqrt(weight.shape[1])
             fresh = torch.empty(weight.shape).normal_(
                 0.0, part_std, generator=named_generator(seed, f"{name}.{part}")
             )
             weight.copy_(fresh)
-        if getattr(module, "bias", None) is not None:
-            module.bias.zero_()
+        bias: Tensor | None = getattr(module, "bias", None)
+        if bias is not None:
+            bias.zero_()

@@ -16,13 +16,13 @@ from attnlab.report.tables.heads import heads
 from attnlab.report.tables.length import length
 from attnlab.report.tables.races import races
 from attnlab.report.tables.tradeoff import tradeoff
-from attnlab.report.tables.tuning_table import cautions
 from attnlab.report.verdicts.alike import unlike
 from attnlab.report.verdicts.budget import budget, crosses
 from attnlab.report.verdicts.claims import claims, headline
 from attnlab.report.verdicts.effects import effects
 from attnlab.report.verdicts.failures import departures, failures
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
+from attnlab.report.verdicts.tuning import cautions
 from attnlab.store.declarations import Experiment
 
 

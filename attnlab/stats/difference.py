@@ -36,8 +36,9 @@ def paired(differences: Values, level: float = 0.95) -> Paired:
     """Mean difference, its t interval, and the two-sided p of "no difference"."""
     sample = Differences(finite(differences, "differences"))
     low, high = sample.interval(level) or (None, None)
-    p = None if sample.sd is None else min(1.0, 2 * min(sample.p_above(0), sample.p_below(0)))
-    return Paired(sample.n, sample.estimate, sample.sd, low, high, level, p)
+    above, below = sample.p_above(0), sample.p_below(0)
+    p = None if above is None or below is None else min(1.0, 2 * min(above, below))
+    return Paired(sample.n, _mean(sample), sample.sd, low, high, level, p)
 
 
 def tost(differences: Values, margin: float, alpha: float = 0.05) -> Tested:
@@ -60,9 +61,14 @@ def noninferior(differences: Values, margin: float, alpha: float = 0.05, directi
     return _tested(sample, region("above", -margin), low, None, alpha)
 
 
+def _mean(sample: Differences) -> float:
+    assert sample.estimate is not None, "finite() refuses an empty list"
+    return sample.estimate
+
+
 def _tested(
     sample: Differences, where: tuple[float, float], low: float | None, high: float | None, alpha: float
 ) -> Tested:
     known = sample.sd is not None
     passed = known and all(end is None or where[0] < end < where[1] for end in (low, high))
-    return Tested(sample.n, sample.estimate, low, high, 1 - 2 * alpha, alpha, support(sample, where), passed)
+    return Tested(sample.n, _mean(sample), low, high, 1 - 2 * alpha, alpha, support(sample, where), passed)

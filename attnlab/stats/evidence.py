@@ -46,9 +46,10 @@ class Ends:
 
 
 class Evidence(Protocol):
-    n: int
-    estimate: float | None
-
+    @property
+    def n(self) -> int: ...
+    @property
+    def estimate(self) -> float | None: ...
     def interval(self, level: float) -> tuple[float, float] | None: ...
     def p_above(self, threshold: float) -> float | None: ...  # small where the value lies above it
     def p_below(self, threshold: float) -> float | None: ...
@@ -58,26 +59,28 @@ class Differences:
     """Differences of paired seeds: Student's t on their mean. An empty list says that nothing is known."""
 
     def __init__(self, values: Values):
-        numbers = finite(values, "differences", least=0).tolist()
+        numbers: list[float] = finite(values, "differences", least=0).tolist()
         self.n = len(numbers)
         # `statistics` sums exactly, so equal values have a standard deviation of exactly 0
-        self.estimate = statistics.mean(numbers) if numbers else None
-        self.sd = statistics.stdev(numbers) if self.n > 1 else None
+        self.estimate: float | None = statistics.mean(numbers) if numbers else None
+        self.sd: float | None = statistics.stdev(numbers) if self.n > 1 else None
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        if self.sd is None:
+        if self.sd is None or self.estimate is None:
             return None
         critical = float(special.stdtrit(self.n - 1, (1 + fraction(level, "level")) / 2))
         half = critical * self.sd / math.sqrt(self.n)
         return self.estimate - half, self.estimate + half
 
     def p_above(self, threshold: float) -> float | None:
-        return None if self.sd is None else self._tail(self.estimate - threshold)
+        return None if self.estimate is None else self._tail(self.estimate - threshold)
 
     def p_below(self, threshold: float) -> float | None:
-        return None if self.sd is None else self._tail(threshold - self.estimate)
+        return None if self.estimate is None else self._tail(threshold - self.estimate)
 
-    def _tail(self, distance: float) -> float:
+    def _tail(self, distance: float) -> float | None:
+        if self.sd is None:
+            return None
         if self.sd == 0:
             return 0.0 if distance > 0 else 1.0
         return float(special.stdtr(self.n - 1, -distance * math.sqrt(self.n) / self.sd))
@@ -139,4 +142,5 @@ def support(evidence: Evidence, where: tuple[float, float]) -> float | None:
     """p of "the value lies outside `where`": the larger of the one-sided tests against its finite ends."""
     sides = [evidence.p_above(where[0])] if math.isfinite(where[0]) else []
     sides += [evidence.p_below(where[1])] if math.isfinite(where[1]) else []
-    return None if None in sides else max(sides)
+    known = [side for side in sides if side is not None]
+    return max(known) if len(known) == len(sides) else None

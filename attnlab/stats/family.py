@@ -43,7 +43,7 @@ def holm(pvalues: Values) -> list[float]:
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1)))
-    return adjusted.tolist()
+    return [float(value) for value in adjusted]
 
 
 def holm_levels(pvalues: Values, alpha: float = 0.05) -> list[float]:
@@ -58,7 +58,7 @@ def holm_levels(pvalues: Values, alpha: float = 0.05) -> list[float]:
         levels[index] = fraction(alpha, "alpha") / left
         if p[index] <= levels[index]:
             left = max(left - 1, 1)
-    return levels.tolist()
+    return [float(level) for level in levels]
 
 
 def decide(questions: Sequence[Question], alpha: float = 0.05) -> list[Decision]:
@@ -67,22 +67,23 @@ def decide(questions: Sequence[Question], alpha: float = 0.05) -> list[Decision]
     Exact quantities cannot err and take no share. A claim without data keeps its share: the family stays as
     declared.
     """
-    tolerant, p = [], []
+    tolerant: list[bool] = []
+    p: list[float | None] = []
     for q in questions:
         where = region(q.relation, q.threshold, q.centre)
         one_sided = None if q.evidence is None else support(q.evidence, where)
         tolerant.append(where[0] < q.centre < where[1])
         p.append(one_sided if one_sided is None or tolerant[-1] else min(1.0, 2 * one_sided))
     family = [i for i, q in enumerate(questions) if not isinstance(q.evidence, Exact)]
-    certain = [1.0 if p[i] is None else p[i] for i in family]
+    certain = [1.0 if (value := p[i]) is None else value for i in family]
     shares = dict(zip(family, holm_levels(certain, alpha), strict=True))
     adjusted = dict(zip(family, holm(certain), strict=True))
 
     decisions = []
     for i, q in enumerate(questions):
-        if i not in shares:
-            value = q.evidence.estimate
-            decisions.append(Decision(q.evidence.n, value, value, value, None, None, None, None, exact=True))
+        if isinstance(q.evidence, Exact):
+            point = q.evidence.estimate
+            decisions.append(Decision(q.evidence.n, point, point, point, None, None, None, None, exact=True))
             continue
         level = 1 - shares[i] * (2 if tolerant[i] else 1)
         low, high = (q.evidence.interval(level) if q.evidence else None) or (None, None)

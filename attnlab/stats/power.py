@@ -33,7 +33,7 @@ def power(n: int, effect: float, alpha: float = 0.05) -> float:
     shift, critical = effect * math.sqrt(n), -_quantile(n, fraction(alpha, "alpha") / 2)
 
     def found(s: float) -> float:
-        return special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s)
+        return float(special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s))
 
     return _mean_over_sd(n, found)
 

@@ -89,7 +89,7 @@ def _scores(times: np.ndarray, reached: np.ndarray) -> np.ndarray:
     """Log-rank score of each run: 1 if it reached, less the pooled Nelson-Aalen hazard at its time."""
     events = np.unique(times[reached])
     hazard = np.array([(reached & (times == t)).sum() / (times >= t).sum() for t in events])
-    return reached - (hazard[None] * (events[None] <= times[:, None])).sum(axis=1)
+    return np.asarray(reached - (hazard[None] * (events[None] <= times[:, None])).sum(axis=1))
 
 
 def _median(times: np.ndarray, reached: np.ndarray) -> float | None:

@@ -1,4 +1,4 @@
 """Carrying out an experiment: plan all its runs, skip what is done, train the rest, report.
 
-Only `worker`, `checker` and what they start import torch; planning a sweep never does.
+Only the processes that it starts import torch; planning a sweep never does.
 """

@@ -6,10 +6,11 @@
     def test_my_heads_are_attention(case):
         case()
 
-`verify(config)` gives the outcomes instead. All trials are in float64 with small seeded tensors, on the CPU.
+`check_variant(["heads=mine"])` gives the outcomes instead. All trials are in float64 with small seeded
+tensors, on the CPU.
 """
 
-from attnlab.testing.kit import Case, Outcome, applying, cases, judge, outcomes, verify
+from attnlab.testing.kit import Case, Outcome, applying, cases, check_variant, judge, outcomes, verify
 from attnlab.testing.laws.compose import combination, composed, one_at_a_time
 from attnlab.testing.laws.variant import Variant
 
@@ -19,6 +20,7 @@ __all__ = [
     "Variant",
     "applying",
     "cases",
+    "check_variant",
     "combination",
     "composed",
     "judge",

@@ -1,13 +1,15 @@
 """Trying the laws on a variant: a case per law, and what came of it."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.testing.laws import LAWS, Law, Variant, gaps
+from attnlab.testing.laws.compose import composed
 from attnlab.testing.laws.variant import GROWING, variants_of
 
 
@@ -82,6 +84,21 @@ def verify(
     """
     variants = variants_of(config, name) if "model" in config else [Variant(name, config, cache=cache)]
     return [outcome for variant in variants for outcome in outcomes(variant)]
+
+
+def check_variant(
+    variant: Sequence[str] | Mapping[str, Any], config_dir: str | Path | None = None
+) -> list[Outcome]:
+    """Tries all laws on what overrides compose, as `["heads=mine"]` with the folder of its yaml, or on a
+    resolved config (see `verify`). Offered as `attnlab.check_variant`.
+
+    ValueError, or Hydra's own errors, for overrides that do not compose.
+    """
+    if isinstance(variant, str):
+        raise ValueError(f"check_variant({variant!r}): give a list of overrides, as in [{variant!r}]")
+    if isinstance(variant, Mapping):
+        return verify(variant)
+    return [outcome for one in composed(variant, config_dir) for outcome in outcomes(one)]
 
 
 def outcomes(variant: Variant, laws: Collection[str] | None = None) -> list[Outcome]:

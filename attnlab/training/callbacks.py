@@ -62,7 +62,8 @@ class Curves(OnStep):
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Training loss and learning rate, at intervals and at the end."""
         step = trainer.global_step
-        if step % trainer.log_every_n_steps and step != trainer.max_steps:
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # its logger connector's
+        if step % every and step != trainer.max_steps:
             return
         module.require_finite()
         self._pause(trainer)
@@ -133,7 +134,7 @@ class ProbeMaps(OnStep):
             images = [np.concatenate(list(layer), axis=1) for layer in self.taken[step].numpy()]
             keys = [f"attention/layer{n}" for n in range(len(images))]
             for key, image in zip(keys, images, strict=True):
-                trainer.logger.log_image(key, [image], step=step)
+                trainer.logger.log_image(key, [image], step=step)  # type: ignore[attr-defined]  # W&B's
 
     def save(self, path: Path, tokens: list[str]) -> None:
         """Writes attention.npz; nothing where no maps were taken."""

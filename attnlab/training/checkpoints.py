@@ -30,7 +30,8 @@ class Checkpoints(OnStep):
         if every < 1:
             raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
         self.path, self.every, self.due = folder / CHECKPOINTS[0], every, False
-        self.leaving, self._before = False, None
+        self.leaving = False
+        self._before: Any = None  # what SIGTERM did before
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Takes SIGTERM over: raised within a step, it would leave half of one in the checkpoint."""
@@ -54,7 +55,8 @@ class Checkpoints(OnStep):
         if trainer.world_size > 1:  # a checkpoint is saved by all ranks together, or by none
             self.leaving = trainer.strategy.reduce_boolean_decision(self.leaving, all=False)
         self.due = (step % self.every == 0 or self.leaving) and step != trainer.max_steps
-        if self.due and (step * trainer.accumulate_grad_batches) % trainer.val_check_batch:
+        validates: Any = trainer.val_check_batch  # a number, as val_check_interval is
+        if self.due and (step * trainer.accumulate_grad_batches) % validates:
             self._save(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:

@@ -59,7 +59,8 @@ class LanguageModel(pl.LightningModule):
             )
         self.model = model
         self.lr, self.min_lr, self.warmup = lr, min_lr, warmup
-        self.betas, self.weight_decay, self.seed = tuple(betas), weight_decay, seed
+        self.betas: Any = tuple(betas)  # a list in yaml
+        self.weight_decay, self.seed = weight_decay, seed
         self._call = torch.compile(model) if compile else model
         self.last_loss: Tensor | None = None
         self.validation: dict[str, Any] = {}
@@ -92,7 +93,8 @@ class LanguageModel(pl.LightningModule):
         self.last_loss = loss.detach()
         if self.trainer.world_size > 1:
             self.last_loss = self.trainer.strategy.reduce(self.last_loss.clone(), reduce_op="mean")
-        if losses.device.type == "cpu" or batch_idx % self.trainer.log_every_n_steps == 0:
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # its logger connector's
+        if losses.device.type == "cpu" or batch_idx % every == 0:
             self.require_finite()
         return loss
 
@@ -105,7 +107,8 @@ class LanguageModel(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Empties the sums."""
-        self._sum, self._count = 0.0, 0
+        self._sum: Any = 0.0  # tensors by position from the first batch on
+        self._count: Any = 0
         self._answers: list[tuple[Tensor, Tensor]] = []
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -151,7 +154,7 @@ class LanguageModel(pl.LightningModule):
         else:
             torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """AdamW in two groups, and the schedule."""
         optimizer, schedule = self.optimizer(self.trainer.max_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -64,7 +64,7 @@ for name, node in _SCHEMAS.items():
 class StoredRuns(Launcher):
     """What the launchers share: job overrides that end in an id, options from the config group."""
 
-    schema: type  # the dataclass of its options
+    schema: Any  # the dataclass of its options
     library: str | None = None  # that it needs, from an extra of ours
     extra: str | None = None
 
@@ -86,8 +86,7 @@ class StoredRuns(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         assert self.config is not None
         ids = [overrides[-1].removeprefix("id=").strip("'") for overrides in job_overrides]
-        settings = OmegaConf.to_container(self.config.sweep, resolve=True)
-        assert isinstance(settings, dict)
+        settings: Any = OmegaConf.to_container(self.config.sweep, resolve=True)
         self.train([Path(self.config.paths.runs) / one for one in ids], settings)
         return [
             JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED) for overrides in job_overrides

@@ -1,4 +1,6 @@
-"""What source document 004 says that attention costs, counted by this code; comments say where it errs."""
+"""What document 004 (see docs/bibliography.md) says that attention costs, counted by this code; comments say
+where it errs.
+"""
 
 import pytest
 import torch
@@ -34,11 +36,11 @@ def mha(dim=768, n_heads=12, n_kv_heads=12, head_dim=None, dtype=torch.float32):
         (4, torch.float16, 12, 24 * MIB),
     ],
 )
-def test_004_cache_bytes_of_2048_tokens(n_kv_heads, dtype, layers, want):
+def test_document_004_cache_bytes_of_2048_tokens(n_kv_heads, dtype, layers, want):
     assert layers * 2048 * mha(n_kv_heads=n_kv_heads, dtype=dtype).state_size() == want
 
 
-def test_004_counts_that_are_right():
+def test_document_004_counts_that_are_right():
     assert 2048 * mha().state_size() // 4 == 3_145_728  # floats per layer
     grouped = mha(n_kv_heads=4)
     assert grouped.qkv.parts == {"q": 768, "k": 256, "v": 256}
@@ -46,7 +48,7 @@ def test_004_counts_that_are_right():
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3, 12, 768])
-def test_004_more_heads_are_not_more_parameters(n_heads):
+def test_document_004_more_heads_are_not_more_parameters(n_heads):
     assert sum(p.numel() for p in mha(n_heads=n_heads, n_kv_heads=n_heads).parameters()) == 4 * 768**2
 
 
@@ -77,11 +79,11 @@ def sums(tokens, cached):
 
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4, 50])
-def test_004_work_of_generating_is_the_closed_form(tokens, cached):
+def test_document_004_work_of_generating_is_the_closed_form(tokens, cached):
     assert work(tokens, cached) == sums(tokens, cached)
 
 
-def test_004_projections_with_and_without_cache():
+def test_document_004_projections_with_and_without_cache():
     assert (sums(3, cached=False)[0], sums(3, cached=True)[0]) == (6, 3)
     (naive, all_products), (once, new_products) = sums(1000, cached=False), sums(1000, cached=True)
     assert (naive, once) == (500_500, 1_000)  # "500x" counts these alone
@@ -89,7 +91,7 @@ def test_004_projections_with_and_without_cache():
 
 
 @torch.no_grad()
-def test_004_speed_up_of_a_whole_model_is_not_500():
+def test_document_004_speed_up_of_a_whole_model_is_not_500():
     """FLOPs of a GPT-2 small, logits of the last token only, counted on the eager reference."""
 
     def mixer(layer):

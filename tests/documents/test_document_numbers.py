@@ -1,8 +1,7 @@
 """The numbers that the source documents print, computed by this code; where one is wrong, a comment says so.
 
-Documents: 000 attention in a small character model, 001 a deep dive, 002 a twenty-minute tutorial, 003 a
-formula-first page, 004 a chapter on self-attention. A printed number is repeated only to show that it is
-wrong.
+docs/bibliography.md says what documents 000 to 004 are. A printed number is repeated only to show that it
+is wrong.
 """
 
 import math
@@ -56,7 +55,7 @@ def near(value, printed, digits=3):
 # --- 000: the worked softmax and the three-token example ---
 
 
-def test_000_softmax():
+def test_document_000_softmax():
     near(softmax([2.1, 0.5, 1.3]), [0.606, 0.122, 0.272])  # printed [0.56, 0.11, 0.33]
 
 
@@ -68,17 +67,17 @@ V = [
 ]  # the third row is implied only; its last two features are never given
 
 
-def test_000_scores_are_right():
+def test_document_000_scores_are_right():
     near(scored([Q2], [K0, K1, Q2])[0], [0.03, 0.06, 0.10], digits=12)  # with k2 = q2, used and not stated
 
 
-def test_000_weights_and_output():
+def test_document_000_weights_and_output():
     weights, out = attend([Q2], [K0, K1, Q2], V)
     near(weights[0], [0.322, 0.332, 0.346])  # printed [0.316, 0.333, 0.351]
     near(out[0], [0.526, 0.301])  # printed [0.620, 0.300]
 
 
-def test_000_printed_output_does_not_follow_from_its_own_weights():
+def test_document_000_printed_output_does_not_follow_from_its_own_weights():
     log = torch.tensor([[0.316], [0.333], [0.351]], dtype=torch.float64).log()
     near(attend([[1.0]], log, V, scale=1.0)[1][0], [0.521, 0.300])  # printed 0.620; the second is right
 
@@ -95,7 +94,7 @@ PRINTED_001 = [
 ]
 
 
-def test_001_the_cannot_attend_to_mat():
+def test_document_001_the_cannot_attend_to_mat():
     x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     weights, _ = attend(x, x, mask=causal)
     the, mat = 4, 5
@@ -105,13 +104,13 @@ def test_001_the_cannot_attend_to_mat():
     assert PRINTED_001[mat][the] == 0.1
 
 
-def test_001_and_003_printed_rows_sum_to_one():
+def test_documents_001_and_003_printed_rows_sum_to_one():
     printed_003 = [[0.1, 0.7, 0.1, 0.1], [0.2, 0.2, 0.4, 0.2], [0.3, 0.3, 0.2, 0.2], [0.1, 0.1, 0.1, 0.7]]
     for matrix in (PRINTED_001, printed_003):
         near(torch.tensor(matrix, dtype=torch.float64).sum(1), [1.0] * len(matrix), digits=12)
 
 
-def test_001_gpt2_has_biases_on_q_k_v():
+def test_document_001_gpt2_has_biases_on_q_k_v():
     heads = GroupedHeads(768, 12, 12, None, bias=True, out_bias=True)
     assert heads.qkv.bias.shape == (
         2304,
@@ -124,12 +123,12 @@ CRANE = [[0.7, 0.7], [0.1, 0.9], [0.1, 0.9]]  # crane, lifted, steel, as plotted
 X = [[1.0, 0.2], [0.8, 0.5], [0.1, 0.9]]
 
 
-def test_002_crane_vector_from_the_printed_weights():
+def test_document_002_crane_vector_from_the_printed_weights():
     log = torch.tensor([[0.2], [0.4], [0.4]], dtype=torch.float64).log()
     near(attend([[1.0]], log, CRANE, scale=1.0)[1][0], [0.22, 0.86], digits=12)  # printed (0.3, 0.8)
 
 
-def test_002_crane_attends_to_itself_most():
+def test_document_002_crane_attends_to_itself_most():
     scores = torch.tensor(CRANE, dtype=torch.float64) @ torch.tensor(CRANE[0], dtype=torch.float64)
     near(
         scores, [0.98, 0.70, 0.70], digits=12
@@ -137,31 +136,31 @@ def test_002_crane_attends_to_itself_most():
     near(attend(CRANE[:1], CRANE)[0][0], [0.379, 0.311, 0.311])
 
 
-def test_002_scores_are_right():
+def test_document_002_scores_are_right():
     raw = [[1.04, 0.90, 0.28], [0.90, 0.89, 0.53], [0.28, 0.53, 0.82]]
     near(scored(X, X, scale=1.0), raw, digits=2)
     near(scored(X, X), [[0.74, 0.64, 0.20], [0.64, 0.63, 0.37], [0.20, 0.37, 0.58]], digits=2)
 
 
-def test_002_weights():
+def test_document_002_weights():
     weights, _ = attend(X, X)
     near(weights[0], [0.4016, 0.3638, 0.2346], digits=4)  # printed [0.39, 0.35, 0.26]
     near(weights[1], [0.36, 0.36, 0.28], digits=2)  # right
     near(weights[2], [0.2733, 0.3262, 0.4004], digits=4)  # printed [0.28, 0.34, 0.38]
 
 
-def test_002_output():
+def test_document_002_output():
     # printed [[0.69, 0.51], [0.67, 0.53], [0.59, 0.58]]
     near(attend(X, X)[1], [[0.72, 0.47], [0.68, 0.50], [0.57, 0.58]], digits=2)
 
 
-def test_002_printed_output_does_not_follow_from_its_own_weights():
+def test_document_002_printed_output_does_not_follow_from_its_own_weights():
     printed = torch.tensor([[0.39, 0.35, 0.26], [0.36, 0.36, 0.28], [0.28, 0.34, 0.38]], dtype=torch.float64)
     _, out = attend(torch.eye(3), printed.log().T, X, scale=1.0)
     near(out, [[0.70, 0.49], [0.68, 0.50], [0.59, 0.57]], digits=2)
 
 
-def test_002_causal_weights():
+def test_document_002_causal_weights():
     weights, _ = attend(X, X, mask=causal)
     near(weights[:2], [[1.00, 0.00, 0.00], [0.50, 0.50, 0.00]], digits=2)
     near(weights[2], [0.27, 0.33, 0.40], digits=2)  # printed [0.29, 0.35, 0.36]
@@ -171,7 +170,7 @@ def test_002_causal_weights():
 # --- 003: variance, saturation, masks, and the example that prints nothing ---
 
 
-def test_003_seed_42_example():
+def test_document_003_seed_42_example():
     generator = np.random.RandomState(42)  # np.random.seed(42); the printed output is missing
     q, k, v = (generator.randn(4, 8) for _ in range(3))
     weights, _ = attend(q, k, v)
@@ -188,7 +187,7 @@ DIMS = (4, 16, 64, 256, 1024)
 
 
 @pytest.mark.parametrize("dim", DIMS)
-def test_003_the_variance_of_a_dot_product_is_the_dimension(dim):
+def test_document_003_the_variance_of_a_dot_product_is_the_dimension(dim):
     draws = 20_000
     generator = torch.Generator().manual_seed(dim)
     q, k = (torch.randn(draws, dim, generator=generator) for _ in range(2))
@@ -209,7 +208,7 @@ SATURATION = {
 
 @pytest.mark.parametrize("exponent", SATURATION)
 @pytest.mark.parametrize("dim", DIMS)
-def test_003_unscaled_weights_saturate_and_scaled_ones_do_not(dim, exponent):
+def test_document_003_unscaled_weights_saturate_and_scaled_ones_do_not(dim, exponent):
     rows, per_row = 200, 8  # queries of a row share its keys, so a row is one draw
     generator = torch.Generator().manual_seed(dim)
     q = torch.randn(rows, 1, per_row, dim, generator=generator)
@@ -224,12 +223,12 @@ def test_003_unscaled_weights_saturate_and_scaled_ones_do_not(dim, exponent):
         assert abs(draws.mean() - want) < 4 * draws.std() / math.sqrt(rows)
 
 
-def test_004_a_common_shift_of_all_scores_changes_nothing():
+def test_document_004_a_common_shift_of_all_scores_changes_nothing():
     # 004 scales because "the dot product averages around 64": an average does no harm, a spread does
     near(softmax([64 + 2.1, 64 + 0.5, 64 + 1.3]), softmax([2.1, 0.5, 1.3]).tolist(), digits=12)
 
 
-def test_003_a_masked_weight_is_zero_and_a_row_that_sees_nothing_is_not_nan():
+def test_document_003_a_masked_weight_is_zero_and_a_row_that_sees_nothing_is_not_nan():
     nothing = torch.full((1, 1, 1, 1), -1)
     x = torch.ones(1, 1, 2, 3)
     at = {"q_pos": nothing, "kv_pos": torch.arange(2)}

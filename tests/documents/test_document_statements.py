@@ -39,7 +39,7 @@ def token_by_token(inputs, weights, n_heads):
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["emma", "olivia", "maximilian"])
-def test_000_token_by_token_with_lists_equals_the_batched_causal_pass(name):
+def test_document_000_token_by_token_with_lists_equals_the_batched_causal_pass(name):
     generator = torch.Generator().manual_seed(2)
     heads = GroupedHeads(12, 4, 4, None, bias=False, out_bias=False).double()
     for weight in heads.parameters():
@@ -72,7 +72,7 @@ def attention(layer=0):
         pytest.param(lambda layer: Silent(), None, False, id="no attention"),
     ],
 )
-def test_002_a_word_changes_with_its_context_through_attention_alone(mixer, mask, changes):
+def test_document_002_a_word_changes_with_its_context_through_attention_alone(mixer, mask, changes):
     sizes = {"vocab_size": 11, "dim": 8, "n_layers": 2, "ffn_width": 13, "bias": False, "tie": True}
     rest = {"dropout": 0.0, "init_std": 0.5, "qk_gain": None, "seed": 0}
     positions = LearnedPositions(5, 8)

@@ -27,7 +27,7 @@ def beats(folder, host="elsewhere", token="theirs", time_=None):
     told = {"host": host, "pid": 1, "time": time_ or time.time(), "token": token}
     beside = folder / "owner.tmp"
     beside.write_text(json.dumps(told))
-    beside.replace(folder / "owner.json")  # at once, as `owner` does: who reads it finds a whole one
+    beside.replace(folder / "owner.json")  # at once, as `lease` does: who reads it finds a whole one
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
 """The kit itself: what it tells of a variant, what it holds users to, and what it calls a variant."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
+import attnlab
 from attnlab import testing
 from attnlab.attention.contracts import Unsupported
 from attnlab.testing.laws import LAWS, Law
@@ -110,6 +113,23 @@ def test_verify_takes_a_run_config_and_tries_every_kind_of_layer():
     config = {"model": {"attention": dict(USUAL.attention), "layers": [{}, {"scale_exponent": 0}, {}]}}
     names = {outcome.variant for outcome in testing.verify(config, "arm")}
     assert names == {"arm, layer kind 0", "arm, layer kind 1"}
+
+
+def test_the_package_offers_the_check_of_a_command_line_or_a_config():
+    assert attnlab.check_variant is testing.check_variant
+    named = attnlab.check_variant(["heads=gqa", "kernel=eager", *SIZES])
+    assert {outcome.status for outcome in named} == {"passed"}
+    assert "grouped_heads_repeat" in {outcome.law for outcome in named}
+    (built,) = attnlab.check_variant({"_target_": "torch.nn.Identity"})
+    assert built.status == "failed"
+    with pytest.raises(ValueError, match=r"as in \['heads=gqa'\]"):
+        attnlab.check_variant("heads=gqa")
+
+
+def test_importing_the_package_imports_nothing_of_it():
+    script = "import sys, attnlab; print([name for name in sys.modules if name[:7] in ('attnlab', 'torch')])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['attnlab']"
 
 
 def test_without_a_cache_no_law_of_decoding_applies():

@@ -21,7 +21,7 @@ from attnlab.model.build import device_of
 OVERRIDES = ["model.dim=256", "model.n_heads=8", "data.length=64", "data.batch_size=1", "logger=none"]
 ROUNDS = 3
 LENGTHS = {"cpu": (128, 256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384, 32768, 65536)}
-KERNELS = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
+KERNELS: Mapping[str, Callable[..., Any]] = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
 prepare = partial(here, OVERRIDES)
 
 
@@ -50,12 +50,12 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
             floor = limits.milliseconds(moved, flops)
             facts = {name: {"flops": flops, "bytes": moved} for name in samples}
             made += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
-    facts = {
+    found = {
         "copy_bytes_per_s": limits.bytes_per_s,
         "matmul_flops_per_s": limits.flops_per_s,
         "kernels": str(dtype),
     }
-    return Bench("attention", conditions(config) | facts, made)
+    return Bench("attention", conditions(config) | found, made)
 
 
 def _work(

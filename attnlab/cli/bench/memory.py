@@ -47,21 +47,25 @@ def _saved(group: str, layer: Attention, dim: int) -> list[Row]:
     made: list[Row] = []
     for length in LENGTHS:
         sizes: list[int] = []
-        note = attempt(lambda length=length, sizes=sizes: sizes.extend(saved_by_length(layer, dim, [length])))
+
+        def count(length: int = length, sizes: list[int] = sizes) -> None:
+            sizes.extend(saved_by_length(layer, dim, [length]))
+
+        note = attempt(count)
         if note is not None:
             made.append(Row(group, f"T = {length}", "bytes", [], note=note))
             continue
         (value,) = sizes
         last = made[-1].median if made else None
         growth = {} if not last else {"exponent": round(math.log2(value / last), 3)}
-        made.append(
-            exact(group, f"T = {length}", "bytes", value, made[0].median if made else value, **growth)
-        )
+        first = (made[0].median if made else None) or value
+        made.append(exact(group, f"T = {length}", "bytes", value, first, **growth))
     return made
 
 
 def _cached(config: Mapping[str, Any]) -> list[Row]:
-    group, made = "bytes cached per token, all layers, batch 1", []
+    group = "bytes cached per token, all layers, batch 1"
+    made: list[Row] = []
     shape = [f"model.{key}={config['model'][key]}" for key in ("dim", "n_layers", "n_heads")]
     for heads in sorted(options("heads"), key="mha".__ne__):  # the baseline first, the others in their order
         model = build_model(composed([*OVERRIDES, *shape, f"heads={heads}"]), VOCABULARY).eval()
@@ -69,5 +73,6 @@ def _cached(config: Mapping[str, Any]) -> list[Row]:
         size = model.state_size()
         assert live == size, f"{heads}: the cache holds {live} bytes per token, the formula says {size}"
         read = {f"read_at_{held}": sum(bytes_per_step(model, held).values()) for held in (1024, 32768)}
-        made.append(exact(group, f"heads={heads}", "bytes", size, made[0].median if made else size, **read))
+        first = (made[0].median if made else None) or size
+        made.append(exact(group, f"heads={heads}", "bytes", size, first, **read))
     return made

@@ -135,7 +135,7 @@ def _steps(
 def _loop(
     config: Mapping[str, Any],
     data: Any,
-    network: torch.nn.Module,
+    network: Any,
     loss_of: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
     fused: bool,
     bursts: Iterable[int],
@@ -177,7 +177,7 @@ class _Clock(pl.Callback):
         self.ended = time.perf_counter()
 
 
-WATCHED = {
+WATCHED: dict[str, list[tuple[Any, str]]] = {
     "curves and the mirror's lines": [(callbacks.Curves, "add")],
     "checkpoints and heartbeat": [
         (checkpoints.Checkpoints, "on_train_batch_end"),

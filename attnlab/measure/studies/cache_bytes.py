@@ -71,7 +71,7 @@ class Published:
             own = dict(shape)
             layers = own.pop("n_layers", 0)
             positive(**{f"models.{name}.n_layers": layers})
-            kind = LatentHeads if "rank" in own else GroupedHeads
+            kind: Any = LatentHeads if "rank" in own else GroupedHeads
             try:
                 with torch.device("meta"):
                     self.parts[name] = layers, kind(dim=DIM, bias=False, out_bias=False, **own).bfloat16()

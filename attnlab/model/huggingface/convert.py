@@ -34,7 +34,7 @@ def load(
     """
     folder = Path(folder)
     theirs = read_mapping(folder / "config.json")
-    kind = theirs.get("model_type")
+    kind: Any = theirs.get("model_type")
     if kind not in families:
         known = ", ".join(families)
         raise ValueError(f"{folder / 'config.json'}: model_type {kind!r} is not known (known: {known})")
@@ -75,7 +75,7 @@ def save(
     ValueError where no family can express it, with what the nearest one lacks, or where it is not this
     model's.
     """
-    config, folder = json.loads(json.dumps(config)), Path(folder)
+    folder, config = Path(folder), dict(json.loads(json.dumps(config)))
     vocab_size = model.embedding.num_embeddings
     with torch.device("meta"):
         described = build_model({"model": config}, vocab_size)

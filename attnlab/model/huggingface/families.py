@@ -146,7 +146,7 @@ _BASE = {
     "seed": 0,
     "layers": None,
 }
-_ATTENTION = {
+_ATTENTION: dict[str, Any] = {
     "_target_": "attnlab.attention.layer.Attention",
     "heads": {"_target_": "attnlab.attention.heads.grouped.GroupedHeads", "head_dim": None},
     "kernel": {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.sdpa.sdpa"},

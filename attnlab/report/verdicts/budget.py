@@ -7,8 +7,8 @@ and never in alarm.
 
 from typing import Any, get_args
 
-from attnlab.report.tables.tuning_table import SPENT, sentence, tuning
 from attnlab.report.verdicts.runs import Run, Sweep, common
+from attnlab.report.verdicts.tuning import SPENT, sentence, tuning
 from attnlab.store.declarations import canonical
 from attnlab.store.schema import Budget, Metric
 

@@ -1,4 +1,4 @@
-"""The laws of attention, as plain functions `check_x(variant)` that assert; numbered as in DESIGN.md, §7.
+"""The laws of attention, as plain functions `check_x(variant)` that assert; numbered as in DESIGN.md, "Laws".
 
 Each says to which variants it applies, by what they declare. `attnlab.testing` tries them.
 """

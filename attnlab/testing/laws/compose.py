@@ -52,10 +52,10 @@ def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
     """
     register_resolvers()
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    values = [
+    values: list[list[str]] = [
         [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
         if override.is_sweep_override()
-        else [override.input_line]
+        else [override.input_line or ""]
         for override in parsed
     ]
     where = [] if config_dir is None else [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"]
@@ -144,7 +144,7 @@ def _base(model: str) -> dict[str, Any]:
         config = compose("config", overrides=[*(f"~{axis}" for axis in AXES), f"model={model}", *SIZES])
     # by the axes, or by what makes a layer
     read = ("dim", "n_heads", "init_std", "attention", "mixer", "positions")
-    whole = OmegaConf.to_container(config.model)
+    whole: Any = OmegaConf.to_container(config.model)
     return {
         "model": {key: whole[key] for key in read if key in whole},
         "data": {"length": config.data.length},
@@ -153,7 +153,8 @@ def _base(model: str) -> dict[str, Any]:
 
 @functools.cache
 def _group(axis: str, option: str) -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.load(CONF / axis / f"{option}.yaml"))
+    group: Any = OmegaConf.to_container(OmegaConf.load(CONF / axis / f"{option}.yaml"))
+    return group
 
 
 def _merged(old: Any, new: Any) -> Any:

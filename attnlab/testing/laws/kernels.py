@@ -6,7 +6,7 @@ import inspect
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.attention.contracts import Attended, Heads, Unsupported, declared
 from attnlab.attention.epilogue import Sinks
@@ -29,7 +29,7 @@ class Call(NamedTuple):
         return kernel(self.q, self.k, self.v, **{**self.options, **changes})
 
 
-def asked(layer: nn.Module, x: Tensor, **context: Any) -> Call:
+def asked(layer: Any, x: Tensor, **context: Any) -> Call:
     """The call that the layer makes for this input."""
     calls = []
 
@@ -93,7 +93,7 @@ def check_kernel_agrees(variant: Variant) -> None:
             same(call.answered(kernel).out, by_hand(call).out, f"{name}, outputs")
     for name, call in _calls(variant):
         inputs = [part.detach().requires_grad_() for part in call[:3]]
-        call = Call(*inputs, call.options)
+        call = Call(inputs[0], inputs[1], inputs[2], call.options)
         try:
             out = call.answered(kernel).out
         except Unsupported:

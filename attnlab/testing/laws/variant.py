@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from hydra.utils import get_object
@@ -26,6 +26,7 @@ from attnlab.model.transformer import Mlp, Transformer, named_generator
 GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.DynamicCache"}
 EAGER = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager.eager"}
 VOCABULARY = 23
+M = TypeVar("M", bound=nn.Module)
 LONGEST = 160  # tokens at most that a trial is made long, to get past a window
 
 
@@ -96,11 +97,11 @@ class Variant:
         return [name for group in groups for name, node in group.items() if _maker(node) is function]
 
     @property
-    def specimen(self) -> nn.Module:
+    def specimen(self) -> Any:
         """The layer that all are copies of: to look at, not to change."""
         return _prototype(json.dumps(self.attention))
 
-    def layer(self) -> nn.Module:
+    def layer(self) -> Any:
         """A fresh layer in float64 and evaluation mode; the same weights for the same config, by parameter
         name.
         """
@@ -149,7 +150,7 @@ class Variant:
 def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant]:
     """The distinct kinds of layer of a whole resolved run config, with its positions and its cache."""
     model = config["model"]
-    layers = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
+    layers: list[Any] = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
     kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
     cache = (config.get("decode") or {}).get("cache")
     return [
@@ -158,7 +159,7 @@ def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant
     ]
 
 
-def randomised(module: nn.Module) -> nn.Module:
+def randomised(module: M) -> M:
     """Draws every parameter: matrices N(0, 1 / fan in), all else (gains, logits, biases) moved by N(0,
     1/4).
     """
@@ -231,6 +232,6 @@ def _long_enough(variant: Variant) -> int:
         return 11
     hidden = (~visible & torch.ones_like(visible).tril()).any(-1).nonzero()
     ahead = (visible & torch.ones_like(visible).triu(1)).any(-1).logical_not().nonzero()
-    first = hidden[0].item() if len(hidden) else 0
-    free = ahead[0].item() if len(ahead) else 0
+    first = int(hidden[0]) if len(hidden) else 0
+    free = int(ahead[0]) if len(ahead) else 0
     return min(LONGEST - 1, max(11, first + 4, free + 4 if free < LONGEST - 1 else 0))

@@ -1,0 +1,82 @@
+"""Which way imports point, and that every name that a text holds instead of an import leads somewhere."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra.utils import get_object
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).parent.parent
+OURS = re.compile(r"\b(?:attnlab|hydra_plugins)(?:\.[A-Za-z_]\w*)+\b")
+YAMLS = sorted(path for folder in ("conf", "sweeps") for path in (ROOT / folder).rglob("*.yaml"))
+SOURCES = sorted(path for folder in ("attnlab", "hydra_plugins") for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_imports_point_down(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
+    assert status == 0, capsys.readouterr().out
+
+
+def in_yaml(node: Any) -> Iterator[str]:
+    """The dotted names of a yaml's values: ours wherever they stand, and what Hydra is told to look up."""
+    if isinstance(node, dict):
+        target = node.get("_target_")
+        if isinstance(target, str):
+            yield target
+            if target.startswith("hydra.utils.get_"):
+                yield node["path"]
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            yield from in_yaml(value)
+    if isinstance(node, str):
+        yield from OURS.findall(node)
+
+
+def in_python(tree: ast.Module) -> Iterator[str]:
+    """Strings that are a dotted name of ours, with `:function` behind it or not; `f"{NAME}.more"` too."""
+    named = {
+        node.targets[0].id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        if isinstance(node.targets[0], ast.Name)
+    }
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.Constant):
+            text = node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = [
+                part.value if isinstance(part, ast.Constant) else named.get(ast.unparse(part.value))
+                for part in node.values
+            ]
+            text = "".join(map(str, parts)) if None not in parts else ""  # known only at run time
+        if isinstance(text, str) and OURS.fullmatch(text.replace(":", ".")):
+            yield text.replace(":", ".")
+
+
+NAMES: dict[str, str] = {}  # where each was seen first
+for path in YAMLS:
+    NAMES |= {name: path.name for name in in_yaml(yaml.safe_load(path.read_text())) if name not in NAMES}
+for path in SOURCES:
+    NAMES |= {name: path.name for name in in_python(ast.parse(path.read_text())) if name not in NAMES}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_name_in_a_text_leads_somewhere(name):
+    assert get_object(name) is not None, NAMES[name]
+
+
+def test_names_are_found_where_they_can_stand():
+    assert {
+        "hydra.utils.get_class", "torch.nn.LSTM",  # what a yaml looks up
+        "attnlab.model.pooling.pool_heads",  # within an override of an experiment
+        "attnlab.training.run", "attnlab.cli.verbs.list.main",  # Python: a module, a function behind a colon
+        "hydra_plugins.attnlab_sweep.launcher.PoolLauncher",  # an f-string
+    } <= set(NAMES)  # fmt: skip
