@@ -25,7 +25,7 @@ class DynamicCache:
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
         """Adds T new keys; returns the whole state and key positions [B or 1, S]."""
-        if self.state is None:
+        if self.state is None or self.positions is None:
             self.state, self.positions = state, positions_BT
         else:
             self.state, self.positions = _joined(self.state, self.positions, state, positions_BT)
@@ -102,6 +102,7 @@ class Slots:
     def __init__(self, filled: StaticCache, slot: Tensor) -> None:
         assert filled.state is not None
         self.state, self.slot, self.span = filled.state, slot, filled.length
+        assert filled.positions is not None
         self.positions = filled.positions.clone()
         self.positions[:, filled.used :] = self.UNREACHED
 
@@ -145,7 +146,7 @@ class SlidingWindowCache:
                 "decode=rolling keeps first tokens of one place only: prompts of unequal length need keep=0"
             )
         self.seen += positions_BT.shape[1]
-        if self.state is not None:
+        if self.state is not None and self.positions is not None:
             state, positions_BT = _joined(self.state, self.positions, state, positions_BT)
         held = positions_BT.shape[1]
         if held <= self.holds:

@@ -64,7 +64,8 @@ def build(
         "runs": [_run(run) for run in sweep.planned],
         "warnings": warnings(sweep, table, maps, declared=left is not None),
     }
-    return plain(report)
+    laid_out: dict[str, Any] = plain(report)
+    return laid_out
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 SHAPE = json.loads(Path(__file__).with_name("schema.json").read_text("utf-8"))
 SCHEMA = SHAPE["properties"]["schema"]["const"]
-_TYPES = {
+_TYPES: dict[str, Any] = {
     "object": dict,
     "array": list,
     "string": str,

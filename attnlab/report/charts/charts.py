@@ -124,7 +124,8 @@ def tradeoff(
 
 def _told_apart(rows: list[Spec], xs: list[float], ys: list[float]) -> list[Spec]:
     """Rows with the height of their label, `tag`: where points crowd, labels are stacked."""
-    line, near, out = 0.06 * (ys[1] - ys[0]), 0.2 * (xs[1] - xs[0]), []
+    line, near = 0.06 * (ys[1] - ys[0]), 0.2 * (xs[1] - xs[0])
+    out: list[Spec] = []
     for row in sorted(rows, key=lambda row: row["y"]):
         below = [other["tag"] for other in out if abs(other["x"] - row["x"]) < near]
         out.append({**row, "tag": max([row["y"], *(tag + line for tag in below)])})

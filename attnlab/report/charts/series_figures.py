@@ -73,7 +73,7 @@ def _points(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def lengths(report: Report) -> list[Figure]:
     """A chart for every table whose conditions can be placed on an axis."""
-    found = []
+    found: list[Figure] = []
     for table in report["length"]:
         for group in dict.fromkeys(row["series"] for row in table["rows"]):
             rows = [r for r in table["rows"] if r["series"] == group and r["x"] is not None]

@@ -16,7 +16,13 @@ from attnlab.report.tables import format, maps
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 THUMBNAILS = 240  # on one page
-ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+ESCAPES: dict[str, str | int | None] = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
 
 
 def inert(value: Any) -> Markup:
@@ -123,7 +129,8 @@ def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
         for entry, weights, visible in decoded:
             if layer not in entry["layers"]:
                 continue
-            row, groups = entry["layers"].index(layer), {}
+            row = entry["layers"].index(layer)
+            groups: dict[Any, Any] = {}
             for head in range(entry["heads"]):
                 image = maps.data_uri(maps.thumbnail(weights[row, head], visible[row]))
                 group = groups.setdefault(entry["groups"][row][head], [])

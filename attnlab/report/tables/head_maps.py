@@ -63,7 +63,10 @@ def picks(sweep: Sweep, chance: dict[str, float]) -> dict[str, Any] | None:
     The best of many look striking by selection alone; what a head is like is what the drawn ones show.
     """
     runs = [run for run in sweep.planned if run.done and run.maps is not None and run.head_scores]
-    known = [(run, *at) for run in runs for at in np.ndindex(np.shape(next(iter(run.head_scores.values()))))]
+    tables: list[Any] = [next(iter(run.head_scores.values())) for run in runs]  # [layer][head]
+    known = [
+        (run, *at) for run, table in zip(runs, tables, strict=True) for at in np.ndindex(np.shape(table))
+    ]
     if not known:
         return None
 

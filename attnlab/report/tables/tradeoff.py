@@ -30,7 +30,7 @@ def _cost(sweep: Sweep, key: str) -> tuple[Ranges, str]:
             arm: (value, None, None) for arm, value in values.items() if value is not None
         }, "counted, exact"
     seen = {arm: sweep.values(arm, key) for arm in sweep.arms}
-    ranges = {arm: (_middle(v), min(v), max(v)) for arm, v in seen.items() if v}
+    ranges: Ranges = {arm: (_middle(v), min(v), max(v)) for arm, v in seen.items() if v}
     return ranges, "indicative only: other runs were busy beside it; bar = range over seeds"
 
 

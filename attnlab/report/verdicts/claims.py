@@ -68,7 +68,8 @@ def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | Non
         rows = [((sweep.timing or {}).get("arms") or {}).get(name, {}).get(metric) for name in (arm, against)]
         if not ratio or not all(row and row.get("samples") for row in rows):
             return None, "timing", []
-        return stats.ratio_draws(*(_blocks(row["samples"]) for row in rows)), "timing", []
+        ours, theirs = (_blocks(row["samples"]) for row in rows)
+        return stats.ratio_draws(ours, theirs), "timing", []
     if sweep.counted(metric, (arm, against)):
         ours, theirs = (common(sweep.values(name, metric)) for name in (arm, against))
         if ours is None or theirs is None or (ratio and not theirs):

@@ -88,8 +88,9 @@ def decimals(width: float | None, default: int = 3) -> int:
 
 def declared(value: float, digits: int = 0) -> str:
     """A declared number with all of its own decimals, and at least so many."""
-    own = -Decimal(repr(float(value))).normalize().as_tuple().exponent
-    return f"{value:.{max(own, digits, 0)}f}"
+    exponent = Decimal(repr(float(value))).normalize().as_tuple().exponent
+    assert isinstance(exponent, int), "a threshold is finite"
+    return f"{value:.{max(-exponent, digits, 0)}f}"
 
 
 def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
@@ -98,6 +99,7 @@ def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
     if claim.compare == "difference" and low == high == 0:
         return f"has the {claim.metric} of {claim.against} in every pair, to the last digit"
     if low is None or high is None or decision.exact:
+        assert decision.estimate is not None
         value = _side(claim, decision.estimate, True, ("", ""), lambda v, _: f"{v:.6g}")
         return _say(claim, value) + ("" if decision.exact else " in the only pair, which has no interval")
 
@@ -115,7 +117,8 @@ def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
 def _asked(claim: Wording, decision: Decision) -> str:
     """The threshold: a margin where "no difference" would satisfy the claim, else the claim itself."""
     low, high = region(claim.relation, claim.threshold, claim.centre)
-    digits = 0 if decision.exact or decision.low is None else decimals(decision.high - decision.low)
+    known = decision.interval
+    digits = 0 if decision.exact or known is None else decimals(known[1] - known[0])
     if claim.compare == "difference" and low < 0 < high:
         return f"margin {declared(abs(claim.threshold), digits)}"
     return f"claimed: {_says(claim, short=True)}"
