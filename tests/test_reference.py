@@ -8,6 +8,8 @@ from omegaconf import OmegaConf
 
 from attnlab.config import CONF
 from attnlab.report import ledger
+from attnlab.report.pages.html import html
+from attnlab.report.schema import SCHEMA, load
 from attnlab.stats.null import false_positives
 
 FOLDER = Path(__file__).parent.parent / "reports" / "reference"
@@ -28,6 +30,18 @@ def test_a_reference_was_made_by_the_shipped_command_and_answers_the_claims_of_t
     declared = [claim["says"] for claim in OmegaConf.load(CONF / "experiment" / f"{name}.yaml").claims]
     assert [claim["says"] for claim in report["verdict"]["claims"]] == declared
     assert {path.name for path in REPORTS[name].parent.iterdir()} >= {"report.html", "report.md", "figures"}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_reference_of_an_older_version_is_upgraded_as_it_is_read(name):
+    assert json.loads(REPORTS[name].read_text("utf-8"))["schema"] <= SCHEMA
+    assert load(REPORTS[name])["schema"] == SCHEMA
+
+
+@pytest.mark.parametrize("name", ["smoke", "length_extrapolation", "window_and_sinks"])
+def test_a_reference_is_rendered_as_it_lies_there(name):
+    page = (REPORTS[name].parent / "report.html").read_text("utf-8")
+    assert html(load(REPORTS[name])) == page
 
 
 def test_the_ledger_is_made_from_the_references():

@@ -17,7 +17,8 @@ from attnlab.attention.contracts import State, Unsupported
 class DynamicCache:
     """Concatenates: simple, exact, and copies the past at every step."""
 
-    room = holds = None
+    room: int | None = None
+    holds: int | None = None
 
     def __init__(self) -> None:
         self.state: State | None = None
@@ -63,7 +64,7 @@ class StaticCache:
             raise ValueError(
                 f"the static cache has room for {self.length} tokens, {end} came: raise decode.cache.length"
             )
-        if self.state is None:
+        if self.state is None or self.positions is None:
             self.state = tuple(part.new_zeros(*part.shape[:2], self.length, part.shape[3]) for part in state)
             self.positions = positions_BT.new_zeros(len(positions_BT), self.length)
             # each slot as a view, made once: a step is mostly such small operations

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from attnlab.seeds import seed_of
+from attnlab.store.seeds import seed_of
 
 Batch = dict[str, Tensor]
 IGNORE = -100  # target of a position that is not scored

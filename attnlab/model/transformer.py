@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from attnlab.attention.contracts import Cache, Mask
 from attnlab.attention.heads.projections import Fused, IntoResidual
 from attnlab.attention.positions import Positions
-from attnlab.seeds import seed_of
+from attnlab.store.seeds import seed_of
 
 
 @final

@@ -64,8 +64,8 @@ def build(
         "runs": [_run(run) for run in sweep.planned],
         "warnings": warnings(sweep, table, maps, declared=left is not None),
     }
-    laid_out: dict[str, Any] = plain(report)
-    return laid_out
+    made: dict[str, Any] = plain(report)
+    return made
 
 
 def _run(run: Run) -> dict[str, Any]:

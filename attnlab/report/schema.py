@@ -10,7 +10,7 @@ from typing import Any
 
 SHAPE = json.loads(Path(__file__).with_name("schema.json").read_text("utf-8"))
 SCHEMA = SHAPE["properties"]["schema"]["const"]
-_TYPES: dict[str, Any] = {
+_TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
     "array": list,
     "string": str,

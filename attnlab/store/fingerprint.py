@@ -30,8 +30,9 @@ EXCLUDED = frozenset(
 OBSERVERS = tuple(
     f"attnlab.{name}"
     for name in (
-        "errors", "config", "store", "stats", "report", "sweep", "cli", "testing", "training.loggers",
-        "training.record", "training.callbacks", "training.preflight",
+        "errors", "config", "stats", "report", "sweep", "cli", "testing",
+        "store.declarations", "store.files", "store.fingerprint", "store.lease", "store.runs", "store.schema",
+        "store.source", "training.loggers", "training.record", "training.callbacks", "training.preflight",
         "training.end", "training.measuring", "training.again", "training.targets",
     )
 )  # fmt: skip

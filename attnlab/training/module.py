@@ -15,7 +15,7 @@ from attnlab.attention.masks.combine import every
 from attnlab.attention.masks.data import documents, padding
 from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
-from attnlab.seeds import seed_of
+from attnlab.store.seeds import seed_of
 
 Batch = dict[str, Tensor]
 

@@ -8,6 +8,7 @@ import torch
 
 from attnlab.measure.measurement import Measured
 from attnlab.store import runs as stored
+from attnlab.store.schema import Metric
 from attnlab.sweep.execute.pool import _need
 from attnlab.sweep.execute.slots import Slot, together
 from attnlab.training import run
@@ -31,7 +32,8 @@ class Line:
 
     def __call__(self, module, data, device):
         assert not torch.is_grad_enabled() or not module.training
-        return Measured({"c": 1.0}, timed=["c"], series={"growth": {64: 2.0, 128: 4.0}})
+        slope = Metric("c", "slope", "m", kind="time")
+        return Measured({"c": 1.0}, declared=[slope], series={"growth": {64: 2.0, 128: 4.0}})
 
 
 def test_the_record_is_that_of_a_run_of_no_steps(compose, store):
@@ -40,7 +42,7 @@ def test_the_record_is_that_of_a_run_of_no_steps(compose, store):
     run.run(folder)
     record = stored.record(folder)
     assert record["metrics"] == {"a/b": 2.0, "c": 0.5}
-    assert record["exact"] == ["a/b", "c"]
+    assert {name: record["declared"][name]["kind"] for name in ("a/b", "c")} == {"a/b": "count", "c": "count"}
     assert (record["budget"]["steps"], record["budget"]["tokens"]) == (0, 0)
     assert "lr" not in record["budget"]
     assert record["memory"]["kv_bytes_per_token_formula"] == record["budget"]["kv_bytes_per_token"]
@@ -52,7 +54,8 @@ def test_a_curve_becomes_rows_and_a_time_is_named_as_one(compose, store):
     run.run(folder)
     table = pq.read_table(folder / "curves.parquet").to_pydict()
     assert table == {"step": [64, 128], "tokens": [64, 128], "name": ["growth"] * 2, "value": [2.0, 4.0]}
-    assert json.loads((folder / "run.json").read_text())["timed"] == ["c"]
+    said = json.loads((folder / "run.json").read_text())["declared"]["c"]
+    assert (said["label"], said["unit"], said["kind"]) == ("slope", "m", "time")
 
 
 def test_a_figure_that_is_no_number_is_a_divergence_and_no_record(compose, store):

@@ -63,10 +63,8 @@ def coded(field: str, styles: Styles) -> dict[str, Spec]:
     return channels
 
 
-def layer(kind: str, options: Spec, /, data: Any = None, **channels: Any) -> Spec:
-    """One mark; `data` is a list of rows, where it has its own. It is silent to screen readers unless it has a
-    description channel.
-    """
+def layer(kind: str, options: Spec, data: list[Spec] | None = None, /, **channels: Any) -> Spec:
+    """One mark. It is silent to screen readers unless it has a description channel."""
     silent = {} if "description" in channels else {"aria": False}
     encoding = {key: {"field": value} if isinstance(value, str) else value for key, value in channels.items()}
     found: Spec = {"mark": {"type": kind, **silent, **options}, "encoding": encoding}

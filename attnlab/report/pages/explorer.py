@@ -11,7 +11,9 @@ from attnlab.report.pages import files
 from attnlab.report.pages.html import inspected
 from attnlab.report.tables import maps
 from attnlab.report.tables.heads import heads
-from attnlab.report.verdicts.runs import Run, Sweep
+from attnlab.report.verdicts.runs import Asked, Run, Sweep
+from attnlab.store.declarations import Experiment
+from attnlab.store.schema import RunRecord
 
 SIDE = 288  # pixels of one head in the picture of a layer
 Arrays = dict[str, np.ndarray]
@@ -29,10 +31,11 @@ def write(
 ) -> Path:
     """inspect.html, and a PNG per layer, or of the one asked for; with a head, of it with its tokens."""
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"status": "done", "head_scores": scores, "kernels": kernels}
-    sweep = Sweep(
-        {"arms": [name], "seeds": [seed], "baseline": name}, [Run(name, seed, name, record, None, arrays)]
+    record = RunRecord(id=name, status="done", seed=seed, config={}, head_scores=scores, kernels=kernels)
+    alone = Experiment(
+        name=name, arms=[name], baseline=name, seeds=[seed], metric="", margin=0.0, margin_reason=""
     )
+    sweep = Sweep(Asked(alone), [Run(name, seed, name, record, None, arrays)])
     for old in folder.glob("layer*.png"):
         old.unlink()
     values, visible = arrays["maps"][-1], arrays["visible"]

@@ -130,7 +130,7 @@ def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
             if layer not in entry["layers"]:
                 continue
             row = entry["layers"].index(layer)
-            groups: dict[Any, Any] = {}
+            groups: dict[int, list[dict[str, Any]]] = {}
             for head in range(entry["heads"]):
                 image = maps.data_uri(maps.thumbnail(weights[row, head], visible[row]))
                 group = groups.setdefault(entry["groups"][row][head], [])

@@ -63,10 +63,8 @@ def picks(sweep: Sweep, chance: dict[str, float]) -> dict[str, Any] | None:
     The best of many look striking by selection alone; what a head is like is what the drawn ones show.
     """
     runs = [run for run in sweep.planned if run.done and run.maps is not None and run.head_scores]
-    tables: list[Any] = [next(iter(run.head_scores.values())) for run in runs]  # [layer][head]
-    known = [
-        (run, *at) for run, table in zip(runs, tables, strict=True) for at in np.ndindex(np.shape(table))
-    ]
+    tables = [(run, next(iter(run.head_scores.values()))) for run in runs]
+    known = [(run, *at) for run, table in tables for at in np.ndindex(len(table), len(table[0]))]
     if not known:
         return None
 

@@ -41,7 +41,7 @@ def _measured(runs: list[Run], key: str) -> tuple[Any, bool]:
 def _same(value: Any, base: Any, tolerance: float | None) -> bool:
     if tolerance is None or not isinstance(value, int | float) or not isinstance(base, int | float):
         return bool(value == base)
-    return bool(abs(value - base) <= tolerance * abs(base))
+    return abs(value - base) <= tolerance * abs(base)
 
 
 def budget(sweep: Sweep) -> dict[str, Any]:

@@ -71,10 +71,10 @@ def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | Non
         ours, theirs = (_blocks(row["samples"]) for row in rows)
         return stats.ratio_draws(ours, theirs), "timing", []
     if sweep.counted(metric, (arm, against)):
-        ours, theirs = (common(sweep.values(name, metric)) for name in (arm, against))
-        if ours is None or theirs is None or (ratio and not theirs):
+        count, other = (common(sweep.values(name, metric)) for name in (arm, against))
+        if count is None or other is None or (ratio and not other):
             return None, "exact", []
-        return stats.Exact(ours / theirs if ratio else ours - theirs), "exact", []
+        return stats.Exact(count / other if ratio else count - other), "exact", []
     pairs = sweep.pairs(arm, against, metric)
     if not pairs:
         return None, "seeds", []

@@ -87,7 +87,7 @@ def _row(
     pairs = sweep.pairs(arm, sweep.baseline, metric)
     differences = [pair["difference"] for pair in pairs]
     found = stats.paired(differences) if differences else None
-    wide = (found.low, found.high) if found and found.low is not None else None
+    wide = found.interval if found else None
     outer, inner = (
         stats.paired(differences, level).interval if differences else None
         for level in (1 - alpha, 1 - 2 * alpha)

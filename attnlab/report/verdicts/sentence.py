@@ -22,7 +22,7 @@ class Wording:
     relation: str  # within | below | above
     threshold: float
     compare: str = "difference"  # or ratio
-    metric: str = "val/loss"  # its words
+    metric: str = "loss"  # its words
     unit: str = "nats"
     direction: str | None = "lower"  # which is better; None for a metric of which neither is
     baseline: str = ""  # `against` is spelled out where it is another arm
@@ -89,7 +89,7 @@ def decimals(width: float | None, default: int = 3) -> int:
 def declared(value: float, digits: int = 0) -> str:
     """A declared number with all of its own decimals, and at least so many."""
     exponent = Decimal(repr(float(value))).normalize().as_tuple().exponent
-    assert isinstance(exponent, int), "a threshold is finite"
+    assert isinstance(exponent, int), value  # a letter for what is no number
     return f"{value:.{max(-exponent, digits, 0)}f}"
 
 
@@ -99,7 +99,7 @@ def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
     if claim.compare == "difference" and low == high == 0:
         return f"has the {claim.metric} of {claim.against} in every pair, to the last digit"
     if low is None or high is None or decision.exact:
-        assert decision.estimate is not None
+        assert decision.estimate is not None, decision
         value = _side(claim, decision.estimate, True, ("", ""), lambda v, _: f"{v:.6g}")
         return _say(claim, value) + ("" if decision.exact else " in the only pair, which has no interval")
 
@@ -117,8 +117,8 @@ def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
 def _asked(claim: Wording, decision: Decision) -> str:
     """The threshold: a margin where "no difference" would satisfy the claim, else the claim itself."""
     low, high = region(claim.relation, claim.threshold, claim.centre)
-    known = decision.interval
-    digits = 0 if decision.exact or known is None else decimals(known[1] - known[0])
+    decided = None if decision.exact else decision.interval
+    digits = 0 if decided is None else decimals(decided[1] - decided[0])
     if claim.compare == "difference" and low < 0 < high:
         return f"margin {declared(abs(claim.threshold), digits)}"
     return f"claimed: {_says(claim, short=True)}"

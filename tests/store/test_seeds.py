@@ -5,7 +5,7 @@ import torch
 
 from attnlab.data.task import generator
 from attnlab.model.transformer import named_generator
-from attnlab.seeds import seed_of
+from attnlab.store.seeds import seed_of
 
 
 @pytest.mark.parametrize(
