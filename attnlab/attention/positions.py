@@ -30,9 +30,10 @@ class Positions:
         """What `rotary` makes of these positions; layers whose rotaries are equal share it."""
         if rotary is None:
             return identity
-        if rotary not in self._rotations:
-            self._rotations[rotary] = self._rotation(rotary)
-        return self._rotations[rotary]
+        rotate = self._rotations.get(rotary)
+        if rotate is None:
+            rotate = self._rotations[rotary] = self._rotation(rotary)
+        return rotate
 
     def at(self, n: int) -> "Positions":
         """Position number n alone; its rotations are cut out of these, so a step need not make any."""

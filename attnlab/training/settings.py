@@ -81,6 +81,7 @@ _OWN_CALLBACKS: dict[type[pl.Callback], str] = {
 _WHOLE_MODEL = ("auto", "ddp", "ddp_find_unused_parameters_true")  # strategies with a whole model per device
 _CLOSED = ("measure", "sweep", "paths", "decode")  # groups that no constructor's signature guards
 _GROUPS = ("data", "model", "size", "optim", "trainer", "logger", "callbacks", "hydra")
+_HIDDEN = ("show", "command")  # of `sweep`, set by `plan`, `status` and `compare`
 _FREE = "protocol"  # an experiment's own values, which others of its keys refer to
 
 
@@ -164,7 +165,7 @@ def _declared() -> dict[str, set[str]]:
     shipped: Any = OmegaConf.merge(*(OmegaConf.load(CONF / name) for name in files))
     groups = {str(key): set[str]() for key in (*shipped, *_GROUPS, _FREE, *Experiment.key_names())}
     groups |= {group: {str(key) for key in shipped[group]} for group in _CLOSED}
-    groups["sweep"].add("train")  # another module that checks and trains
+    groups["sweep"] |= {"train", *_HIDDEN}
     return groups
 
 

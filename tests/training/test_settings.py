@@ -189,3 +189,8 @@ def test_every_key_of_an_experiment_that_ships_is_known(name):
 
 def test_values_of_ones_own_are_free_under_protocol(compose):
     check(compose("+protocol.width=24", "model.dim='${protocol.width}'"))
+
+
+@pytest.mark.parametrize("added", ["++sweep.show=plan", "++sweep.train=attnlab.training.run"])
+def test_keys_that_no_file_shows_are_known(compose, added):
+    check(compose(added))
