@@ -32,7 +32,9 @@ def write(
     """inspect.html, and a PNG per layer, or of the one asked for; with a head, of it with its tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     # a record without metrics, which no run on disk may have: only its maps and scores are looked at
-    record = RunRecord.model_construct(id=name, status="done", head_scores=scores, kernels=kernels)
+    record = RunRecord.model_construct(
+        id=name, status="done", seed=seed, config={}, head_scores=scores, kernels=kernels
+    )
     alone = Experiment(
         name=name, arms=[name], baseline=name, seeds=[seed], metric="", margin=0.0, margin_reason=""
     )
