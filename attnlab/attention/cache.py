@@ -17,7 +17,8 @@ from attnlab.attention.contracts import State, Unsupported
 class DynamicCache:
     """Concatenates: simple, exact, and copies the past at every step."""
 
-    room = holds = None
+    room: int | None = None
+    holds: int | None = None
 
     def __init__(self) -> None:
         self.state: State | None = None
@@ -25,7 +26,7 @@ class DynamicCache:
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
         """Adds T new keys; returns the whole state and key positions [B or 1, S]."""
-        if self.state is None:
+        if self.state is None or self.positions is None:
             self.state, self.positions = state, positions_BT
         else:
             self.state, self.positions = _joined(self.state, self.positions, state, positions_BT)
@@ -63,7 +64,7 @@ class StaticCache:
             raise ValueError(
                 f"the static cache has room for {self.length} tokens, {end} came: raise decode.cache.length"
             )
-        if self.state is None:
+        if self.state is None or self.positions is None:
             self.state = tuple(part.new_zeros(*part.shape[:2], self.length, part.shape[3]) for part in state)
             self.positions = positions_BT.new_zeros(len(positions_BT), self.length)
             # each slot as a view, made once: a step is mostly such small operations
@@ -102,6 +103,7 @@ class Slots:
     def __init__(self, filled: StaticCache, slot: Tensor) -> None:
         assert filled.state is not None
         self.state, self.slot, self.span = filled.state, slot, filled.length
+        assert filled.positions is not None
         self.positions = filled.positions.clone()
         self.positions[:, filled.used :] = self.UNREACHED
 
@@ -145,7 +147,7 @@ class SlidingWindowCache:
                 "decode=rolling keeps first tokens of one place only: prompts of unequal length need keep=0"
             )
         self.seen += positions_BT.shape[1]
-        if self.state is not None:
+        if self.state is not None and self.positions is not None:
             state, positions_BT = _joined(self.state, self.positions, state, positions_BT)
         held = positions_BT.shape[1]
         if held <= self.holds:

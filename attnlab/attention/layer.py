@@ -3,7 +3,7 @@ part handed in.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -132,7 +132,8 @@ class Attention(nn.Module):
         """Whether the mask let a cached query see one of the new keys."""
         new = positions.of.shape[1]
         if positions.consecutive:
-            return step_looks_ahead(self.mask, past, new)
+            mask: Any = self.mask  # a function: hashable
+            return step_looks_ahead(mask, past, new)
         return looks_ahead(self.mask, keys_BS[:, :-new], positions.of)
 
     def state_size(self) -> int:

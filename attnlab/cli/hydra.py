@@ -26,7 +26,8 @@ def hydra(line: Sequence[str]) -> int:
     from attnlab.sweep.plan.composer import Loader
 
     register_resolvers()
-    hydra_inside.ConfigLoaderImpl = Loader  # Hydra makes its loader by this name, and takes no other
+    # Hydra makes its loader by this name, and takes no other
+    hydra_inside.ConfigLoaderImpl = Loader  # type: ignore[misc]
     other = any(word.split("=")[0] in (*_HYDRAS_OWN, "hydra.mode") for word in line)
     sys.argv = [sys.argv[0], *line] if other else [sys.argv[0], "--multirun", *line]
     try:

@@ -114,7 +114,8 @@ def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
 
     def keep(layer: Attention, given: tuple[Tensor]) -> None:
         _, state = layer.heads.project(given[0], identity)
-        rises.append(layer.heads.written(state)[0])
+        heads: Any = layer.heads  # of those that declare that they can
+        rises.append(heads.written(state)[0])
 
     layers = [block.mixer for block in model.blocks]
     hooks = [layer.register_forward_pre_hook(keep) for layer in layers]

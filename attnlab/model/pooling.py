@@ -6,7 +6,7 @@ result is a starting point for more training, not an equal model, unless the poo
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -115,7 +115,8 @@ def _pooled_model(model: Transformer, n_kv_heads: int, how: str, seed: int) -> T
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, Attention)}
     if not layers:
         raise ValueError("the model holds no attention heads to pool")
-    for name, heads in ((f"{name}.heads", layer.heads) for name, layer in layers.items()):
+    parts: dict[str, Any] = {f"{name}.heads": layer.heads for name, layer in layers.items()}
+    for name, heads in parts.items():
         if not declared(heads, Heads, "pools"):
             raise ValueError(f"{type(heads).__name__} have no key and value heads of their own to pool")
         own = {f"{name}.{key}": tensor for key, tensor in heads.state_dict().items()}

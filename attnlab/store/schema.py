@@ -5,7 +5,7 @@ other programs use (`attnlab schema`). A record of another version is refused: n
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 
 from attnlab.errors import Refused
 
-VERSION = 2
+VERSION: Final = 2
 Status = Literal["done", "diverged", "out_of_memory", "crashed", "timed_out", "killed"]
 Direction = Literal["lower", "higher"]
 Kind = Literal["seeds", "count", "time", "share", "censored"]

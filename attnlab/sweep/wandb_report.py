@@ -142,7 +142,7 @@ def _fill(run: Any, mirror: Any, folder: Path, report: Mapping[str, Any]) -> Non
     import wandb
 
     columns, rows = comparison(report)
-    run.log({"comparison": wandb.Table(columns=columns, data=rows)})
+    run.log({"comparison": wandb.Table(columns=[*columns], data=rows)})
     run.summary.update(summary(report))
     if mirror.report:
         artifact = wandb.Artifact(re.sub(r"[^\w.-]", "-", f"report-{folder.name}"), type="report")

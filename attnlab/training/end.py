@@ -146,13 +146,17 @@ PARTS: Mapping[str, Callable[[LanguageModel, Any, Rows, Mapping[str, Any]], dict
 def summary(record: RunRecord) -> dict[str, float]:
     """The figures of a record under the names that they have in the W&B summary."""
     figures: dict[str, float] = {**record.metrics}
-    groups = {"memory": record.memory, "budget": record.estimate.figures(), "speed": record.speed}
+    groups: dict[str, Mapping[str, Any]] = {
+        "memory": record.memory,
+        "budget": record.estimate.figures(),
+        "speed": record.speed,
+    }
     for group, values in groups.items():
         for key, value in values.items():
             if isinstance(value, int | float):
                 figures[f"{group}/{key}"] = value
     for name, table in record.head_scores.items():
         if isinstance(table, list):  # [layer][head]
-            values = [value for row in table for value in row]
-            figures |= {f"heads/{name}/mean": sum(values) / len(values), f"heads/{name}/max": max(values)}
+            scores = [score for row in table for score in row]
+            figures |= {f"heads/{name}/mean": sum(scores) / len(scores), f"heads/{name}/max": max(scores)}
     return figures

@@ -77,6 +77,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
 
     steps, probe = config["trainer"]["max_steps"], data.probe(1)
     maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], steps)
+    assert estimate.batch_tokens is not None, "a run that trains has batches"
     curves = callbacks.Curves(estimate.batch_tokens)
     data.split = spec.use.split
     accumulate = config["trainer"]["accumulate_grad_batches"] * data.split

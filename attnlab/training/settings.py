@@ -161,7 +161,8 @@ def _refuse_unread(config: Mapping[str, Any]) -> None:
 @cache
 def _declared() -> dict[str, set[str]]:
     """Every key at the top of a config; with their own keys those that are closed."""
-    shipped = OmegaConf.merge(*(OmegaConf.load(CONF / name) for name in ("config.yaml", "decode/none.yaml")))
+    files = ("config.yaml", "decode/none.yaml")
+    shipped: Any = OmegaConf.merge(*(OmegaConf.load(CONF / name) for name in files))
     groups = {str(key): set[str]() for key in (*shipped, *_GROUPS, _FREE, *Experiment.key_names())}
     groups |= {group: {str(key) for key in shipped[group]} for group in _CLOSED}
     groups["sweep"] |= {"train", *_HIDDEN}

@@ -100,7 +100,7 @@ class StoredRuns(Launcher):
 class PoolLauncher(StoredRuns):
     schema = PoolLauncherConf
 
-    def admit(self, runs: Sequence[tuple[dict[str, Any], dict[str, Any]]], settings: dict[str, Any]) -> None:
+    def admit(self, runs: Sequence[Any], settings: dict[str, Any]) -> None:
         """Asked before anything is written; a cluster's nodes are not known until a run is submitted."""
         from attnlab.sweep.execute.pool import admit
 

@@ -62,7 +62,7 @@ class DifferentialHeads(nn.Module):
         q, k, v = self.qkv(x_BTM).split(tuple(self.qkv.parts.values()), dim=-1)
         q, k = (part.view(B, T, -1, self.head_dim).transpose(1, 2) for part in (q, k))
         v = v.view(B, T, -1, 2 * self.head_dim).transpose(1, 2)
-        if self.q_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         return rotate(q), (rotate(k), v)
 

@@ -64,7 +64,7 @@ class GroupedHeads(nn.Module):
         H, G = self.n_heads, self.n_kv_heads
         if self.tied:
             shared = by_head(self.qkv(x_BTM), self.head_dim)
-            if self.q_norm is not None:
+            if self.q_norm is not None and self.k_norm is not None:
                 return rotate(self.q_norm(shared)), (rotate(self.k_norm(shared)), shared)
             turned = rotate(shared)
             return turned, (turned, shared)
@@ -76,13 +76,14 @@ class GroupedHeads(nn.Module):
             q, k = rotate(qk[0]).split_with_sizes((H, G), dim=1)
             return q, (k, v)
         q, k = qk
-        if self.q_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         return rotate(q), (rotate(k), v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
         """k, v [B, G, S, D]: the state itself."""
-        return state
+        k, v = state
+        return k, v
 
     def merge(self, y_BHTV: Tensor) -> Tensor:
         """Concatenates the heads and projects them out."""

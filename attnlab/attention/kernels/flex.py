@@ -7,7 +7,7 @@ tables. Compiled on CUDA; on a CPU it runs its own slow reference, forward only.
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -70,8 +70,10 @@ class Flex:
                 score = function(score, b, h, q_at[b, query], kv_at[b, key])
             return score
 
+        visible: Any = mask
+
         def mask_mod(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return mask(b, h, q_at[b, query], kv_at[b, key])
+            return visible(b, h, q_at[b, query], kv_at[b, key])
 
         attend = flex_attention
         if self.compile if self.compile is not None else not on_cpu:

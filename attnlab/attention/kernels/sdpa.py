@@ -1,6 +1,7 @@
 """torch's fused attention."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -46,14 +47,15 @@ def sdpa(
     in_rows = T == 1 and H > G  # the heads of a group become queries of one product: their keys are read once
     if in_rows:
         q = q.reshape(B, G, H // G, -1)
-    call = {"scale": scale, "dropout_p": dropout, "enable_gqa": H != G and not in_rows}
+    call: Any = {"scale": scale, "dropout_p": dropout, "enable_gqa": H != G and not in_rows}
     if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
         out = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1, **call)
         return Attended(out.reshape(B, H, T, -1) if in_rows else out)
     b, h = batch_and_head(B, H, q.device)
     bias, sighted = None, None
     if scores:
-        bias = sum(function.bias(b, h, q_pos, kv_pos) for function in scores).to(q.dtype)
+        added: Any = sum(cast(Bias, function).bias(b, h, q_pos, kv_pos) for function in scores)
+        bias = added.to(q.dtype)
     if mask is not None:
         visible, sighted = open_blind_rows(mask, b, h, q_pos, kv_pos)
         bias = visible if bias is None else bias.masked_fill(~visible, -torch.inf)

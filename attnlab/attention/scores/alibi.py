@@ -16,6 +16,8 @@ class Alibi(Bias):
     in the paper.
     """
 
+    slopes: Tensor
+
     def __init__(self, n_heads: int) -> None:
         super().__init__()
         self.register_buffer("slopes", torch.tensor(self.slope(n_heads)), persistent=False)

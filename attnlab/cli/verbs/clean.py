@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.config import CONF
-from attnlab.store import fingerprint
 from attnlab.store.files import read_json
+from attnlab.store.source import sources
 from attnlab.sweep.status.states import locked
 
 
@@ -83,7 +83,7 @@ def _ancestors(ids: set[str], specs: Mapping[str, Any]) -> set[str]:
 def _is_todays(spec: Mapping[str, Any]) -> bool:
     """Whether the same command would find this run again: its source is as it was."""
     was = (spec.get("semantic") or {}).get("source") or {}
-    return bool(was) and all(fingerprint.sources([module]).get(module) == was[module] for module in was)
+    return bool(was) and all(sources([module]).get(module) == was[module] for module in was)
 
 
 def experiments() -> set[str]:

@@ -80,7 +80,8 @@ class Scaling:
         where = torch.arange(inputs[0].shape[2], device=inputs[0].device)
         at = {"q_pos": where[None, None, :, None], "kv_pos": where[None, None, None, :]}
         scale = self.head_dim**-0.5
-        return self.kernel(*inputs, **at, mask=causal, scores=(), scale=scale, aligned=True).out
+        kernel: Any = self.kernel
+        return kernel(*inputs, **at, mask=causal, scores=(), scale=scale, aligned=True).out
 
     def _work(self, length: int, device: str, backward: bool) -> Callable[[], None]:
         """Tensors are made at each call: what many lengths would hold together may not fit."""

@@ -23,7 +23,8 @@ def run(config: DictConfig) -> RunRecord | None:
     """Returns the record. Failures are recorded, not raised: launchers differ in what they make of those."""
     if config.get("id"):
         folder = Path(config.paths.runs) / str(config.id)
-        settings = {**OmegaConf.to_container(config.sweep, resolve=True), "slots": 1}
+        shipped: Any = OmegaConf.to_container(config.sweep, resolve=True)
+        settings = {**shipped, "slots": 1}
         Pool(settings, Progress({folder: folder.name}), None).run([folder])
         return runs.record(folder)
     folder = _prepare(config)

@@ -71,4 +71,4 @@ def _watch(rank: int, process: subprocess.Popen[bytes], over: threading.Event) -
 def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+        return int(found.getsockname()[1])

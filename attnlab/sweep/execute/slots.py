@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from attnlab.errors import Refused
 from attnlab.sweep.execute import process
@@ -92,9 +92,7 @@ class Child(Protocol):
 
 
 class _Forked:
-    def __init__(
-        self, context: BaseContext, slot: Slot, module: str, arguments: list[str], log: Path
-    ) -> None:
+    def __init__(self, context: Any, slot: Slot, module: str, arguments: list[str], log: Path) -> None:
         self._process = context.Process(
             target=process.enter, args=(module, arguments, log, slot.environment())
         )
@@ -102,7 +100,7 @@ class _Forked:
         self.pid = self._process.pid or 0
 
     def code(self) -> int | None:
-        code = self._process.exitcode
+        code: int | None = self._process.exitcode
         if code is not None:
             self._process.join()
         return code

@@ -16,6 +16,7 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.store import runs
+from attnlab.store.schema import Status
 from attnlab.sweep.execute.process import GRACE
 from attnlab.sweep.execute.progress import Progress, labels
 from attnlab.sweep.launchers.attempt import Attempt, attempts, gpus, library, lost, started
@@ -132,6 +133,7 @@ class _Tasks:
     def _lost(self, reference: Any, folder: Path) -> None:
         """Where the attempt was lost, record that."""
         errors = self.ray.exceptions
+        status: Status
         try:
             self.ray.get(reference)
             return

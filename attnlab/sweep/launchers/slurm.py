@@ -19,6 +19,7 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.store import runs
+from attnlab.store.schema import Status
 from attnlab.sweep.execute.process import GRACE
 from attnlab.sweep.execute.progress import Progress, labels
 from attnlab.sweep.launchers.attempt import Attempt, attempts, gpus, library, lost, started
@@ -28,7 +29,11 @@ _OVER = (
     "REVOKED", "TIMEOUT",
 )  # fmt: skip
 _ASKED_TO_STOP = ("CANCELLED", "COMPLETED", "PREEMPTED")  # unfinished, not failed: the same command goes on
-_STATUS = {"TIMEOUT": "timed_out", "DEADLINE": "timed_out", "OUT_OF_MEMORY": "out_of_memory"}
+_STATUS: dict[str, Status] = {
+    "TIMEOUT": "timed_out",
+    "DEADLINE": "timed_out",
+    "OUT_OF_MEMORY": "out_of_memory",
+}
 _STUCK = ("BadConstraints", "JobHoldMaxRequeue", "launch failed requeued held", "launch_failed_requeued_held")
 _SURE = 3  # looks at a queue without the job before it is believed: its record may be on its way
 _ARRAY = 1000  # tasks: SLURM's own default allows 1001
@@ -139,7 +144,7 @@ def _gone(job: _Job, found: Mapping[str, tuple[str, str]], began: float, progres
     told = _last_words(job)
     if state in _ASKED_TO_STOP and not told:
         return True
-    status = "timed_out" if "timed-out" in told else _STATUS.get(state, "killed")
+    status: Status = "timed_out" if "timed-out" in told else _STATUS.get(state, "killed")
     ending = f"is stuck: {reason}" if stuck else f"ended as {state}" if state else "left the queue"
     message = f"SLURM job {job.id} {ending} without a record of the run" + (f": {told}" if told else "")
     if stuck:

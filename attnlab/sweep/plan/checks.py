@@ -53,7 +53,9 @@ class _Warm(BaseContext):
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
-        return multiprocessing.get_context(self._name).Process(*args, **kwargs)
+        context: Any = multiprocessing.get_context(self._name)
+        process: BaseProcess = context.Process(*args, **kwargs)
+        return process
 
 
 class Checker:
@@ -87,12 +89,14 @@ class Checker:
     def _ask(self, question: Any) -> tuple[str, Any]:
         if self._pipe is None:
             self._pipe, theirs = self._context.Pipe()
-            self._process = self._context.Process(target=serve, args=(theirs,))
+            context: Any = self._context
+            self._process = context.Process(target=serve, args=(theirs,))
             self._process.start()
             theirs.close()
         try:
             self._pipe.send(question)
-            return self._pipe.recv()
+            answer: tuple[str, Any] = self._pipe.recv()
+            return answer
         except (EOFError, OSError) as error:
             raise RuntimeError(f"the process that checks configs died ({self.module})") from error
 

@@ -8,7 +8,7 @@ and later steps change the result, so what is kept is only ever handed out as a 
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
@@ -33,7 +33,7 @@ class Composer:
         self.loader, self.master = loader, master
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        config = self.loader.load_sweep_config(self.master, list(overrides))
+        config: DictConfig = self.loader.load_sweep_config(self.master, list(overrides))
         HydraConfig.instance().set_config(config)  # for ${hydra:...}
         return config
 
@@ -49,9 +49,8 @@ class Composer:
                     if OmegaConf.is_config(value)
                     else value
                 )
-        written = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
-        assert isinstance(written, dict)
-        return found | written
+        written: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
+        return {**found, **written}
 
 
 class Loader(ConfigLoaderImpl):
@@ -109,7 +108,7 @@ class Loader(ConfigLoaderImpl):
         return copy.deepcopy(self._merged[key])
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> Any:
-        return super()._load_single_config(default, _Copies(repo))
+        return super()._load_single_config(default, cast(IConfigRepository, _Copies(repo)))
 
 
 class _Read(ConfigRepository):

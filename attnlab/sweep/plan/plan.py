@@ -137,9 +137,10 @@ def _arms(
         command.refuse_hidden(point, name, own)
         overrides = [*by_size, *point, *own]
         config = composer.compose(overrides)
-        matching = None
+        matching: tuple[str, str, float] | None = None
         if figure is not None and arms:
             by = experiment.match_by
+            assert by is not None, "an experiment with `match` names it"
             if by in command.keys(own):
                 raise Refused(f"arm {name} sets {by}, which match_by solves for: drop one of the two")
             matching = (by, figure, arms[experiment.baseline].estimate.get(figure))

@@ -64,8 +64,10 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
     assert plan.experiment is not None
     experiment = plan.experiment
     metric, margin, base = experiment.metric, experiment.margin, experiment.baseline
-    found = {
-        (run.arm, run.seed): records[run.id].metrics.get(metric) for run in plan.runs if run.id in records
+    found: dict[tuple[str, int | None], float] = {
+        (run.arm, run.seed): value
+        for run in plan.runs
+        if run.id in records and (value := records[run.id].metrics.get(metric)) is not None
     }
     lines = []
     for arm in plan.arms():
@@ -74,7 +76,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
         pairs = [
             (found[arm, seed], found[base, seed])
             for seed in experiment.seeds
-            if found.get((arm, seed)) is not None and found.get((base, seed)) is not None
+            if (arm, seed) in found and (base, seed) in found
         ]
         told = _planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
         if told is None:

@@ -170,7 +170,7 @@ def check_absorbed(variant: Variant) -> None:
 
 def has_grouped_heads(variant: Variant) -> bool:
     """Heads whose keys and values are slices of one matrix, fewer for keys than for queries."""
-    heads = variant.specimen.heads if variant.is_attention else None
+    heads: Any = variant.specimen.heads if variant.is_attention else None
     return declared(heads, Heads, "pools") and heads.n_kv_heads < heads.n_heads
 
 
