@@ -26,7 +26,6 @@ from attnlab.store.schema import Metric, named
 ROUNDS = 12  # each is a block A B B A: two samples per arm
 PROMPT = 16
 Name = TypeVar("Name", bound=Hashable)
-Name = TypeVar("Name", bound=Hashable)
 STEP = Metric("train_step_ms", "time of a training step", "ms", kind="time")
 TIMES = named(
     STEP,
