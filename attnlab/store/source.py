@@ -7,6 +7,7 @@ user's are read, never installed packages, which are recorded by version. Nothin
 import ast
 import hashlib
 import io
+import sys
 import sysconfig
 import tokenize
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,7 @@ def sources(names: Iterable[str], without: Iterable[str] = ()) -> dict[str, str]
     queue = [(name, True) for name in names]
     while queue:
         name, asked = queue.pop()
-        for module, file in _modules(name):
+        for module, file in _modules(name, tuple(sys.path)):
             if module in found or module == "attnlab" or (not asked and _under(module, without)):
                 continue
             found[module], imports = _read(file, file.stat().st_mtime_ns, module, file.name == "__init__.py")
@@ -72,8 +73,13 @@ def _under(module: str, roots: Iterable[str]) -> bool:
     return any(module == root or module.startswith(root + ".") for root in roots)
 
 
-def _modules(name: str) -> Iterator[tuple[str, Path]]:
+@cache
+def _modules(name: str, _path: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
     """The modules that importing a dotted name would run: its packages, then itself. An attribute ends it."""
+    return tuple(_found(name))
+
+
+def _found(name: str) -> Iterator[tuple[str, Path]]:
     path: list[str] | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):

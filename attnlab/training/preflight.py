@@ -9,6 +9,7 @@ import torch
 from attnlab.attention.layer import Attention
 from attnlab.measure import length, size
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
+from attnlab.model.transformer import Transformer
 from attnlab.training import end, measuring, settings, targets
 
 
@@ -21,9 +22,30 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     targets.check(config)
     data = make(config["data"])
-    context, batch_size = data.task.length, config["data"]["batch_size"]
-    trainer, optim = config["trainer"], config["optim"]
-    steps, accumulate = trainer["max_steps"], trainer["accumulate_grad_batches"]
+    _refuse_settings(config, data)
+    with torch.device("meta"):
+        model = build_model(config, data.task.vocab_size)
+    make(config["optim"], model=model)
+    model = model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
+    device = _device(config)
+    if config.get("measurement"):
+        measuring.check(config, model, data)
+    else:
+        _try_layers(config, device)
+    facts = {
+        "data": data.facts(),
+        "device_kind": device_kind(device),
+        "device": device_kind(device),
+        **_sizes(config, model, data.task.length),
+        **_measured(config, data),
+    }
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
+    """What is wrong with single settings, before anything is built of them."""
+    trainer, every = config["trainer"], config["measure"]["every"]
+    steps, devices = trainer["max_steps"], trainer["devices"]
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(f"trainer.max_steps must be a whole number of at least 1, got {steps}")
     if str(trainer["precision"]) in ("16", "16-mixed", "16-true"):
@@ -32,53 +54,60 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         )
     settings.check(config)
     make(config["logger"])
-    devices = trainer["devices"]
+    batch_size = config["data"]["batch_size"]
     if type(devices) is not int or devices < 1 or batch_size % devices:
         raise ValueError(
             f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
         )
-    if config["measure"]["every"] < 1:
-        raise ValueError(f"measure.every must be at least 1, got {config['measure']['every']}")
+    if every < 1:
+        raise ValueError(f"measure.every must be at least 1, got {every}")
     length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
     if config.get("convert") and not config["parent"]:
         raise ValueError("convert is for the weights of another run: set parent, or convert=null")
-    with torch.device("meta"):
-        model = build_model(config, data.task.vocab_size)
-    make(optim, model=model)
-    model = model.to(WEIGHTS.get(trainer["precision"], torch.float32))
-    device = device_of(config)
+
+
+def _device(config: Mapping[str, Any]) -> str:
+    """ "cpu" or "cuda"; ValueError where there are fewer devices than the run asks for."""
+    device, devices = device_of(config), config["trainer"]["devices"]
     if device == "cuda" and devices > torch.cuda.device_count():
         raise ValueError(
             f"trainer.devices={devices}: there are {torch.cuda.device_count()} CUDA devices here"
         )
-    only_measures = bool(config.get("measurement"))
-    if only_measures:
-        measuring.check(config, model, data)
-    else:
-        _try_layers(config, device)
-    mixer = model.blocks[0].mixer
-    declared = size.BUDGET | ({} if only_measures else end.expected(data.task))
-    facts = {
-        "data": data.facts(),
-        "declared": {name: asdict(metric) for name, metric in declared.items()},
-        "measured_by": {} if only_measures else end.digests(end.MEASURED),
-        "observed_by": {} if only_measures else end.digests(end.OBSERVED),
-        "device_kind": device_kind(device),
+    return device
+
+
+def _sizes(config: Mapping[str, Any], model: Transformer, context: int) -> dict[str, Any]:
+    """The budget: what the model costs, and what it will be trained on. `model` lives on the meta device."""
+    trainer, mixer = config["trainer"], model.blocks[0].mixer
+    batch_tokens = trainer["accumulate_grad_batches"] * config["data"]["batch_size"] * context
+    trained = {"steps": 0, "tokens": 0, "lr": None}
+    if not config.get("measurement"):
+        steps = trainer["max_steps"]
+        trained = {"steps": steps, "tokens": steps * batch_tokens, "lr": config["optim"]["lr"]}
+    return {
         **size.parameters(model),
         "flops_per_token": size.flops_per_token(model, context),
         "kv_bytes_per_token": model.state_size(),
-        "tokens": 0 if only_measures else steps * accumulate * batch_size * context,
-        "batch_tokens": accumulate * batch_size * context,
-        "steps": 0 if only_measures else steps,
-        "lr": None if only_measures else optim["lr"],
+        "batch_tokens": batch_tokens,
+        **trained,
         "context": context,
         "dtype": str(trainer["precision"]),
         "kernel": getattr(mixer.kernel, "__name__", type(mixer.kernel).__name__)
         if isinstance(mixer, Attention)
         else "none",
-        "device": device_kind(device),
     }
-    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _measured(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """What the run will measure, and the digests of the code that will do it."""
+    if config.get("measurement"):
+        return {"declared": {name: asdict(metric) for name, metric in size.BUDGET.items()}}
+    declared = size.BUDGET | end.expected(data.task)
+    return {
+        "declared": {name: asdict(metric) for name, metric in declared.items()},
+        "measured_by": end.digests(end.MEASURED),
+        "observed_by": end.digests(end.OBSERVED),
+    }
 
 
 def _try_layers(config: Mapping[str, Any], device: str) -> None:

@@ -99,67 +99,82 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
         stats.Question(evidence, claim["is"], claim["threshold"], middle)
         for claim, (evidence, _, _), middle in zip(asked, measured, centre, strict=True)
     ]
-    out = []
-    for claim, (_, basis, pairs), middle, decision in zip(
-        asked, measured, centre, stats.decide(questions), strict=True
-    ):
-        unequal = crosses(budget, claim["arm"], claim["against"])
-        interval = None if decision.low is None or decision.high is None else (decision.low, decision.high)
-        word = claim_verdict(
-            claim["is"], claim["threshold"], interval, n=decision.n, comparable=not unequal, centre=middle
-        )
-        metric = sweep.metric(claim["metric"])
-        text = Wording(
-            claim["arm"],
-            claim["against"],
-            claim["is"],
-            claim["threshold"],
-            claim["compare"],
-            metric.words,
-            unit="" if claim["compare"] == "ratio" else metric.unit,
-            direction=_direction(sweep, claim, basis),
-            baseline=sweep.baseline,
-        )
-        low, high = stats.region(claim["is"], claim["threshold"], middle)
-        names = [reason["label"] for reason in unequal]
-        planned = len(sweep.seeds) if basis == "seeds" else None
-        out.append(
-            {
-                **claim,
-                "direction": text.direction,
-                "label": text.metric,
-                "kind": basis,
-                **({"timed": True} if _timed(sweep, claim) else {}),
-                "unit": text.unit,
-                "verdict": str(word),
-                "exploratory": exploratory,
-                "sentence": sentence(
-                    text,
-                    decision,
-                    word,
-                    planned=planned,
-                    unequal=names,
-                    counted=COUNTED[basis],
-                    exploratory=exploratory,
-                ),
-                "plain": plain(text, word, names, exact=decision.exact),
-                "not_comparable": [reason["text"] for reason in unequal],
-                "decision": asdict(decision),
-                "planned": planned,
-                "digits": decimals(interval[1] - interval[0])
-                if interval and interval[0] != interval[1]
-                else 3,
-                "from": low if math.isfinite(low) else None,
-                "to": high if math.isfinite(high) else None,
-                **beside(
-                    sweep,
-                    pairs if claim["compare"] == "difference" else [],
-                    _hurts(claim, decision),
-                    _margin(claim),
-                ),
-            }
-        )
-    return out
+    decisions = zip(asked, measured, centre, stats.decide(questions), strict=True)
+    return [
+        {
+            **claim,
+            "exploratory": exploratory,
+            "kind": basis,
+            **({"timed": True} if _timed(sweep, claim) else {}),
+            **_told(sweep, budget, claim, basis, middle, decision, exploratory),
+            "decision": asdict(decision),
+            **beside(
+                sweep,
+                pairs if claim["compare"] == "difference" else [],
+                _hurts(claim, decision),
+                _margin(claim),
+            ),
+        }
+        for claim, (_, basis, pairs), middle, decision in decisions
+    ]
+
+
+def _told(
+    sweep: Sweep,
+    budget: dict[str, Any],
+    claim: dict[str, Any],
+    basis: str,
+    middle: float,
+    decision: stats.Decision,
+    exploratory: bool,
+) -> dict[str, Any]:
+    """A decided claim's verdict, its sentences, and where on an axis the claim and its decision lie."""
+    unequal = crosses(budget, claim["arm"], claim["against"])
+    names = [reason["label"] for reason in unequal]
+    interval = None if decision.low is None or decision.high is None else (decision.low, decision.high)
+    word = claim_verdict(
+        claim["is"], claim["threshold"], interval, n=decision.n, comparable=not unequal, centre=middle
+    )
+    text = _wording(sweep, claim, basis)
+    low, high = stats.region(claim["is"], claim["threshold"], middle)
+    planned = len(sweep.seeds) if basis == "seeds" else None
+    return {
+        "direction": text.direction,
+        "label": text.metric,
+        "unit": text.unit,
+        "verdict": str(word),
+        "sentence": sentence(
+            text,
+            decision,
+            word,
+            planned=planned,
+            unequal=names,
+            counted=COUNTED[basis],
+            exploratory=exploratory,
+        ),
+        "plain": plain(text, word, names, exact=decision.exact),
+        "not_comparable": [reason["text"] for reason in unequal],
+        "planned": planned,
+        "digits": decimals(interval[1] - interval[0]) if interval and interval[0] != interval[1] else 3,
+        "from": low if math.isfinite(low) else None,
+        "to": high if math.isfinite(high) else None,
+    }
+
+
+def _wording(sweep: Sweep, claim: dict[str, Any], basis: str) -> Wording:
+    """What the sentences about a claim need of it."""
+    metric = sweep.metric(claim["metric"])
+    return Wording(
+        claim["arm"],
+        claim["against"],
+        claim["is"],
+        claim["threshold"],
+        claim["compare"],
+        metric.words,
+        unit="" if claim["compare"] == "ratio" else metric.unit,
+        direction=_direction(sweep, claim, basis),
+        baseline=sweep.baseline,
+    )
 
 
 def _direction(sweep: Sweep, claim: dict[str, Any], basis: str) -> str | None:
