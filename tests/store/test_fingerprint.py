@@ -150,8 +150,11 @@ def test_a_training_run_hashes_training_code_and_nothing_that_only_looks():
         "attnlab.training.checkpoints",
         "attnlab.model.transformer",
         "attnlab.attention.layer",
-        "attnlab.attention.cache",
+        "attnlab.attention.contracts",
+        "attnlab.store.seeds",
     } <= found
+    found.remove("attnlab.store.seeds")  # what it gives decides every number
+    found.discard("attnlab.store")
     for observer in ("sweep", "report", "stats", "store", "cli", "measure", "testing", "training.end"):
         observed = [name for name in found if f"{name}.".startswith(f"attnlab.{observer}.")]
         assert not observed, observed

@@ -10,7 +10,7 @@ PROGRESS = {"step": 3, "max_steps": 12, "loss": 2.5, "time": 0}
 
 def record(**changes):
     common = {"schema": 2, "id": "run", "status": "done", "seed": 0, "config": {}, "failure": None}
-    return {**common, "data": {}, "budget": {}, "environment": {}, "metrics": {"val/loss": 1.25}, **changes}
+    return {**common, "metrics": {"val/loss": 1.25}, **changes}
 
 
 @pytest.mark.parametrize(

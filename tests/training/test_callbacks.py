@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from attnlab.store import fingerprint
 from attnlab.store.files import read_json
+from attnlab.store.schema import Estimate
 from attnlab.training import callbacks, run
 from attnlab.training.preflight import check
 
@@ -79,7 +80,7 @@ def same(a, b):
 
 def identity(config):
     source = fingerprint.source(config, "attnlab.training.run")
-    return fingerprint.identify(config, {"device_kind": "cpu"}, source)[0]
+    return fingerprint.identify(config, Estimate(), source)[0]
 
 
 def test_the_average_of_the_weights_is_what_is_validated_and_kept(train):

@@ -10,6 +10,8 @@ from processes import wait_until
 from wandb_files import history, records, summary_of
 from wandb_server import Refusing, Server, Silent
 
+from attnlab.store import runs
+from attnlab.store.schema import RunSpec, Use
 from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.execute.process import enter
 from attnlab.sweep.execute.slots import Slot
@@ -24,9 +26,9 @@ def test_an_offline_run_holds_losses_memory_config_and_images(compose, store, ca
     small = ("trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2")
     config = compose("logger=wandb", "logger.patience=60", *small)  # its import takes long where many do
     folder = store("abcd0123abcd0123", config)
-    use, semantic = {"experiment": "exam", "arm": "gqa"}, {"config": {"model": {"dim": 16}}}
-    spec = {"schema": 1, "id": folder.name, "config": config, "semantic": semantic, "use": use}
-    (folder / "spec.json").write_text(json.dumps(spec))
+    use = Use(experiment="exam", arm="gqa")
+    spec = RunSpec(id=folder.name, config=config, identity={"config": {"model": {"dim": 16}}}, use=use)
+    runs.write_spec(folder.parent, spec)
     train.run(folder)
     assert "W&B" not in capfd.readouterr().err  # else it says why something is missing below
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")

@@ -1,13 +1,12 @@
 """A child starts where its parent ended, or says in one line why it cannot."""
 
-import json
-
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from attnlab.model.build import build_model
 from attnlab.model.pooling import pool_heads
+from attnlab.store import runs
 from attnlab.training import run
 from attnlab.training.parent import load_parent
 
@@ -24,7 +23,7 @@ def parent(compose, store):
 
 def start(config, folder):
     """The weights that a run of this config would start from."""
-    model = build_model(config, json.loads((folder / "run.json").read_text())["data"]["vocab_size"])
+    model = build_model(config, runs.record(folder).estimate.data["vocab_size"])
     load_parent(model, config, folder.parent)
     return model.state_dict()
 

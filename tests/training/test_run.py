@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from attnlab.store.files import read_json
 from attnlab.training import callbacks, checkpoints, run
+from attnlab.training.module import Diverged
 
 torch.set_num_threads(1)
 
@@ -158,7 +159,7 @@ def test_a_record_says_what_was_trained_measured_and_where(compose, store):
     assert memory["kv_bytes_per_token_live"] == memory["kv_bytes_per_token_formula"] == 2 * 2 * 2 * 4 * 4
     assert memory["saved_for_backward_bytes"] > 0
     assert memory["peak_rss_bytes"] > 1e7
-    assert record["budget"]["tokens"] == 6 * 4 * 16
+    assert record["estimate"]["tokens"] == 6 * 4 * 16
     assert record["kernels"]["max_abs_eager_fused"] < 1e-5
     assert len(record["by_position"]["val/loss"]) == 16
     maps = np.load(folder / "attention.npz")
@@ -176,8 +177,8 @@ def test_other_precisions_train(compose, store, precision):
     folder = store("run", compose(f"trainer.precision={precision}", "trainer.max_steps=3"))
     run.run(folder)
     record = read_json(folder / "run.json")
-    assert record["budget"]["dtype"] == precision
-    assert record["budget"]["kv_bytes_per_token"] == record["memory"]["kv_bytes_per_token_live"]
+    assert record["estimate"]["dtype"] == precision
+    assert record["estimate"]["kv_bytes_per_token"] == record["memory"]["kv_bytes_per_token_live"]
     assert 3 < record["metrics"]["val/loss"] < 4
 
 
@@ -204,7 +205,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_step(compose, store):
         "run",
         compose("optim.lr=1e30", "optim.warmup=0", "trainer.gradient_clip_val=null", "trainer.max_steps=9"),
     )
-    with pytest.raises(run.Diverged, match="not finite at step"):
+    with pytest.raises(Diverged, match="not finite at step"):
         run.run(folder)
 
 
