@@ -7,6 +7,7 @@ from attnlab.cli.commands import parse
 from attnlab.cli.verbs import clean
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
+from attnlab.store.schema import RunSpec, Use
 
 
 def run(*line, ask=None):
@@ -27,12 +28,9 @@ def store(tmp_path, monkeypatch):
     for name, (experiment, source, parent) in uses.items():
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
-        spec = {
-            "use": {"experiment": experiment},
-            "semantic": {"source": source},
-            "config": {"parent": parent},
-        }
-        (folder / "spec.json").write_text(json.dumps(spec))
+        config, use = {"parent": parent}, Use(experiment=experiment)
+        spec = RunSpec(id=name, config=config, identity={"source": source}, use=use)
+        (folder / "spec.json").write_text(json.dumps(spec.plain()))
     (tmp_path / "reports" / "one").mkdir(parents=True)
     (tmp_path / "reports" / "one" / "report.json").write_text('{"runs": [{"id": "reported"}]}')
     with FileLock(tmp_path / "runs" / "running" / "lock"):

@@ -6,7 +6,6 @@ CPU too, which leaves the architectures alone to differ.
 """
 
 import contextlib
-import json
 import os
 import tempfile
 import time
@@ -29,6 +28,8 @@ from attnlab.measure.roofline import Roofline, roofline
 from attnlab.measure.size import flops_per_token
 from attnlab.measure.timing import in_bf16, wait
 from attnlab.model.build import build_model, device_of, make
+from attnlab.store import runs
+from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.plan.checks import warm
@@ -242,11 +243,9 @@ def _start(say: Callable[[str], None]) -> Row:
 
 def _spec(folder: Path, config: Mapping[str, Any]) -> Path:
     """A run's folder, ready to be trained."""
-    place = folder / ("0" * 16)
-    place.mkdir()
-    spec = {"schema": 1, "id": place.name, "semantic": {}, "config": config, "use": {}}
-    (place / "spec.json").write_text(json.dumps(spec))
-    return place
+    spec = RunSpec(id="0" * 16, config=dict(config))
+    runs.write_spec(folder, spec)
+    return folder / spec.id
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ def _ancestors(ids: set[str], specs: Mapping[str, Any]) -> set[str]:
 
 def _is_todays(spec: Mapping[str, Any]) -> bool:
     """Whether the same command would find this run again: its source is as it was."""
-    was = (spec.get("semantic") or {}).get("source") or {}
+    was = (spec.get("identity") or {}).get("source") or {}
     return bool(was) and all(sources([module]).get(module) == was[module] for module in was)
 
 
