@@ -5,14 +5,13 @@ A part that cannot do what is asked raises `Unsupported`; nothing falls back to 
 a value are capabilities: a part need not have them, and is then taken to have this value (`declared`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-State = tuple[
-    Tensor, ...
-]  # what heads cache; the sequence is dim 2 of every member: [B, heads or 1, S, width]
+# What heads cache; the sequence is dim 2 of every member: [B, heads or 1, S, width].
+State = tuple[Tensor, ...]
 Rotate = Callable[[Tensor], Tensor]  # q or k [B, heads, T, width], turned by the positions it was made for
 
 
@@ -76,7 +75,7 @@ class Heads(Protocol):
         """Numbers that attention reads per key."""
 
 
-class Rotary(Protocol):
+class Rotary(Hashable, Protocol):
     """Positions [B or 1, T] to the function that turns q and k; hashable, and equal ones share their tables.
 
     `changes_with_length`: keys turned now would turn otherwise in a longer sequence; no cache may hold them.
@@ -89,8 +88,9 @@ class Rotary(Protocol):
     def __call__(self, positions_BT: Tensor, /) -> Rotate: ...
 
 
-class Mask(Protocol):
-    """Which keys a query may see: True is visible, broadcasting to [B, H, T, S]. Positions, never slots.
+class Mask(Hashable, Protocol):
+    """Which keys a query may see: True is visible, broadcasting to [B, H, T, S]. Positions, never slots;
+    hashable, because what it answered is remembered.
 
     `is_causal` promises that no query sees a later key; without the promise, decoding looks at every step.
 

@@ -27,7 +27,7 @@ def hydra(line: Sequence[str]) -> int:
 
     register_resolvers()
     # Hydra makes its loader by this name, and takes no other
-    hydra_inside.ConfigLoaderImpl = Loader  # type: ignore[misc]
+    vars(hydra_inside).update(ConfigLoaderImpl=Loader)
     other = any(word.split("=")[0] in (*_HYDRAS_OWN, "hydra.mode") for word in line)
     sys.argv = [sys.argv[0], *line] if other else [sys.argv[0], "--multirun", *line]
     try:

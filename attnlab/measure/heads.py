@@ -5,13 +5,13 @@ why instead of giving a number.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Heads, declared
+from attnlab.attention.contracts import Heads, State, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.rotary import identity
 from attnlab.measure import scores
@@ -20,6 +20,16 @@ from attnlab.model.transformer import Transformer
 
 TEXTS, REPEATS, SEED = 4, 4, 20_220_311
 LONGEST = 128  # tokens of a probe
+
+
+class WritingHeads(Heads, Protocol):
+    """What heads that declare `has_own_values` have beside what all have (`contracts.Heads`)."""
+
+    def written(self, state: State, /) -> Tensor: ...
+
+
+def _write(heads: Heads) -> TypeGuard[WritingHeads]:
+    return bool(declared(heads, Heads, "has_own_values"))
 
 
 def probe_texts(batch: dict[str, Tensor], count: int = TEXTS) -> list[Tensor]:
@@ -84,9 +94,7 @@ def _on_random_tokens(
 ) -> None:
     """Induction and copying, and their chance levels."""
     layers: list[Attention] = [block.mixer for block in model.blocks]
-    without = sorted(
-        {type(x.heads).__name__ for x in layers if not declared(x.heads, Heads, "has_own_values")}
-    )
+    without = sorted({type(x.heads).__name__ for x in layers if not _write(x.heads)})
     if without:
         notes["copying"] = f"{', '.join(without)} have no values of their own to follow"
     for row in rows:
@@ -113,8 +121,9 @@ def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
     rises: list[Tensor] = []
 
     def keep(layer: Attention, given: tuple[Tensor]) -> None:
-        _, state = layer.heads.project(given[0], identity)
-        heads: Any = layer.heads  # of those that declare that they can
+        heads = layer.heads
+        assert _write(heads)
+        _, state = heads.project(given[0], identity)
         rises.append(heads.written(state)[0])
 
     layers = [block.mixer for block in model.blocks]

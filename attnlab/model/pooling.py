@@ -6,7 +6,7 @@ result is a starting point for more training, not an equal model, unless the poo
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, overload
+from typing import Protocol, TypeGuard, overload
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,20 @@ POOLS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "first": _first,
     "random": _random,
 }
+
+
+class PoolingHeads(Heads, Protocol):
+    """What heads that declare `pools` have beside what all have (`contracts.Heads`)."""
+
+    head_dim: int
+    qkv: Fused
+    training: bool
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+
+def _pools(heads: Heads) -> TypeGuard[PoolingHeads]:
+    return bool(declared(heads, Heads, "pools"))
 
 
 @overload
@@ -115,9 +129,8 @@ def _pooled_model(model: Transformer, n_kv_heads: int, how: str, seed: int) -> T
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, Attention)}
     if not layers:
         raise ValueError("the model holds no attention heads to pool")
-    parts: dict[str, Any] = {f"{name}.heads": layer.heads for name, layer in layers.items()}
-    for name, heads in parts.items():
-        if not declared(heads, Heads, "pools"):
+    for name, heads in ((f"{name}.heads", layer.heads) for name, layer in layers.items()):
+        if not _pools(heads):
             raise ValueError(f"{type(heads).__name__} have no key and value heads of their own to pool")
         own = {f"{name}.{key}": tensor for key, tensor in heads.state_dict().items()}
         new = pool_heads(own, n_kv_heads, how, seed, heads.score_dim)

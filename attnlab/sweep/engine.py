@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -63,7 +62,7 @@ class _Sweep:
     logger: dict[str, Any]
     root: Path
     reports: Path
-    context: BaseContext
+    context: checks.Context
 
     def run(self) -> int:
         """The steps, in their order."""
@@ -167,7 +166,7 @@ def _plain(node: Any) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _warm(config: DictConfig, settings: dict[str, Any]) -> BaseContext:
+def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
     """Processes that have imported what the runs will import late, W&B above all: a second or two of each."""
     threads = slots.slots("cpu", settings.get("slots"))[0].threads
     plain = OmegaConf.to_container(config)

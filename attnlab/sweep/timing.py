@@ -7,7 +7,6 @@ import importlib
 import json
 import sys
 import time
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,14 @@ from attnlab.store.files import read_json, write_json
 from attnlab.store.schema import VERSION
 from attnlab.sweep.execute import node, slots
 from attnlab.sweep.execute import process as child
+from attnlab.sweep.plan.checks import Context
 from attnlab.sweep.plan.trainer import trainer, trainer_of
 
 MEASURE = "attnlab.measure.timing"
 _NOT_HERE = 3  # exit status: the runs were trained on another kind of device
 
 
-def timing(
-    folders: dict[str, Path], kind: str, context: BaseContext | None
-) -> tuple[dict[str, Any] | None, str]:
+def timing(folders: dict[str, Path], kind: str, context: Context | None) -> tuple[dict[str, Any] | None, str]:
     """The arms' times (measured now, or found) and a note: why there are none, where there are none."""
     if len(folders) < 2:
         return None, "timing needs two arms with a finished run"

@@ -11,7 +11,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from attnlab.config import wandb_mode
 from attnlab.store.files import read_json
 from attnlab.store.fingerprint import digest
 from attnlab.sweep.execute import slots
+from attnlab.sweep.plan.checks import Context
 
 MODULE = "attnlab.sweep.wandb_report"
 PREFIX = "W&B "
@@ -30,7 +30,7 @@ def wanted(settings: Mapping[str, Any]) -> bool:
     return wandb_mode(settings.get("mode")) in ("offline", "online")
 
 
-def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: BaseContext | None) -> None:
+def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Context | None) -> None:
     """Mirrors the report of `folder`, for as long as W&B's patience goes; says what went wrong in a line."""
     if not wanted(settings):
         return

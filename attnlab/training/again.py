@@ -43,9 +43,7 @@ def measure_again(folder: Path) -> None:
 
 def _validate(module: LanguageModel, data: Any, trainer: dict[str, Any]) -> None:
     """The last validation once more, for its answers; the module keeps them."""
-    quiet: dict[str, Any] = dict.fromkeys(
-        ("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
-    )
     pl.Trainer(
-        accelerator=trainer["accelerator"], devices=1, precision=trainer["precision"], logger=False, **quiet
-    ).validate(module, data, verbose=False)
+        accelerator=trainer["accelerator"], devices=1, precision=trainer["precision"], logger=False,
+        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+    ).validate(module, data, verbose=False)  # fmt: skip

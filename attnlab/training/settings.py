@@ -17,7 +17,7 @@ from typing import Any
 import pytorch_lightning as pl
 from hydra.utils import get_object
 from lightning_fabric.plugins.environments import LightningEnvironment
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning import callbacks as known
 
 from attnlab.config import CONF
@@ -161,8 +161,8 @@ def _refuse_unread(config: Mapping[str, Any]) -> None:
 @cache
 def _declared() -> dict[str, set[str]]:
     """Every key at the top of a config; with their own keys those that are closed."""
-    files = ("config.yaml", "decode/none.yaml")
-    shipped: Any = OmegaConf.merge(*(OmegaConf.load(CONF / name) for name in files))
+    shipped = OmegaConf.merge(*(OmegaConf.load(CONF / name) for name in ("config.yaml", "decode/none.yaml")))
+    assert isinstance(shipped, DictConfig)
     groups = {str(key): set[str]() for key in (*shipped, *_GROUPS, _FREE, *Experiment.key_names())}
     groups |= {group: {str(key) for key in shipped[group]} for group in _CLOSED}
     groups["sweep"] |= {"train", *_HIDDEN}

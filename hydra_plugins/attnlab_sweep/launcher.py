@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
@@ -17,6 +17,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused, nearest
+
+if TYPE_CHECKING:
+    from attnlab.store.schema import RunSpec
 
 _HERE = "hydra_plugins.attnlab_sweep.launcher"
 
@@ -100,7 +103,7 @@ class StoredRuns(Launcher):
 class PoolLauncher(StoredRuns):
     schema = PoolLauncherConf
 
-    def admit(self, runs: Sequence[Any], settings: dict[str, Any]) -> None:
+    def admit(self, runs: "Sequence[RunSpec]", settings: dict[str, Any]) -> None:
         """Asked before anything is written; a cluster's nodes are not known until a run is submitted."""
         from attnlab.sweep.execute.pool import admit
 

@@ -7,7 +7,7 @@ tables. Compiled on CUDA; on a CPU it runs its own slow reference, forward only.
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -70,11 +70,13 @@ class Flex:
                 score = function(score, b, h, q_at[b, query], kv_at[b, key])
             return score
 
-        visible: Any = mask
+        block_mask = None
+        if mask is not None:
 
-        def mask_mod(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return visible(b, h, q_at[b, query], kv_at[b, key])
+            def mask_mod(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+                return mask(b, h, q_at[b, query], kv_at[b, key])
 
+            block_mask = self._block_mask(mask, mask_mod, (B, T, S), q.device, aligned)
         attend = flex_attention
         if self.compile if self.compile is not None else not on_cpu:
             self._compiled = self._compiled or torch.compile(flex_attention, dynamic=False)
@@ -86,9 +88,7 @@ class Flex:
                 k,
                 v,
                 score_mod=score_mod if scores else None,
-                block_mask=None
-                if mask is None
-                else self._block_mask(mask, mask_mod, (B, T, S), q.device, aligned),
+                block_mask=block_mask,
                 scale=scale,
                 enable_gqa=k.shape[1] != H,
                 return_aux=AuxRequest(lse=True),

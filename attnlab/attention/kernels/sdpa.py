@@ -1,7 +1,7 @@
 """torch's fused attention."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -36,26 +36,29 @@ def sdpa(
     """
     if need:
         raise Unsupported(f"kernel sdpa gives no {' or '.join(need)}: use kernel=eager (or flex for lse)")
+    biases: list[Bias] = []
     for function in scores:
         if not isinstance(function, Bias):
             name = getattr(function, "__name__", type(function).__name__)
             raise Unsupported(
                 f"kernel sdpa takes additive scores only, not {name}: use kernel=eager or kernel=flex"
             )
+        biases.append(function)
     B, H, T, _ = q.shape
     G, S = k.shape[1:3]
     in_rows = T == 1 and H > G  # the heads of a group become queries of one product: their keys are read once
     if in_rows:
         q = q.reshape(B, G, H // G, -1)
-    call: Any = {"scale": scale, "dropout_p": dropout, "enable_gqa": H != G and not in_rows}
+    grouped = H != G and not in_rows
     if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=T > 1, **call)
+        out = F.scaled_dot_product_attention(
+            q, k, v, is_causal=T > 1, dropout_p=dropout, scale=scale, enable_gqa=grouped
+        )
         return Attended(out.reshape(B, H, T, -1) if in_rows else out)
     b, h = batch_and_head(B, H, q.device)
     bias, sighted = None, None
-    if scores:
-        added: Any = sum(cast(Bias, function).bias(b, h, q_pos, kv_pos) for function in scores)
-        bias = added.to(q.dtype)
+    if biases:
+        bias = reduce(torch.add, (each.bias(b, h, q_pos, kv_pos) for each in biases)).to(q.dtype)
     if mask is not None:
         visible, sighted = open_blind_rows(mask, b, h, q_pos, kv_pos)
         bias = visible if bias is None else bias.masked_fill(~visible, -torch.inf)
@@ -63,5 +66,7 @@ def sdpa(
         bias = bias.expand(B, H, 1, S).reshape(B, G, H // G, S)
     if bias is not None:
         bias = bias.expand(B, G if in_rows else H, q.shape[2], S)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **call).reshape(B, H, T, -1)
+    out = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale, enable_gqa=grouped
+    ).reshape(B, H, T, -1)
     return Attended(out if sighted is None else out.masked_fill(~sighted, 0.0))

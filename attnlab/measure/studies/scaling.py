@@ -78,10 +78,11 @@ class Scaling:
 
     def _attend(self, inputs: Sequence[Tensor]) -> Tensor:
         where = torch.arange(inputs[0].shape[2], device=inputs[0].device)
-        at = {"q_pos": where[None, None, :, None], "kv_pos": where[None, None, None, :]}
+        q_pos, kv_pos = where[None, None, :, None], where[None, None, None, :]
         scale = self.head_dim**-0.5
-        kernel: Any = self.kernel
-        return kernel(*inputs, **at, mask=causal, scores=(), scale=scale, aligned=True).out
+        return self.kernel(
+            *inputs, q_pos=q_pos, kv_pos=kv_pos, mask=causal, scores=(), scale=scale, aligned=True
+        ).out
 
     def _work(self, length: int, device: str, backward: bool) -> Callable[[], None]:
         """Tensors are made at each call: what many lengths would hold together may not fit."""

@@ -6,7 +6,6 @@ How a run ended is read from disk, and written there by this process where the w
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from attnlab.sweep.execute.exits import record_exit, record_timeout
 from attnlab.sweep.execute.progress import Progress, labels
 from attnlab.sweep.execute.ranks import devices
 from attnlab.sweep.execute.slots import Child, Slot
-from attnlab.sweep.plan.checks import warm
+from attnlab.sweep.plan.checks import Context, warm
 from attnlab.sweep.plan.trainer import trainer_of
 
 WORKER = "attnlab.sweep.execute.worker"
@@ -36,7 +35,7 @@ class _Running:
 class Pool:
     """`run(folders)` trains what their spec.json say. Interrupts end all workers, and are raised again."""
 
-    def __init__(self, settings: Mapping[str, Any], progress: Progress, context: BaseContext | None) -> None:
+    def __init__(self, settings: Mapping[str, Any], progress: Progress, context: Context | None) -> None:
         self.max_time = limit(settings.get("max_time"), "sweep.max_time")
         self.fail_fast = bool(settings.get("fail_fast"))
         self.wanted, self.per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)

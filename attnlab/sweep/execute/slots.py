@@ -13,12 +13,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from attnlab.errors import Refused
 from attnlab.sweep.execute import process
+from attnlab.sweep.plan.checks import Context
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Child(Protocol):
 
 
 class _Forked:
-    def __init__(self, context: Any, slot: Slot, module: str, arguments: list[str], log: Path) -> None:
+    def __init__(self, context: Context, slot: Slot, module: str, arguments: list[str], log: Path) -> None:
         self._process = context.Process(
             target=process.enter, args=(module, arguments, log, slot.environment())
         )
@@ -121,7 +121,7 @@ class _Spawned:
         return self._process.poll()
 
 
-def start(slot: Slot, context: BaseContext | None, module: str, arguments: list[str], log: Path) -> Child:
+def start(slot: Slot, context: Context | None, module: str, arguments: list[str], log: Path) -> Child:
     """Run `module` in the slot: forked from the warm server where there is one, else in a new interpreter."""
     if context is not None and slot.gpu is None and context.get_start_method() in ("forkserver", "fork"):
         return _Forked(context, slot, module, arguments, log)

@@ -8,13 +8,13 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -26,7 +26,19 @@ from attnlab.sweep.plan import kept
 from attnlab.sweep.plan.trainer import trainer
 
 
-def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> BaseContext:
+class Context(Protocol):
+    """What is asked of a `multiprocessing` context: processes, and a pipe to one."""
+
+    def Process(  # noqa: N802 - multiprocessing's name
+        self, *, target: Callable[..., object], args: tuple[Any, ...]
+    ) -> BaseProcess: ...
+
+    def Pipe(self) -> tuple[Connection, Connection]: ...  # noqa: N802
+
+    def get_start_method(self) -> str | None: ...
+
+
+def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
     """A process context whose children find `module` (and torch with it) imported already.
 
     The server that they are forked from is started by the first of them, so that who needs none pays for no
@@ -40,12 +52,14 @@ def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> BaseContext
 
 
 class _Warm(BaseContext):
-    _name = "forkserver"
+    _name: Literal["forkserver"] = "forkserver"
 
     def __init__(self, threads: int) -> None:
         self._threads = str(threads)
 
-    def Process(self, *args: Any, **kwargs: Any) -> BaseProcess:  # noqa: N802 - multiprocessing's name
+    def Process(  # noqa: N802 - multiprocessing's name
+        self, *, target: Callable[..., object], args: tuple[Any, ...]
+    ) -> BaseProcess:
         before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when loaded
         try:
@@ -53,15 +67,13 @@ class _Warm(BaseContext):
         finally:
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
-        context: Any = multiprocessing.get_context(self._name)
-        process: BaseProcess = context.Process(*args, **kwargs)
-        return process
+        return multiprocessing.get_context(self._name).Process(target=target, args=args)
 
 
 class Checker:
     """`check(config)` of the trainer, at arm's length: an estimate, or Refused with one line."""
 
-    def __init__(self, context: BaseContext, module: str) -> None:
+    def __init__(self, context: Context, module: str) -> None:
         self.module, self._context = module, context
         self._pipe: Connection | None = None  # started by the first question: until then the server imports
 

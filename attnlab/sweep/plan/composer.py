@@ -49,8 +49,9 @@ class Composer:
                     if OmegaConf.is_config(value)
                     else value
                 )
-        written: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
-        return {**found, **written}
+        written = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
+        assert isinstance(written, dict)
+        return found | {str(key): value for key, value in written.items()}
 
 
 class Loader(ConfigLoaderImpl):
@@ -132,12 +133,11 @@ class _Read(ConfigRepository):
         return self._read[key]
 
 
-class _Copies:
-    """A repository whose configs may be moved elsewhere and changed."""
+class _Copies(CachingConfigRepository):
+    """A repository whose configs may be moved elsewhere and changed. Nothing is kept here."""
 
     def __init__(self, of: IConfigRepository) -> None:
-        self._of = of
-        self.get_schema_source = of.get_schema_source
+        self.delegate = of
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        return copy.deepcopy(self._of.load_config(config_path))
+        return copy.deepcopy(self.delegate.load_config(config_path))

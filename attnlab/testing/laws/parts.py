@@ -170,7 +170,9 @@ def check_absorbed(variant: Variant) -> None:
 
 def has_grouped_heads(variant: Variant) -> bool:
     """Heads whose keys and values are slices of one matrix, fewer for keys than for queries."""
-    heads: Any = variant.specimen.heads if variant.is_attention else None
+    if not variant.is_attention:
+        return False
+    heads = variant.specimen.heads
     return declared(heads, Heads, "pools") and heads.n_kv_heads < heads.n_heads
 
 
