@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.config import wandb_mode
-from attnlab.store.files import read_json
+from attnlab.store.files import read_json, write_json
 from attnlab.store.fingerprint import digest
 from attnlab.sweep.execute import slots
 from attnlab.sweep.plan.checks import Context
@@ -31,8 +31,14 @@ def wanted(settings: Mapping[str, Any]) -> bool:
 
 
 def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Context | None) -> None:
-    """Mirrors the report of `folder`, for as long as W&B's patience goes; says what went wrong in a line."""
+    """Mirrors the report of `folder`, for as long as W&B's patience goes; says what went wrong in a line.
+
+    A report that W&B has as it is, byte for byte and with these settings, is not sent again.
+    """
     if not wanted(settings):
+        return
+    mark, sent = root / "wandb" / f"{folder.name}.sent", _content(folder, settings)
+    if sent is not None and read_json(mark) == sent:
         return
     bound, log = 5.0 * float(settings.get("patience", 20.0)), root / "wandb" / "report.log"
     told = {"folder": str(folder.absolute()), "root": str(root.absolute()), "logger": dict(settings)}
@@ -52,10 +58,20 @@ def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Cont
             said = [f"{PREFIX}did not take the report within {bound:g} s; it is on disk"]
         elif child.code() and not said:
             said = [f"{PREFIX}has no report run; {log} says why"]
+        elif not said and sent is not None:
+            write_json(mark, sent)
     except OSError as error:
         said = [f"{PREFIX}has no report run: {error}"]
     for line in said:
         print(line, flush=True)
+
+
+def _content(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """One word for what W&B is given; None where there is no report."""
+    path = folder / "report.json"
+    if not path.is_file():
+        return None
+    return digest([path.read_text("utf-8"), {**settings, "mode": wandb_mode(settings.get("mode"))}], 32)
 
 
 def tell_unsent(root: Path, ids: Iterable[str]) -> None:

@@ -32,5 +32,12 @@ def test_a_sweep_ends_with_a_report_run(attnlab):
     )
     assert status == 0, err
     log = attnlab.folder / "runs" / "wandb" / "report.log"
-    assert list(attnlab.folder.glob("runs/wandb/offline-run-*/*.wandb")), log.read_text()
+    written = list(attnlab.folder.glob("runs/wandb/offline-run-*/*.wandb"))
+    assert written, log.read_text()
     assert "W&B" not in out
+
+    log.unlink()
+    again = attnlab("+experiment=heads", "arms=[two,one]", "claims=[]", *line, "++logger.patience=30")
+    assert again[0] == 0
+    assert not log.exists(), "what W&B has as it is was sent again"
+    assert list(attnlab.folder.glob("runs/wandb/offline-run-*/*.wandb")) == written
