@@ -43,8 +43,15 @@ def trainer_of(config: Mapping[str, Any]) -> str:
 
 
 def trainer(name: str) -> Trainer:
-    """The module, imported. Refused where it lacks a part."""
-    module = importlib.import_module(name)
+    """The module, imported. Refused where there is none, or it lacks a part."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # it is there, and something that it imports is not
+        raise Refused(
+            f"sweep.train={name}: there is no module {error.name}; name one that can be imported"
+        ) from None
     for part in PARTS:
         if not callable(getattr(module, part, None)):
             raise Refused(f"sweep.train={name} has no function {part}; a trainer has {', '.join(PARTS)}")
