@@ -73,6 +73,7 @@ def test_every_value_of_a_sweep_composes_as_one_run(path):
     assert len({tuple(line) for line in lines}) == len(lines) > 1
 
 
+@pytest.mark.rare
 def test_inside_an_agent_the_agents_run_id_wins(tmp_path):
     code = """
 import sys

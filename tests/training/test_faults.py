@@ -55,6 +55,7 @@ def assert_same_weights(a, b):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.rare
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process")
 def test_neither_sigterm_nor_a_full_disk_loses_a_bit(compose, store, start):
     config = compose("trainer.max_steps=400", "sweep.checkpoint_every=20", "model.dropout=0.1")

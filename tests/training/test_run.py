@@ -97,6 +97,7 @@ def test_a_batch_trained_in_parts_trains_the_same_model(double, split):
     assert [read_json(folder / "run.json")["split"] for folder in (whole, parts)] == [1, split]
 
 
+@pytest.mark.rare
 def test_two_devices_train_the_same_model(double):
     one, two = double("one"), double("two", "trainer.devices=2", "sweep.checkpoint_every=2")
     run.run(one)
@@ -109,6 +110,7 @@ def test_two_devices_train_the_same_model(double):
     assert math.isclose(record["metrics"]["val/loss"], read_json(one / "run.json")["metrics"]["val/loss"])
 
 
+@pytest.mark.rare
 def test_a_rank_that_dies_takes_the_run_with_it(double, tmp_path):
     folder = double("two", "trainer.devices=2", "trainer.max_steps=100000")
     command = [sys.executable, "-m", "attnlab.sweep.execute.worker", str(folder)]
