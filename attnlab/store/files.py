@@ -42,7 +42,7 @@ def _sync(path: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replaces `path` atomically. ValueError for NaN and infinity, since JSON has none."""
-    text = json.dumps(value, indent=1, allow_nan=False, default=str) + "\n"
+    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

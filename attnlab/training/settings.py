@@ -24,6 +24,7 @@ from attnlab.config import CONF
 from attnlab.errors import nearest
 from attnlab.model.build import make
 from attnlab.store.declarations import Experiment
+from attnlab.store.fingerprint import canonical
 
 QUIET = {
     "enable_progress_bar": False,
@@ -100,7 +101,7 @@ def check(config: Mapping[str, Any]) -> None:
             "callbacks look at a training, and a measurement trains nothing: drop one of the two"
         )
     built = {"trainer": trainer, "callbacks": config.get("callbacks")}
-    _try(json.dumps(built, sort_keys=True, default=str))
+    _try(canonical(built))
 
 
 def callbacks(config: Mapping[str, Any]) -> list[pl.Callback]:
