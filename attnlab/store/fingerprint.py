@@ -91,13 +91,13 @@ def identify(
 
 def minor_versions() -> dict[str, str]:
     """`2.13` of torch 2.13.0+cpu: what a patch release changes is not worth training again."""
-    found = {}
+    versions = {}
     for name in VERSIONED:
         try:
-            found[name] = ".".join(version(name).split("+")[0].split(".")[:2])
+            versions[name] = ".".join(version(name).split("+")[0].split(".")[:2])
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def source(config: Mapping[str, Any], trainer: str) -> dict[str, str]:

@@ -50,11 +50,11 @@ def owning(folder: Path, patience: float = float("inf")) -> Iterator[None]:
 
 def elsewhere(folder: Path) -> bool:
     """Whether another host seems to train the run; asked by those who only look."""
-    found = read_json(folder / "owner.json")
+    owner = read_json(folder / "owner.json")
     return (
-        isinstance(found, dict)
-        and found.get("host") != HOST
-        and abs(time.time() - float(found.get("time") or 0)) < SEEN
+        isinstance(owner, dict)
+        and owner.get("host") != HOST
+        and abs(time.time() - float(owner.get("time") or 0)) < SEEN
     )
 
 
@@ -118,5 +118,5 @@ def _host(text: str) -> str | None:
 
 
 def _token(path: Path) -> str | None:
-    found = read_json(path)
-    return found.get("token") if isinstance(found, dict) else None
+    owner = read_json(path)
+    return owner.get("token") if isinstance(owner, dict) else None

@@ -16,14 +16,14 @@ from attnlab.store.schema import Failure, RunRecord, RunSpec, Status, reading, r
 
 def record(folder: Path) -> RunRecord | None:
     """The validated record of a run, done or failed; None where there is none that can be trusted."""
-    found = _read(folder)
-    return found if isinstance(found, RunRecord) else None
+    answer = _read(folder)
+    return answer if isinstance(answer, RunRecord) else None
 
 
 def fault(folder: Path) -> str:
     """Why a run's record cannot be trusted, in a line."""
-    found = _read(folder)
-    return "" if isinstance(found, RunRecord) else found
+    answer = _read(folder)
+    return "" if isinstance(answer, RunRecord) else answer
 
 
 def _read(folder: Path) -> RunRecord | str:
@@ -33,15 +33,15 @@ def _read(folder: Path) -> RunRecord | str:
         return f"{path} is missing or cut short"
     refuse_other_version(content, path)
     try:
-        found = RunRecord.model_validate(content)
+        run_record = RunRecord.model_validate(content)
     except ValidationError as error:
         return str(reading(error, str(path)))
-    return found if found.id == folder.name else f"{path} is the record of run {found.id}"
+    return run_record if run_record.id == folder.name else f"{path} is the record of run {run_record.id}"
 
 
 def is_done(folder: Path) -> bool:
-    found = record(folder)
-    return found is not None and found.done
+    run_record = record(folder)
+    return run_record is not None and run_record.done
 
 
 def spec(folder: Path) -> RunSpec:
@@ -64,9 +64,9 @@ def write_spec(root: Path, run: RunSpec) -> None:
     write_json(folder / "spec.json", run.plain())
 
 
-def write_record(folder: Path, found: RunRecord) -> None:
+def write_record(folder: Path, run_record: RunRecord) -> None:
     """What a run left; with that it has ended."""
-    write_json(folder / "run.json", found.plain())
+    write_json(folder / "run.json", run_record.plain())
 
 
 def split(folder: Path) -> int:
@@ -76,8 +76,8 @@ def split(folder: Path) -> int:
 
 def progress(folder: Path) -> dict[str, Any]:
     """Where a run stands: step, max_steps, loss, time; empty before its first step."""
-    found = read_json(folder / "progress.json")
-    return found if isinstance(found, dict) else {}
+    content = read_json(folder / "progress.json")
+    return content if isinstance(content, dict) else {}
 
 
 def tail(folder: Path, lines: int = 20) -> list[str]:

@@ -87,7 +87,7 @@ class Budget(Record):
     kernel: str | None = None
     device: str | None = None
 
-    def figures(self) -> dict[str, Any]:
+    def known(self) -> dict[str, Any]:
         """What is known of it, by name."""
         return {key: value for key, value in self.plain().items() if value is not None}
 
@@ -108,7 +108,7 @@ class Estimate(Budget):
     def budget(self) -> dict[str, Any]:
         """Its resources alone, by name."""
         own = Estimate.model_fields.keys() - Budget.model_fields.keys()
-        return {key: value for key, value in self.figures().items() if key not in own}
+        return {key: value for key, value in self.known().items() if key not in own}
 
 
 class Use(Record):
@@ -232,15 +232,15 @@ def reading(error: ValidationError, what: str) -> Refused:
     """The first fault of a record as one line: where, what is wrong, what was found."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    found = first.get("input")
-    shown = "" if isinstance(found, dict | list) else f", got {found!r}"
+    value = first.get("input")
+    shown = "" if isinstance(value, dict | list) else f", got {value!r}"
     return Refused(f"{what}: {place + ': ' if place else ''}{first['msg']}{shown}")
 
 
-def refuse_other_version(found: dict[str, Any], path: Path) -> None:
+def refuse_other_version(content: dict[str, Any], path: Path) -> None:
     """One line for a file that another version of attnlab wrote."""
-    if found.get("schema") != VERSION:
+    if content.get("schema") != VERSION:
         raise Refused(
-            f"{path} has schema {found.get('schema')}, this version reads {VERSION}: "
+            f"{path} has schema {content.get('schema')}, this version reads {VERSION}: "
             f"move that store away, or point paths.runs at another folder"
         )

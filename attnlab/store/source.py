@@ -23,17 +23,19 @@ def sources(names: Iterable[str], without: Iterable[str] = ()) -> dict[str, str]
     """Module name -> digest, for the closure of static imports of all names. What lies in the packages
     `without` is left out, and what is only reached through it, unless it is named itself.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     without = tuple(without)
     queue = [(name, True) for name in names]
     while queue:
         name, asked = queue.pop()
         for module, file in _modules(name, tuple(sys.path)):
-            if module in found or module == "attnlab" or (not asked and _under(module, without)):
+            if module in digests or module == "attnlab" or (not asked and _under(module, without)):
                 continue
-            found[module], imports = _read(file, file.stat().st_mtime_ns, module, file.name == "__init__.py")
-            queue += [(one, False) for one in imports]
-    return dict(sorted(found.items()))
+            digests[module], imports = _read(
+                file, file.stat().st_mtime_ns, module, file.name == "__init__.py"
+            )
+            queue += [(imported, False) for imported in imports]
+    return dict(sorted(digests.items()))
 
 
 def tokens(text: str) -> str:

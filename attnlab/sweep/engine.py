@@ -21,7 +21,8 @@ from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, submit
 from attnlab.sweep.plan import checks, laws_gate
 from attnlab.sweep.plan.composer import Composer
-from attnlab.sweep.plan.plan import Plan, plan
+from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.plan.plan import plan as plans_of
 from attnlab.sweep.plan.provenance import git
 from attnlab.sweep.plan.trainer import trainer_of
 from attnlab.sweep.timing import timing
@@ -77,21 +78,21 @@ class _Sweep:
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
         try:
             plans, status = self.tuned(plans)
-            todo = self.todo([run for one in plans for run in one.runs if run.arm not in one.untuned])
+            todo = self.todo([run for plan in plans for run in plan.runs if run.arm not in plan.untuned])
             reporting.announce(plans, todo, self.root, time.monotonic() - began)
             status = self.trained(todo, plans) or status
-            times = {i: self.timed(one) for i, one in enumerate(plans) if one.experiment}
+            times = {i: self.timed(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, Terminated) as interrupt:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
         self.report(plans, todo, times, publish=status < INTERRUPTED)
-        unfinished = any(not runs.is_done(self.root / run.id) for one in plans for run in one.runs)
+        unfinished = any(not runs.is_done(self.root / run.id) for plan in plans for run in plan.runs)
         return status or (FAILED if unfinished else 0)
 
     def planned(self) -> list[Plan]:
         """All runs, composed, checked and named; arms that break a law are refused."""
         with checks.Checker(self.context, trainer_of({"sweep": self.settings})) as checker:
-            plans = plan(
+            plans = plans_of(
                 self.arguments, self.composer, checker, lambda id: runs.record(self.root / id), git()
             )
             if not self.settings.get("show"):
@@ -101,13 +102,13 @@ class _Sweep:
     def admit(self, plans: Sequence[Plan]) -> None:
         """Refused where something is known to fail before anything is written."""
         runs.refuse_unwritable(self.root)
-        submit.refuse_unknown_parents([run for one in plans for run in one.runs], self.root)
+        submit.refuse_unknown_parents([run for plan in plans for run in plan.runs], self.root)
         if hasattr(self.launcher, "admit"):  # a third party's has no such thing
-            self.launcher.admit(self.todo([run for one in plans for run in one.all_runs]), self.settings)
+            self.launcher.admit(self.todo([run for plan in plans for run in plan.all_runs]), self.settings)
 
     def tuned(self, plans: list[Plan]) -> tuple[list[Plan], int]:
         """Trains the grids of learning rates that are missing, and plans again with what they found."""
-        grid = self.todo([run for one in plans for run in one.grid])
+        grid = self.todo([run for plan in plans for run in plan.grid])
         if not grid:
             return plans, 0
         print(f"tuning the learning rate: {len(grid)} runs to train", flush=True)
@@ -120,20 +121,22 @@ class _Sweep:
 
     def trained(self, todo: Sequence[RunSpec], plans: Sequence[Plan]) -> int:
         """Launches the runs; 1 where the launcher itself failed."""
-        names = {run.id: one.experiment.name for one in plans[::-1] if one.experiment for run in one.all_runs}
+        names = {
+            run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs
+        }
         halving = bool(self.settings.get("halve_batch"))
         return submit.launch(todo, self.root, names, self.launcher, halving)
 
-    def timed(self, one: Plan) -> dict[str, Any] | None:
+    def timed(self, plan: Plan) -> dict[str, Any] | None:
         """The times of the arms' finished runs, taken while nothing else runs."""
-        if (one.runs[0].config.get("measure") or {}).get("timing") is False:
+        if (plan.runs[0].config.get("measure") or {}).get("timing") is False:
             return None
         folders: dict[str, Path] = {}
-        for run in one.runs:
+        for run in plan.runs:
             trained = not run.config.get("measurement")
             if trained and run.arm not in folders and runs.is_done(self.root / run.id):
                 folders[run.arm] = self.root / run.id
-        times, note = timing(folders, one.runs[0].estimate.device_kind, self.context)
+        times, note = timing(folders, plan.runs[0].estimate.device_kind, self.context)
         if note:
             print(f"no timing: {note}", flush=True)
         return times
@@ -146,15 +149,15 @@ class _Sweep:
         publish: bool,
     ) -> None:
         """A report per experiment; a line per run that no launcher has told of, where there is none."""
-        for i, one in enumerate(plans):
-            if one.experiment:
-                reporting.report(one, self.root, self.reports, times.get(i), self.arguments)
+        for i, plan in enumerate(plans):
+            if plan.experiment:
+                reporting.report(plan, self.root, self.reports, times.get(i), self.arguments)
                 if publish:
-                    wandb_report.publish(self.reports / one.title, self.root, self.logger, self.context)
+                    wandb_report.publish(self.reports / plan.title, self.root, self.logger, self.context)
             else:
-                told = {run.id for run in launched}
+                ids = {run.id for run in launched}
                 silent = [
-                    run for run in one.runs if run.id not in told or not runs.record(self.root / run.id)
+                    run for run in plan.runs if run.id not in ids or not runs.record(self.root / run.id)
                 ]
                 reporting.show_runs(silent, self.root)
         wandb_report.tell_unsent(self.root, [run.id for run in launched])
@@ -182,10 +185,10 @@ def _check_laws(plans: Sequence[Plan], checker: checks.Checker, unchecked: bool)
     broken = laws_gate.broken(plans, checker)
     if not unchecked:
         laws_gate.refuse(broken)
-    for one in plans:
-        laws = {arm: broken[arm] for arm in one.arms() if arm in broken}
-        one.unchecked = tuple(f"{arm} breaks {law}" for arm, names in laws.items() for law in names)
-        for line in one.unchecked:
+    for plan in plans:
+        laws = {arm: broken[arm] for arm in plan.arms() if arm in broken}
+        plan.unchecked = tuple(f"{arm} breaks {law}" for arm, names in laws.items() for law in names)
+        for line in plan.unchecked:
             print(f"unchecked: {line}", file=sys.stderr)
 
 

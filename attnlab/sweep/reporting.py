@@ -29,13 +29,13 @@ def report(
         runs.append(read_run(root / run.id, run.arm, run.seed) if trusted else Run(run.arm, run.seed, run.id))
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    made = build(_asked(plan, _outdated(plan, root)), runs, times, source)
+    document = build(_asked(plan, _outdated(plan, root)), runs, times, source)
     folder = reports / plan.title
-    page = write(folder, made, runs)
+    page = write(folder, document, runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
         plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
-    print(f"{made['verdict']['headline']}: {plan.experiment.question or plan.title}")
-    for claim in made["verdict"]["claims"]:
+    print(f"{document['verdict']['headline']}: {plan.experiment.question or plan.title}")
+    for claim in document["verdict"]["claims"]:
         print(f"  {claim['sentence']}")
     print(f"report: {page}", flush=True)
 
@@ -77,8 +77,8 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
     for plan in plans:
         if plan.experiment:
             seeds = len(plan.experiment.seeds)
-            made = f"planned and checked in {seconds:.1f} s"
-            print(f"{plan.title}: {len(plan.arms())} arms x {seeds} seeds, {made}")
+            note = f"planned and checked in {seconds:.1f} s"
+            print(f"{plan.title}: {len(plan.arms())} arms x {seeds} seeds, {note}")
         for arm in plan.untuned:
             print(f"{arm} is not trained: no learning rate of its grid has finished with every seed")
     parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again} to train"]

@@ -29,9 +29,9 @@ def timing(folders: dict[str, Path], kind: str, context: Context | None) -> tupl
         return None, "timing needs two arms with a finished run"
     root = next(iter(folders.values())).parent / "timing"
     path = root / f"{fingerprint.digest({arm: folder.name for arm, folder in folders.items()})}.json"
-    found = read_json(path)
-    if isinstance(found, dict) and found.get("schema") == VERSION:
-        return found, ""
+    times = read_json(path)
+    if isinstance(times, dict) and times.get("schema") == VERSION:
+        return times, ""
     root.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
     arguments = [str(path), json.dumps({arm: str(folder) for arm, folder in folders.items()})]
@@ -44,10 +44,10 @@ def timing(folders: dict[str, Path], kind: str, context: Context | None) -> tupl
         slots.end([process] if process.code() is None else [])
     if process.code() == _NOT_HERE:
         return None, f"there is no {kind} here; the same command on a machine that has one takes the times"
-    found = read_json(path)
-    if process.code() != 0 or not isinstance(found, dict):
+    times = read_json(path)
+    if process.code() != 0 or not isinstance(times, dict):
         return None, f"timing failed with status {process.code()}: see {log}"
-    return found, ""
+    return times, ""
 
 
 def main(arguments: list[str]) -> int:

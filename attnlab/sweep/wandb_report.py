@@ -41,11 +41,11 @@ def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Cont
     if sent is not None and read_json(mark) == sent:
         return
     bound, log = 5.0 * float(settings.get("patience", 20.0)), root / "wandb" / "report.log"
-    told = {"folder": str(folder.absolute()), "root": str(root.absolute()), "logger": dict(settings)}
+    task = {"folder": str(folder.absolute()), "root": str(root.absolute()), "logger": dict(settings)}
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
-        child = slots.start(slots.Slot(0, None, 1), context, MODULE, [json.dumps(told)], log)
+        child = slots.start(slots.Slot(0, None, 1), context, MODULE, [json.dumps(task)], log)
         try:
             deadline = time.monotonic() + bound
             while child.code() is None and time.monotonic() < deadline:
@@ -86,21 +86,21 @@ def tell_unsent(root: Path, ids: Iterable[str]) -> None:
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:
     """The report's words and figures, under the names that they have in the W&B summary."""
     verdict = report["verdict"]
-    found = {
+    figures = {
         "verdict": verdict["headline"],
         **{k: verdict[k] for k in ("finished", "planned", "exploratory")},
     }
     for n, claim in enumerate(verdict["claims"], start=1):
         decided = {key: claim["decision"][key] for key in ("estimate", "low", "high", "p_holm")}
         about = {"says": claim["says"], "verdict": claim["verdict"], "sentence": claim["sentence"], **decided}
-        found |= {f"claim/{n}/{key}": value for key, value in about.items()}
+        figures |= {f"claim/{n}/{key}": value for key, value in about.items()}
     for row in report["effects"]:
         about = {
             "difference": row["mean"],
             **{key: row[key] for key in ("low", "high", "n", "word", "p_holm")},
         }
-        found |= {f"effect/{row['arm']}/{row['metric']}/{key}": value for key, value in about.items()}
-    return {key: value for key, value in found.items() if value is not None}
+        figures |= {f"effect/{row['arm']}/{row['metric']}/{key}": value for key, value in about.items()}
+    return {key: value for key, value in figures.items() if value is not None}
 
 
 def comparison(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
@@ -121,12 +121,12 @@ def comparison(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 def main(arguments: list[str]) -> int:
     """The process: writes the W&B run of the report it is told of. 0, or 1 after one line."""
-    told = json.loads(arguments[0])
-    folder, root = Path(told["folder"]), Path(told["root"])
+    task = json.loads(arguments[0])
+    folder, root = Path(task["folder"]), Path(task["root"])
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):  # what an artifact stages stays with the store
         os.environ.setdefault(name, str(root / "wandb"))
     try:
-        _write(folder, root, told["logger"])
+        _write(folder, root, task["logger"])
     except Exception as error:  # the server's, the network's or wandb's own
         _warn(f"gave up on the report ({type(error).__name__}: {error})")
         return 1

@@ -98,7 +98,7 @@ def check_variant(
         raise ValueError(f"check_variant({variant!r}): give a list of overrides, as in [{variant!r}]")
     if isinstance(variant, Mapping):
         return verify(variant)
-    return [outcome for one in composed(variant, config_dir) for outcome in outcomes(one)]
+    return [outcome for kind in composed(variant, config_dir) for outcome in outcomes(kind)]
 
 
 def outcomes(variant: Variant, laws: Collection[str] | None = None) -> list[Outcome]:

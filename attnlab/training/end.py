@@ -148,7 +148,7 @@ def summary(record: RunRecord) -> dict[str, float]:
     figures: dict[str, float] = {**record.metrics}
     groups: dict[str, Mapping[str, Any]] = {
         "memory": record.memory,
-        "budget": record.estimate.figures(),
+        "budget": record.estimate.known(),
         "speed": record.speed,
     }
     for group, values in groups.items():

@@ -50,8 +50,8 @@ def measure(folder: Path, spec: RunSpec) -> RunRecord:
     module = module if where == "meta" else module.to(device)
     mixed = torch.autocast(device, torch.bfloat16) if precision.startswith("bf16-m") else nullcontext()
     with mixed:
-        found = measurement(module, data, device)
-    for name, value in found.metrics.items():
+        measured = measurement(module, data, device)
+    for name, value in measured.metrics.items():
         if not math.isfinite(value):
             raise FloatingPointError(f"{name} is measured as {value}, which is no number")
     memory = {
@@ -61,13 +61,13 @@ def measure(folder: Path, spec: RunSpec) -> RunRecord:
     record = records.of(
         spec,
         clock,
-        metrics={name: float(value) for name, value in found.metrics.items()},
-        declared=found.declarations() | {name: size.MEMORY[name] for name in memory},
+        metrics={name: float(value) for name, value in measured.metrics.items()},
+        declared=measured.declarations() | {name: size.MEMORY[name] for name in memory},
         memory=memory,
         speed={},
         kernels={"max_abs_eager_fused": None, "note": "nothing was trained, and no maps were taken"},
         head_scores={},
     )
-    curves = [(x, x, name, float(y)) for name, line in found.series.items() for x, y in line.items()]
+    curves = [(x, x, name, float(y)) for name, line in measured.series.items() for x, y in line.items()]
     records.write(folder, record, curves)
     return record

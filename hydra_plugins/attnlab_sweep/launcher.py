@@ -90,7 +90,7 @@ class StoredRuns(Launcher):
         assert self.config is not None
         ids = [overrides[-1].removeprefix("id=").strip("'") for overrides in job_overrides]
         settings: Any = OmegaConf.to_container(self.config.sweep, resolve=True)
-        self.train([Path(self.config.paths.runs) / one for one in ids], settings)
+        self.train([Path(self.config.paths.runs) / run_id for run_id in ids], settings)
         return [
             JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED) for overrides in job_overrides
         ]

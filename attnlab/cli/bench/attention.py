@@ -35,7 +35,7 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
     limits = roofline(device, dtype)
     n_heads = config["model"]["n_heads"]
     width = config["model"]["dim"] // n_heads
-    made = []
+    table = []
     for length in LENGTHS[device]:
         for backward in (False, True):
             group = f"T = {length}, " + ("forward and backward" if backward else "forward")
@@ -49,13 +49,13 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
             moved = 4 * n_heads * length * width * dtype.itemsize * (3 if backward else 1)
             floor = limits.milliseconds(moved, flops)
             facts = {name: {"flops": flops, "bytes": moved} for name in samples}
-            made += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
-    found = {
+            table += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
+    details = {
         "copy_bytes_per_s": limits.bytes_per_s,
         "matmul_flops_per_s": limits.flops_per_s,
         "kernels": str(dtype),
     }
-    return Bench("attention", conditions(config) | found, made)
+    return Bench("attention", conditions(config) | details, table)
 
 
 def _work(

@@ -43,14 +43,14 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
     dtype = torch.bfloat16 if in_bf16(config) else torch.float32
     say("measuring copy bandwidth and matrix products")
     limits = roofline(device, dtype)
-    made: list[Row] = []
+    table: list[Row] = []
     n_heads = config["model"]["n_heads"]
     for n_kv_heads in sorted({n_heads, max(1, n_heads // 4), 1}, reverse=True):
         say(f"{n_kv_heads} KV heads")
         model = _ours(config, n_kv_heads).to(device=device, dtype=dtype)
-        made += _generation(config, model, n_kv_heads, limits, device, say, rounds)
-    made += _contexts(config, limits, device, dtype, say, rounds)
-    return Bench("decode", conditions(config) | _facts(limits), made)
+        table += _generation(config, model, n_kv_heads, limits, device, say, rounds)
+    table += _contexts(config, limits, device, dtype, say, rounds)
+    return Bench("decode", conditions(config) | _facts(limits), table)
 
 
 def _facts(limits: Roofline) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _generation(
     works, notes, facts = {}, {}, {}
     if importlib.util.find_spec("transformers"):
         theirs = _theirs(config, n_kv_heads).to(device=device, dtype=model.embedding.weight.dtype)
-        ours, other = (sum(p.numel() for p in one.parameters()) for one in (model, theirs))
+        ours, other = (sum(p.numel() for p in network.parameters()) for network in (model, theirs))
         assert ours == other, f"{ours} parameters against {other}"
         works["transformers, its default cache"] = lambda: theirs.generate(
             prompt, max_new_tokens=new, do_sample=False
@@ -150,14 +150,14 @@ def _contexts(
             limits.milliseconds(read["weights"], whole),
         )
         facts[name] = ({"bytes": sum(read.values()), "flops": flops}, {"flops": whole})
-    made = []
+    table = []
     for n, (kind, works) in enumerate({"with a static cache": cached, "without a cache": uncached}.items()):
         say(f"a step {kind}")
         samples, notes = survey(works, rounds, say)
         floors = {name: rooflines[name][n] for name in samples}
         counts = {name: facts[name][n] for name in samples}
-        made += rows(f"one token after N others, {kind}", samples, "ms", floors, counts, notes)
-    return made
+        table += rows(f"one token after N others, {kind}", samples, "ms", floors, counts, notes)
+    return table
 
 
 def _step(decoder: Decoder, prompt: torch.Tensor, steps: int, device: str) -> Callable[[], float]:

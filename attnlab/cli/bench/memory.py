@@ -30,21 +30,21 @@ prepare = partial(here, OVERRIDES)
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
     """Exact figures; `exponent` is the growth of a row over the one of half its length."""
-    made: list[Row] = []
+    table: list[Row] = []
     for name, kernel in (("eager", eager), ("sdpa", sdpa)):
         say(f"bytes saved for backward, {name}")
         layer = make(mixer_configs(config)[0])
         assert isinstance(layer, Attention)
         layer.kernel = kernel
-        made += _saved(
+        table += _saved(
             f"bytes that a layer saves for backward, {name}, batch 1", layer, config["model"]["dim"]
         )
     say("bytes cached per token")
-    return Bench("memory", conditions(config), made + _cached(config))
+    return Bench("memory", conditions(config), table + _cached(config))
 
 
 def _saved(group: str, layer: Attention, dim: int) -> list[Row]:
-    made: list[Row] = []
+    table: list[Row] = []
     for length in LENGTHS:
         sizes: list[int] = []
 
@@ -53,19 +53,19 @@ def _saved(group: str, layer: Attention, dim: int) -> list[Row]:
 
         note = attempt(count)
         if note is not None:
-            made.append(Row(group, f"T = {length}", "bytes", [], note=note))
+            table.append(Row(group, f"T = {length}", "bytes", [], note=note))
             continue
         (value,) = sizes
-        last = made[-1].median if made else None
+        last = table[-1].median if table else None
         growth = {} if not last else {"exponent": round(math.log2(value / last), 3)}
-        first = (made[0].median if made else None) or value
-        made.append(exact(group, f"T = {length}", "bytes", value, first, **growth))
-    return made
+        first = (table[0].median if table else None) or value
+        table.append(exact(group, f"T = {length}", "bytes", value, first, **growth))
+    return table
 
 
 def _cached(config: Mapping[str, Any]) -> list[Row]:
     group = "bytes cached per token, all layers, batch 1"
-    made: list[Row] = []
+    table: list[Row] = []
     shape = [f"model.{key}={config['model'][key]}" for key in ("dim", "n_layers", "n_heads")]
     for heads in sorted(options("heads"), key="mha".__ne__):  # the baseline first, the others in their order
         model = build_model(composed([*OVERRIDES, *shape, f"heads={heads}"]), VOCABULARY).eval()
@@ -73,6 +73,6 @@ def _cached(config: Mapping[str, Any]) -> list[Row]:
         size = model.state_size()
         assert live == size, f"{heads}: the cache holds {live} bytes per token, the formula says {size}"
         read = {f"read_at_{held}": sum(bytes_per_step(model, held).values()) for held in (1024, 32768)}
-        first = (made[0].median if made else None) or size
-        made.append(exact(group, f"heads={heads}", "bytes", size, first, **read))
-    return made
+        first = (table[0].median if table else None) or size
+        table.append(exact(group, f"heads={heads}", "bytes", size, first, **read))
+    return table

@@ -56,15 +56,15 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
         [*OVERRIDES, *(f"model.{key}={SMALL[key]}" for key in ("n_layers", "dim", "n_heads")),
          *(f"data.{key}={SMALL[key]}" for key in ("length", "batch_size"))]
     )  # fmt: skip
-    made = _steps(f"a step of {model['n_layers']} layers, d = {model['dim']}", config, limits, say, rounds)
-    made += _steps("a small step: 2 layers, d = 64", small, limits, say, rounds)
+    table = _steps(f"a step of {model['n_layers']} layers, d = {model['dim']}", config, limits, say, rounds)
+    table += _steps("a small step: 2 layers, d = 64", small, limits, say, rounds)
     if device == "cpu" and torch.get_num_threads() == 1 and (os.cpu_count() or 1) > 1:
         torch.set_num_threads(2)
-        made += _steps("the first step on two threads", config, roofline(device), say, rounds)
+        table += _steps("the first step on two threads", config, roofline(device), say, rounds)
         torch.set_num_threads(1)
-    made += _run(say) + ([_start(say)] if device == "cpu" else [])
+    table += _run(say) + ([_start(say)] if device == "cpu" else [])
     facts = {"copy_bytes_per_s": limits.bytes_per_s, "matmul_flops_per_s": limits.flops_per_s}
-    return Bench("train", conditions(config) | facts, made)
+    return Bench("train", conditions(config) | facts, table)
 
 
 def _steps(
@@ -117,7 +117,7 @@ def _steps(
         flops = flops_per_token(build_model(config, vocab_size), data.task.length)
     tokens = data.batch_size * data.task.length
     floor = limits.milliseconds(0, flops * tokens)
-    made = []
+    table = []
     turns = max(1, rounds * STEPS // (2 * burst))
     for title, works, taken in (
         (f"{group}, bare loops", {name: loop.__next__ for name, loop in loops.items()}, turns),
@@ -129,8 +129,8 @@ def _steps(
             name: {"tokens_per_s": round(1e3 * tokens / median(values)), "flops": flops * tokens}
             for name, values in samples.items()
         }
-        made += rows(title, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
-    return made
+        table += rows(title, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
+    return table
 
 
 def _loop(

@@ -123,7 +123,7 @@ def _approximation(activation: Any) -> str:
 
 
 def _activation(approximation: str) -> str:
-    return next(name for name, found in _GELU.items() if found == approximation)
+    return next(name for name, value in _GELU.items() if value == approximation)
 
 
 def _exponent(scaled: bool) -> float:

@@ -14,8 +14,8 @@ from attnlab.sweep.execute.ranks import devices
 def halved(run: RunSpec, root: Path) -> bool:
     """Whether the run failed for want of memory and can be cut further; then its spec says so."""
     folder = root / run.id
-    found = runs.record(folder)
-    if found is None or found.status != "out_of_memory":
+    record = runs.record(folder)
+    if record is None or record.status != "out_of_memory":
         return False
     parts = 2 * runs.split(folder)
     if run.config["data"]["batch_size"] % (parts * devices(run.config)):

@@ -56,27 +56,27 @@ class Pool:
                     slot, kills = places.together(taken), places.out_of_memory_kills()
                     worker = places.start(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
                     running.append(_Running(folder, taken, worker, time.time(), kills))
-                self.progress.tick([(one.folder, one.slots[0].number) for one in running])
+                self.progress.tick([(run.folder, run.slots[0].number) for run in running])
                 time.sleep(0.01)
-                for one in [one for one in running if self._ended(one)]:
-                    running.remove(one)
-                    free += one.slots
-                    record = store.record(one.folder)
-                    self.progress.finished(one.folder, record)
+                for run in [run for run in running if self._ended(run)]:
+                    running.remove(run)
+                    free += run.slots
+                    record = store.record(run.folder)
+                    self.progress.finished(run.folder, record)
                     if self.fail_fast and (record is None or not record.done):
                         return
         finally:
-            places.end([one.worker for one in running])
+            places.end([run.worker for run in running])
 
-    def _ended(self, one: _Running) -> bool:
-        code = one.worker.code()
+    def _ended(self, run: _Running) -> bool:
+        code = run.worker.code()
         if code is None:
-            if self.max_time is None or time.time() - one.since < self.max_time:
+            if self.max_time is None or time.time() - run.since < self.max_time:
                 return False
-            places.end([one.worker], grace=3.0)
-            record_timeout(one.folder, self.max_time, one.since)
+            places.end([run.worker], grace=3.0)
+            record_timeout(run.folder, self.max_time, run.since)
         else:
-            record_exit(one.folder, code, places.out_of_memory_kills() > one.kills, one.since)
+            record_exit(run.folder, code, places.out_of_memory_kills() > run.kills, run.since)
         return True
 
 

@@ -69,6 +69,6 @@ def _watch(rank: int, process: subprocess.Popen[bytes], over: threading.Event) -
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -30,10 +30,10 @@ class Slot:
     threads: int
 
     def environment(self) -> dict[str, str]:
-        found = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        variables = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         if self.gpu is not None:
-            found["CUDA_VISIBLE_DEVICES"] = self.gpu
-        return found
+            variables["CUDA_VISIBLE_DEVICES"] = self.gpu
+        return variables
 
 
 def slots(kind: str, wanted: int | None = None, per_gpu: int = 1) -> list[Slot]:
@@ -71,8 +71,8 @@ def visible_gpus() -> list[str]:
     """Names for CUDA_VISIBLE_DEVICES: what it holds where it is set (numbers or uuids), else all."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
-        found = [name.strip() for name in named.split(",") if name.strip()]
-        return found[: found.index("-1")] if "-1" in found else found
+        gpus = [name.strip() for name in named.split(",") if name.strip()]
+        return gpus[: gpus.index("-1")] if "-1" in gpus else gpus
     with suppress(OSError, subprocess.SubprocessError):
         command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
         listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)

@@ -33,10 +33,10 @@ def main(arguments: list[str]) -> int:
 def train(folder: Path) -> int:
     """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1."""
     with owning(folder):  # waits where another sweep trains this very run
-        started, found = time.time(), runs.record(folder)
-        if found is not None and found.done:
-            return _measure_again(folder, found)
-        if found is not None and _since_asked(folder):
+        started, record = time.time(), runs.record(folder)
+        if record is not None and record.done:
+            return _measure_again(folder, record)
+        if record is not None and _since_asked(folder):
             return 1
         (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
         try:
@@ -66,10 +66,10 @@ def assist(folder: Path) -> int:
     return 0
 
 
-def _measure_again(folder: Path, found: RunRecord) -> int:
+def _measure_again(folder: Path, record: RunRecord) -> int:
     """A finished run is not trained again; what other code has measured in it is measured anew."""
     spec = runs.spec(folder)
-    if not found.outdated(spec.estimate):
+    if not record.outdated(spec.estimate):
         return 0
     try:
         trainer(trainer_of(spec.config)).measure_again(folder)

@@ -111,14 +111,14 @@ def attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int)
     """An attempt per stored run. An earlier failure is forgotten, so that a record means an end."""
     max_time = limit(settings.get("max_time"), "sweep.max_time")
     environment = {name: os.environ[name] for name in _CARRIED if name in os.environ}
-    found = []
+    work = []
     for folder in folders:
         kind = runs.spec(folder).estimate.device_kind
         if not runs.is_done(folder):
             (folder / "run.json").unlink(missing_ok=True)
         path, home = str(folder.absolute()), os.getcwd()
-        found.append(Attempt(path, home, threads, kind == "cpu", max_time, environment))
-    return found
+        work.append(Attempt(path, home, threads, kind == "cpu", max_time, environment))
+    return work
 
 
 def started(folders: Iterable[Path], since: float) -> list[tuple[Path, int]]:

@@ -39,8 +39,8 @@ def launch(folders: Sequence[Path], settings: Mapping[str, Any], options: Mappin
     _find_token(options["address"])
     ray = library("ray", "ray")
     with _cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
-        if told := _lacking(ray, need):
-            raise Refused(told)
+        if lack := _lacking(ray, need):
+            raise Refused(lack)
         work = attempts(folders, settings, threads=max(1, int(cpus)))
         with Progress(labels(folders)) as progress:
             _Tasks(ray, need, settings, progress).run(folders, work, act_on_signals)
@@ -74,7 +74,7 @@ def _cluster(ray: Any, address: str, more: Mapping[str, Any]) -> Iterator[Callab
                 f"RAY_AUTH_MODE=token and its token in ~/.ray/auth_token)"
             ) from error
         noted: list[Any] = []
-        signal.signal(signal.SIGTERM, lambda *told: noted.append(told))
+        signal.signal(signal.SIGTERM, lambda *arguments: noted.append(arguments))
         yield lambda: handler(*noted.pop()) if noted and callable(handler) else None
     finally:
         with suppress(Exception):
@@ -124,8 +124,8 @@ class _Tasks:
                     self.progress.finished(folder, record)
                     if self.fail_fast and (record is None or not record.done):
                         return
-                if told := self._hopeless(running.values()):
-                    self.progress.say(f"{told}: the runs that are left were not started")
+                if lack := self._hopeless(running.values()):
+                    self.progress.say(f"{lack}: the runs that are left were not started")
                     return
         finally:
             self._cancel(list(running))
@@ -151,10 +151,10 @@ class _Tasks:
         if now - self.looked < _LOOK:
             return None
         self.looked = now
-        told = _lacking(self.ray, self.need)
-        if told is None:
+        lack = _lacking(self.ray, self.need)
+        if lack is None:
             self.served = now
-        return told if now - self.served > _PATIENCE else None
+        return lack if now - self.served > _PATIENCE else None
 
     def _cancel(self, references: list[Any]) -> None:
         if not references:

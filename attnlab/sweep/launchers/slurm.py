@@ -118,11 +118,13 @@ def _watch(running: list[_Job], progress: Progress, fail_fast: bool, poll: float
     while running:
         time.sleep(0.5)
         progress.tick(started([job.folder for job in running], began))
-        found = None
+        states = None
         if time.monotonic() - asked >= poll:
-            found, asked = queue(sorted(_arrays(running))), time.monotonic()
+            states, asked = queue(sorted(_arrays(running))), time.monotonic()
         for job in list(running):
-            if runs.record(job.folder) is None and (found is None or not _gone(job, found, began, progress)):
+            if runs.record(job.folder) is None and (
+                states is None or not _gone(job, states, began, progress)
+            ):
                 continue
             running.remove(job)
             record = runs.record(job.folder)
@@ -131,9 +133,9 @@ def _watch(running: list[_Job], progress: Progress, fail_fast: bool, poll: float
                 return
 
 
-def _gone(job: _Job, found: Mapping[str, tuple[str, str]], began: float, progress: Progress) -> bool:
+def _gone(job: _Job, states: Mapping[str, tuple[str, str]], began: float, progress: Progress) -> bool:
     """Whether the job has left the queue without a record. Then its failure is recorded here."""
-    state, reason = found.get(job.id, ("", ""))
+    state, reason = states.get(job.id, ("", ""))
     stuck = state == "PENDING" and reason in _STUCK
     if state and state not in _OVER and not stuck:
         job.missed = 0
@@ -141,12 +143,12 @@ def _gone(job: _Job, found: Mapping[str, tuple[str, str]], began: float, progres
     job.missed += 1
     if job.missed < _SURE and not stuck:
         return False
-    told = _last_words(job)
-    if state in _ASKED_TO_STOP and not told:
+    words = _last_words(job)
+    if state in _ASKED_TO_STOP and not words:
         return True
-    status: Status = "timed_out" if "timed-out" in told else _STATUS.get(state, "killed")
+    status: Status = "timed_out" if "timed-out" in words else _STATUS.get(state, "killed")
     ending = f"is stuck: {reason}" if stuck else f"ended as {state}" if state else "left the queue"
-    message = f"SLURM job {job.id} {ending} without a record of the run" + (f": {told}" if told else "")
+    message = f"SLURM job {job.id} {ending} without a record of the run" + (f": {words}" if words else "")
     if stuck:
         subprocess.run(["scancel", job.id], check=False, capture_output=True)
     lost(job.folder, status, message, began, progress)
@@ -188,16 +190,16 @@ def _arrays(jobs: Sequence[_Job]) -> set[str]:
 def _cancel(jobs: Sequence[_Job]) -> None:
     """End what still runs or waits, and give it the time to save a checkpoint, whoever is in a hurry."""
     arrays = sorted(_arrays([job for job in jobs if runs.record(job.folder) is None]))
-    found = queue(arrays) if arrays else {}
-    if found is not None and all(state in _OVER for state, _ in found.values()):
+    states = queue(arrays) if arrays else {}
+    if states is not None and all(state in _OVER for state, _ in states.values()):
         return
     before = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         subprocess.run(["scancel", *arrays], check=False, capture_output=True)
         deadline = time.monotonic() + GRACE + 10
         while time.monotonic() < deadline:
-            found = queue(arrays)
-            if found is not None and all(state in _OVER for state, _ in found.values()):
+            states = queue(arrays)
+            if states is not None and all(state in _OVER for state, _ in states.values()):
                 return
             time.sleep(0.5)
     finally:

@@ -148,7 +148,9 @@ def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, An
         if question == "check":
             return "found", {"device_kind": "cpu", **trainer(module).check(config), **_elsewhere(config)}
         outcomes = importlib.import_module(module).verify(config)
-        return "found", [f"{one.law}: {one.detail}" for one in outcomes if one.status == "failed"]
+        return "found", [
+            f"{outcome.law}: {outcome.detail}" for outcome in outcomes if outcome.status == "failed"
+        ]
     except (ValueError, HydraException, OmegaConfBaseException) as error:
         text = str(error.__cause__ or error) if isinstance(error, HydraException) else str(error)
         return "refused", " ".join(text.split())

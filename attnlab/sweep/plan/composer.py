@@ -40,18 +40,18 @@ class Composer:
     @staticmethod
     def resolve(config: DictConfig) -> dict[str, Any]:
         """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key in config:
             if key not in _NOT_RESOLVED:
                 value = config[key]
-                found[str(key)] = (
+                values[str(key)] = (
                     OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
                     if OmegaConf.is_config(value)
                     else value
                 )
         written = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
         assert isinstance(written, dict)
-        return found | {str(key): value for key, value in written.items()}
+        return values | {str(key): value for key, value in written.items()}
 
 
 class Loader(ConfigLoaderImpl):
@@ -103,7 +103,9 @@ class Loader(ConfigLoaderImpl):
         # what decides the merge: which configs, where each is put, and where they are read from, since a
         # search path may come with the command line
         sources = [str(source) for source in repo.get_sources()]
-        key = repr((sources, [(one.config_path, one.package, one.primary) for one in defaults]))
+        key = repr(
+            (sources, [(default.config_path, default.package, default.primary) for default in defaults])
+        )
         if key not in self._merged:
             self._merged[key] = super()._compose_config_from_defaults_list(defaults, repo)
         return copy.deepcopy(self._merged[key])

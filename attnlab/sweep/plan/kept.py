@@ -53,7 +53,7 @@ def name(config: Mapping[str, Any], module: str) -> str | None:
     settings = {**(config.get("sweep") or {}), "show": None, "command": None}  # `plan` asks what a sweep asks
     asked = {**config, "sweep": settings}
     reached = {module, *fingerprint.targets(config)}
-    users = tuple(sorted(one for one in reached if not one.startswith("attnlab.")))  # of ours, all counts
+    users = tuple(sorted(user for user in reached if not user.startswith("attnlab.")))  # of ours, all counts
     with suppress(TypeError, ValueError):  # a value that JSON does not have
         here = [_code(), _packages(), _devices(), _environment()]
         text = json.dumps([asked, module, _sources(users), here, files])
@@ -81,7 +81,7 @@ def _below(path: Path) -> Iterator[tuple[str, int, int]]:
     with suppress(OSError):
         if path.is_dir():
             for folder, folders, files in os.walk(path):
-                folders[:] = sorted(one for one in folders if one not in _MADE_HERE)
+                folders[:] = sorted(child for child in folders if child not in _MADE_HERE)
                 yield from (_identity(Path(folder, file)) for file in sorted(files))
         elif path.exists():
             yield _identity(path)
@@ -89,10 +89,10 @@ def _below(path: Path) -> Iterator[tuple[str, int, int]]:
 
 def _identity(path: Path) -> tuple[str, int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:  # gone since it was listed, or a link to nothing
         return str(path), 0, 0
-    return str(path), found.st_mtime_ns, found.st_size
+    return str(path), status.st_mtime_ns, status.st_size
 
 
 @cache
@@ -112,23 +112,25 @@ def _code() -> str:
 @cache
 def _packages() -> list[str]:
     """Name and version of everything that is installed, from the names of folders: nothing is opened."""
-    found = [sys.version]
+    names = [sys.version]
     for folder in sys.path:
         with suppress(OSError):
-            found += [one for one in os.listdir(folder or ".") if one.endswith((".dist-info", ".egg-info"))]
-    return sorted(found)
+            names += [
+                entry for entry in os.listdir(folder or ".") if entry.endswith((".dist-info", ".egg-info"))
+            ]
+    return sorted(names)
 
 
 @cache
 def _devices() -> list[Any]:
     """What decides which devices are seen, without asking a driver."""
-    found: list[Any] = [os.uname().machine if hasattr(os, "uname") else sys.platform]
-    found += sorted(str(path) for path in Path("/dev").glob("nvidia*"))
+    signs: list[Any] = [os.uname().machine if hasattr(os, "uname") else sys.platform]
+    signs += sorted(str(path) for path in Path("/dev").glob("nvidia*"))
     driver = Path("/proc/driver/nvidia")
     for path in (driver / "version", *sorted(driver.glob("gpus/*/information"))):
         with suppress(OSError):
-            found.append(path.read_text())
-    return found
+            signs.append(path.read_text())
+    return signs
 
 
 def _environment() -> list[str]:

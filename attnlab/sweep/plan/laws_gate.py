@@ -23,7 +23,7 @@ _MADE_OF = ("attention", "mixer", "positions", "layers")
 
 def broken(plans: Sequence[Plan], checker: Checker) -> dict[str, list[str]]:
     """Arm -> the laws that it breaks, each with its smallest failing case; without the arms that obey."""
-    found: dict[str, list[str]] = {}
+    by_arm: dict[str, list[str]] = {}
     known: dict[str, list[str]] = {}
     module = LAWS if checker.module == TRAINER else checker.module  # another trainer may bring its own laws
     for plan in plans:
@@ -33,13 +33,13 @@ def broken(plans: Sequence[Plan], checker: Checker) -> dict[str, list[str]]:
             if key not in known:
                 known[key] = _remembered(config, key, checker, module)
             if known[key]:
-                found[arm] = known[key]
-    return found
+                by_arm[arm] = known[key]
+    return by_arm
 
 
-def refuse(found: Mapping[str, Sequence[str]]) -> None:
+def refuse(by_arm: Mapping[str, Sequence[str]]) -> None:
     """Refused, where there is a broken law."""
-    for arm, laws in found.items():
+    for arm, laws in by_arm.items():
         more = f" (and {len(laws) - 1} more)" if len(laws) > 1 else ""
         raise Refused(
             f"arm {arm} breaks a law of attention: {laws[0]}{more}; mend it (python -m attnlab check shows "
@@ -57,11 +57,11 @@ def name(config: Mapping[str, Any], module: str) -> str:
 
 def _remembered(config: Mapping[str, Any], key: str, checker: Checker, module: str) -> list[str]:
     path = Path((config.get("paths") or {}).get("cache") or ".cache") / "laws" / f"{key}.json"
-    found = read_json(path)
-    if isinstance(found, list):
-        return found
-    found = checker.broken_laws(config, module)
+    laws = read_json(path)
+    if isinstance(laws, list):
+        return laws
+    laws = checker.broken_laws(config, module)
     with suppress(OSError):  # a cache that cannot be written costs time, no more
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, found)
-    return found
+        write_json(path, laws)
+    return laws

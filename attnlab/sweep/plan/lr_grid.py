@@ -59,11 +59,11 @@ class Tuning:
         """As the report shows it."""
         arms = {
             arm: {
-                **found,
+                **entry,
                 "picked": self.picked(arm),
-                "same_settings": found["settings"] == self.compared.get(arm),
+                "same_settings": entry["settings"] == self.compared.get(arm),
             }
-            for arm, found in self.arms.items()
+            for arm, entry in self.arms.items()
         }
         return {
             "rates": list(self.grid.rates), "seeds": list(self.grid.seeds), "metric": self.metric,
@@ -102,16 +102,16 @@ def committed(experiment: Experiment, size: str, wanted: Grid) -> Tuning | None:
     if kept is None:
         return None
     name = experiment.name
-    found = Tuning(wanted, kept["metric"], experiment.direction, size, committed=True, arms=kept["arms"])
+    tuning = Tuning(wanted, kept["metric"], experiment.direction, size, committed=True, arms=kept["arms"])
     for arm in experiment.arms:
         rows = (kept["arms"].get(arm) or {}).get("rows") or []
         if [row["lr"] for row in rows] != list(wanted.rates) or kept["seeds"] != list(wanted.seeds):
             raise Refused(
                 f"tuned of {name} has not the grid of tune for arm {arm}: tuned=none trains it anew"
             )
-        if found.picked(arm) is None:
+        if tuning.picked(arm) is None:
             raise Refused(f"tuned of {name} has no finished rate for arm {arm}: tuned=none trains it")
-    return found
+    return tuning
 
 
 def settings(config: Mapping[str, Any]) -> str:
@@ -124,7 +124,8 @@ def settings(config: Mapping[str, Any]) -> str:
 def rows(runs: Mapping[float, Sequence[str]], metric: str, lookup: Lookup) -> list[dict[str, Any]]:
     """A row per rate from its runs' ids. A run that diverged or failed has no value."""
     return [
-        {"lr": rate, "values": [_value(lookup(one), metric) for one in ids]} for rate, ids in runs.items()
+        {"lr": rate, "values": [_value(lookup(run_id), metric) for run_id in ids]}
+        for rate, ids in runs.items()
     ]
 
 

@@ -49,7 +49,7 @@ def _seeds(override: Override) -> tuple[int, ...]:
     value = override.value()
     values = list(override.sweep_iterator()) if override.is_sweep_override() else value
     values = values if isinstance(values, list) else [values]
-    if not values or any(type(one) is not int for one in values):
+    if not values or any(type(seed) is not int for seed in values):
         raise Refused(f"{override.input_line}: seeds are integers, as in seed=0,1,2 or seed=range(5)")
     return tuple(values)
 

@@ -18,7 +18,8 @@ from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import lr_grid
 from attnlab.sweep.plan import matching as match
 from attnlab.sweep.plan import overrides as command
-from attnlab.sweep.plan.arms import Arm, arm, starting_from
+from attnlab.sweep.plan.arms import Arm, starting_from
+from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composer
 
@@ -79,11 +80,13 @@ def plan(
     """
     line = command.read(arguments, composer.loader)
     plans = [_plan(point, line.seeds, composer, checker, lookup) for point in line.points]
-    titles = [one.title for one in plans if one.experiment]
+    titles = [report_plan.title for report_plan in plans if report_plan.experiment]
     if len(set(titles)) < len(titles):
         raise Refused("two values of a swept key give the same report: name each value once")
-    for one in plans:
-        one.runs, one.grid = ([_at_commit(run, commit) for run in runs] for runs in (one.runs, one.grid))
+    for report_plan in plans:
+        report_plan.runs, report_plan.grid = (
+            [_at_commit(run, commit) for run in runs] for runs in (report_plan.runs, report_plan.grid)
+        )
     return plans
 
 
@@ -103,16 +106,16 @@ def _plan(
     if "arms" not in base:
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
-        return Plan(None, arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
+        return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
     if seeds is not None:
         base["seeds"] = list(seeds)
     experiment = experiments.complete(base)
     arms = _arms(experiment, point, base.get("size"), composer, checker)
     tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
     if tuned is not None:
-        rates = {one: tuned.picked(one) or tuned.grid.rates[0] for one in arms}
-        arms = {name: one.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, one in arms.items()}
-    runs = [run for one in arms.values() for run in one.runs(experiment.seeds)]
+        rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms}
+        arms = {name: arm.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, arm in arms.items()}
+    runs = [run for arm in arms.values() for run in arm.runs(experiment.seeds)]
     rank = {arm: i for i, arm in enumerate(experiment.arms)}
     # seed by seed: an interrupted sweep leaves whole pairs
     runs.sort(key=lambda run: (run.seed, rank[run.arm]))
@@ -145,7 +148,7 @@ def _arms(
                 raise Refused(f"arm {name} sets {by}, which match_by solves for: drop one of the two")
             matching = (by, figure, arms[experiment.baseline].estimate.get(figure))
         try:
-            arms[name] = arm(name, config, overrides, experiment.seeds[0], checker, matching)
+            arms[name] = checked_arm(name, config, overrides, experiment.seeds[0], checker, matching)
         except ValueError as error:
             raise Refused(f"arm {name}: {error}") from error
     return arms
@@ -165,28 +168,28 @@ def _tuned(
     given = [*point, *(line for name in arms for line in experiment.arm_overrides[name])]
     if (line := command.keys(given).get(lr_grid.KEY)) is not None:
         raise Refused(f"{line} and tune, which picks it for every arm: drop it, or set tune=null")
-    for name, one in arms.items():
-        if one.config.get("parent") in arms:
+    for name, arm in arms.items():
+        if arm.config.get("parent") in arms:
             raise Refused(
-                f"arm {name} continues from {one.config.parent}, and tune trains no parents: tune=null"
+                f"arm {name} continues from {arm.config.parent}, and tune trains no parents: tune=null"
             )
-    found = lr_grid.committed(experiment, size, grid)
-    trained = found is None
-    found = found or lr_grid.Tuning(grid, experiment.metric, experiment.direction, size)
+    tuning = lr_grid.committed(experiment, size, grid)
+    trained = tuning is None
+    tuning = tuning or lr_grid.Tuning(grid, experiment.metric, experiment.direction, size)
     runs: list[RunSpec] = []
-    for name, one in arms.items():
-        found.compared[name] = settings = lr_grid.settings(one.runs(grid.seeds[:1])[0].config)
+    for name, arm in arms.items():
+        tuning.compared[name] = settings = lr_grid.settings(arm.runs(grid.seeds[:1])[0].config)
         if trained:
             at = {
-                rate: one.at(lr_grid.KEY, rate, lr_grid.FIGURE).runs(grid.seeds, f"{name} lr={rate:g}")
+                rate: arm.at(lr_grid.KEY, rate, lr_grid.FIGURE).runs(grid.seeds, f"{name} lr={rate:g}")
                 for rate in grid.rates
             }
             runs += [run for some in at.values() for run in some]
             ids = {rate: [run.id for run in some] for rate, some in at.items()}
-            tokens = (one.estimate.tokens or 0) * len(grid.rates) * len(grid.seeds)
-            rows = lr_grid.rows(ids, found.metric, lookup)
-            found.arms[name] = {"settings": settings, "tokens": tokens, "rows": rows}
-    return found, runs
+            tokens = (arm.estimate.tokens or 0) * len(grid.rates) * len(grid.seeds)
+            rows = lr_grid.rows(ids, tuning.metric, lookup)
+            tuning.arms[name] = {"settings": settings, "tokens": tokens, "rows": rows}
+    return tuning, runs
 
 
 def _refuse_twins(runs: Sequence[RunSpec]) -> None:

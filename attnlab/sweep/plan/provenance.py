@@ -46,13 +46,13 @@ def provenance(
 
 def packages() -> dict[str, str]:
     """Versions of what decides results, from installed metadata: nothing is imported."""
-    found = {"attnlab": attnlab.__version__}
+    versions = {"attnlab": attnlab.__version__}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def git() -> tuple[str | None, bool | None]:

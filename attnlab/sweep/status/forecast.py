@@ -28,21 +28,25 @@ class Forecaster:
     """Predictions from the finished runs of a store."""
 
     def __init__(self, records: Sequence[RunRecord]) -> None:
-        self.records = [one for one in records if one.seconds is not None]
+        self.records = [record for record in records if record.seconds is not None]
         self.alike: dict[str, list[RunRecord]] = {}
-        for one in self.records:
-            self.alike.setdefault(_kind(one.config), []).append(one)
+        for record in self.records:
+            self.alike.setdefault(_kind(record.config), []).append(record)
 
     def of(self, run: RunSpec) -> Forecast:
         if like := self.alike.get(_kind(run.config)):
-            peaks = [peak for one in like if (peak := _peak(one))]
-            return Forecast(median(one.seconds or 0.0 for one in like), max(peaks, default=None))
+            peaks = [peak for record in like if (peak := _peak(record))]
+            return Forecast(median(record.seconds or 0.0 for record in like), max(peaks, default=None))
         wanted = _work(run.estimate)
         kind = run.estimate.device_kind
-        near = [one for one in self.records if one.estimate.device_kind == kind and _work(one.estimate)]
+        near = [
+            record
+            for record in self.records
+            if record.estimate.device_kind == kind and _work(record.estimate)
+        ]
         if not (wanted and near):
             return Forecast()
-        nearest = min(near, key=lambda one: abs(math.log(_work(one.estimate) / wanted)))
+        nearest = min(near, key=lambda record: abs(math.log(_work(record.estimate) / wanted)))
         return Forecast((nearest.seconds or 0.0) * wanted / _work(nearest.estimate), guess=True)
 
 
@@ -64,7 +68,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
     assert plan.experiment is not None
     experiment = plan.experiment
     metric, margin, base = experiment.metric, experiment.margin, experiment.baseline
-    found: dict[tuple[str, int | None], float] = {
+    values: dict[tuple[str, int | None], float] = {
         (run.arm, run.seed): value
         for run in plan.runs
         if run.id in records and (value := records[run.id].metrics.get(metric)) is not None
@@ -74,17 +78,19 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
         if arm == base:
             continue
         pairs = [
-            (found[arm, seed], found[base, seed])
+            (values[arm, seed], values[base, seed])
             for seed in experiment.seeds
-            if (arm, seed) in found and (base, seed) in found
+            if (arm, seed) in values and (base, seed) in values
         ]
-        told = _planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
-        if told is None:
+        planning = (
+            _planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
+        )
+        if planning is None:
             lines.append(f"{arm} - {base}: {len(pairs)} finished pairs, so the spread is not known yet")
             continue
-        wanted = told.seeds_for_margin or "more than 10,000"
+        wanted = planning.seeds_for_margin or "more than 10,000"
         lines.append(
-            f"{arm} - {base}: {len(pairs)} finished pairs, sd {told.sd:.3g}; "
+            f"{arm} - {base}: {len(pairs)} finished pairs, sd {planning.sd:.3g}; "
             f"margin {margin:g} asks for {wanted} seeds ({len(experiment.seeds)} planned)"
         )
     return lines

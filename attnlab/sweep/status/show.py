@@ -40,13 +40,13 @@ def show(kind: str, plans: Sequence[Plan], root: Path, settings: Mapping[str, An
 
 
 def _open(plans: Sequence[Plan], root: Path) -> bool:
-    found = [one for plan in plans for one in states(plan.all_runs, root).values()]
-    return any(one.word in _OPEN for one in found)
+    run_states = [state for plan in plans for state in states(plan.all_runs, root).values()]
+    return any(state.word in _OPEN for state in run_states)
 
 
 def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Group:
     finished = records(root)
-    by_id, forecaster = {one.id: one for one in finished}, Forecaster(finished)
+    by_id, forecaster = {record.id: record for record in finished}, Forecaster(finished)
     parts: list[Any] = []
     for plan in plans:
         forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
@@ -62,15 +62,17 @@ def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Gro
 def _status(plans: Sequence[Plan], root: Path) -> Group:
     parts: list[Any] = []
     for plan in plans:
-        found = states(plan.all_runs, root)
-        parts.append(_table(plan, found, None))
-        words = [one.word for one in found.values()]
+        run_states = states(plan.all_runs, root)
+        parts.append(_table(plan, run_states, None))
+        words = [state.word for state in run_states.values()]
         counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-        parts.append(f"{counts}; {sum(one.done for one in found.values()) / len(found):.0%} of the work")
+        parts.append(
+            f"{counts}; {sum(state.done for state in run_states.values()) / len(run_states):.0%} of the work"
+        )
     return Group(*parts)
 
 
-def _table(plan: Plan, found: Mapping[str, State], forecasts: Mapping[str, Forecast] | None) -> Table:
+def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, Forecast] | None) -> Table:
     table = Table(
         title=f"{plan.title}: {len(plan.all_runs)} runs", title_justify="left", box=None, pad_edge=False
     )
@@ -81,36 +83,36 @@ def _table(plan: Plan, found: Mapping[str, State], forecasts: Mapping[str, Forec
     for run in plan.all_runs:
         cells = []
         if forecasts is not None:
-            told = forecasts[run.id]
-            mark = "~" if told.guess else ""
+            forecast = forecasts[run.id]
+            mark = "~" if forecast.guess else ""
             cells = [
                 *(_count(run.estimate.get(key)) for key in ("parameters", "kv_bytes_per_token")),
-                f"{told.bytes / 1e6:,.0f} MB" if told.bytes else "?",
-                f"{mark}{duration(told.seconds)}" if told.seconds is not None else "?",
+                f"{forecast.bytes / 1e6:,.0f} MB" if forecast.bytes else "?",
+                f"{mark}{duration(forecast.seconds)}" if forecast.seconds is not None else "?",
             ]
-        table.add_row(run.arm, str(run.seed), run.id, *cells, str(found[run.id]))
+        table.add_row(run.arm, str(run.seed), run.id, *cells, str(run_states[run.id]))
     return table
 
 
 def _cost(
     runs: Sequence[RunSpec],
-    found: Mapping[str, State],
+    run_states: Mapping[str, State],
     forecasts: Mapping[str, Forecast],
     settings: Mapping[str, Any],
 ) -> str:
-    left = [run for run in runs if found[run.id].word in _OPEN]
-    done = sum(one.word == "done" for one in found.values())
+    left = [run for run in runs if run_states[run.id].word in _OPEN]
+    done = sum(state.word == "done" for state in run_states.values())
     kind, shared = runs[0].estimate.device_kind, settings.get("slots_per_gpu", 1)
     number = len(slots.slots(kind, settings.get("slots"), shared))
-    failed = len(found) - len(left) - done
+    failed = len(run_states) - len(left) - done
     text = f"{len(left)} to train, {done} done" + (f", {failed} failed" if failed else "")
-    known = [one for run in left if (one := forecasts[run.id]).seconds is not None]
+    known = [forecast for run in left if (forecast := forecasts[run.id]).seconds is not None]
     if known:
-        total = sum(one.seconds or 0 for one in known) * len(left) / len(known)
+        total = sum(forecast.seconds or 0 for forecast in known) * len(left) / len(known)
         text += (
             f": about {duration(total / min(number, len(left)))} on {number} slots, {duration(total)} in all"
         )
-        if any(one.guess for one in known):
+        if any(forecast.guess for forecast in known):
             text += " (~ is scaled from another arm or size by its FLOPs)"
     elif left:
         text += ": nothing like it has been trained here, so its time is not known"

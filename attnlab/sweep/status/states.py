@@ -26,11 +26,11 @@ class State:
 
 
 def state(folder: Path) -> State:
-    found = store.record(folder)
-    if found is not None and not found.done:
-        return State(found.status, found.failure.message if found.failure else "", 1.0)
-    if found is not None:
-        loss = found.metrics.get("val/loss")
+    record = store.record(folder)
+    if record is not None and not record.done:
+        return State(record.status, record.failure.message if record.failure else "", 1.0)
+    if record is not None:
+        loss = record.metrics.get("val/loss")
         return State("done", "" if loss is None else f"val/loss {loss:.4f}", 1.0)
     at = store.progress(folder)
     where = f"step {at['step']}/{at.get('max_steps', '?')}" if "step" in at else ""
@@ -62,4 +62,4 @@ def states(runs: Sequence[RunSpec], root: Path) -> dict[str, State]:
 def records(root: Path) -> list[RunRecord]:
     """The records of all finished runs of a store, in the order of their ids."""
     folders = sorted(path.parent for path in root.glob("*/run.json"))
-    return [found for found in map(store.record, folders) if found and found.done]
+    return [record for record in map(store.record, folders) if record and record.done]
