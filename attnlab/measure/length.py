@@ -59,21 +59,21 @@ def losses(
     spans = task.spans(SPANS, _tokens(max(lengths), trained)).to(device)
     last = max(1, trained // 2)
     training = model.training
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     try:
         model.eval()
         for multiple in lengths:
             taken = _losses(model, spans, _tokens(multiple, trained))
             for name, part in ((f"{multiple:g}", slice(None)), (f"last/{multiple:g}", slice(-last, None))):
-                found[f"length/{name}"] = None if taken is None else taken[:, part].mean().item()
+                metrics[f"length/{name}"] = None if taken is None else taken[:, part].mean().item()
     finally:
         model.train(training)
-    base = found.get("length/1")
+    base = metrics.get("length/1")
     for multiple in lengths:
-        here = found[f"length/{multiple:g}"]
+        here = metrics[f"length/{multiple:g}"]
         if base is not None and multiple != 1:
-            found[f"length/excess/{multiple:g}"] = None if here is None else here - base
-    return found
+            metrics[f"length/excess/{multiple:g}"] = None if here is None else here - base
+    return metrics
 
 
 @torch.no_grad()

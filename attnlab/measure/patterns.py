@@ -28,14 +28,14 @@ RULES = {
 
 def patterns(scores: Mapping[str, float | None], chance: Mapping[str, float | None]) -> list[str]:
     """The names of a head with these scores, in the order of the rules; an unknown score gives no name."""
-    found = []
+    names = []
     for name, (score, threshold, _) in RULES.items():
         value, level = scores.get(score), chance.get(score)
         if value is None or not value > threshold:
             continue
         if name == "uniform" or level is None or value > level:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def names_of(

@@ -51,8 +51,8 @@ def pattern_scores(A: Array, tokens: Array) -> dict[str, Array]:
         out["previous"] = _diagonal(A, 1)
     if T > WINDOW:
         out["entropy"], out["local"] = entropy(A), local(A)
-    found = duplicate(A, tokens)
-    return out if found is None else out | {"duplicate": found}
+    score = duplicate(A, tokens)
+    return out if score is None else out | {"duplicate": score}
 
 
 def _diagonal(A: Array, offset: int) -> Array:

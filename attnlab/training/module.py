@@ -148,7 +148,7 @@ class LanguageModel(pl.LightningModule):
         """Clips here: Lightning will not for a fused optimiser in bf16-mixed, though nothing is scaled."""
         if not gradient_clip_val:
             return
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if gradient_clip_algorithm in (None, "norm"):
             torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
         else:

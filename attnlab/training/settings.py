@@ -113,7 +113,9 @@ def callbacks(config: Mapping[str, Any]) -> list[pl.Callback]:
     chosen = config.get("callbacks") or {}
     if not isinstance(chosen, Mapping):
         raise ValueError(f"callbacks maps names to {{_target_: ...}}, one for each callback; got {chosen}")
-    return [_callback(f"callbacks.{name}", one) for name, one in chosen.items() if one is not None]
+    return [
+        _callback(f"callbacks.{name}", callback) for name, callback in chosen.items() if callback is not None
+    ]
 
 
 def require_all_steps(trainer: pl.Trainer, steps: int) -> None:
@@ -194,7 +196,7 @@ def _refuse_values(trainer: Mapping[str, Any]) -> None:
     if isinstance(target, type) and not issubclass(target, pl.Trainer):
         raise ValueError(f"trainer._target_={trainer['_target_']} is no pytorch_lightning.Trainer")
     parameters = inspect.signature(target).parameters
-    if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         for key in trainer:
             if key not in parameters and not key.startswith("_"):
                 raise ValueError(f"trainer.{key}: the Trainer has no such setting{nearest(key, parameters)}")

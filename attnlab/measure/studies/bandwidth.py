@@ -52,7 +52,7 @@ class Bandwidth:
     ) -> None:
         positive(n_heads=n_heads, head_dim=head_dim, batch=batch, rounds=rounds)
         increasing(list(n_kv_heads)[::-1], "measurement.n_kv_heads, read from its end")
-        if n_kv_heads[0] != n_heads or any(n_heads % one for one in n_kv_heads):
+        if n_kv_heads[0] != n_heads or any(n_heads % heads for heads in n_kv_heads):
             raise ValueError(
                 f"measurement.n_kv_heads={list(n_kv_heads)}: begin with n_heads={n_heads}, and let each "
                 "divide it"
@@ -68,14 +68,14 @@ class Bandwidth:
         places = [(heads, context) for context in self.contexts for heads in self.n_kv_heads]
         works = {place: self._step(*place, device) for place in places}
         samples = interleave(works, self.rounds)
-        times = {place: median(found) for place, found in samples.items()}
+        times = {place: median(values) for place, values in samples.items()}
         sizes = {place: self._bytes(*place) for place in places}
         flops = [4 * self.batch * self.n_heads * self.head_dim * context for _, context in places]
         longest = self.contexts[-1]
         most, fewer = ((heads, longest) for heads in self.n_kv_heads[:2])
         saving, rate = times[most] / times[fewer], 1e3 * sizes[most] / times[most]
         metrics = {
-            "bandwidth/r2_bytes": explained([sizes[one] for one in places], list(times.values())),
+            "bandwidth/r2_bytes": explained([sizes[place] for place in places], list(times.values())),
             "bandwidth/r2_flops": explained(flops, list(times.values())),
             "bandwidth/share": rate / roofline(device, self.dtype).bytes_per_s,
             "bandwidth/saving": saving,

@@ -83,13 +83,15 @@ class Generation:
             return Measured(metrics, declared=AGREEMENT)
         times = self._times(module.model, prompt, device)
         speedups = {n: times["uncached"][n] / times["cached"][n] for n in self.lengths}
-        exponents = {way: exponent(found) for way, found in times.items()}
+        exponents = {way: exponent(by_length) for way, by_length in times.items()}
         each = [Metric(f"speedup/{n}", "", "", "higher", "time") for n in range(len(speedups))]
         timings = {metric.name: value for metric, value in zip(each, speedups.values(), strict=True)}
         timings["speedup/share"] = max(value / ((n + 1) / 2) for n, value in speedups.items())
         timings |= {f"exponent/{way}": value for way, value in exponents.items()}
         timings["exponent/gap"] = exponents["uncached"] - exponents["cached"]
-        series = {"speedup": speedups} | {f"generation_ms/{way}": found for way, found in times.items()}
+        series = {"speedup": speedups} | {
+            f"generation_ms/{way}": by_length for way, by_length in times.items()
+        }
         return Measured(metrics | timings, declared=[*AGREEMENT, *each, *TIMES], series=series)
 
     def _agreement(self, model: Transformer, tokens: Tensor) -> dict[str, float]:

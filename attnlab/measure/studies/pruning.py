@@ -155,14 +155,14 @@ def _before_merging(model: Transformer, change: Callable[[int, Tensor], Tensor])
 
 def _agreement(model: Transformer, halves: Sequence[Sequence[Any]], length: int) -> float:
     """The share of heads whose names agree between texts of the two halves."""
-    found = []
+    by_half = []
     for half in halves:
         texts = [text for batch in half for text in probe_texts(batch, TEXTS)][:TEXTS]
         scores = head_scores(model, texts, length)
         tables = {name: table for name, table in scores.items() if name not in ("chance", "notes")}
         names = names_of({name: table for name, table in tables.items() if table}, scores["chance"])
-        found.append([{name for name in head if name in BY_TEXT} for layer in names for head in layer])
-    return sum(one == other for one, other in zip(*found, strict=True)) / len(found[0])
+        by_half.append([{name for name in head if name in BY_TEXT} for layer in names for head in layer])
+    return sum(first == second for first, second in zip(*by_half, strict=True)) / len(by_half[0])
 
 
 def _count(layer: Attention) -> int:

@@ -63,8 +63,8 @@ class Scaling:
         }
         samples = interleave(works, self.rounds)
         times = {kind: {n: median(samples[kind, n]) for n in self.lengths} for kind in ("forward", "step")}
-        timings = {f"exponent/{kind}": exponent(upper(found)) for kind, found in times.items()}
-        series = {f"attention_ms/{kind}": found for kind, found in times.items()}
+        timings = {f"exponent/{kind}": exponent(upper(by_length)) for kind, by_length in times.items()}
+        series = {f"attention_ms/{kind}": by_length for kind, by_length in times.items()}
         series["attention_saved_bytes"] = {n: float(value) for n, value in saved.items()}
         peaks = {}
         if device == "cuda":
