@@ -30,22 +30,22 @@ def build(
     asked: Asked, runs: list[Run], timing: dict[str, Any] | None, provenance: dict[str, Any]
 ) -> dict[str, Any]:
     """The report of a sweep, as plain JSON: numbers, decisions, warnings and the packed attention maps."""
-    sweep, told = Sweep(asked, runs, timing), asked.experiment.plain()
+    sweep, experiment = Sweep(asked, runs, timing), asked.experiment.plain()
     left = departures(sweep)
     table = budget(sweep)
-    found = claims(sweep, table, exploratory=bool(left))
-    rows = effects(sweep, found, table)
+    claim_rows = claims(sweep, table, exploratory=bool(left))
+    rows = effects(sweep, claim_rows, table)
     maps = heads(sweep)
     finished = sum(run.done for run in sweep.planned)
     report = {
         "schema": SCHEMA,
-        "experiment": {key: told[key] for key in Experiment.shown()},
+        "experiment": {key: experiment[key] for key in Experiment.shown()},
         "verdict": {
-            "headline": headline(found),
+            "headline": headline(claim_rows),
             "exploratory": bool(left),
             "departures": left or [],
             "unlike": unlike(sweep),
-            "claims": found,
+            "claims": claim_rows,
             "finished": finished,
             "planned": len(sweep.planned),
         },
@@ -64,8 +64,8 @@ def build(
         "runs": [_run(run) for run in sweep.planned],
         "warnings": warnings(sweep, table, maps, declared=left is not None),
     }
-    made: dict[str, Any] = plain(report)
-    return made
+    document: dict[str, Any] = plain(report)
+    return document
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from attnlab.report.tables.format import NONE, span, text
 def compare(a: Path, b: Path) -> str:
     """What differs from report `a` to report `b`, as lines of text; says so where nothing does."""
     old, new = load(find(a)), load(find(b))
-    found = [f"{old['experiment']['name']} -> {new['experiment']['name']}"]
+    lines = [f"{old['experiment']['name']} -> {new['experiment']['name']}"]
     for title, say in (("verdict", _claims), ("effect", _effects), ("budget", _budget), ("run", _runs)):
         before, after = say(old), say(new)
         for key in [*before, *(key for key in after if key not in before)]:
             was, now = before.get(key, "absent"), after.get(key, "absent")
             if was != now:
-                found.append(f"{title}  {key}: {was} -> {now}")
-    return "\n".join(found if len(found) > 1 else [*found, "no verdict, effect, budget or run differs"])
+                lines.append(f"{title}  {key}: {was} -> {now}")
+    return "\n".join(lines if len(lines) > 1 else [*lines, "no verdict, effect, budget or run differs"])
 
 
 def _claims(report: dict[str, Any]) -> dict[str, str]:

@@ -61,12 +61,12 @@ def ledger(folder: Path) -> str:
         for claim in report["verdict"]["claims"]:
             rows.append(_row(name, report, claim, cited.get(claim["says"], {})))
             counts[claim["verdict"]] = counts.get(claim["verdict"], 0) + 1
-    told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    tally = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
     table = [COLUMNS, tuple("---" for _ in COLUMNS), *rows]
     lines = "\n".join("| " + " | ".join(cells) + " |" for cells in table)
     head = HEAD.format(folder=folder.as_posix())
     noise = _noise(reports[NULL]) if NULL in reports else ""
-    return f"{head}\n{len(rows)} claims of {len(sources)} reports: {told}.\n\n{lines}\n{noise}"
+    return f"{head}\n{len(rows)} claims of {len(sources)} reports: {tally}.\n\n{lines}\n{noise}"
 
 
 def _noise(report: Mapping[str, Any]) -> str:
@@ -75,9 +75,9 @@ def _noise(report: Mapping[str, Any]) -> str:
     values = {run["metrics"][experiment["metric"]] for run in report["runs"] if run["status"] == "done"}
     if len(values) < LEAST:  # twins have one value
         return ""
-    found = false_positives(sorted(values), experiment["margin"])
-    rows = [f"| {rule} | {one.rate:.1%} | {one.low:.1%} |" for rule, one in found.items()]
-    rounds = next(iter(found.values())).rounds
+    outcomes = false_positives(sorted(values), experiment["margin"])
+    rows = [f"| {rule} | {outcome.rate:.1%} | {outcome.low:.1%} |" for rule, outcome in outcomes.items()]
+    rounds = next(iter(outcomes.values())).rounds
     return NOISE.format(runs=len(values), rounds=f"{rounds:,}", rows="\n".join(rows))
 
 
@@ -121,12 +121,13 @@ def _effect(claim: Mapping[str, Any]) -> str:
         return NONE
     digits = None if decision["exact"] else claim["digits"]
     unit = TIMES if ratio else claim["unit"]
-    told = text(decision["estimate"], digits, sign=not ratio, unit=unit)
+    estimate = text(decision["estimate"], digits, sign=not ratio, unit=unit)
     between = (
         "exact" if decision["exact"] else span(decision["low"], decision["high"], digits, sign=not ratio)
     )
     return (
-        f"{told} {between}, {_cell(claim['label'])}, {_cell(claim['arm'])} against {_cell(claim['against'])}"
+        f"{estimate} {between}, {_cell(claim['label'])}, "
+        f"{_cell(claim['arm'])} against {_cell(claim['against'])}"
     )
 
 

@@ -26,25 +26,25 @@ def load(source: Path) -> dict[str, Any]:
     cut short, or is of another version.
     """
     try:
-        found = json.loads(source.read_text("utf-8"))
+        report = json.loads(source.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{source}: cannot be read as a report: {error}; run its command again") from error
-    if not isinstance(found, dict) or "schema" not in found or "verdict" not in found:
+    if not isinstance(report, dict) or "schema" not in report or "verdict" not in report:
         raise ValueError(f"{source}: is JSON, but not a report of attnlab")
     for version, upgrade in UPGRADES.items():
-        if found["schema"] == version:
+        if report["schema"] == version:
             try:
-                upgrade(found)
+                upgrade(report)
             except (KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"{source}: is not a whole report; run its command again") from error
-    if found["schema"] != SCHEMA:
+    if report["schema"] != SCHEMA:
         raise ValueError(
-            f"{source}: has schema {found['schema']}, this version reads {SCHEMA}; run its command again "
+            f"{source}: has schema {report['schema']}, this version reads {SCHEMA}; run its command again "
             "(what is trained is not trained again)"
         )
-    if wrong := misfit(found, SHAPE):
+    if wrong := misfit(report, SHAPE):
         raise ValueError(f"{source}: is not a whole report: {wrong}; run its command again")
-    return found
+    return report
 
 
 def _from_2(report: dict[str, Any]) -> None:
@@ -68,8 +68,8 @@ def misfit(value: Any, shape: dict[str, Any], at: str = "report") -> str | None:
     if "$ref" in shape:
         return misfit(value, SHAPE["$defs"][shape["$ref"].rpartition("/")[2]], at)
     if "anyOf" in shape:
-        found = [misfit(value, one, at) for one in shape["anyOf"]]
-        return None if None in found else found[0]
+        misfits = [misfit(value, choice, at) for choice in shape["anyOf"]]
+        return None if None in misfits else misfits[0]
     kinds = shape.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     fits = any(isinstance(value, _TYPES[kind]) for kind in kinds)
@@ -87,6 +87,6 @@ def misfit(value: Any, shape: dict[str, Any], at: str = "report") -> str | None:
         ]
     else:
         inside = (
-            [(f"{at}[{i}]", one, shape["items"]) for i, one in enumerate(value)] if "items" in shape else []
+            [(f"{at}[{i}]", item, shape["items"]) for i, item in enumerate(value)] if "items" in shape else []
         )
-    return next((wrong for where, one, sub in inside if (wrong := misfit(one, sub, where))), None)
+    return next((wrong for where, item, sub in inside if (wrong := misfit(item, sub, where))), None)

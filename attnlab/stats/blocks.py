@@ -29,10 +29,10 @@ def median_interval(samples: Values, level: float = 0.95) -> Ratio:
 
     values = finite(samples, "samples")
     middle = float(np.median(values))
-    found = stats.quantile_test(values, q=middle, p=0.5).confidence_interval(fraction(level, "level"))
-    if np.isnan([found.low, found.high]).any():
+    interval = stats.quantile_test(values, q=middle, p=0.5).confidence_interval(fraction(level, "level"))
+    if np.isnan([interval.low, interval.high]).any():
         return Ratio(values.size, middle, None, None, level)
-    return Ratio(values.size, middle, float(found.low), float(found.high), level)
+    return Ratio(values.size, middle, float(interval.low), float(interval.high), level)
 
 
 def ratio_draws(a_blocks: Blocks, b_blocks: Blocks, seed: int = 0, resamples: int = 9999) -> Draws:

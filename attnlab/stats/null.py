@@ -49,7 +49,7 @@ def _within(fake: Fake, margin: float, alpha: float) -> bool:
 def _family(fake: Fake, margin: float, alpha: float) -> bool:
     """Two claims, each on pairs of its own; one that is accepted is one too many."""
     questions = [Question(Differences(part), "above", 0.0) for part in np.array_split(fake, 2)]
-    return any(_accepts(one.p_holm, alpha) for one in decide(questions, alpha))
+    return any(_accepts(decision.p_holm, alpha) for decision in decide(questions, alpha))
 
 
 RULES: Mapping[str, Rule] = {
@@ -71,20 +71,20 @@ def false_positives(
     pool, draw = finite(values, "values", least=LEAST), np.random.default_rng(seed)
     deals = _deals(pool, rounds, draw)
     pools = (draw.choice(pool, len(pool)) for _ in range(POOLS))
-    redealt = [some for one in pools if (some := _deals(one, PER_POOL, draw))]
-    found = {}
+    redealt = [some for sample in pools if (some := _deals(sample, PER_POOL, draw))]
+    outcomes = {}
     for name, rule in rules.items():
         rate, *others = (np.mean([rule(fake, margin, alpha) for fake in some]) for some in (deals, *redealt))
         low = min(float(np.quantile(others, 0.05)), float(rate))
-        found[name] = FalsePositives(float(rate), low, rounds, low <= alpha)
-    return found
+        outcomes[name] = FalsePositives(float(rate), low, rounds, low <= alpha)
+    return outcomes
 
 
 def _deals(pool: np.ndarray, rounds: int, draw: np.random.Generator) -> list[Fake]:
     """Differences of random pairs; where a deal's are all equal there is nothing to decide on."""
     half = len(pool) // 2
     shuffled = (draw.permutation(pool) for _ in range(rounds))
-    fakes = (one[:half] - one[half : 2 * half] for one in shuffled)
+    fakes = (deal[:half] - deal[half : 2 * half] for deal in shuffled)
     return [fake for fake in fakes if np.ptp(fake) > 0]
 
 

@@ -69,13 +69,13 @@ def planning(
     differences: Values, margin: float | None = None, power: float = 0.8, alpha: float = 0.05
 ) -> Planning | None:
     """The power line of a report; None for one pair, or where all differences are equal."""
-    found = paired(differences)
-    if not found.sd:
+    estimate = paired(differences)
+    if not estimate.sd:
         return None
-    least = detectable(found.n, power, alpha)
+    least = detectable(estimate.n, power, alpha)
     for_half = seeds_needed(least / 2, power, alpha)
-    for_margin = None if margin is None else seeds_for_equivalence(margin / found.sd, power, alpha)
-    return Planning(found.sd, power, alpha, least * found.sd, for_half, for_margin)
+    for_margin = None if margin is None else seeds_for_equivalence(margin / estimate.sd, power, alpha)
+    return Planning(estimate.sd, power, alpha, least * estimate.sd, for_half, for_margin)
 
 
 _power = power  # `power` is also the name of an argument

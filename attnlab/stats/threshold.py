@@ -44,8 +44,8 @@ def solved(count: int, n: int, level: float = 0.95) -> Solved:
         raise ValueError(f"solved: {count} of {n} runs is not a fraction")
     from scipy import stats  # takes a second to import, which a plan does not need
 
-    found = stats.binomtest(count, n).proportion_ci(fraction(level, "level"), method="exact")
-    return Solved(count, n, float(found.low), float(found.high), level)
+    interval = stats.binomtest(count, n).proportion_ci(fraction(level, "level"), method="exact")
+    return Solved(count, n, float(interval.low), float(interval.high), level)
 
 
 def race(a: Steps, b: Steps, budget: float, level: float = 0.95) -> Race:

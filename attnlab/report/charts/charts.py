@@ -141,7 +141,7 @@ def budget(cells: list[Spec]) -> Spec:
         "unknown": (GREY, "square"),
     }
     legend = {"title": None, "orient": "bottom"}
-    code = {channel: {**found, "legend": legend} for channel, found in coded("mark", looks).items()}
+    code = {channel: {**encoding, "legend": legend} for channel, encoding in coded("mark", looks).items()}
     x, y = name("arm", orient="top", labelAngle=0, labelFontWeight="bold"), name("row", labelLimit=260)
     arms, rows = (len({cell[key] for cell in cells}) for key in ("arm", "row"))
     layers = [

@@ -56,15 +56,15 @@ def verdicts(report: Report, width: int, name: str = "verdict") -> list[Figure]:
                 "said": f"{claim['says']}: {claim['verdict']}, {joint} {written}",
             }
         )
-    found = []
+    figures = []
     for i, ((metric, compare, unit), rows) in enumerate(groups.items()):
         title = with_unit(f"{'ratio' if compare == 'ratio' else 'difference'} in {metric}", unit)
         label = f"Interval of each claim against the region where it holds, {title}. " + "; ".join(
             r["said"] for r in rows
         )
         spec = charts.intervals(rows, unit=title, width=width, centre=1.0 if compare == "ratio" else 0.0)
-        found.append(Figure(f"{name}{i}", spec, label))
-    return found
+        figures.append(Figure(f"{name}{i}", spec, label))
+    return figures
 
 
 def _or(value: float | None, other: float | None) -> float | None:
@@ -73,7 +73,7 @@ def _or(value: float | None, other: float | None) -> float | None:
 
 def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:
     """A forest plot per metric."""
-    found = []
+    figures = []
     metrics = dict.fromkeys(row["metric"] for row in report["effects"])
     for i, metric in enumerate(metrics):
         rows = [row for row in report["effects"] if row["metric"] == metric and row["mean"] is not None]
@@ -101,17 +101,17 @@ def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:
         ]
         unit = with_unit(f"{metric}: arm {MINUS} {rows[0]['against']}", rows[0]["unit"])
         spec = charts.forest(drawn, points, styles(report), unit=unit, margin=rows[0]["margin"], width=width)
-        found.append(
+        figures.append(
             Figure(f"{name}{i}", spec, f"Effects on {metric}. " + "; ".join(d["said"] for d in drawn))
         )
-    return found
+    return figures
 
 
 def slopes(report: Report) -> list[Figure]:
     """Paired slopes of the primary metric, one panel per arm, on one scale."""
     rows = [row for row in report["effects"] if row["primary"] and row["pairs"]]
     domain = marks.span([v for row in rows for p in row["pairs"] for v in (p["value"], p["against"])])
-    found = []
+    figures = []
     for i, row in enumerate(rows):
         points = [
             {
@@ -131,14 +131,14 @@ def slopes(report: Report) -> list[Figure]:
             domain=domain,
             unit=with_unit(row["metric"], row["unit"]),
         )
-        found.append(
+        figures.append(
             Figure(f"slope{i}", spec, f"{row['metric']} of each seed, from {row['against']} to {row['arm']}")
         )
-    return found
+    return figures
 
 
 def tradeoffs(report: Report) -> list[Figure]:
-    found, experiment = [], report["experiment"]
+    figures, experiment = [], report["experiment"]
     unit = next((row["unit"] for row in report["effects"] if row["primary"]), "")
     for i, panel in enumerate(report["tradeoff"]):
         axis = with_unit(panel["label"], panel["unit"])
@@ -159,14 +159,14 @@ def tradeoffs(report: Report) -> list[Figure]:
             y_title=with_unit(experiment["metric"], unit),
             lower_x=panel["lower_is_better"],
         )
-        found.append(
+        figures.append(
             Figure(
                 f"trade{i}",
                 spec,
                 f"{experiment['metric']} against {axis}. " + "; ".join(p["said"] for p in points),
             )
         )
-    return found
+    return figures
 
 
 def budget(report: Report) -> Figure:

@@ -67,8 +67,8 @@ def layer(kind: str, options: Spec, data: list[Spec] | None = None, /, **channel
     """One mark. It is silent to screen readers unless it has a description channel."""
     silent = {} if "description" in channels else {"aria": False}
     encoding = {key: {"field": value} if isinstance(value, str) else value for key, value in channels.items()}
-    found: Spec = {"mark": {"type": kind, **silent, **options}, "encoding": encoding}
-    return found if data is None else {"data": {"values": data}, **found}
+    spec: Spec = {"mark": {"type": kind, **silent, **options}, "encoding": encoding}
+    return spec if data is None else {"data": {"values": data}, **spec}
 
 
 def line_at(channel: str, value: float, **options: Any) -> Spec:
@@ -85,7 +85,7 @@ def band(channel: str, margin: float) -> Spec:
 def chart(width: int, height: int, layers: list[Spec | None], data: list[Spec], **more: Any) -> Spec:
     """Layers over the same data, in a picture of exactly this size."""
     fit = {"type": "fit", "contains": "padding"}
-    kept = [one for one in layers if one is not None]
+    kept = [spec for spec in layers if spec is not None]
     return {
         "width": width,
         "height": height,

@@ -13,10 +13,10 @@ CROWD = 400  # points in one strip plot before it turns into a summary
 
 def curves(report: Report) -> list[Figure]:
     """The curves as measured, and the paired differences beside them."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     table = report["curves"]
     if not table:
-        return found
+        return figures
     base, margin = report["experiment"]["baseline"], report["experiment"]["margin"]
     primary = table["name"] == report["experiment"]["metric"]
     for key, means, title, zero in (
@@ -37,10 +37,10 @@ def curves(report: Report) -> list[Figure]:
                 margin=margin if zero and primary else None,
             )
             ending = "; ".join(p["said"] for p in series.last_of_each(ends))
-            found.append(
-                Figure(f"curve{len(found)}", spec, f"{title} over training tokens, every seed. {ending}")
+            figures.append(
+                Figure(f"curve{len(figures)}", spec, f"{title} over training tokens, every seed. {ending}")
             )
-    return found
+    return figures
 
 
 def positions(report: Report) -> list[Figure]:
@@ -73,7 +73,7 @@ def _points(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def lengths(report: Report) -> list[Figure]:
     """A chart for every table whose conditions can be placed on an axis."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for table in report["length"]:
         for group in dict.fromkeys(row["series"] for row in table["rows"]):
             rows = [r for r in table["rows"] if r["series"] == group and r["x"] is not None]
@@ -93,15 +93,15 @@ def lengths(report: Report) -> list[Figure]:
             ]
             title = f"{table['title']}{': ' + group if group else ''}"
             spec = series.by_condition(points, styles(report), title=title, x_title=table["axis"])
-            found.append(
-                Figure(f"length{len(found)}", spec, title + ". " + "; ".join(p["said"] for p in points))
+            figures.append(
+                Figure(f"length{len(figures)}", spec, title + ". " + "; ".join(p["said"] for p in points))
             )
-    return found
+    return figures
 
 
 def strips(report: Report) -> list[Figure]:
     """A strip plot per head score; too many heads become ranges and quartiles."""
-    found = []
+    figures = []
     for i, score in enumerate((report["heads"] or {}).get("scores", [])):
         points = [
             {"arm": run["arm"], "layer": layer, "value": value}
@@ -117,8 +117,8 @@ def strips(report: Report) -> list[Figure]:
         if points:
             drawn = _summary(points) if crowded else points
             spec = series.strip(drawn, score["chance"], styles(report), title=score["label"], summary=crowded)
-            found.append(Figure(f"strip{i}", spec, label))
-    return found
+            figures.append(Figure(f"strip{i}", spec, label))
+    return figures
 
 
 def _summary(points: list[dict[str, Any]]) -> list[dict[str, Any]]:

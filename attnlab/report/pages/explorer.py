@@ -45,8 +45,10 @@ def write(
         chosen = range(values.shape[1]) if head is None else [head]
         tokens = [str(token) for token in arrays["tokens"]] if head is not None else []
         pictures = [
-            picture(values[number, one], visible[number], tokens, f"layer {number}, head {one}")
-            for one in chosen
+            picture(
+                values[number, head_number], visible[number], tokens, f"layer {number}, head {head_number}"
+            )
+            for head_number in chosen
         ]
         part = "" if head is None else f"_head{head}"
         files.put(folder / f"layer{number}{part}.png", _png(_beside(pictures)))
@@ -88,8 +90,8 @@ def _beside(pictures: list[Image.Image]) -> Image.Image:
     wide, high = pictures[0].size
     rows = -(-len(pictures) // columns)
     out = Image.new("RGB", (columns * wide, rows * high), "white")
-    for i, one in enumerate(pictures):
-        out.paste(one, (i % columns * wide, i // columns * high))
+    for i, image in enumerate(pictures):
+        out.paste(image, (i % columns * wide, i // columns * high))
     return out
 
 

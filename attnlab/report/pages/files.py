@@ -85,8 +85,8 @@ def find(path: Path) -> Path:
 def pngs(report: dict[str, Any]) -> list[figures.Figure]:
     """The figures that travel with the Markdown: verdict, effects of the primary metric, budget."""
     named = [("verdict", figures.verdicts(report, 720)[:1]), ("effects", figures.forests(report, 720)[:1])]
-    found = [figures.Figure(name, some[0].spec, some[0].label) for name, some in named if some]
-    return [*found, figures.budget(report)]
+    pictures = [figures.Figure(name, some[0].spec, some[0].label) for name, some in named if some]
+    return [*pictures, figures.budget(report)]
 
 
 def runs_csv(report: dict[str, Any]) -> str:

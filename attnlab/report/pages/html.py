@@ -91,8 +91,8 @@ def _page(template: str, report: dict[str, Any], drawn: dict[str, Any]) -> str:
     )
 
 
-def _svg(found: list[figures.Figure]) -> list[Markup]:
-    return [Markup(figure.svg()) for figure in found]
+def _svg(pictures: list[figures.Figure]) -> list[Markup]:
+    return [Markup(figure.svg()) for figure in pictures]
 
 
 def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
@@ -102,19 +102,19 @@ def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
 
 def _explorer(report: dict[str, Any]) -> dict[str, Any]:
     """What a script needs to draw the maps large, and to say how a head scores."""
-    found = report["heads"] or {}
-    scores = [{key: score[key] for key in ("name", "label", "chance")} for score in found.get("scores", [])]
-    lots = found.get("picks") or {"top": [], "random": []}
-    picked = [one for top in lots["top"] for one in top["heads"]] + lots["random"]
-    return {"maps": found.get("maps", []), "picked": _distinct(picked), "scores": scores}
+    heads = report["heads"] or {}
+    scores = [{key: score[key] for key in ("name", "label", "chance")} for score in heads.get("scores", [])]
+    lots = heads.get("picks") or {"top": [], "random": []}
+    picked = [entry for top in lots["top"] for entry in top["heads"]] + lots["random"]
+    return {"maps": heads.get("maps", []), "picked": _distinct(picked), "scores": scores}
 
 
 def _distinct(picked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return list({_place(one): one for one in picked}.values())
+    return list({_place(entry): entry for entry in picked}.values())
 
 
-def _place(one: dict[str, Any]) -> tuple[Any, ...]:
-    return one["arm"], one["seed"], one["layers"][0], one["head_numbers"][0]
+def _place(entry: dict[str, Any]) -> tuple[Any, ...]:
+    return entry["arm"], entry["seed"], entry["layers"][0], entry["head_numbers"][0]
 
 
 def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -146,16 +146,16 @@ def picked(report: dict[str, Any]) -> list[dict[str, Any]]:
     lots = (report["heads"] or {}).get("picks")
     if not lots:
         return []
-    found = {score["name"]: score for score in report["heads"]["scores"]}
+    scores = {score["name"]: score for score in report["heads"]["scores"]}
 
     def row(heads: list[dict[str, Any]], score: str) -> list[dict[str, Any]]:
         drawn = []
-        for one in heads:
-            weights, visible = maps.decode(one)
-            value = one["scores"][score][0][0] if score in one["scores"] else None
+        for entry in heads:
+            weights, visible = maps.decode(entry)
+            value = entry["scores"][score][0][0] if score in entry["scores"] else None
             image = Markup(maps.data_uri(maps.thumbnail(weights[0, 0], visible[0])))
-            arm, seed, layer, head = _place(one)
-            names = one["patterns"][0][0] if one["patterns"] else []
+            arm, seed, layer, head = _place(entry)
+            names = entry["patterns"][0][0] if entry["patterns"] else []
             drawn.append(
                 {"arm": arm, "seed": seed, "layer": layer, "head": head, "value": value, "image": image,
                  "names": names}
@@ -164,7 +164,7 @@ def picked(report: dict[str, Any]) -> list[dict[str, Any]]:
 
     return [
         {
-            "score": found[top["score"]],
+            "score": scores[top["score"]],
             "top": row(top["heads"], top["score"]),
             "random": row(lots["random"], top["score"]),
         }

@@ -23,7 +23,7 @@ def index(folder: Path) -> str:
             reports.append(_row(source))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             unread.append(source.parent.name)
-    reports.sort(key=lambda one: one["date"], reverse=True)
+    reports.sort(key=lambda row: row["date"], reverse=True)
     return (
         environment()
         .get_template("index.html")

@@ -39,24 +39,24 @@ def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
     lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
     lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
     lines += ["## Failures and caveats", "", *_failures(report)]
-    made = report["reproduce"]
-    dirty = {True: "dirty", False: "clean", None: "unknown"}[made.get("dirty")]
-    lines += ["## Reproduce", "", "```sh", str(made.get("command")), "```", ""]
+    provenance = report["reproduce"]
+    dirty = {True: "dirty", False: "clean", None: "unknown"}[provenance.get("dirty")]
+    lines += ["## Reproduce", "", "```sh", str(provenance.get("command")), "```", ""]
     lines += [
-        f"Commit `{made.get('commit') or 'unknown'}` ({dirty}), "
-        f"runs of {cell(made.get('date') or 'unknown date')}, "
-        f"{cell(made.get('device') or 'unknown device')}.{_made_by(made)} "
+        f"Commit `{provenance.get('commit') or 'unknown'}` ({dirty}), "
+        f"runs of {cell(provenance.get('date') or 'unknown date')}, "
+        f"{cell(provenance.get('device') or 'unknown device')}.{_made_by(provenance)} "
         "Everything else is in report.html and report.json.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _made_by(made: dict[str, Any]) -> str:
+def _made_by(provenance: dict[str, Any]) -> str:
     """The versions that the runs were made by, of the packages that decide a result."""
-    known = made["versions"] or {}
-    told = [f"{name} {' and '.join(known[name])}" for name in DECISIVE if name in known]
-    return f" Made by {cell(', '.join(told))}." if told else ""
+    known = provenance["versions"] or {}
+    packages = [f"{name} {' and '.join(known[name])}" for name in DECISIVE if name in known]
+    return f" Made by {cell(', '.join(packages))}." if packages else ""
 
 
 def _picture(name: str, pictures: dict[str, str]) -> list[str]:
@@ -71,12 +71,12 @@ def _verdict(report: dict[str, Any]) -> list[str]:
     for number, claim in enumerate(report["verdict"]["claims"], 1):
         power = claim["power"]
         if power:
-            found, half = (
+            effect, half = (
                 text(power["detectable"], claim["digits"], unit=claim["unit"]),
                 power["seeds_for_half"],
             )
             lines += [
-                f"Power of claim {number}: {claim['decision']['n']} seeds detect {found} (80 %); "
+                f"Power of claim {number}: {claim['decision']['n']} seeds detect {effect} (80 %); "
                 f"half of that needs {text(half) if half else 'more than 10,000'} seeds.",
                 "",
             ]
@@ -93,9 +93,9 @@ def _budget(report: dict[str, Any]) -> list[str]:
             + (" **held**" if row["held"] else "")
         )
         cells = []
-        for found in row["cells"]:
-            ratio = f" ({text(found['ratio'], 3)}{TIMES})" if found["ratio"] not in (None, 1) else ""
-            cells.append(f"{cell(text(found['value']))}{ratio} {SIGNS[mark(row, found)]}")
+        for entry in row["cells"]:
+            ratio = f" ({text(entry['ratio'], 3)}{TIMES})" if entry["ratio"] not in (None, 1) else ""
+            cells.append(f"{cell(text(entry['value']))}{ratio} {SIGNS[mark(row, entry)]}")
         rows.append([name, *cells])
     rows.append(
         [
@@ -119,9 +119,9 @@ def _tuning(budget: dict[str, Any], arms: list[str]) -> list[str]:
         [
             text(row["lr"]),
             *(
-                ("not finished" if found["mean"] is None else text(found["mean"], 3))
-                + (" **picked**" if found["picked"] else "")
-                for found in row["cells"]
+                ("not finished" if entry["mean"] is None else text(entry["mean"], 3))
+                + (" **picked**" if entry["picked"] else "")
+                for entry in row["cells"]
             ),
         ]
         for row in budget["tuning"]["rows"]

@@ -29,7 +29,7 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
             whole[arm] = {key: value for key, value in config.items() if key not in NOT_DESIGN}
     flat = {arm: flatten(config) for arm, config in whole.items()}
     rows = []
-    for key in sorted({key for found in flat.values() for key in found}):
+    for key in sorted({key for leaves in flat.values() for key in leaves}):
         cells = [{"arm": arm, "present": key in flat[arm], "value": flat[arm].get(key)} for arm in flat]
         if any(cell != {**cells[0], "arm": cell["arm"]} for cell in cells):
             rows.append({"key": key, "cells": cells})
@@ -43,7 +43,7 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
 def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:
     """Everything needed to run it again, and to know whether it was the same."""
     known = [record.estimate.data for record in sweep.records]
-    data = {one["sha256"]: one for one in known if "sha256" in one}
+    data = {dataset["sha256"]: dataset for dataset in known if "sha256" in dataset}
     runs = [{"arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status} for run in sweep.planned]
     environment = [record.environment for record in sweep.records]
     shown = {

@@ -54,18 +54,18 @@ def curves(sweep: Sweep) -> dict[str, Any] | None:
     name = next((wish for wish in wanted if wish in names), None)
     if name is None:
         return None
-    series = {(run.arm, run.seed): found for run in sweep.planned if (found := _series(run, name))}
-    kept, step = _thin(sorted({t for found in series.values() for t in found}))
+    series = {(run.arm, run.seed): curve for run in sweep.planned if (curve := _series(run, name))}
+    kept, step = _thin(sorted({t for curve in series.values() for t in curve}))
     lines, differences = [], []
-    for (arm, seed), found in series.items():
-        done, tokens = sweep.at[arm, seed].done, [t for t in kept if t in found]
-        values = [found[t] for t in tokens]
+    for (arm, seed), curve in series.items():
+        done, tokens = sweep.at[arm, seed].done, [t for t in kept if t in curve]
+        values = [curve[t] for t in tokens]
         lines.append({"arm": arm, "seed": seed, "done": done, "tokens": tokens, "values": values})
         base = series.get((sweep.baseline, seed))
         shared = [t for t in tokens if t in base] if base and arm != sweep.baseline else []
         if base and shared:
             paired = done and sweep.at[sweep.baseline, seed].done
-            values = [found[t] - base[t] for t in shared]
+            values = [curve[t] - base[t] for t in shared]
             differences.append({"arm": arm, "seed": seed, "done": paired, "tokens": shared, "values": values})
     return {
         "name": name,

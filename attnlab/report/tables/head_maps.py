@@ -47,11 +47,11 @@ def entry(
 
 def packed(runs: list[Run], chance: dict[str, float]) -> list[dict[str, Any]]:
     """The runs' maps, of as many evenly spaced layers as there is room for; in all arms the same ones."""
-    found = [entry(run, chance) for run in runs]
-    size = sum(len(one["weights"]) for one in found)
-    shared = min((len(one["layers"]) for one in found), default=0)
+    entries = [entry(run, chance) for run in runs]
+    size = sum(len(run_maps["weights"]) for run_maps in entries)
+    shared = min((len(run_maps["layers"]) for run_maps in entries), default=0)
     if size <= ROOM:
-        return found
+        return entries
     kept = max(1, shared * ROOM // size)
     layers = sorted({round(i * (shared - 1) / max(1, kept - 1)) for i in range(kept)})
     return [entry(run, chance, layers) for run in runs]

@@ -22,21 +22,21 @@ def _chance(sweep: Sweep) -> dict[str, float]:
 
 
 def _scores(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for run in sweep.planned:
         for name, table in run.head_scores.items():
-            found.setdefault(name, []).append({"arm": run.arm, "seed": run.seed, "values": table})
+            rows.setdefault(name, []).append({"arm": run.arm, "seed": run.seed, "values": table})
     out = []
-    for name in sorted(found, key=lambda name: (list(SCORES).index(name) if name in SCORES else 99, name)):
+    for name in sorted(rows, key=lambda name: (list(SCORES).index(name) if name in SCORES else 99, name)):
         score = SCORES.get(name, Score(name))
         counts = [
             _count(
                 arm,
-                [np.asarray(row["values"], float) for row in found[name] if row["arm"] == arm],
+                [np.asarray(row["values"], float) for row in rows[name] if row["arm"] == arm],
                 score.threshold,
             )
             for arm in sweep.arms
-            if any(row["arm"] == arm for row in found[name])
+            if any(row["arm"] == arm for row in rows[name])
         ]
         out.append(
             {
@@ -45,7 +45,7 @@ def _scores(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
                 "about": score.about,
                 "threshold": score.threshold,
                 "chance": chance.get(name),
-                "runs": found[name],
+                "runs": rows[name],
                 "counts": counts,
             }
         )

@@ -32,8 +32,11 @@ def length(sweep: Sweep) -> list[dict[str, Any]]:
     `undefined`: the arms that have no such figure, as learned positions have none past their table.
     """
     records = {arm: [run.record for run in sweep.done(arm) if run.record] for arm in sweep.arms}
-    undefined = {arm: {name for one in found for name in one.undefined} for arm, found in records.items()}
-    names = {name for found in records.values() for one in found for name in one.metrics}
+    undefined = {
+        arm: {name for record in arm_records for name in record.undefined}
+        for arm, arm_records in records.items()
+    }
+    names = {name for arm_records in records.values() for record in arm_records for name in record.metrics}
     families: dict[str, list[str]] = {}
     for name in sorted(names.union(*undefined.values())):
         if sweep.metric(name).table:
@@ -61,8 +64,16 @@ def _row(sweep: Sweep, name: str, undefined: dict[str, set[str]]) -> dict[str, A
     for arm in sweep.arms:
         values = sweep.values(arm, name)
         if values:
-            found = stats.paired(values)
-            cells.append({"arm": arm, "n": found.n, "mean": found.mean, "low": found.low, "high": found.high})
+            estimate = stats.paired(values)
+            cells.append(
+                {
+                    "arm": arm,
+                    "n": estimate.n,
+                    "mean": estimate.mean,
+                    "low": estimate.low,
+                    "high": estimate.high,
+                }
+            )
     return {
         "condition": condition,
         "x": _place(condition),

@@ -30,12 +30,12 @@ def _table(sweep: Sweep, metric: str, budget: float) -> dict[str, Any]:
             continue
         steps = [sweep.reached(arm, seed, metric) for seed in counted]
         shared = [seed for seed in counted if sweep.value(sweep.baseline, seed, metric) is not None]
-        found = None
+        race = None
         if arm != sweep.baseline and shared:
             ours, theirs = (
                 [sweep.reached(name, seed, metric) for seed in shared] for name in (arm, sweep.baseline)
             )
-            found = asdict(stats.race(ours, theirs, budget))
+            race = asdict(stats.race(ours, theirs, budget))
         alone = stats.race(steps, steps, budget)  # an arm against itself: its own fraction and median
         rows.append(
             {
@@ -44,8 +44,8 @@ def _table(sweep: Sweep, metric: str, budget: float) -> dict[str, Any]:
                 "median": alone.a_median,
                 "planned": len(sweep.seeds),
                 "race": None
-                if found is None
-                else {key: found[key] for key in ("n", "saved", "flips", "logrank_p")},
+                if race is None
+                else {key: race[key] for key in ("n", "saved", "flips", "logrank_p")},
             }
         )
     return {

@@ -44,12 +44,12 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
     by_arm = {row["arm"]: row for row in effects if row["metric"] == metric and row["mean"] is not None}
     panels = []
     for key in COSTS:
-        (found, note), cost, points = _cost(sweep, key), sweep.metric(key), []
+        (ranges, note), cost, points = _cost(sweep, key), sweep.metric(key), []
         for arm in sweep.arms:
             values = sweep.values(arm, metric)
-            if arm not in found or not values:
+            if arm not in ranges or not values:
                 continue
-            x, x_low, x_high = found[arm]
+            x, x_low, x_high = ranges[arm]
             y, effect = sum(values) / len(values), by_arm.get(arm)
             known = effect is not None and effect["low"] is not None
             points.append(

@@ -14,12 +14,12 @@ DECISIVE = ("torch", "pytorch-lightning")  # packages of which another version m
 
 def versions(sweep: Sweep) -> dict[str, dict[str, int]]:
     """Package -> version -> how many runs were made by it."""
-    found: dict[str, dict[str, int]] = {}
+    tallies: dict[str, dict[str, int]] = {}
     for record in sweep.records:
         for package, version in packages(record).items():
-            counts = found.setdefault(package, {})
+            counts = tallies.setdefault(package, {})
             counts[version] = counts.get(version, 0) + 1
-    return {package: dict(sorted(counts.items())) for package, counts in sorted(found.items())}
+    return {package: dict(sorted(counts.items())) for package, counts in sorted(tallies.items())}
 
 
 def packages(record: RunRecord) -> dict[str, str]:
@@ -36,9 +36,9 @@ def unlike(sweep: Sweep) -> list[str]:
     out = []
     for package, counts in versions(sweep).items():
         if package in DECISIVE and len(counts) > 1:
-            told = [f"{version} ({runs} run{'' if runs == 1 else 's'})" for version, runs in counts.items()]
+            groups = [f"{version} ({runs} run{'' if runs == 1 else 's'})" for version, runs in counts.items()]
             out.append(
-                f"The runs were made by different versions of {package}: {', '.join(told)}. "
+                f"The runs were made by different versions of {package}: {', '.join(groups)}. "
                 "A difference between them may be the versions'."
             )
     for part, digests in _measurers(sweep).items():
@@ -56,9 +56,9 @@ def unlike(sweep: Sweep) -> list[str]:
 
 def _measurers(sweep: Sweep) -> dict[str, set[str]]:
     """Part of a record -> the digests of the code that measured it."""
-    found: dict[str, set[str]] = {}
+    digests: dict[str, set[str]] = {}
     for record in sweep.records:
         if record.done:
             for part, digest in (record.measured_by | record.observed_by).items():
-                found.setdefault(part, set()).add(digest)
-    return dict(sorted(found.items()))
+                digests.setdefault(part, set()).add(digest)
+    return dict(sorted(digests.items()))

@@ -106,8 +106,8 @@ def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str
             text = f"{row['label']} declared held, but changing from seed to seed"
             reasons.append({"label": row["label"], "text": text})
         elif not _same(ours["value"], theirs["value"], row["tolerance"]):
-            found = f"{_plain(ours)} in {arm} and {_plain(theirs)} in {against}"
-            text = f"{row['label']} declared held, but {found}"
+            difference = f"{_plain(ours)} in {arm} and {_plain(theirs)} in {against}"
+            text = f"{row['label']} declared held, but {difference}"
             reasons.append({"label": row["label"], "text": text})
     return reasons
 

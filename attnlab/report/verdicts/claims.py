@@ -28,8 +28,8 @@ class Ratios:
         self.estimate = None if self.logs.estimate is None else math.exp(self.logs.estimate)
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        found = self.logs.interval(level)
-        return found and (math.exp(found[0]), math.exp(found[1]))
+        ends = self.logs.interval(level)
+        return ends and (math.exp(ends[0]), math.exp(ends[1]))
 
     def p_above(self, threshold: float) -> float | None:
         return self.logs.p_above(math.log(threshold)) if threshold > 0 else 0.0

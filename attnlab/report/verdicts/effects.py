@@ -86,8 +86,8 @@ def _row(
     primary, said = metric == sweep.experiment.metric, sweep.metric(metric)
     pairs = sweep.pairs(arm, sweep.baseline, metric)
     differences = [pair["difference"] for pair in pairs]
-    found = stats.paired(differences) if differences else None
-    wide = found.interval if found else None
+    estimate = stats.paired(differences) if differences else None
+    wide = estimate.interval if estimate else None
     outer, inner = (
         stats.paired(differences, level).interval if differences else None
         for level in (1 - alpha, 1 - 2 * alpha)
@@ -110,22 +110,22 @@ def _row(
         "n": len(pairs),
         "planned": len(sweep.seeds),
         "digits": digits,
-        "mean": found.mean if found else None,
-        "sd": found.sd if found else None,
+        "mean": estimate.mean if estimate else None,
+        "sd": estimate.sd if estimate else None,
         "low": wide[0] if wide else None,
         "high": wide[1] if wide else None,
         "level": 0.95,
         "alpha": alpha,
-        "p": found.p if found else None,
+        "p": estimate.p if estimate else None,
         "p_holm": None,
         "p_equivalent": equivalent.p if equivalent else None,
         "p_not_worse": noninferior.p if noninferior else None,
         "word": phrase(word, margin, digits, said.unit)
-        if word and found
+        if word and estimate
         else "NO RESULT"
         if primary
         else "exploratory",
-        "meaning": MEANING[word] if word and found else None,
+        "meaning": MEANING[word] if word and estimate else None,
         "pairs": pairs,
         **beside(sweep, pairs, direction, margin),
     }

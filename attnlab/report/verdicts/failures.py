@@ -49,8 +49,8 @@ def failures(sweep: Sweep) -> dict[str, Any]:
 def caveats(sweep: Sweep) -> list[str]:
     """What the interval does not cover, in plain words."""
     known = [record.estimate for record in sweep.records]
-    data = sorted({one.data["name"] for one in known if "name" in one.data})
-    sizes = sorted({one.parameters for one in known if one.parameters})
+    data = sorted({estimate.data["name"] for estimate in known if "name" in estimate.data})
+    sizes = sorted({estimate.parameters for estimate in known if estimate.parameters})
     scale = (
         f"{sizes[0]:,} to {sizes[-1]:,} parameters"
         if len(sizes) > 1
@@ -58,7 +58,7 @@ def caveats(sweep: Sweep) -> list[str]:
         if sizes
         else "this size"
     )
-    rates = sorted({one.lr for one in known if one.lr is not None})
+    rates = sorted({estimate.lr for estimate in known if estimate.lr is not None})
     lr = ", ".join(f"{rate:g}" for rate in rates) or "one learning rate"
     unchecked = [
         f"A law of attention does not hold, and the sweep was told to go on: {line}."

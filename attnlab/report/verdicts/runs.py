@@ -42,8 +42,8 @@ class Run:
     @property
     def head_scores(self) -> dict[str, list[list[float | None]]]:
         """The scores that a finished run has, each [layer][head]."""
-        found = self.record.head_scores if self.record and self.done else {}
-        return {name: table for name, table in found.items() if isinstance(table, list)}
+        scores = self.record.head_scores if self.record and self.done else {}
+        return {name: table for name, table in scores.items() if isinstance(table, list)}
 
 
 def read_run(folder: Path, arm: str, seed: int) -> Run:
@@ -59,9 +59,9 @@ def read_run(folder: Path, arm: str, seed: int) -> Run:
 
 
 def _record(path: Path) -> RunRecord:
-    found = json.loads(path.read_text("utf-8"))
-    refuse_other_version(found, path)
-    return RunRecord.model_validate(found)
+    document = json.loads(path.read_text("utf-8"))
+    refuse_other_version(document, path)
+    return RunRecord.model_validate(document)
 
 
 def _read(path: Path, read: Callable[[Path], Any]) -> Any:
@@ -151,13 +151,15 @@ class Sweep:
 
     @cached_property
     def _declared(self) -> dict[str, Metric]:
-        found: dict[str, Metric] = {}
+        metrics: dict[str, Metric] = {}
         said = [{**record.estimate.declared, **record.declared} for record in self.records]
-        for name, metric in (item for one in [*said, self.times] for item in one.items()):
-            mute = name in found and not (found[name].label or found[name].unit or found[name].direction)
-            if name not in found or mute:
-                found[name] = metric
-        return found
+        for name, metric in (item for table in [*said, self.times] for item in table.items()):
+            mute = name in metrics and not (
+                metrics[name].label or metrics[name].unit or metrics[name].direction
+            )
+            if name not in metrics or mute:
+                metrics[name] = metric
+        return metrics
 
     def metric(self, name: str) -> Metric:
         """What a metric is, as the first run declares it that has words for it; else its name alone."""
@@ -177,16 +179,16 @@ class Sweep:
     def budgets(self) -> dict[str, float]:
         """The budget of every censored metric; all runs of a sweep have the same."""
         return {
-            metric: float(found.budget)
+            metric: float(steps.budget)
             for record in self.records
-            for metric, found in record.censored.items()
+            for metric, steps in record.censored.items()
         }
 
     def reached(self, arm: str, seed: int, metric: str) -> float | None:
         """The steps at which a run reached a censored metric's mark; None where it did not."""
         run = self.at[arm, seed]
-        found = run.record.censored.get(metric) if run.record and run.done else None
-        return None if found is None else found.value
+        steps = run.record.censored.get(metric) if run.record and run.done else None
+        return None if steps is None else steps.value
 
     def value(self, arm: str, seed: int, metric: str) -> float | None:
         """A finished run's figure. Of a censored metric min(steps, budget); a diverged run has the budget."""

@@ -61,8 +61,8 @@ def plain(claim: Wording, verdict: Verdict, unequal: Sequence[str] = (), *, exac
     """The verdict in plain words."""
     says = f"{claim.arm} {_says(claim)}"
     if exact and verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
-        found = "it holds: " if verdict == Verdict.SUPPORTED else "it does not hold that "
-        return f"This is counted, not estimated, and {found}{says}."
+        opening = "it holds: " if verdict == Verdict.SUPPORTED else "it does not hold that "
+        return f"This is counted, not estimated, and {opening}{says}."
     return {
         Verdict.SUPPORTED: f"Every value that the measurements leave plausible fits the claim that {says}.",
         Verdict.REFUTED: f"No value that the measurements leave plausible fits the claim that {says}.",

@@ -14,30 +14,30 @@ def tuning(sweep: Sweep) -> dict[str, Any] | None:
 
     None where the experiment tunes nothing.
     """
-    found = sweep.asked.tuning
-    if not found:
+    grid = sweep.asked.tuning
+    if not grid:
         return None
     rows = [
-        {"lr": rate, "cells": [_cell(found["arms"][arm], arm, n) for arm in sweep.arms]}
-        for n, rate in enumerate(found["rates"])
+        {"lr": rate, "cells": [_cell(grid["arms"][arm], arm, n) for arm in sweep.arms]}
+        for n, rate in enumerate(grid["rates"])
     ]
     return {
-        "metric": found["metric"],
-        "seeds": found["seeds"],
-        "committed": found["committed"],
+        "metric": grid["metric"],
+        "seeds": grid["seeds"],
+        "committed": grid["committed"],
         "rows": rows,
-        "tokens": [{"arm": arm, "value": found["arms"][arm]["tokens"]} for arm in sweep.arms],
+        "tokens": [{"arm": arm, "value": grid["arms"][arm]["tokens"]} for arm in sweep.arms],
     }
 
 
-def _cell(found: dict[str, Any], arm: str, n: int) -> dict[str, Any]:
-    row = found["rows"][n]
+def _cell(result: dict[str, Any], arm: str, n: int) -> dict[str, Any]:
+    row = result["rows"][n]
     whole = None not in row["values"]
     return {
         "arm": arm,
         "mean": mean(row["values"]) if whole else None,
         "values": row["values"],
-        "picked": row["lr"] == found["picked"],
+        "picked": row["lr"] == result["picked"],
     }
 
 
