@@ -15,7 +15,7 @@ from attnlab.errors import Refused, nearest
 from attnlab.measure.heads import LONGEST
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import LearnedPositions, Transformer
-from attnlab.store.files import read_json
+from attnlab.store import runs
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,9 @@ def _in_store(store: Path, name: str) -> Path:
 
 
 def _run(folder: Path) -> Trained:
-    weights, spec = folder / "model.safetensors", read_json(folder / "spec.json")
-    if not isinstance(spec, dict) or "config" not in spec:
-        raise Refused(f"{folder / 'spec.json'} is cut short: run its command again")
+    weights, config = folder / "model.safetensors", runs.spec(folder).config
     if not weights.is_file():
         raise Refused(f"{folder} has no model.safetensors: the run did not finish")
-    config = spec["config"]
     task = make(config["data"]).task
     model = build_model(config, task.vocab_size)
     try:

@@ -111,6 +111,12 @@ class Experiment(Record):
         return super().plain() | {"claims": [claim.plain() for claim in self.claims]}
 
     @classmethod
+    def decisive(cls) -> tuple[str, ...]:
+        """Those of which another value is another comparison; what overrides change is told by themselves."""
+        silent = ("name", "question", "arm_overrides", "size_overrides")
+        return tuple(key for key in cls.model_fields if key not in silent)
+
+    @classmethod
     def shown(cls) -> tuple[str, ...]:
         """Those that stand at the head of a report."""
         return tuple(key for key, field in cls.model_fields.items() if Elsewhere not in field.metadata)

@@ -228,6 +228,21 @@ class RunRecord(Record):
         return None
 
 
+class Timing(Record):
+    """Times of the arms of a sweep, taken in one process: per arm and metric the median, its interval and the
+    samples, or None where the arm has no such time; `note` says why.
+    """
+
+    version: Literal[2] = Field(VERSION, alias="schema")
+    order: str
+    device: str
+    threads: int
+    context: int
+    batch: int
+    declared: dict[str, Metric]
+    arms: dict[str, dict[str, Any]]
+
+
 def reading(error: ValidationError, what: str) -> Refused:
     """The first fault of a record as one line: where, what is wrong, what was found."""
     first = error.errors(include_url=False)[0]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.store import runs as store
+from attnlab.store.declarations import Experiment
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute.progress import ending
 from attnlab.sweep.plan.plan import Plan
@@ -12,8 +13,6 @@ from attnlab.sweep.plan.provenance import provenance
 
 if TYPE_CHECKING:
     from attnlab.report import Asked
-
-_NOT_COMPARED = ("name", "question", "arm_overrides", "size_overrides")  # `overrides` tells what was changed
 
 
 def report(
@@ -63,7 +62,7 @@ def _asked(plan: Plan, outdated: dict[str, int]) -> "Asked":
         unchecked=plan.unchecked,
         outdated=outdated,
         tuning=plan.tuned.told() if plan.tuned is not None else None,
-        declared={key: value for key, value in plan.declared.items() if key not in _NOT_COMPARED},
+        declared={key: value for key, value in plan.declared.items() if key in Experiment.decisive()},
     )
 
 

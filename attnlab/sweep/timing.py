@@ -7,13 +7,16 @@ import importlib
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint, runs
 from attnlab.store.files import read_json, write_json
-from attnlab.store.schema import VERSION
+from attnlab.store.schema import Timing
 from attnlab.sweep.execute import node, slots
 from attnlab.sweep.execute import process as child
 from attnlab.sweep.plan.checks import Context
@@ -29,9 +32,8 @@ def timing(folders: dict[str, Path], kind: str, context: Context | None) -> tupl
         return None, "timing needs two arms with a finished run"
     root = next(iter(folders.values())).parent / "timing"
     path = root / f"{fingerprint.digest({arm: folder.name for arm, folder in folders.items()})}.json"
-    times = read_json(path)
-    if isinstance(times, dict) and times.get("schema") == VERSION:
-        return times, ""
+    if (times := _read(path)) is not None:
+        return times.plain(), ""
     root.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
     arguments = [str(path), json.dumps({arm: str(folder) for arm, folder in folders.items()})]
@@ -44,10 +46,17 @@ def timing(folders: dict[str, Path], kind: str, context: Context | None) -> tupl
         slots.end([process] if process.code() is None else [])
     if process.code() == _NOT_HERE:
         return None, f"there is no {kind} here; the same command on a machine that has one takes the times"
-    times = read_json(path)
-    if process.code() != 0 or not isinstance(times, dict):
+    times = _read(path) if process.code() == 0 else None
+    if times is None:
         return None, f"timing failed with status {process.code()}: see {log}"
-    return times, ""
+    return times.plain(), ""
+
+
+def _read(path: Path) -> Timing | None:
+    """The times in a file; None where there are none that can be trusted: then they are taken anew."""
+    with suppress(ValidationError):
+        return Timing.model_validate(read_json(path))
+    return None
 
 
 def main(arguments: list[str]) -> int:
@@ -62,8 +71,8 @@ def main(arguments: list[str]) -> int:
     except Refused as error:
         print(error)
         return _NOT_HERE
-    measured = importlib.import_module(MEASURE).measure(folders)
-    write_json(path, {"schema": VERSION, **measured})
+    times = Timing.model_validate(importlib.import_module(MEASURE).measure(folders))
+    write_json(path, times.plain())
     return 0
 
 

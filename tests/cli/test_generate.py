@@ -1,7 +1,5 @@
 """The verb: text streamed from a run's folder, and one line for what cannot be done."""
 
-import json
-
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -12,6 +10,8 @@ from attnlab.cli.verbs.generate import pieces
 from attnlab.config import CONF, register_resolvers
 from attnlab.data.tokenizers import Byte
 from attnlab.model.build import build_model, make
+from attnlab.store import runs
+from attnlab.store.schema import RunSpec
 
 RUN = "0123456789abcdef"
 
@@ -37,7 +37,7 @@ def store(tmp_path_factory):
     folder.mkdir(parents=True)
     model = build_model(config, make(config["data"]).task.vocab_size)
     save_model(model, str(folder / "model.safetensors"))
-    (folder / "spec.json").write_text(json.dumps({"schema": 1, "id": RUN, "config": config}))
+    runs.write_spec(folder.parent, RunSpec(id=RUN, config=config))
     return root / "runs"
 
 

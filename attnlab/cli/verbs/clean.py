@@ -7,11 +7,14 @@ still use it (its source is today's), or by a process that trains it.
 import argparse
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from attnlab.config import CONF
+from attnlab.errors import Refused
+from attnlab.store import runs as stored
 from attnlab.store.files import read_json
+from attnlab.store.schema import RunSpec
 from attnlab.store.source import sources
 from attnlab.sweep.status.states import locked
 
@@ -47,12 +50,9 @@ def _agreed(question: str, ask: Callable[[str], str]) -> bool:
 
 def referred(runs: Mapping[str, Path], reports: Path, names: set[str]) -> set[str]:
     """The ids that must stay. `names`: the experiments that there are."""
-    specs: dict[str, Any] = {name: read_json(folder / "spec.json") or {} for name, folder in runs.items()}
-    kept = _reported(reports) | {
-        name
-        for name, spec in specs.items()
-        if ((spec.get("use") or {}).get("experiment") in names and _is_todays(spec)) or locked(runs[name])
-    }
+    specs = {name: spec for name, folder in runs.items() if (spec := _spec(folder)) is not None}
+    kept = _reported(reports) | {name for name, folder in runs.items() if locked(folder)}
+    kept |= {name for name, spec in specs.items() if spec.use.experiment in names and _is_todays(spec)}
     return kept | _ancestors(kept, specs)
 
 
@@ -67,9 +67,16 @@ def _reported(reports: Path) -> set[str]:
     }
 
 
-def _ancestors(ids: set[str], specs: Mapping[str, Any]) -> set[str]:
+def _spec(folder: Path) -> RunSpec | None:
+    """What a run is; None where its spec cannot be read, or is of another version."""
+    with suppress(Refused):
+        return stored.spec(folder)
+    return None
+
+
+def _ancestors(ids: set[str], specs: Mapping[str, RunSpec]) -> set[str]:
     """The runs that these started from, and those that they started from, and so on."""
-    parents = {name: (spec.get("config") or {}).get("parent") for name, spec in specs.items()}
+    parents = {name: spec.config.get("parent") for name, spec in specs.items()}
     ancestors: set[str] = set()
     queue = list(ids)
     while queue:
@@ -80,9 +87,9 @@ def _ancestors(ids: set[str], specs: Mapping[str, Any]) -> set[str]:
     return ancestors
 
 
-def _is_todays(spec: Mapping[str, Any]) -> bool:
+def _is_todays(spec: RunSpec) -> bool:
     """Whether the same command would find this run again: its source is as it was."""
-    was = (spec.get("identity") or {}).get("source") or {}
+    was = spec.identity.get("source") or {}
     return bool(was) and all(sources([module]).get(module) == was[module] for module in was)
 
 

@@ -11,7 +11,11 @@ from attnlab.store.schema import reading
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.overrides import keys as overridden
 
-_NEEDED = ("name", "baseline", "metric", "margin", "margin_reason")
+_NEEDED = tuple(  # arms and seeds have words of their own
+    key
+    for key, field in Experiment.model_fields.items()
+    if field.is_required() and key not in ("arms", "seeds")
+)
 
 
 def keys(config: Mapping[str, Any]) -> dict[str, Any]:
