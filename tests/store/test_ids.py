@@ -23,21 +23,40 @@ print(json.dumps(fingerprint.source(config, "attnlab.training.run")))
 STATEMENT, COMMENT = "\nCHANGED = 1\n", "\n# changed\n"
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A copy of attnlab, to edit."""
+    folder = tmp_path_factory.mktemp("home")
+    ours = Path(attnlab.__file__).parent
+    shutil.copytree(ours, folder / "attnlab", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def source(home):
+    """Module -> digest: what of the copy's source the id of a trained run is made of."""
+    asked = [sys.executable, "-c", ASK]
+    return json.loads(subprocess.run(asked, capture_output=True, text=True, check=True, cwd=home).stdout)
+
+
+@pytest.fixture(scope="module")
+def before(home):
+    return source(home)
+
+
 @pytest.fixture
-def edited(tmp_path):
-    """`edited(file, text)`: the hashed source of a trained run, with the text at the end of a file of ours."""
-    home = Path(attnlab.__file__).parent
-    shutil.copytree(home, tmp_path / "attnlab", ignore=shutil.ignore_patterns("__pycache__"))
+def edited(home):
+    """`edited(file, text)`: the source with this text at the end of a file."""
+    kept = {}
 
-    def source(file, text):
-        if file:
-            with (tmp_path / "attnlab" / file).open("a") as opened:
-                opened.write(text)
-        asked = [sys.executable, "-c", ASK]
-        answer = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=tmp_path)
-        return json.loads(answer.stdout)
+    def edit(file, text):
+        path = home / "attnlab" / file
+        kept[path] = path.read_text()
+        path.write_text(kept[path] + text)
+        return source(home)
 
-    return source
+    yield edit
+    for path, text in kept.items():
+        path.write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +72,8 @@ def edited(tmp_path):
         ("sweep/engine.py", STATEMENT),
     ],
 )
-def test_comments_and_what_only_looks_leave_the_id(edited, file, text):
-    assert edited(None, "") == edited(file, text)
+def test_comments_and_what_only_looks_leave_the_id(before, edited, file, text):
+    assert edited(file, text) == before
 
 
 @pytest.mark.parametrize(
@@ -69,6 +88,6 @@ def test_comments_and_what_only_looks_leave_the_id(edited, file, text):
         ("data/module.py", "data.module"),
     ],
 )
-def test_a_statement_of_what_trains_changes_the_id(edited, file, module):
-    before, after = edited(None, ""), edited(file, STATEMENT)
+def test_a_statement_of_what_trains_changes_the_id(before, edited, file, module):
+    after = edited(file, STATEMENT)
     assert [name for name in before if before[name] != after.get(name)] == [f"attnlab.{module}"]
