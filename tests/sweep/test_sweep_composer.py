@@ -59,8 +59,8 @@ def test_every_arm_is_composed_as_hydra_would(name, hydras):
     ours, theirs = (one.load_configuration("config", line, RunMode.MULTIRUN) for one in (loader, hydras))
     assert whole(ours) == whole(theirs)
     lines = arms(name, hydras)
-    again = composed(loader, ours, [*lines, lines[0], [*lines[0], "replica=1"]])
-    assert again == composed(hydras, theirs, [*lines, lines[0], [*lines[0], "replica=1"]])
+    again = composed(loader, ours, [*lines, lines[0], [*lines[0], "replica=99"]])
+    assert again == composed(hydras, theirs, [*lines, lines[0], [*lines[0], "replica=99"]])
     assert len({str(one) for one in again}) == len(lines) + 1
 
 
