@@ -3,7 +3,6 @@
 The child is forked from the server that later forks the runs: what it waits for, the first run finds ready.
 """
 
-import importlib
 import multiprocessing
 import os
 import signal
@@ -85,9 +84,9 @@ class Checker:
         except ValidationError as error:
             raise reading(error, f"{self.module}.check") from error
 
-    def broken_laws(self, config: Mapping[str, Any], module: str) -> list[str]:
-        """What `verify(config)` of a module finds to have failed."""
-        broken: list[str] = self._answer(module, "verify", config)
+    def broken_laws(self, config: Mapping[str, Any]) -> list[str]:
+        """What `verify(config)` of the trainer finds to have failed."""
+        broken: list[str] = self._answer(self.module, "verify", config)
         return broken
 
     def _answer(self, module: str, question: str, config: Mapping[str, Any]) -> Any:
@@ -145,9 +144,10 @@ def _elsewhere(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
     try:
+        asked = trainer(module)
         if question == "check":
-            return "found", {"device_kind": "cpu", **trainer(module).check(config), **_elsewhere(config)}
-        outcomes = importlib.import_module(module).verify(config)
+            return "found", {"device_kind": "cpu", **asked.check(config), **_elsewhere(config)}
+        outcomes = asked.verify(config)
         return "found", [
             f"{outcome.law}: {outcome.detail}" for outcome in outcomes if outcome.status == "failed"
         ]

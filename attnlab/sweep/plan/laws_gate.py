@@ -17,7 +17,7 @@ from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.trainer import TRAINER
 
-LAWS = "attnlab.testing"
+LAWS = "attnlab.testing"  # what attnlab's own trainer verifies with; the rest of it decides no law
 _MADE_OF = ("attention", "mixer", "positions", "layers")
 
 
@@ -25,13 +25,13 @@ def broken(plans: Sequence[Plan], checker: Checker) -> dict[str, list[str]]:
     """Arm -> the laws that it breaks, each with its smallest failing case; without the arms that obey."""
     by_arm: dict[str, list[str]] = {}
     known: dict[str, list[str]] = {}
-    module = LAWS if checker.module == TRAINER else checker.module  # another trainer may bring its own laws
+    module = LAWS if checker.module == TRAINER else checker.module
     for plan in plans:
         for arm, runs in plan.arms().items():
             config = runs[0].config
             key = name(config, module)
             if key not in known:
-                known[key] = _remembered(config, key, checker, module)
+                known[key] = _remembered(config, key, checker)
             if known[key]:
                 by_arm[arm] = known[key]
     return by_arm
@@ -55,12 +55,12 @@ def name(config: Mapping[str, Any], module: str) -> str:
     return fingerprint.digest([parts, cache, sources([module, *targets])])
 
 
-def _remembered(config: Mapping[str, Any], key: str, checker: Checker, module: str) -> list[str]:
+def _remembered(config: Mapping[str, Any], key: str, checker: Checker) -> list[str]:
     path = Path((config.get("paths") or {}).get("cache") or ".cache") / "laws" / f"{key}.json"
     laws = read_json(path)
     if isinstance(laws, list):
         return laws
-    laws = checker.broken_laws(config, module)
+    laws = checker.broken_laws(config)
     with suppress(OSError):  # a cache that cannot be written costs time, no more
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, laws)
