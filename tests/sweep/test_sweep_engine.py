@@ -170,6 +170,7 @@ def test_an_unknown_parent_is_refused_before_anything_starts(attnlab):
     assert "parent=nobody of run: no arm, and no finished run in runs" in err
 
 
+@pytest.mark.rare
 def test_two_commands_on_one_store_train_each_run_once_and_both_report(attnlab):
     line = ("+experiment=ends", "arms=[train,slow,crash]", "seed=0,1", "sweep.slots=2")
     both = [attnlab.start(*line, f"paths.reports=reports{n}") for n in (1, 2)]

@@ -74,6 +74,7 @@ def test_any_three_values_together_obey_the_quick_laws(heads):
     assert faults(variants, QUICK) == []
 
 
+@pytest.mark.rare
 def test_flex_computes_every_value_of_every_axis():
     axes = {axis: options(axis) for axis in AXES if axis not in ("kernel", "decode")}
     variants = [combination(**row, kernel="flex") for row in covering(axes, strength=1)]
