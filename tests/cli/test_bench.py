@@ -41,6 +41,12 @@ def raises(error):
     return work
 
 
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_any_number_of_samples_has_a_median_and_a_ratio(count):
+    _first, second = rows("g", {"a": [2.0] * count, "b": [4.0] * count}, "s")
+    assert (second.median, second.ratio) == (4.0, 2.0)
+
+
 def test_what_cannot_be_done_is_a_row_and_what_is_broken_is_an_error():
     works = {
         "fine": lambda: 1.0,

@@ -39,4 +39,6 @@ def exact(group: str, name: str, unit: str, value: float, first: float, **facts:
 
 
 def _blocks(values: Sequence[float]) -> list[Sequence[float]]:
-    return [values[n : n + 2] for n in range(0, len(values), 2)]
+    """Two samples each, as a round of A B B A takes them; of an odd number of samples, one each."""
+    size = 1 if len(values) % 2 else 2
+    return [values[n : n + size] for n in range(0, len(values), size)]
