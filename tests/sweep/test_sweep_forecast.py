@@ -49,7 +49,8 @@ def test_nothing_is_predicted_from_nothing_or_from_another_device():
 @pytest.mark.parametrize(
     ("pairs", "told"), [(1, "spread is not known"), (4, "sd 0.0816; margin 0.1 asks for")]
 )
-def test_the_seeds_that_a_margin_asks_for_come_from_finished_pairs(pairs, told):
+def test_the_seeds_that_a_margin_asks_for_come_from_finished_pairs(pairs, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where its cache is
     runs = [run(arm, seed) for seed in range(6) for arm in ("base", "a")]
     experiment = Experiment(
         name="it", arms=["base", "a"], baseline="base", metric="val/loss", margin=0.1, margin_reason="none",
@@ -59,5 +60,6 @@ def test_the_seeds_that_a_margin_asks_for_come_from_finished_pairs(pairs, told):
     done = {one.id: record(one, loss=1 + (offsets[one.seed] if one.arm == "a" else 0))
             for one in runs if one.seed < pairs}  # fmt: skip
     [line] = seeds_asked(Plan(experiment, runs), done)
+    assert [line] == seeds_asked(Plan(experiment, runs), done), "what is kept says the same"
     assert told in line
     assert f"{pairs} finished pairs" in line

@@ -6,13 +6,19 @@ run that is nearest in training FLOPs on the same kind of device, scaled, and ma
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from attnlab.store import fingerprint
+from attnlab.store.files import read_json, write_json
 from attnlab.store.schema import Budget, RunRecord, RunSpec
+from attnlab.store.source import sources
 from attnlab.sweep.plan.plan import Plan
+
+_POWER = "attnlab.stats.power"
 
 
 @dataclass(frozen=True)
@@ -82,21 +88,37 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
             for seed in experiment.seeds
             if (arm, seed) in values and (base, seed) in values
         ]
-        planning = (
-            _planning([ours - theirs for ours, theirs in pairs], float(margin)) if len(pairs) > 1 else None
-        )
-        if planning is None:
+        differences = [ours - theirs for ours, theirs in pairs]
+        planned = _planning(differences, float(margin), plan.runs[0].config) if len(pairs) > 1 else None
+        if planned is None:
             lines.append(f"{arm} - {base}: {len(pairs)} finished pairs, so the spread is not known yet")
             continue
-        wanted = planning.seeds_for_margin or "more than 10,000"
+        sd, wanted = planned
         lines.append(
-            f"{arm} - {base}: {len(pairs)} finished pairs, sd {planning.sd:.3g}; "
-            f"margin {margin:g} asks for {wanted} seeds ({len(experiment.seeds)} planned)"
+            f"{arm} - {base}: {len(pairs)} finished pairs, sd {sd:.3g}; margin {margin:g} asks for "
+            f"{wanted or 'more than 10,000'} seeds ({len(experiment.seeds)} planned)"
         )
     return lines
 
 
-def _planning(differences: Sequence[float], margin: float) -> Any:
-    from attnlab.stats import planning  # with scipy, which takes longer than all the rest of a plan
+def _planning(
+    differences: Sequence[float], margin: float, config: Mapping[str, Any]
+) -> tuple[float, int | None] | None:
+    """The differences' sd, and the seeds that the margin asks for (None: too many); None where all are equal.
 
-    return planning(differences, margin)
+    Kept in the cache by what they are made of: to import scipy takes longer than all the rest of a plan.
+    """
+    key = fingerprint.digest([list(differences), margin, sources([_POWER])])
+    path = Path((config.get("paths") or {}).get("cache") or ".cache") / "seeds" / f"{key}.json"
+    match read_json(path):
+        case [float(sd), int() | None as seeds]:
+            return sd, seeds
+    from attnlab.stats import planning
+
+    planned = planning(differences, margin)
+    if planned is None:
+        return None
+    with suppress(OSError):  # a cache that cannot be written costs time, no more
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, [planned.sd, planned.seeds_for_margin])
+    return planned.sd, planned.seeds_for_margin
