@@ -24,7 +24,7 @@ from attnlab.store.source import sources
 
 FOLDER = "checks"
 MANY = 2000  # files below a folder that a config names; with more of them nothing is kept
-_MADE_HERE = (FOLDER, "laws", "seeds", "tokens")  # in the cache: made of what the name of an answer holds already
+_MADE_HERE = (FOLDER, "laws", "seeds", "tokens")  # of the cache: made of what an answer's name holds
 _ENVIRONMENT = ("CUDA", "NVIDIA", "HIP", "ROCR", "TORCH", "PYTORCH", "HF_", "PL_")
 
 
