@@ -15,33 +15,27 @@ from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import attnlab
-from attnlab.store import fingerprint
-from attnlab.store.files import read_json, write_json
+from attnlab.store import answers, fingerprint
 from attnlab.store.source import sources
 
-FOLDER = "checks"
 MANY = 2000  # files below a folder that a config names; with more of them nothing is kept
-_MADE_HERE = (FOLDER, "laws", "seeds", "tokens")  # of the cache: made of what an answer's name holds
+_MADE_HERE = (*get_args(answers.Kind), "tokens")  # of the cache: made of what an answer's name holds
 _ENVIRONMENT = ("CUDA", "NVIDIA", "HIP", "ROCR", "TORCH", "PYTORCH", "HF_", "PL_")
 
 
 def remembered(config: Mapping[str, Any], module: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `module` answers about a resolved config: as it was kept, else as `ask()` says, which is kept."""
-    folder = Path((config.get("paths") or {}).get("cache") or ".cache") / FOLDER
     before = name(config, module)
-    if before is not None:
-        kept = read_json(folder / f"{before}.json")
-        if isinstance(kept, dict):
-            return kept
+    kept = None if before is None else answers.kept(config, "checks", before)
+    if isinstance(kept, dict):
+        return kept
     answer = ask()
     after = name(config, module)  # asking may have put a text into the cache, which the config names
     if after is not None and _survives_json(answer):
-        with suppress(OSError):  # a cache that cannot be written costs time, no more
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / f"{after}.json", answer)
+        answers.keep(config, "checks", after, answer)
     return answer
 
 
@@ -56,8 +50,7 @@ def name(config: Mapping[str, Any], module: str) -> str | None:
     users = tuple(sorted(user for user in reached if not user.startswith("attnlab.")))  # of ours, all counts
     with suppress(TypeError, ValueError):  # a value that JSON does not have
         here = [_code(), _packages(), _devices(), _environment()]
-        text = json.dumps([asked, module, _sources(users), here, files])
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return fingerprint.digest([asked, module, _sources(users), here, files], 32)
     return None
 
 

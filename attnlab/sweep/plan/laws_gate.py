@@ -5,13 +5,10 @@ of; so only what is new or edited costs its second.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from attnlab.errors import Refused
-from attnlab.store import fingerprint
-from attnlab.store.files import read_json, write_json
+from attnlab.store import answers, fingerprint
 from attnlab.store.source import sources
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.plan import Plan
@@ -56,12 +53,9 @@ def name(config: Mapping[str, Any], module: str) -> str:
 
 
 def _remembered(config: Mapping[str, Any], key: str, checker: Checker) -> list[str]:
-    path = Path((config.get("paths") or {}).get("cache") or ".cache") / "laws" / f"{key}.json"
-    laws = read_json(path)
-    if isinstance(laws, list):
-        return laws
+    kept = answers.kept(config, "laws", key)
+    if isinstance(kept, list):
+        return kept
     laws = checker.broken_laws(config)
-    with suppress(OSError):  # a cache that cannot be written costs time, no more
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, laws)
+    answers.keep(config, "laws", key, laws)
     return laws

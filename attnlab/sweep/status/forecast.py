@@ -6,14 +6,11 @@ run that is nearest in training FLOPs on the same kind of device, scaled, and ma
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from attnlab.store import fingerprint
-from attnlab.store.files import read_json, write_json
+from attnlab.store import answers, fingerprint
 from attnlab.store.schema import Budget, RunRecord, RunSpec
 from attnlab.store.source import sources
 from attnlab.sweep.plan.plan import Plan
@@ -109,8 +106,7 @@ def _planning(
     Kept in the cache by what they are made of: to import scipy takes longer than all the rest of a plan.
     """
     key = fingerprint.digest([list(differences), margin, sources([_POWER])])
-    path = Path((config.get("paths") or {}).get("cache") or ".cache") / "seeds" / f"{key}.json"
-    match read_json(path):
+    match answers.kept(config, "seeds", key):
         case [float(sd), int() | None as seeds]:
             return sd, seeds
     from attnlab.stats import planning
@@ -118,7 +114,5 @@ def _planning(
     planned = planning(differences, margin)
     if planned is None:
         return None
-    with suppress(OSError):  # a cache that cannot be written costs time, no more
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, [planned.sd, planned.seeds_for_margin])
+    answers.keep(config, "seeds", key, [planned.sd, planned.seeds_for_margin])
     return planned.sd, planned.seeds_for_margin
