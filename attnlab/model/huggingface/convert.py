@@ -7,30 +7,37 @@ training reads (dropout, initialisation, seed) does not travel, and neither does
 import copy
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra.utils import get_object
+from omegaconf import OmegaConf
 from safetensors.torch import save_file
 from torch import Tensor
 
-from attnlab.model.build import build_model
+from attnlab.model.build import build_model, mixer_configs
 from attnlab.model.huggingface.families import FAMILIES, REQUIRED, Config, Family, Row
 from attnlab.model.huggingface.shards import INDEX, WEIGHTS, Shards, read_mapping
 from attnlab.model.transformer import Transformer
 from attnlab.store.files import replacing, write_json
 
-TRAINING = ("seed", "init_std", "qk_gain", "dropout", "attention.dropout", "attention.kernel")
+TRAINING = ("seed", "init_std", "qk_gain", "dropout")
+MIXER_TRAINING = ("dropout", "kernel")
 
 
 def load(
     folder: Path | str, families: Mapping[str, Family] = FAMILIES, dtype: torch.dtype | None = None
 ) -> tuple[Config, Transformer]:
-    """Our `model` config and the model in evaluation mode; `dtype` None is that of the file's embedding.
+    """Our `model` config and the model in evaluation mode.
 
-    ValueError, one line, for a family, a config value or a file that cannot be read as a model of ours.
+    `dtype` None is the narrowest that holds every tensor we read, so that no bit is lost. Where config.json
+    ties the head and the file has one that differs from the embedding, it is used and our config says untied:
+    transformers 5 does the same. ValueError, one line, for a family, a config value or a file that cannot be
+    read as a model of ours.
     """
     folder = Path(folder)
     theirs = read_mapping(folder / "config.json")
@@ -39,21 +46,24 @@ def load(
         known = ", ".join(families)
         raise ValueError(f"{folder / 'config.json'}: model_type {kind!r} is not known (known: {known})")
     family = families[kind]
-    try:
-        _check_fixed(family, theirs)
-        config = _our_config(family, theirs, complete=True)
-        with torch.device("meta"):
-            model = build_model({"model": config}, theirs["vocab_size"])
-    except ValueError as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from error
     with Shards(folder, family.prefix) as shards:
+        try:
+            _check_fixed(family, theirs)
+            config = _our_config(family, theirs, complete=True)
+            tied, config["tie"] = config["tie"], config["tie"] and not _has_head(shards, family)
+            with torch.device("meta"):
+                model = build_model({"model": config}, theirs["vocab_size"])
+        except ValueError as error:
+            raise ValueError(f"{folder / 'config.json'}: {error}") from error
         _compare(shards, family, _their_tensors(family, model, config))
         state = {}
         for ours, row, pieces in _pairs(family, model):
             tensors = [shards.tensor(name.removeprefix(family.prefix)) for name in pieces]
             parts = [row.layout.read(tensor, config) for tensor in tensors]
             state[ours] = torch.cat(parts)  # a copy: its place in a file must not change a product
-    dtype = dtype or state["embedding.weight"].dtype
+    if tied and "head.weight" in state:
+        config["tie"] = bool((state["head.weight"] == state["embedding.weight"]).all())
+    dtype = dtype or reduce(torch.promote_types, {tensor.dtype for tensor in state.values()})
     state = {name: tensor.to(dtype) for name, tensor in state.items()}
     if config["tie"]:
         state["head.weight"] = state["embedding.weight"]
@@ -113,10 +123,9 @@ def _check_fixed(family: Family, theirs: Config) -> None:
 
 def _our_config(family: Family, theirs: Config, complete: bool = False) -> Config:
     """Their config in our leaves; `complete` says that a key without a default must be there."""
-    config = copy.deepcopy(family.model)
+    config, theirs = copy.deepcopy(family.model), family.settled(theirs)
     for key in family.keys:
-        value = _get(theirs, key.also or key.theirs)
-        value = _get(theirs, key.theirs) if value is None else value
+        value = _get(theirs, key.theirs)
         if value is None and key.default is not REQUIRED:
             value = key.default(theirs) if callable(key.default) else key.default
         elif value is None and complete:
@@ -145,24 +154,41 @@ def _obstacles(family: Family, config: Config) -> list[str]:
     here = _leaves(_canonical(config))
     there = _leaves(_canonical(_our_config(family, _their_config(family, config))))
     names = [name for name in here | there if here.get(name) != there.get(name)]
-    return [f"model.{name} = {here.get(name, 'absent')} (only {there.get(name, 'absent')})" for name in names]
+    lost = [f"{name} = {here.get(name, 'absent')} (only {there.get(name, 'absent')})" for name in names]
+    if config.get("mixer"):
+        lost = [re.sub(r"^attention\b", "mixer", line) for line in lost]
+    return [f"model.{line}" for line in lost + _patches(config)]
+
+
+def _patches(config: Config) -> list[str]:
+    """The patches of `layers` that change what a layer is, as they were written."""
+    mixers = mixer_configs({"model": config})
+    same = _canonical_mixer(config.get("mixer") or config["attention"])
+    return [
+        f"layers[{layer}] = {json.dumps(patch)} (only patches that change nothing)"
+        for layer, patch in enumerate((config.get("layers") or [])[: config["n_layers"]])
+        if _canonical_mixer(OmegaConf.to_container(mixers[layer])) != same
+    ]
 
 
 def _canonical(config: Config) -> Config:
-    """Without what is empty or for training alone, and with the defaults of every target's signature."""
-    plain = _filled(config)
-    for path in TRAINING:
-        outer, _, leaf = path.rpartition(".")
-        (_get(plain, outer, {}) if outer else plain).pop(leaf, None)
-    heads = _get(plain, "attention.heads", {})
+    """Without what is empty or for training alone, and with the defaults of every target's signature. What
+    mixes is called attention; the patches of single layers are left out.
+    """
+    apart = ("attention", "mixer", "layers", *TRAINING)
+    plain: Config = _filled({name: value for name, value in config.items() if name not in apart})
+    return plain | {"attention": _canonical_mixer(config.get("mixer") or config["attention"])}
+
+
+def _canonical_mixer(mixer: Any) -> Config:
+    plain = {name: value for name, value in _filled(mixer).items() if name not in MIXER_TRAINING}
+    heads = plain.get("heads", {})
     if {"dim", "n_heads"} <= heads.keys():
         heads.setdefault("head_dim", heads["dim"] // heads["n_heads"])
     return plain
 
 
 def _filled(node: Any) -> Any:
-    if isinstance(node, list):
-        return [item for item in map(_filled, node) if item not in (None, {}, [])]
     if not isinstance(node, Mapping):
         return node
     defaults: Config = {}
@@ -207,6 +233,11 @@ def _pairs(family: Family, model: Transformer) -> Iterator[tuple[str, Row, dict[
                 shares = [sum(parts[part] for part in held) or len(tensor) for held in row.theirs.values()]
                 yield names[0], row, dict(zip(names[1:], shares, strict=True))
     assert not state, f"the table has no row for {next(iter(state))}"
+
+
+def _has_head(shards: Shards, family: Family) -> bool:
+    heads = {name for row in family.rows if row.ours == "head.weight" for name in row.theirs}
+    return any(name.removeprefix(family.prefix) in shards.names for name in heads)
 
 
 def _their_tensors(family: Family, model: Transformer, config: Config) -> dict[str, Tensor]:

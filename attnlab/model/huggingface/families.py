@@ -1,8 +1,7 @@
 """How checkpoints of GPT-2 and Llama are laid out: a table per family, read both ways by `convert`.
 
 A row names their thing and ours and, where the two are not alike, a pair of functions. A further family
-(windows, soft caps, sinks, latent heads) is a further table. A config from elsewhere is not trusted: what it
-puts into ours must be a number, since a string or a mapping could be an interpolation or a `_target_`.
+(windows, soft caps, sinks, latent heads) is a further table.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,14 +10,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from attnlab.model.huggingface import rotation
+from attnlab.model.huggingface.rotation import Config
+from attnlab.model.huggingface.values import number, truth
+
 REQUIRED = object()
-Config = dict[str, Any]
-
-
-def _number(value: Any) -> Any:
-    if not isinstance(value, int | float):
-        raise ValueError(f"must be a number or a truth value, not {value!r}")
-    return value
 
 
 def _same(value: Any) -> Any:
@@ -30,15 +26,14 @@ class Key(NamedTuple):
 
     `default` is what its absence (or null) means, or a function of their config. `read` and `write` translate
     a value where it is not the same number; `read` raises ValueError for what it does not know, in words that
-    go on from the key's name. `also` is another place that is read first.
+    go on from the key's name.
     """
 
     theirs: str
     ours: tuple[str, ...]
     default: Any = REQUIRED
-    read: Callable[[Any], Any] = _number
+    read: Callable[[Any], Any] = number
     write: Callable[[Any], Any] = _same
-    also: str | None = None
 
 
 class Layout(NamedTuple):
@@ -77,6 +72,7 @@ class Family:
 
     `model` is what never varies in it, `fixed` their keys with the values that we can compute, the default
     first. `prefix` may be missing from names. Tensors whose names end in one of `ignored` are passed over.
+    `settled` brings what can be written in several ways into the one that `keys` name, or raises ValueError.
     """
 
     architecture: str
@@ -86,31 +82,7 @@ class Family:
     keys: tuple[Key, ...]
     rows: tuple[Row, ...]
     ignored: tuple[str, ...] = ()
-
-
-_LLAMA3 = {
-    "factor": "factor",
-    "trained": "original_max_position_embeddings",
-    "low": "low_freq_factor",
-    "high": "high_freq_factor",
-}
-
-
-def _scaling(theirs: Any) -> Config | None:
-    if not isinstance(theirs, Mapping):
-        raise ValueError(f"must be a mapping, not {theirs!r}")
-    kind = theirs.get("rope_type", theirs.get("type", "default"))
-    if kind == "linear":
-        return {
-            "_target_": "attnlab.attention.scaling.Interpolation",
-            "factor": _number(theirs.get("factor")),
-        }
-    if kind == "llama3":
-        ours = {key: _number(theirs.get(name)) for key, name in _LLAMA3.items()}
-        return {"_target_": "attnlab.attention.scaling.Llama3", **ours}
-    if kind != "default":
-        raise ValueError(f"of type {kind!r} is not supported (only default, linear and llama3)")
-    return None
+    settled: Callable[[Config], Config] = _same
 
 
 _GELU = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"}
@@ -128,14 +100,6 @@ def _activation(approximation: str) -> str:
 
 def _exponent(scaled: bool) -> float:
     return -0.5 if scaled else 0
-
-
-def _unscaling(ours: Config) -> Config | None:
-    if ours["_target_"] == "attnlab.attention.scaling.Interpolation":
-        return {"rope_type": "linear", "factor": ours["factor"]}
-    if ours["_target_"] == "attnlab.attention.scaling.Llama3":
-        return {"rope_type": "llama3", **{name: ours[key] for key, name in _LLAMA3.items()}}
-    return None
 
 
 _BASE = {
@@ -178,10 +142,10 @@ GPT2 = Family(
         Key("n_layer", ("n_layers",)),
         Key("n_head", ("n_heads", "attention.heads.n_heads", "attention.heads.n_kv_heads")),
         Key("n_positions", ("positions.length",)),
-        Key("n_inner", ("ffn_width",), lambda theirs: 4 * _number(theirs.get("n_embd"))),
+        Key("n_inner", ("ffn_width",), lambda theirs: 4 * number(theirs.get("n_embd"))),
         Key("activation_function", ("ffn.approximate",), "gelu_new", _approximation, _activation),
         Key("layer_norm_epsilon", ("norm.eps",), 1e-5),
-        Key("tie_word_embeddings", ("tie",), True),
+        Key("tie_word_embeddings", ("tie",), True, truth),
         Key("scale_attn_weights", ("attention.scale_exponent",), True, _exponent, bool),
     ),
     rows=(
@@ -196,7 +160,7 @@ GPT2 = Family(
         Row("norm.*", {"transformer.ln_f.*": ()}),
         Row("head.weight", {"lm_head.weight": ()}),
     ),
-    ignored=(".attn.bias", ".attn.masked_bias", "lm_head.weight"),  # masks; the head where it is tied
+    ignored=(".attn.bias", ".attn.masked_bias"),  # masks
 )
 
 LLAMA = Family(
@@ -212,6 +176,7 @@ LLAMA = Family(
         "hidden_act": ("silu", "swish"),
         "partial_rotary_factor": (None, 1.0),
         "rope_parameters.partial_rotary_factor": (None, 1.0),
+        "rope_scaling.partial_rotary_factor": (None, 1.0),
         "quantization_config": (None,),
     },
     keys=(
@@ -226,11 +191,17 @@ LLAMA = Family(
         Key("head_dim", ("attention.heads.head_dim",), None),
         Key("intermediate_size", ("ffn_width",)),
         Key("rms_norm_eps", ("norm.eps",), 1e-6),
-        Key("tie_word_embeddings", ("tie",), False),
-        Key("attention_bias", ("attention.heads.bias", "attention.heads.out_bias"), False),
-        Key("mlp_bias", ("bias",), False),
-        Key("rope_theta", ("attention.rotary.base",), 10000.0, also="rope_parameters.rope_theta"),
-        Key("rope_scaling", ("attention.rotary.scaling",), None, _scaling, _unscaling, "rope_parameters"),
+        Key("tie_word_embeddings", ("tie",), False, truth),
+        Key("attention_bias", ("attention.heads.bias", "attention.heads.out_bias"), False, truth),
+        Key("mlp_bias", ("bias",), False, truth),
+        Key("rope_theta", ("attention.rotary.base",)),
+        Key(
+            "rope_scaling",
+            ("attention.rotary.scaling",),
+            None,
+            rotation.read_scaling,
+            rotation.write_scaling,
+        ),
     ),
     rows=(
         Row("embedding.weight", {"model.embed_tokens.weight": ()}),
@@ -243,7 +214,8 @@ LLAMA = Family(
         Row("norm.weight", {"model.norm.weight": ()}),
         Row("head.weight", {"lm_head.weight": ()}),
     ),
-    ignored=("rotary_emb.inv_freq", "lm_head.weight"),
+    ignored=("rotary_emb.inv_freq",),
+    settled=rotation.settled,
 )
 
 FAMILIES: Mapping[str, Family] = {"gpt2": GPT2, "llama": LLAMA}

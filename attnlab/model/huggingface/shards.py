@@ -63,12 +63,19 @@ class Shards:
         return tuple(file.get_slice(stored).get_shape())
 
     def tensor(self, name: str) -> Tensor:
-        """One tensor, in the dtype of the file."""
+        """One tensor, in the dtype of the file. ValueError for whole numbers and floats below 16 bits: they
+        were quantised, and mean something else without their scales.
+        """
         path, stored, file = self._found[name]
         try:
-            return file.get_tensor(stored)
+            tensor: Tensor = file.get_tensor(stored)
         except SafetensorError as error:
             raise ValueError(f"{path} cannot be read as safetensors: {_line(error)}") from error
+        if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
+            raise ValueError(
+                f"{path}: {stored} holds {tensor.dtype}: write it as float32 or another float first"
+            )
+        return tensor
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
