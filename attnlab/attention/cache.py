@@ -5,12 +5,14 @@ Because positions travel with the keys, left padding, packed documents and dropp
 here.
 """
 
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import State, Unsupported
+from attnlab.attention.contracts import Cache, Mask, State, Unsupported, declared, declares
+from attnlab.attention.masks.data import UNREACHED
 
 
 @final
@@ -94,18 +96,17 @@ class StaticCache:
 class Slots:
     """A static cache as a compiled step sees it: tensors of a fixed shape, the slot to write in a tensor.
 
-    Slots not written yet hold positions that no query has reached, so a causal mask hides them. Attention
-    reads the first `span` slots; the decoder raises `span` in large steps, because every value is a graph.
+    Slots not written yet hold a position that no query has reached, so a causal mask hides them; under one
+    that looks ahead, the data mask `reached` has to. Attention reads the first `span` slots; the decoder
+    raises `span` in large steps, because every value is a graph.
     """
-
-    UNREACHED = 2**30
 
     def __init__(self, filled: StaticCache, slot: Tensor) -> None:
         assert filled.state is not None
         self.state, self.slot, self.span = filled.state, slot, filled.length
         assert filled.positions is not None
         self.positions = filled.positions.clone()
-        self.positions[:, filled.used :] = self.UNREACHED
+        self.positions[:, filled.used :] = UNREACHED
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
         """Writes one token's keys into the slot; returns `span` slots, the unwritten ones included."""
@@ -165,6 +166,28 @@ class SlidingWindowCache:
     def live_bytes(self) -> int:
         """Bytes of the states held."""
         return _bytes(self.state)
+
+
+@declares(of_layer=True)
+def rolling(layer: Any) -> Any:
+    """What this layer's mask can still show: its window, or all where it has none."""
+    within = declared(getattr(layer, "mask", None), Mask, "within")
+    return DynamicCache() if within is None else SlidingWindowCache(*within)
+
+
+def new_cache(make_cache: Callable[..., Any], layer: Any) -> Any:
+    """An empty cache for one layer. `make_cache` is a class or a function; one that declares `of_layer` is
+    given the layer.
+    """
+    return make_cache(layer) if getattr(make_cache, "of_layer", False) else make_cache()
+
+
+def new_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -> list[Any]:
+    """One for each layer. Unsupported where they should roll and no layer has a window to roll in."""
+    caches = [new_cache(make_cache, layer) for layer in layers]
+    if getattr(make_cache, "of_layer", False) and not any(declared(each, Cache, "holds") for each in caches):
+        raise Unsupported("decode=rolling: no layer's mask has a window to roll in: use decode=growing")
+    return caches
 
 
 def _joined(past: State, past_positions: Tensor, new: State, new_positions: Tensor) -> tuple[State, Tensor]:

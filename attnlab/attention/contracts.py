@@ -90,14 +90,14 @@ class Rotary(Hashable, Protocol):
 
 class Mask(Hashable, Protocol):
     """Which keys a query may see: True is visible, broadcasting to [B, H, T, S]. Positions, never slots;
-    hashable, because what it answered is remembered.
-
-    `is_causal` promises that no query sees a later key; without the promise, decoding looks at every step.
+    hashable, because what it answered is remembered. `looks_ahead`: it shows a query a later key; a law holds
+    to it who is silent. `within` = (size, keep): no key is seen but the last `size` and the first `keep`.
 
         def banded(b, h, q_pos, kv_pos): return (kv_pos <= q_pos) & ((q_pos - kv_pos) % 4 == 0)
     """
 
-    is_causal: bool = False
+    looks_ahead: bool = False
+    within: tuple[int, int] | None = None
 
     def __call__(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor, /) -> Tensor: ...
 
@@ -186,7 +186,7 @@ class Mixer(Protocol):
 
 
 def declares(**capabilities: Any) -> Callable[[Callable], Any]:
-    """Capabilities of a part that is a plain function: `@declares(is_causal=True)`."""
+    """Capabilities of a part that is a plain function: `@declares(looks_ahead=True)`."""
 
     def declare(function: Callable) -> Any:
         function.__dict__.update(capabilities)

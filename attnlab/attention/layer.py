@@ -23,6 +23,11 @@ from attnlab.attention.contracts import (
 from attnlab.attention.masks.combine import every, looks_ahead, step_looks_ahead
 from attnlab.attention.positions import Positions
 
+TOO_EARLY = (
+    "an earlier token should have seen these later ones: use decode=none, or a first chunk as long as "
+    "the prefix"
+)
+
 
 @final
 class Attention(nn.Module):
@@ -53,7 +58,7 @@ class Attention(nn.Module):
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale = heads.score_dim**scale_exponent
-        self.is_causal: bool = declared(self.mask, Mask, "is_causal")
+        self.looks_ahead: bool = self.mask is None or declared(self.mask, Mask, "looks_ahead")
         self.changes_with_length: bool = declared(rotary, Rotary, "changes_with_length")
         self.needs: tuple[str, ...] = declared(epilogue, Epilogue, "needs")
         self.reweighs: bool = declared(epilogue, Epilogue, "reweighs")
@@ -102,11 +107,8 @@ class Attention(nn.Module):
             )
         q, state = self.heads.project(x_BTM, positions.rotation(self.rotary))
         state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
-        if past and not self.is_causal and self._answered_too_early(past, positions, keys):
-            raise Unsupported(
-                "an earlier token should have seen these later ones: use decode=none, or a first chunk as "
-                "long as the prefix"
-            )
+        if past and self.looks_ahead and self._answered_too_early(past, positions, keys):
+            raise Unsupported(TOO_EARLY)
         k, v = self.heads.expand(state)
         attended = (kernel or self.kernel)(
             q,
@@ -133,8 +135,8 @@ class Attention(nn.Module):
         new = positions.of.shape[1]
         if positions.consecutive:
             mask: Any = self.mask  # a function: hashable
-            return step_looks_ahead(mask, past, new)
-        return looks_ahead(self.mask, keys_BS[:, :-new], positions.of)
+            return step_looks_ahead(mask, past, new, self.heads.n_heads)
+        return looks_ahead(self.mask, keys_BS[:, :-new], positions.of, self.heads.n_heads)
 
     def state_size(self) -> int:
         """Bytes cached per token in this layer."""

@@ -1,6 +1,6 @@
 """Where the tokens of one forward pass are, made once: layers that rotate alike share their tables."""
 
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class Positions:
     def __init__(self, of: Tensor, consecutive: bool = False) -> None:
         self.of, self.consecutive = of, consecutive
         self.of_queries = of[:, None, :, None]  # as kernels want them
-        self._rotations: dict[Rotary, Rotate] = {}
+        self._rotations: dict[Any, Rotate] = {}
         self._among: tuple[Positions, int] | None = None
 
     @classmethod
@@ -30,9 +30,14 @@ class Positions:
         """What `rotary` makes of these positions; layers whose rotaries are equal share it."""
         if rotary is None:
             return identity
-        rotate = self._rotations.get(rotary)
+        key: Any = rotary
+        try:
+            rotate = self._rotations.get(key)
+        except TypeError:  # it holds a list, say: layers that have the very same one share it
+            key = id(rotary)
+            rotate = self._rotations.get(key)
         if rotate is None:
-            rotate = self._rotations[rotary] = self._rotation(rotary)
+            rotate = self._rotations[key] = self._rotation(rotary)
         return rotate
 
     def at(self, n: int) -> "Positions":

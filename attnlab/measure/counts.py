@@ -33,7 +33,7 @@ class Cost:
 
 
 def counted(
-    model: Transformer, prompt_BT: Tensor, new_tokens: int, make_cache: Callable[[], Cache] | None
+    model: Transformer, prompt_BT: Tensor, new_tokens: int, make_cache: Callable[..., Cache] | None
 ) -> Cost:
     """Counts while generating, over the eager reference; FLOPs are those of matrix products, by torch."""
     layers = [block.mixer for block in model.blocks]

@@ -11,6 +11,7 @@ from torch import Tensor
 from attnlab.attention.contracts import Unsupported
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
+from attnlab.attention.masks.combine import seen
 from attnlab.model.transformer import Transformer
 
 
@@ -60,10 +61,9 @@ def _difference(layers: list[Attention], inputs: list[Tensor], outputs: list[Ten
 
 
 def _visible(layer: Attention, T: int) -> Tensor:
-    if layer.mask is None:
-        return torch.ones(T, T, dtype=torch.bool)
-    where, zero = torch.arange(T), torch.zeros(1, dtype=torch.long)
-    return layer.mask(zero, zero, where[:, None], where[None, :]).expand(T, T)
+    """By any head."""
+    where = torch.arange(T)[None]
+    return seen(layer.mask, where, where, layer.heads.n_heads)[0].any(0)
 
 
 def _groups(layers: list[Attention]) -> Tensor:

@@ -177,7 +177,7 @@ def _works(
     cache = make(config["decode"]["cache"]) if config["decode"]["cache"] is not None else None
     compiled = bool(config["decode"].get("compile"))
 
-    def decode(make_cache: Callable[[], Any] | None, compiled: bool = False) -> Callable[[], float]:
+    def decode(make_cache: Callable[..., Any] | None, compiled: bool = False) -> Callable[[], float]:
         decoder = Decoder(model, make_cache, compiled)
 
         def work() -> None:

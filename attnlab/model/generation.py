@@ -13,10 +13,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from attnlab.attention.cache import Slots, StaticCache
-from attnlab.attention.contracts import Cache, Heads, Mask, declared
-from attnlab.attention.layer import Attention
-from attnlab.attention.masks.data import real
+from attnlab.attention.cache import Slots, StaticCache, new_caches
+from attnlab.attention.contracts import Cache, Heads, Mask, Unsupported, declared
+from attnlab.attention.layer import TOO_EARLY, Attention
+from attnlab.attention.masks.combine import answers_too_early
+from attnlab.attention.masks.data import reached, real
 from attnlab.attention.positions import Positions
 from attnlab.model.lean import laid_out, lean
 from attnlab.model.transformer import Transformer, named_generator
@@ -77,7 +78,7 @@ def generate(
     model: Transformer,
     prompts: Prompts,
     new_tokens: int,
-    make_cache: Callable[[], Any] | None,
+    make_cache: Callable[..., Any] | None,
     sampling: Sampling | None = None,
     stop: Sequence[int] = (),
 ) -> Tensor:
@@ -95,15 +96,18 @@ class Decoder:
     """
 
     def __init__(
-        self, model: Transformer, make_cache: Callable[[], Any] | None, compile: bool = False
+        self, model: Transformer, make_cache: Callable[..., Any] | None, compile: bool = False
     ) -> None:
-        if compile and not isinstance(make_cache() if make_cache else None, StaticCache):
+        if compile and not (make_cache and self._stays(model, make_cache)):
             raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
         on_gpu, copies = model.embedding.weight.is_cuda, dict[int, Tensor]()
         self.model, self.stepper = (
             lean(model) if on_gpu else laid_out(lean(model), copies) for _ in range(2)
         )
         self.make_cache = make_cache
+        self.ahead = [
+            layer for layer in model.modules() if isinstance(layer, Attention) and layer.looks_ahead
+        ]
         if make_cache is not None:
             absorbed(self.stepper)
         how = {"mode": "reduce-overhead"} if on_gpu else {"options": {"cpp_wrapper": True}}
@@ -153,6 +157,12 @@ class Decoder:
                 return
             logits = advance(newest)
 
+    @staticmethod
+    def _stays(model: Transformer, make_cache: Callable[..., Any]) -> bool:
+        """Whether every layer's cache stays where it is."""
+        caches = new_caches(make_cache, [block.mixer for block in model.blocks])
+        return all(isinstance(cache, StaticCache) for cache in caches)
+
     def _check(self, tokens: Tensor, new_tokens: int) -> None:
         """ValueError for what can be known to fail before the first step."""
         length, vocabulary = tokens.shape[1] + new_tokens, self.model.embedding.num_embeddings
@@ -174,7 +184,8 @@ class Decoder:
         mask = None if positions is None else real
         if self.make_cache is None:
             return _logits(self.stepper, tokens, positions, mask, None), self._anew(tokens, positions, mask)
-        caches = [self.make_cache() for _ in self.model.blocks]
+        self._refuse_answers_too_early(tokens.shape[1], positions, new_tokens)
+        caches = new_caches(self.make_cache, [block.mixer for block in self.model.blocks])
         room = declared(caches[0], Cache, "room")
         if room is not None and tokens.shape[1] + new_tokens - 1 > room:
             raise ValueError(
@@ -185,6 +196,16 @@ class Decoder:
         if self.compiled is not None:
             return logits, self._in_slots(tokens.shape[1], positions, mask, caches)
         return logits, self._through(tokens.shape[1], positions, mask, caches)
+
+    def _refuse_answers_too_early(self, longest: int, positions: Tensor | None, new_tokens: int) -> None:
+        """Unsupported where a mask that looks ahead would show a token to those before it."""
+        lengths = {longest} if positions is None else set((positions[:, -1] + 1).tolist())
+        for layer in self.ahead:
+            if any(
+                answers_too_early(layer.mask, length, length + new_tokens - 1, layer.heads.n_heads)
+                for length in lengths
+            ):
+                raise Unsupported(TOO_EARLY)
 
     def _anew(self, tokens: Tensor, positions: Tensor | None, mask: Mask | None) -> Advance:
         def advance(newest: Tensor) -> Tensor:
@@ -217,6 +238,8 @@ class Decoder:
     ) -> Advance:
         step = self.compiled
         assert step is not None
+        if self.ahead:
+            mask = reached  # the mask alone would show slots that are not written yet
         device = self.model.embedding.weight.device
         slot = torch.tensor([used], device=device)
         at = slot[None].clone() if positions is None else positions[:, -1:] + 1

@@ -189,6 +189,7 @@ class RunRecord(Record):
     speed: dict[str, Number | None] = {}
     kernels: dict[str, Any] = {}
     head_scores: dict[str, Any] = {}
+    foresight: dict[str, Number] = {}
     split: int = 1
     measured_by: dict[str, str] = {}
     observed_by: dict[str, str] = {}

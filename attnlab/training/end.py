@@ -6,6 +6,7 @@ from typing import Any
 
 from attnlab.measure import length, size
 from attnlab.measure.accuracy import ACCURACY, STEPS, accuracy, recall, steps_to_solve
+from attnlab.measure.foresight import batch_of, foresight
 from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.model.loss import VALIDATION
 from attnlab.store.fingerprint import OBSERVERS, digest
@@ -35,6 +36,7 @@ MEASURED = {
     "length": ("attnlab.measure.length",),
     "memory": ("attnlab.measure.size",),
     "heads": ("attnlab.measure.heads",),
+    "foresight": ("attnlab.measure.foresight",),
 }
 OBSERVED = {"maps": ("attnlab.measure.maps",), "curves": ("attnlab.training.callbacks",)}
 _IN_THE_ID = ("attnlab.attention", "attnlab.model", "attnlab.data")
@@ -77,6 +79,7 @@ def measure(
             else "no other kernel to compare with",
         },
         "head_scores": _joined(parts, "head_scores"),
+        "foresight": _joined(parts, "foresight"),
     }
 
 
@@ -135,11 +138,17 @@ def _heads(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, 
     return {"head_scores": head_scores(module.model, texts, data.task.length)}
 
 
+def _foresight(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Losses with and without the tokens that follow."""
+    return {"foresight": foresight(module.model, batch_of(data, module.device))}
+
+
 PARTS: Mapping[str, Callable[[LanguageModel, Any, Rows, Mapping[str, Any]], dict[str, Any]]] = {
     "accuracy": _accuracy,
     "length": _length,
     "memory": _memory,
     "heads": _heads,
+    "foresight": _foresight,
 }
 
 

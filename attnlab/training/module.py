@@ -11,8 +11,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from attnlab.attention.masks.combine import every
-from attnlab.attention.masks.data import documents, padding
+from attnlab.attention.masks.data import of_batch
 from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
 from attnlab.store.seeds import seed_of
@@ -67,11 +66,7 @@ class LanguageModel(pl.LightningModule):
 
     def logits(self, batch: Batch) -> Tensor:
         """[B, T, vocabulary]; padding and other documents are out of sight."""
-        mask = every(
-            padding(batch["lengths"]) if "lengths" in batch else None,
-            documents(batch["documents"]) if "documents" in batch else None,
-        )
-        return self._call(batch["tokens"], mask=mask)
+        return self._call(batch["tokens"], mask=of_batch(batch))
 
     def losses(self, batch: Batch) -> Tensor:
         """Cross-entropy per target [B, T] in nats, 0 where the target does not count."""

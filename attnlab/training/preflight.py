@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from attnlab.attention.cache import new_caches
 from attnlab.attention.layer import Attention
 from attnlab.measure import length, size
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
@@ -26,6 +27,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     with torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
     make(config["optim"], model=model)
+    if (config.get("decode") or {}).get("cache"):
+        new_caches(make(config["decode"]["cache"]), [block.mixer for block in model.blocks])
     model = model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
     device = _device(config)
     if config.get("measurement"):

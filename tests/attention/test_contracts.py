@@ -2,13 +2,14 @@
 
 import inspect
 import textwrap
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
 
 from attnlab.attention import contracts
-from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache
+from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache, rolling
 from attnlab.attention.contracts import Cache, Epilogue, Mask, Unsupported, declared, declares
 from attnlab.attention.epilogue import Gate, Sinks
 from attnlab.attention.heads.differential import DifferentialHeads
@@ -115,23 +116,31 @@ MASKS = {
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_a_mask_is_causal_where_it_says_so(name):
+def test_a_mask_looks_ahead_where_it_says_so(name):
     where = torch.arange(11)[None]
-    ahead = any(combine.looks_ahead(MASKS[name], where[:, :n], where[:, n:]) for n in range(1, 11))
-    assert declared(MASKS[name], Mask, "is_causal") is not ahead
+    assert declared(MASKS[name], Mask, "looks_ahead") is combine.looks_ahead(MASKS[name], where, where, 1)
 
 
-def test_a_mask_that_says_nothing_is_looked_at_in_every_step():
-    def undeclared(b, h, q_pos, kv_pos):
-        return kv_pos <= q_pos + 1
+@pytest.mark.parametrize("heads", [(0, 1, 2, 3), (3,)], ids=["all heads", "the last head"])
+def test_a_mask_that_looks_ahead_is_looked_at_in_every_step(heads):
+    @declares(looks_ahead=True)
+    def ahead(b, h, q_pos, kv_pos):
+        return kv_pos <= q_pos + torch.isin(h, torch.tensor(heads))
 
-    own, x = Attention(HEADS["grouped"](), eager, {"own": undeclared}), torch.zeros(1, 5, 12)
+    own, x = Attention(HEADS["grouped"](), eager, {"own": ahead}), torch.zeros(1, 5, 12)
     cache = DynamicCache()
     own(x, cache=cache)
     with pytest.raises(Unsupported, match="should have seen these later ones"):
         own(x[:, :1], cache=cache)
-    trusted = Attention(HEADS["grouped"](), eager, {"own": declares(is_causal=True)(undeclared)})
-    trusted(x[:, :1], cache=cache)
+
+
+def test_what_a_mask_is_within_joins_and_makes_the_rolling_cache():
+    both = combine.every(window(5), window(3, keep=1), causal)
+    assert declared(both, Mask, "within") == (3, 1)
+    assert declared(combine.every(causal, data.real), Mask, "within") is None
+    cache = rolling(Attention(HEADS["grouped"](), eager, {"own": both}))
+    assert (cache.size, cache.keep) == (3, 1)
+    assert type(rolling(Attention(HEADS["grouped"](), eager, {"own": causal}))) is DynamicCache
 
 
 # --- rotations ---
@@ -243,3 +252,18 @@ def test_caches_say_how_much_they_take_and_keep():
         "SlidingWindowCache": (None, 7),
         "object": (None, None),
     }
+
+
+def test_a_rotation_that_holds_a_list_is_shared_with_itself_alone():
+    @dataclass(frozen=True)
+    class Listed:
+        bases: list
+
+        def __call__(self, positions):
+            return Rope(self.bases[0])(positions)
+
+    where, listed = Positions.following(0, 7, torch.device("cpu")), Listed([100.0])
+    assert where.rotation(listed) is where.rotation(listed)
+    assert where.rotation(listed) is not where.rotation(Listed([100.0]))
+    x = torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(layer_like(x, rotary=listed), layer_like(x, rotary=Rope(100.0)))

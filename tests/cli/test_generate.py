@@ -1,14 +1,17 @@
 """The verb: text streamed from a run's folder, and one line for what cannot be done."""
 
+import string
+
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from safetensors.torch import save_model
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from attnlab.cli import main as entry
 from attnlab.cli.verbs.generate import pieces
 from attnlab.config import CONF, register_resolvers
-from attnlab.data.tokenizers import Byte
+from attnlab.data.tokenizers import Bpe, Byte, Char
 from attnlab.model.build import build_model, make
 from attnlab.store import runs
 from attnlab.store.schema import RunSpec
@@ -86,7 +89,7 @@ def test_a_seed_decides_what_is_drawn(generate):
         (["run=-"], "one of run= and checkpoint="),
         (["topk=3"], "(nearest: top_k"),
         (["decode=statc"], "(nearest: static"),
-        (["decode=rolling"], "decode=rolling needs what this model's config does not have"),
+        (["decode=rolling"], "decode=rolling: no layer's mask has a window"),
         (["decode=growing", "compile=true"], "use decode=static"),
         (["compile=yes"], "compile=yes: it must be true or false"),
         (["threads=0"], "threads=0: it must be a whole number of at least 1"),
@@ -113,8 +116,77 @@ def test_a_corrupt_checkpoint_is_named_and_not_executed(generate, store, tmp_pat
     assert str(folder / "model.safetensors") in errors
 
 
+TEXT = "Où est-ce? Là-bas… the quick brown fox, the lazy dog. \U0001f98a\U0001f436ß\U0001f98a, naïf "
+
+
+def spaced():
+    """Words begin with a mark for their space, which the decoder leaves away from the first one."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=90, special_tokens=["<unk>", "</s>"], show_progress=False)
+    tokenizer.train_from_iterator([TEXT], trainer)
+    return tokenizer
+
+
+def spaced_with_bytes():
+    """As Llama 2's: a character that is not in the vocabulary is its bytes."""
+    characters = f"▁{string.ascii_letters},.-?"
+    tokens = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *characters]
+    vocabulary = {token: n for n, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(parts)
+    return tokenizer
+
+
+def shipped(kind, *options):
+    """In and out of tokens, as `load` has them of a run."""
+    tokenizer = kind(*options)
+    tokenizer.fit(TEXT, "")
+    return lambda text: tokenizer.encode(text).tolist(), lambda ids: "".join(tokenizer.decode(ids))
+
+
+def foreign(tokenizer):
+    """The same of a Hugging Face folder."""
+    return lambda text: tokenizer.encode(text).ids, tokenizer.decode
+
+
+TOKENIZERS = {
+    "char": lambda: shipped(Char),
+    "byte": lambda: shipped(Byte),
+    "bpe": lambda: shipped(Bpe, 300),
+    "spaced": lambda: foreign(spaced()),
+    "spaced, with bytes": lambda: foreign(spaced_with_bytes()),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_wherever_a_prompt_ends_what_follows_is_the_text(name):
+    encode, decode = TOKENIZERS[name]()
+    ids = encode(TEXT)
+    text = decode(ids)
+    assert text.strip() == TEXT.strip()
+    for cut in range(1, len(ids)):
+        prompt = decode(ids[:cut])
+        if "\ufffd" not in prompt:  # else it ends inside a character
+            told = list(pieces(decode, iter(ids[cut:]), prompt, ids[:cut]))
+            assert "".join(told) == text
+            assert not any("\ufffd" in piece for piece in told)
+
+
+def test_a_space_after_the_prompt_is_kept_and_a_stop_token_writes_nothing():
+    encode, decode = TOKENIZERS["spaced"]()
+    prompt, new = encode("the quick"), [*encode("brown"), 1]
+    assert decode(new) == "brown"
+    for given in (prompt, [*prompt, *[1] * 20]):
+        assert "".join(pieces(decode, iter(new), "the quick", given)) == "the quick brown"
+
+
 def test_half_a_character_waits_for_its_rest():
-    bytes_ = list("né…".encode())
-    told = list(pieces(lambda ids: "".join(Byte().decode(ids)), iter(bytes_), "> "))
+    given, new = list(b"> "), list("né…".encode())
+    told = list(pieces(lambda ids: "".join(Byte().decode(ids)), iter(new), "> ", given))
     assert "".join(told) == "> né…"
     assert not any("\ufffd" in piece for piece in told)
+    unfinished = list(pieces(lambda ids: "".join(Byte().decode(ids)), iter(new[:-1]), "> ", given))
+    assert "".join(unfinished) == "> né\ufffd"

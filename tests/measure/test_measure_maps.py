@@ -46,3 +46,14 @@ def test_the_code_of_a_weight_is_off_by_at_most_four_thousandths():
     weights = torch.linspace(0, 1, 10007)
     decoded = (encode(weights).astype(np.float64) / 255) ** 2
     assert np.abs(decoded - weights.numpy()).max() < 0.004
+
+
+def test_what_any_head_sees_is_visible(compose):
+    def by_head(b, h, q_pos, kv_pos):
+        return (kv_pos <= q_pos) & ((h > 0) | (kv_pos == q_pos))
+
+    model = build_model(compose(), 31)
+    for block in model.blocks:
+        block.mixer.mask = by_head
+    maps = attention_maps(model, torch.arange(11)[None])
+    assert torch.equal(maps.visible, torch.ones(2, 11, 11, dtype=torch.bool).tril())

@@ -33,6 +33,7 @@ class World:
     tokens: list[str] = field(default_factory=lambda: list("the cat sat on the mat; the dog sat on it."))
     layers: int = 2
     note: str = ""  # goes into the configs, one to each arm, and into the messages of failures
+    foresight: dict[str, dict[str, float]] = field(default_factory=dict)  # by arm
     extra: dict[str, float] = field(default_factory=dict)  # more metrics, the same in all runs
 
 
@@ -202,6 +203,7 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         },
         speed={"train_tokens_per_s": 24_000.0 + 100 * seed},
         kernels={"max_abs_eager_fused": 2.4e-7, "note": None},
+        foresight=world.foresight.get(arm, {}),
         head_scores={
             "previous": heads.tolist(),
             "sink": heads[::-1].tolist(),

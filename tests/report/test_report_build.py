@@ -97,6 +97,26 @@ def test_an_unequal_held_budget_is_not_comparable_and_says_why(tmp_path: Path) -
     assert words(found)[1] == "SUPPORTED", "the other arm's budget is equal"
 
 
+def test_an_arm_that_sees_its_targets_is_not_comparable_whoever_it_is_compared_with(tmp_path: Path) -> None:
+    seen = {"full": 0.055, "prefix": 4.2, "difference": 5.0, "flagged": 1, "declared": 0}
+    found = report(tmp_path, World(foresight={"gqa": seen}))
+    first = found["verdict"]["claims"][0]
+    assert first["verdict"] == "NOT COMPARABLE"
+    assert "gqa and mha differ in sight of the targets" in first["sentence"]
+    assert first["not_comparable"] == [
+        "gqa sees what it is to predict: a token costs 0.055 nats where later ones stand beside it and 4.2 "
+        "where they do not, in 5 of 5 runs"
+    ]
+    assert words(found)[1] == "SUPPORTED", "the other arm sees nothing"
+
+
+def test_an_arm_that_says_that_it_looks_ahead_has_a_caveat(tmp_path: Path) -> None:
+    seen = {"full": 1.0, "prefix": 4.2, "difference": 5.0, "flagged": 0, "declared": 1}
+    found = report(tmp_path, World(foresight={"gqa": seen}))
+    assert "NOT COMPARABLE" not in words(found)
+    assert found["failures"]["caveats"][0].startswith("gqa sees later tokens, as its mask declares")
+
+
 @pytest.mark.parametrize(("parameters", "mark"), [(121_000, "equal"), (122_000, "differs")])
 def test_parameters_have_one_percent_of_room(tmp_path: Path, parameters: int, mark: str) -> None:
     rows = report(tmp_path, World(parameters={"gqa": parameters}))["budget"]["rows"]

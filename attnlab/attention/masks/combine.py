@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from attnlab.attention.contracts import Mask, declared, declares
-from attnlab.attention.masks.causal import causal
 
 
 def every(*masks: Mask | None) -> Mask | None:
@@ -17,7 +16,10 @@ def every(*masks: Mask | None) -> Mask | None:
     if len(parts) < 2:
         return parts[0] if parts else None
 
-    @declares(is_causal=any(declared(part, Mask, "is_causal") for part in parts))
+    @declares(
+        looks_ahead=all(declared(part, Mask, "looks_ahead") for part in parts),
+        within=_tightest(parts),
+    )
     def every_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
         visible = parts[0](b, h, q_pos, kv_pos)
         for part in parts[1:]:
@@ -27,16 +29,42 @@ def every(*masks: Mask | None) -> Mask | None:
     return every_mask
 
 
-def looks_ahead(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor) -> bool:
-    """Whether a query at one of these positions may see a key at one of those; padding has no say."""
-    if mask is None or mask is causal:
-        return mask is None
-    zero = torch.zeros(1, dtype=torch.long, device=queries_BT.device)
+def _tightest(parts: tuple[Mask, ...]) -> tuple[int, int] | None:
+    """What one part is within, all are together. A plain loop: it is traced by torch.compile."""
+    tightest = None
+    for part in parts:
+        within = declared(part, Mask, "within")
+        if within is not None and (tightest is None or sum(within) < sum(tightest)):
+            tightest = within
+    return tightest
+
+
+def seen(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor, heads: int) -> Tensor:
+    """[B, heads, T, S]: whether the query at a position sees the key at another, by the mask alone."""
     q_pos, kv_pos = queries_BT[:, None, :, None], keys_BS[:, None, None, :]
-    return bool((mask(zero, zero, q_pos, kv_pos) & (q_pos >= 0)).any())
+    shape = (max(len(queries_BT), len(keys_BS)), heads, queries_BT.shape[1], keys_BS.shape[1])
+    if mask is None:
+        return torch.ones(shape, dtype=torch.bool, device=queries_BT.device)
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=queries_BT.device)
+    h = torch.arange(heads, device=queries_BT.device)[None, :, None, None]
+    return mask(zero, h, q_pos, kv_pos).expand(shape)
+
+
+def looks_ahead(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor, heads: int) -> bool:
+    """Whether a query at one of these positions sees a later key at one of those; padding has no say."""
+    q_pos, kv_pos = queries_BT[:, None, :, None], keys_BS[:, None, None, :]
+    return bool((seen(mask, queries_BT, keys_BS, heads) & (q_pos >= 0) & (q_pos < kv_pos)).any())
 
 
 @lru_cache(maxsize=4096)
-def step_looks_ahead(mask: Mask | None, past: int, new: int) -> bool:
+def step_looks_ahead(mask: Mask | None, past: int, new: int, heads: int) -> bool:
     """The same for positions 0..past-1 and the `new` that follow; remembered: decoding asks at every step."""
-    return looks_ahead(mask, torch.arange(past)[None], torch.arange(past, past + new)[None])
+    return looks_ahead(mask, torch.arange(past)[None], torch.arange(past, past + new)[None], heads)
+
+
+def answers_too_early(mask: Mask | None, past: int, total: int, heads: int) -> bool:
+    """Whether a text that goes on token by token from `past` to `total` ever gives a query, once it has been
+    answered, a key that it should have seen.
+    """
+    keys, queries = torch.arange(past, total).split(256), torch.arange(total)[None]
+    return any(looks_ahead(mask, queries[:, : int(part[-1])], part[None], heads) for part in keys)

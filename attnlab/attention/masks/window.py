@@ -13,7 +13,7 @@ def window(size: int, keep: int = 0) -> Mask:
     if size < 1 or keep < 0:
         raise ValueError(f"window needs size >= 1 and keep >= 0, got size={size}, keep={keep}")
 
-    @declares(is_causal=True)
+    @declares(within=(size, keep))
     def window_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
         return (kv_pos <= q_pos) & ((q_pos - kv_pos < size) | (kv_pos < keep))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from attnlab.attention.cache import DynamicCache
+from attnlab.attention.cache import DynamicCache, new_cache
 from attnlab.attention.contracts import Cache, Heads, declared
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
@@ -33,7 +33,7 @@ class CacheBytes:
 
     on_paper = True
 
-    def __init__(self, make_cache: Callable[[], Cache] | None, tokens: int, batch: int = 1) -> None:
+    def __init__(self, make_cache: Callable[..., Cache] | None, tokens: int, batch: int = 1) -> None:
         positive(tokens=tokens, batch=batch)
         if make_cache is None:
             raise ValueError("measurement.make_cache is null: name a cache, as with decode=growing")
@@ -42,20 +42,22 @@ class CacheBytes:
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Fills a cache per layer and counts."""
         model: Transformer = module.model
-        layers = [self._layer(block.mixer.heads, model.embedding.weight) for block in model.blocks]
-        held = sum(layers)
-        holds = declared(self.make_cache(), Cache, "holds")
-        kept = self.tokens if holds is None else min(self.tokens, holds)
+        layers = [self._layer(block.mixer, model.embedding.weight) for block in model.blocks]
+        held, formula = (sum(column) for column in zip(*layers, strict=True))
         metrics = {
             "kv_bytes/held": held,
-            "kv_bytes/layer": layers[0],
-            "kv_bytes/unexplained": held - self.batch * kept * model.state_size(),
+            "kv_bytes/layer": layers[0][0],
+            "kv_bytes/unexplained": held - formula,
         }
         return Measured(metrics, declared=METRICS)
 
-    def _layer(self, heads: Heads, like: torch.Tensor) -> int:
+    def _layer(self, mixer: Any, like: torch.Tensor) -> tuple[int, int]:
+        """Bytes that one layer's cache holds, and that it should hold."""
+        cache = new_cache(self.make_cache, mixer)
+        holds = declared(cache, Cache, "holds")
+        kept = self.tokens if holds is None else min(self.tokens, holds)
         x = torch.empty(self.batch, self.tokens, like.shape[1], device="meta", dtype=like.dtype)
-        return _held(self.make_cache(), heads, x)
+        return _held(cache, mixer.heads, x), self.batch * kept * mixer.state_size()
 
 
 class Published:

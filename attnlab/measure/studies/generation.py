@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.attention.cache import new_caches
 from attnlab.attention.contracts import Cache, Mixer, declared
 from attnlab.measure.measurement import Measured
 from attnlab.measure.studies.fits import exponent, increasing, positive
@@ -46,7 +47,7 @@ class Generation:
 
     def __init__(
         self,
-        make_cache: Callable[[], Cache] | None,
+        make_cache: Callable[..., Cache] | None,
         compared: int,
         lengths: Sequence[int] = (),
         rounds: int = 1,
@@ -70,8 +71,8 @@ class Generation:
         wanted = self.prompt + max([self.compared, *self.lengths])
         if wanted > longest:
             raise ValueError(f"measurement needs {wanted} positions, the model has learned {longest}")
-        room = declared(self.make_cache(), Cache, "room")
-        if room is not None and wanted > room:
+        rooms = [declared(cache, Cache, "room") for cache in self._caches(model)]
+        if any(room is not None and wanted > room for room in rooms):
             raise ValueError(f"measurement needs a cache of {wanted} tokens: raise decode.cache.length")
 
     @torch.no_grad()
@@ -94,9 +95,12 @@ class Generation:
         }
         return Measured(metrics | timings, declared=[*AGREEMENT, *each, *TIMES], series=series)
 
+    def _caches(self, model: Transformer) -> list[Cache]:
+        return new_caches(self.make_cache, [block.mixer for block in model.blocks])
+
     def _agreement(self, model: Transformer, tokens: Tensor) -> dict[str, float]:
         """Both ways read the same text, the uncached greedy one, so one wrong token is not counted twice."""
-        caches = [self.make_cache() for _ in model.blocks]
+        caches = self._caches(model)
         cached = model(tokens, caches=caches)[:, -1]
         largest, differing = 0.0, 0
         for n in range(self.compared):

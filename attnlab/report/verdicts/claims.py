@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
+from attnlab.report.verdicts import foresight
 from attnlab.report.verdicts.budget import crosses
 from attnlab.report.verdicts.effects import beside
 from attnlab.report.verdicts.runs import Pair, Sweep, common, kind
@@ -129,7 +130,8 @@ def _told(
     exploratory: bool,
 ) -> dict[str, Any]:
     """A decided claim's verdict, its sentences, and where on an axis the claim and its decision lie."""
-    unequal = crosses(budget, claim["arm"], claim["against"])
+    arms = claim["arm"], claim["against"]
+    unequal = crosses(budget, *arms) + foresight.reasons(sweep, *arms)
     names = [reason["label"] for reason in unequal]
     interval = None if decision.low is None or decision.high is None else (decision.low, decision.high)
     word = claim_verdict(

@@ -1,5 +1,7 @@
 """Laws of building and training: seeds, shared parameters, and two steps."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
@@ -11,11 +13,25 @@ from attnlab.testing.laws.variant import VOCABULARY, Variant
 def check_builds(variant: Variant) -> None:
     """0. The config builds a layer that keeps the shape of its input and the dtype of its weights."""
     assert variant.attention.get("_target_"), "the config names no _target_"
+    if variant.is_attention and variant.specimen.mask is not None:
+        _require_mask(variant.specimen.mask)
     x = variant.x()
     with torch.no_grad():
         y = variant.layer()(x)
     assert y.shape == x.shape, f"the layer maps {tuple(x.shape)} to {tuple(y.shape)}"
     assert y.dtype == x.dtype, f"the layer turns float64 into {y.dtype}"
+
+
+def _require_mask(mask: Any) -> None:
+    try:
+        hash(mask)
+    except TypeError as error:
+        raise AssertionError(
+            f"a mask is remembered by its hash: {error}; use a tuple, or freeze it"
+        ) from None
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+    said = mask(zero, zero, zero, zero).dtype
+    assert said == torch.bool, f"a mask says True or False, this one answers in {said}"
 
 
 @torch.no_grad()
@@ -61,9 +77,12 @@ def check_trains(variant: Variant) -> None:
         optimizer.zero_grad()
         loss.backward()
         for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue
             assert parameter.grad is not None, f"{name} gets no gradient"
             assert parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
         optimizer.step()
     if variant.length > 3:
-        still = [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])]
+        learned = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        still = [name for name, parameter in learned if torch.equal(parameter, before[name])]
         assert not still, f"never moves: {', '.join(still)}"

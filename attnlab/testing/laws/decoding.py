@@ -7,31 +7,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Unsupported
+from attnlab.attention.contracts import Cache, Unsupported, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import real
-from attnlab.testing.laws.variant import Variant, same
+from attnlab.testing.laws.positions import LENGTH, LONG, constants
+from attnlab.testing.laws.variant import Variant, named_generator, same
 
+CUTS = 24  # in two, of a long text
 Step = Callable[[slice], Tensor]
 
 
 def splits(length: int) -> Iterator[tuple[int, ...]]:
-    """Ways to feed `length` tokens: every cut in two, three chunks, and one by one."""
-    yield from ((cut, length - cut) for cut in range(length - 1, 0, -1))
+    """Ways to feed `length` tokens: cuts in two (every one of a short text), three chunks, and one by one."""
+    every = 1 + length // CUTS
+    yield from ((cut, length - cut) for cut in range(length - 1, 0, -every))
     if length > 3:
         yield (2, length - 3, 1)
         yield (1, 2, *([2] * ((length - 3) // 2)), *([1] * ((length - 3) % 2)))
     yield (1,) * length
 
 
-def fed(step: Step, split: Sequence[int]) -> Tensor:
-    """The outputs of all chunks, joined."""
+def fed(step: Step, split: Sequence[int], dim: int = 1) -> Tensor:
+    """The outputs of all chunks, joined along their tokens."""
     ends = list(accumulate(split))
-    return torch.cat([step(slice(end - size, end)) for size, end in zip(split, ends, strict=True)], dim=1)
+    return torch.cat([step(slice(end - size, end)) for size, end in zip(split, ends, strict=True)], dim)
 
 
 def _compare(
-    variant: Variant, begin: Callable[[], Step], whole: Tensor, ways: Sequence[tuple[int, ...]]
+    variant: Variant, begin: Callable[[], Step], whole: Tensor, ways: Sequence[tuple[int, ...]], dim: int = 1
 ) -> None:
     """Every split that is accepted gives `whole`; one may be refused only where an earlier query would
     have seen later keys.
@@ -42,7 +45,7 @@ def _compare(
     refusal, accepted = None, 0
     for split in ways:
         try:
-            got = fed(begin(), split)
+            got = fed(begin(), split, dim)
         except Unsupported as error:
             ahead = any(visible[:cut, cut:].any() for cut in list(accumulate(split))[:-1])
             if not (ahead or stretches):
@@ -60,13 +63,22 @@ def _compare(
 @torch.no_grad()
 def check_decode_equals_full_pass(variant: Variant) -> None:
     """2. Prefill and decode, split anywhere, equal one full pass of the layer."""
-    layer, x = variant.layer(), variant.x()
+    layer, x, ways = variant.layer(), variant.x(), list(splits(variant.length))
 
     def begin() -> Step:
         cache = variant.new_cache()
         return lambda part: layer(x[:, part], cache=cache)
 
-    _compare(variant, begin, layer(x), list(splits(variant.length)))
+    def begin_by_head() -> Step:
+        cache = variant.new_cache()
+        return lambda part: layer.attend(x[:, part], cache=cache).out
+
+    try:
+        _compare(variant, begin, layer(x), ways)
+    except AssertionError:
+        if variant.is_attention:  # the same once more, to name the head
+            _compare(variant, begin_by_head, layer.attend(x).out, ways, dim=2)
+        raise
 
 
 @torch.no_grad()
@@ -125,7 +137,42 @@ def check_cache_reorder(variant: Variant) -> None:
 def _reordered(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.flip(0) if value.ndim and len(value) == 2 else value
-    return tuple(_reordered(part) for part in value) if isinstance(value, tuple) else value
+    if isinstance(value, dict):
+        return {key: _reordered(part) for key, part in value.items()}
+    return type(value)(map(_reordered, value)) if type(value) in (tuple, list) else value
+
+
+@torch.no_grad()
+def check_long_texts_decode(variant: Variant) -> None:
+    """2. Far on, past the constants in the source of its parts, tokens that are decoded one by one get what
+    they get in a full pass.
+    """
+    layer, cache = variant.layer(), variant.new_cache()
+    places = [n for n in constants([variant.attention, variant.cache]) if n <= LONG]
+    T = min(max([LENGTH, *places]) + 8, declared(cache, Cache, "room") or LONG)
+    x = torch.randn(1, T, variant.dim, dtype=torch.float64, generator=named_generator(0, "long"))
+    steps = min(3, T - 1)
+    got = fed(lambda part: layer(x[:, part], cache=cache), (T - steps, *[1] * steps))
+    same(got[:, -steps:], layer(x)[:, -steps:], f"the last {steps} of {T} tokens, decoded one by one")
+
+
+@torch.no_grad()
+def check_cache_room(variant: Variant) -> None:
+    """2. A cache takes the tokens that it declares to have room for; one more gets a ValueError."""
+    layer, cache = variant.layer(), variant.new_cache()
+    room = declared(cache, Cache, "room")
+    x = torch.randn(1, room + 1, variant.dim, dtype=torch.float64, generator=named_generator(0, "long"))
+    layer(x[:, :room], cache=cache)
+    try:
+        layer(x[:, room:], cache=cache)
+    except ValueError:
+        return
+    raise AssertionError(f"the cache takes {room + 1} tokens and declares to have room for {room}")
+
+
+def has_room(variant: Variant) -> bool:
+    """A cache that says how many tokens it takes."""
+    return variant.cache is not None and declared(variant.new_cache(), Cache, "room") is not None
 
 
 @torch.no_grad()
@@ -143,5 +190,7 @@ def check_state_size(variant: Variant) -> None:
     assert cache.live_bytes() == 0 or cache.live_bytes() % T == 0 or held < T, (
         "not a whole number of bytes per token"
     )
-    needed = variant.visible(torch.arange(T + 1))[-1, :T].sum().item()
+    needed = variant.visible(torch.arange(T + 1))[-1, :T].sum().item() if variant.tells_its_mask else 0
+    holds = declared(cache, Cache, "holds")
+    assert holds is None or held <= holds, f"the cache holds {held} tokens and declares to hold {holds}"
     assert needed <= held <= T, f"the cache holds {held} tokens of {T}, the next query needs {needed}"

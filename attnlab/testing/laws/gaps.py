@@ -21,8 +21,16 @@ STEPS = (
     "model_decode_equals_full_pass",
     "left_padded_decode",
     "cache_reorder",
+    "long_texts_decode",
 )
-GRADIENTS = ("masked_keys_get_no_gradient", "model_does_not_leak", "blind_rows_are_zero", "trains")
+GRADIENTS = (
+    "masked_keys_get_no_gradient",
+    "model_does_not_leak",
+    "blind_rows_are_zero",
+    "trains",
+    "can_be_measured",
+    "gradients_are_the_functions",
+)
 
 GAPS = (
     Gap(("kernel=sdpa", "score=softcap"), BUILT, "sdpa takes additive scores only"),

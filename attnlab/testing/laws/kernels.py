@@ -3,6 +3,7 @@ query head at a time.
 """
 
 import inspect
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from attnlab.attention.epilogue import Sinks
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import padding
-from attnlab.testing.laws.variant import Variant, same
+from attnlab.testing.laws.variant import LONGEST, Variant, same
 
 
 class Call(NamedTuple):
@@ -70,28 +71,32 @@ def by_hand(call: Call) -> Attended:
     return Attended(*(torch.stack(parts).unflatten(0, (B, H)) for parts in (outs, lses, maps)))
 
 
-def _calls(variant: Variant) -> list[tuple[str, Call]]:
-    """The calls of a full pass, of the last queries alone (as in decoding), and of a batch with a blind
-    row.
+def _calls(variant: Variant) -> dict[str, Call]:
+    """The calls of a full pass, of the last queries alone (as in decoding), of a batch with a blind row, with
+    scores of thousands, and of a text that is longer than a tile.
     """
     layer, x = variant.layer(), variant.x()
     with torch.no_grad():
         full = asked(layer, x)
         lengths = torch.tensor([0, variant.length])[: variant.batch]
         blind = asked(layer, x, mask=padding(lengths))
+        long = asked(layer, replace(variant, batch=1, length=LONGEST - 1).x())
+        loud = full._replace(q=full.q * 1e4)  # exp of a score is infinite
     last = max(1, variant.length // 3)
     newest = {"q_pos": full.options["q_pos"][:, :, -last:], "aligned": False}
     tail = full._replace(q=full.q[:, :, -last:], options={**full.options, **newest})
-    return [("full pass", full), ("last queries", tail), ("blind row", blind)]
+    return {"full pass": full, "last queries": tail, "blind row": blind, "scores": loud, "long text": long}
 
 
 def check_kernel_agrees(variant: Variant) -> None:
     """1. A kernel computes what attention by hand computes, gradients included where it has any."""
     kernel = variant.layer().kernel
-    for name, call in _calls(variant):
+    calls = _calls(variant)
+    for name, call in calls.items():
         with torch.no_grad():
             same(call.answered(kernel).out, by_hand(call).out, f"{name}, outputs")
-    for name, call in _calls(variant):
+    for name in ("full pass", "last queries", "blind row"):
+        call = calls[name]
         inputs = [part.detach().requires_grad_() for part in call[:3]]
         call = Call(inputs[0], inputs[1], inputs[2], call.options)
         try:
@@ -108,7 +113,7 @@ def check_kernel_agrees(variant: Variant) -> None:
 
 def check_kernel_keeps_its_word(variant: Variant) -> None:
     """1. A kernel gives the lse and the weights that it is asked for, and the right ones, or refuses."""
-    kernel, call = variant.layer().kernel, _calls(variant)[0][1]
+    kernel, call = variant.layer().kernel, _calls(variant)["full pass"]
     call.answered(kernel)
     for need in ("lse", "weights"):
         try:
@@ -116,7 +121,26 @@ def check_kernel_keeps_its_word(variant: Variant) -> None:
         except Unsupported:
             continue
         assert got is not None, f"the kernel was asked for {need} and gave none: it should refuse"
-        same(got, getattr(by_hand(call), need), need)
+        wanted = getattr(by_hand(call), need)
+        assert torch.equal(got == -torch.inf, wanted == -torch.inf), f"{need} of queries that see no key"
+        same(got.nan_to_num(neginf=0.0), wanted.nan_to_num(neginf=0.0), need)
+
+
+@torch.no_grad()
+def check_dropout_keeps_the_mean(variant: Variant) -> None:
+    """23. A kernel that is asked for dropout drops attention weights, and the rest make up for it."""
+    kernel, call = variant.layer().kernel, asked(variant.layer(), variant.x())
+    call = call._replace(v=torch.ones_like(call.v))
+    seeing = call.answered(eager).out > 0.5  # all but queries that see no key
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            sums = torch.cat([call.answered(kernel, dropout=0.3).out[..., :1] for _ in range(48)])
+        except Unsupported:
+            return  # it says so; nobody trains with it
+    got = sums[seeing[..., :1].repeat(48, 1, 1, 1)]
+    assert got.std() > 0.05, "with dropout of 0.3 no weight is dropped"
+    assert abs(got.mean() - 1) < 0.05, f"weights sum to {got.mean():.2g} on average, with dropout of 0.3"
 
 
 def check_weights_sum_to_one(variant: Variant) -> None:
@@ -129,7 +153,11 @@ def check_weights_sum_to_one(variant: Variant) -> None:
     if isinstance(layer.epilogue, Sinks):
         logit = layer.epilogue.logit.detach()[:, None]
         share = logit.exp() / (logit.exp() + attended.lse.exp())
-    same(attended.weights.sum(-1), 1 - share, "sum of a row")
+    total, blind = attended.weights.sum(-1), attended.lse == -torch.inf
+    if layer.reweighs and not isinstance(layer.epilogue, Sinks):
+        assert total.max() <= 1 + 1e-12, f"a row sums to {total.max():.6g}, which is more than one"
+        return
+    same(total, (1 - share).masked_fill(blind, 0.0), "sum of a row")
 
 
 def check_blind_rows_are_zero(variant: Variant) -> None:
@@ -137,7 +165,7 @@ def check_blind_rows_are_zero(variant: Variant) -> None:
     layer, x = variant.layer(), variant.x()
     mask = padding(torch.tensor([0, variant.length])[: variant.batch])
     with torch.no_grad():
-        out = layer.attend(x, mask=mask).out
+        out = asked(layer, x, mask=mask).answered(layer.kernel).out
     assert out.isfinite().all(), "not finite"
     assert (out[0] == 0).all(), "a query without keys gets something"
     x.requires_grad_()

@@ -12,6 +12,7 @@ from attnlab.attention.masks.window import window
 from attnlab.attention.scores.bias import Bias
 from attnlab.attention.scores.softcap import softcap
 from attnlab.testing.laws.kernels import asked, by_hand
+from attnlab.testing.laws.positions import SHIFTS
 from attnlab.testing.laws.variant import EAGER, Variant, differs, same
 
 CAUSAL = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.masks.causal.causal"}
@@ -53,10 +54,12 @@ def check_rotation_is_relative(variant: Variant) -> None:
     """8. Rotated scores depend on the distance q_pos - kv_pos alone, and do depend on it."""
     layer, T = variant.layer(), variant.length
     q, k = (part.repeat(1, 1, 2, 1) for part in _heads(layer.heads.rope_dim, T))
-    rotate = layer.rotary(torch.cat((torch.arange(T), torch.arange(T) + 101))[None])
-    score = rotate(q) @ rotate(k).transpose(-1, -2)
-    same(score[..., T:, T:], score[..., :T, :T], "scores 101 positions further on")
-    differs(score[..., :T, T:], score[..., :T, :T], "scores of another distance")
+    for shift in SHIFTS:
+        rotate = layer.rotary(torch.cat((torch.arange(T), torch.arange(T) + shift))[None])
+        score = rotate(q) @ rotate(k).transpose(-1, -2)
+        near, far = score[..., :T, :T], score[..., T:, T:]
+        same(far, near, f"scores {shift} positions further on", 1e-6 * shift)  # as float32 has it
+        differs(score[..., :T, T:], near, "scores of another distance")
 
 
 def _heads(width: int, length: int) -> tuple[Tensor, Tensor]:

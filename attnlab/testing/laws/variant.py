@@ -17,9 +17,10 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from attnlab.attention.cache import new_cache
 from attnlab.attention.contracts import Cache, Mask
 from attnlab.attention.layer import Attention
-from attnlab.attention.masks.combine import every
+from attnlab.attention.masks.combine import every, seen
 from attnlab.model.build import make, mixer_configs
 from attnlab.model.transformer import Mlp, Transformer, named_generator
 
@@ -27,6 +28,7 @@ GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache
 EAGER = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager.eager"}
 VOCABULARY = 23
 M = TypeVar("M", bound=nn.Module)
+PLACES = {3: ("row", "token"), 4: ("row", "head", "token")}
 LONGEST = 160  # tokens at most that a trial is made long, to get past a window
 
 
@@ -69,19 +71,21 @@ class Variant:
         return get_object(self.attention["_target_"]) is Attention
 
     @functools.cached_property
+    def tells_its_mask(self) -> bool:
+        """Whether its config says what is seen: other mixers may see less of the past than all."""
+        return "masks" in inspect.signature(get_object(self.attention["_target_"])).parameters
+
+    @functools.cached_property
     def mask(self) -> Mask | None:
         """The design mask that the config declares; a mixer that takes none must be causal by itself."""
-        if "masks" not in inspect.signature(get_object(self.attention["_target_"])).parameters:
+        if not self.tells_its_mask:
             return get_object("attnlab.attention.masks.causal.causal")
         return every(*_built(self.attention.get("masks") or {}).values())
 
     def visible(self, positions_T: Tensor) -> Tensor:
-        """[T, T]: which positions the design mask lets which see."""
-        T = len(positions_T)
-        if self.mask is None:
-            return torch.ones(T, T, dtype=torch.bool)
-        zero = torch.zeros(1, dtype=torch.long)
-        return self.mask(zero, zero, positions_T[:, None], positions_T[None, :]).expand(T, T)
+        """[T, T]: which positions the design mask lets which see, by any head."""
+        heads = self.specimen.heads.n_heads if self.is_attention else 1
+        return seen(self.mask, positions_T[None], positions_T[None], heads)[0].any(0)
 
     def but(self, **changes: Any) -> "Variant":
         """The same with some of the config's values replaced; `heads__n_kv_heads=1` reaches into `heads`."""
@@ -135,7 +139,7 @@ class Variant:
         """An empty cache of one layer."""
         assert self.cache is not None
         cache = make(self.cache)
-        return cache() if callable(cache) else cache  # the config of a class makes the class
+        return new_cache(cache, self.specimen) if callable(cache) else cache  # a class's config makes a class
 
     def x(self, batch: int | None = None) -> Tensor:
         """Input [B, T, M], seeded; a shorter trial sees the beginning of a longer one."""
@@ -173,14 +177,22 @@ def randomised(module: M) -> M:
     return module
 
 
-def same(actual: Tensor, expected: Tensor, what: str) -> None:
-    """Asserts equality up to float64 rounding: 1e-12, relative to the largest value."""
+def same(actual: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) -> None:
+    """Asserts equality up to float64 rounding, or another tolerance relative to the largest value."""
     assert actual.shape == expected.shape, f"{what}: shapes {tuple(actual.shape)} and {tuple(expected.shape)}"
     assert actual.isfinite().all(), f"{what}: not finite"
     assert expected.isfinite().all(), f"{what}: the reference is not finite"
-    difference = (actual - expected).abs().max().item() if actual.numel() else 0.0
-    bound = 1e-12 * max(1.0, expected.abs().max().item() if expected.numel() else 0.0)
-    assert difference <= bound, f"{what}: off by {difference:.2g}"
+    if not actual.numel():
+        return
+    off = (actual - expected).abs()
+    bound = tolerance * max(1.0, expected.abs().max().item())
+    assert off.max() <= bound, f"{what}: off by {off.max().item():.2g} at {place(off)}"
+
+
+def place(off: Tensor) -> str:
+    """Where a difference [B, T, M], or by head [B, H, T, V], is largest."""
+    index = dict(zip(PLACES.get(off.ndim, ()), torch.unravel_index(off.argmax(), off.shape), strict=False))
+    return ", ".join(f"{name} {int(value)}" for name, value in index.items()) or "one place"
 
 
 def differs(actual: Tensor, other: Tensor, what: str) -> None:

@@ -7,8 +7,10 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Mixer, declared
 from attnlab.attention.masks.data import documents, padding, real
-from attnlab.testing.laws.variant import Variant, same
+from attnlab.testing.laws.positions import LENGTH, LONG, constants
+from attnlab.testing.laws.variant import Variant, named_generator, same
 
+PLACES = 6  # constants looked at in the long text
 ROWS = 24  # outputs at most whose gradients are looked at
 
 
@@ -24,9 +26,28 @@ def _weigh(y_NTM: Tensor, rows: Tensor) -> Tensor:
 
 def _no_leak(gradient_NTM: Tensor, rows: Tensor, allowed: Tensor) -> Tensor:
     depends = (gradient_NTM != 0).any(-1)
-    for n, key in (depends & ~allowed).nonzero().tolist()[:1]:
-        raise AssertionError(f"output {rows[n].item()} depends on token {key}, which it may not see")
+    wrong = gradient_NTM.abs().amax(-1).masked_fill(allowed, 0.0)
+    if (depends & ~allowed).any():
+        n, key = divmod(int(wrong.argmax()), wrong.shape[1])
+        raise Leak(int(rows[n]), key, wrong[n, key].item())
     return depends
+
+
+class Leak(AssertionError):
+    """An output that depends on a token which it may not see, by a gradient of this size."""
+
+    def __init__(self, token: int, key: int, size: float, heads: str = "") -> None:
+        self.token, self.key, self.size = token, key, size
+        by = f" (a gradient of {size:.2g}{heads})"
+        super().__init__(f"output {token} depends on token {key}, which it may not see{by}")
+
+
+def _leaking_heads(variant: Variant, leak: Leak) -> str:
+    """The heads through which it leaks."""
+    x = variant.x(1).requires_grad_()
+    out = variant.layer().attend(x).out[0, :, leak.token].square().sum(-1)
+    sizes = [torch.autograd.grad(head, x, retain_graph=True)[0][0, leak.key].abs().max() for head in out]
+    return " through head " + ", ".join(str(n) for n, size in enumerate(sizes) if size > 0)
 
 
 def check_masked_keys_get_no_gradient(variant: Variant) -> None:
@@ -36,9 +57,16 @@ def check_masked_keys_get_no_gradient(variant: Variant) -> None:
     layer, rows, T = variant.layer(), _rows(variant.length), variant.length
     x = variant.x(1).repeat(len(rows), 1, 1).requires_grad_()
     (gradient,) = torch.autograd.grad(_weigh(layer(x), rows), x)
-    allowed = (variant.visible(torch.arange(T)) | torch.eye(T, dtype=torch.bool))[rows]
-    depends = _no_leak(gradient, rows, allowed)
-    for n, key in (allowed & ~depends).nonzero().tolist()[:1]:
+    own, visible = torch.eye(T, dtype=torch.bool)[rows], variant.visible(torch.arange(T))[rows]
+    try:
+        depends = _no_leak(gradient, rows, visible | own)
+    except Leak as leak:
+        heads = _leaking_heads(variant, leak) if variant.is_attention else ""
+        raise Leak(leak.token, leak.key, leak.size, heads) from None
+    if not variant.tells_its_mask:
+        assert T < 4 or (depends & ~own).any(), "no output depends on any other token"
+        return
+    for n, key in (visible & ~depends).nonzero().tolist()[:1]:
         raise AssertionError(f"output {rows[n].item()} does not depend on token {key}, which it should see")
 
 
@@ -53,6 +81,26 @@ def check_model_does_not_leak(variant: Variant) -> None:
     (gradient,) = torch.autograd.grad(_weigh(y, rows), embedded[0])
     once = (variant.visible(torch.arange(T)) | torch.eye(T, dtype=torch.bool)).float()
     _no_leak(gradient, rows, (once @ once > 0)[rows])
+
+
+@torch.no_grad()
+def check_long_texts_do_not_leak(variant: Variant) -> None:
+    """3. In a text longer than the constants in the source of its parts, an output stays the same where
+    tokens that it may not see are others, or are not there.
+    """
+    layer, places = variant.layer(), sorted(n for n in constants(variant.attention) if n <= LONG)
+    T = max([LENGTH, *places]) + 8
+    drawn = torch.randn(2, T, variant.dim, dtype=torch.float64, generator=named_generator(0, "long"))
+    x, other = drawn[:1], drawn[1:]
+    random = torch.randperm(T - 2, generator=named_generator(1, "cuts"))[:3] + 1
+    visible, whole = variant.visible(torch.arange(T)), layer(x)
+    for cut in (T - 1, *random.tolist(), *(n + d for n in places[-PLACES:] for d in (0, 1))):
+        blind = ~visible[:, cut:].any(-1)
+        blind[cut:] = False
+        changed = layer(torch.cat((x[:, :cut], other[:, cut:]), 1))
+        same(changed[:, blind], whole[:, blind], f"tokens from {cut} on changed, of {T}")
+        if cut >= T - 1 and keeps_its_past(variant):
+            same(layer(x[:, :cut])[:, blind[:cut]], whole[:, blind], f"tokens from {cut} on gone, of {T}")
 
 
 @torch.no_grad()
