@@ -48,7 +48,8 @@ class Gate(nn.Module):
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor) -> Tensor:
         """Scales the output by a gate computed from the layer's input. Unsupported for other widths."""
         B, T, _ = x_BTM.shape
-        gate = torch.sigmoid(self.gate(x_BTM)).view(B, T, self.n_heads, -1).transpose(1, 2)
+        gate = torch.sigmoid(self.gate(x_BTM))
+        gate = gate.view(B, T, self.n_heads, gate.shape[-1] // self.n_heads).transpose(1, 2)
         if gate.shape[-1] not in (1, out_BHTV.shape[-1]):
             raise Unsupported(
                 f"a gate of {gate.shape[-1]} features a head does not fit heads whose values have "

@@ -115,7 +115,7 @@ class Attention(nn.Module):
             k,
             v,
             q_pos=positions.of_queries,
-            kv_pos=keys.view(keys.shape[0], 1, 1, -1),
+            kv_pos=keys.view(keys.shape[0], 1, 1, keys.shape[1]),
             mask=self.mask if mask is None else every(self.mask, mask),
             scores=self.scores,
             scale=self.scale,

@@ -60,7 +60,8 @@ class DynamicNtk:
 
     def __call__(self, frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
         """As `Ntk`, by the longest of these positions."""
-        factor = ((positions.amax() + 1) / self.trained).clamp(min=1).to(frequencies.dtype)
+        longest = positions.amax() + 1 if positions.numel() else positions.new_zeros(())
+        factor = (longest / self.trained).clamp(min=1).to(frequencies.dtype)
         return _stretched(frequencies, factor), 1.0
 
 

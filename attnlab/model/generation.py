@@ -8,6 +8,7 @@ they can (`Heads.can_absorb`): the same numbers, much sooner.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, final
 
 import torch
@@ -111,7 +112,9 @@ class Decoder:
         if make_cache is not None:
             absorbed(self.stepper)
         how = {"mode": "reduce-overhead"} if on_gpu else {"options": {"cpp_wrapper": True}}
-        self.compiled = torch.compile(_logits, fullgraph=True, **how) if compile else None
+        # torch keeps eight graphs of a piece of code: each decoder's step is a piece of its own
+        own = FunctionType(_logits.__code__.replace(), globals(), _logits.__name__)
+        self.compiled = torch.compile(own, fullgraph=True, **how) if compile else None
 
     def generate(
         self,

@@ -39,7 +39,8 @@ class Recurrent(nn.Module):
             raise Unsupported("a recurrent mixer has no keys to cache: use decode=none")
         if mask is not None:
             _require_whole_past(mask, x_BTM, positions)
-        return self.out(self.cell(x_BTM)[0])
+        B, T, _ = x_BTM.shape  # torch's cells refuse no tokens
+        return self.out(self.cell(x_BTM)[0] if T else x_BTM.new_empty(B, 0, self.cell.hidden_size))
 
     def state_size(self) -> int:
         """Nothing grows with the tokens."""

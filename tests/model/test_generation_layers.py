@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_generation import CACHES, NEW, PROMPTS, VOCABULARY, recorded
 
-from attnlab.attention.cache import DynamicCache, SlidingWindowCache, new_caches, rolling
+from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache, new_caches, rolling
 from attnlab.attention.contracts import Unsupported, declares
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
@@ -111,3 +111,15 @@ def test_a_text_that_needs_tokens_before_they_are_there_is_refused_at_once(way, 
 def test_a_window_smaller_than_the_masks_stays_what_was_asked_for():
     caches = new_caches(functools.partial(SlidingWindowCache, 3), [None, None])
     assert [cache.size for cache in caches] == [3, 3]
+
+
+@pytest.mark.rare
+def test_a_dozen_compiled_decoders_live_in_one_process(monkeypatch):
+    """Each of another size: torch keeps eight graphs of one piece of code."""
+    graphs = functools.partial(torch.compile, backend="eager", fullgraph=True)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: graphs(function))
+    monkeypatch.setattr(generation, "SPAN", 8)
+    for length in range(8, 20):
+        built, cache = model(causal), functools.partial(StaticCache, length)
+        tokens = Decoder(built, cache, compile=True).generate([[3, 1, 4]], 3)
+        assert torch.equal(tokens, Decoder(built, None).generate([[3, 1, 4]], 3))

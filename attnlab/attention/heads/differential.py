@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State
-from attnlab.attention.heads.projections import Fused, IntoResidual
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head
 
 
 @final
@@ -58,10 +58,8 @@ class DifferentialHeads(nn.Module):
 
     def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the new tokens' state."""
-        B, T, _ = x_BTM.shape
         q, k, v = self.qkv(x_BTM).split(tuple(self.qkv.parts.values()), dim=-1)
-        q, k = (part.view(B, T, -1, self.head_dim).transpose(1, 2) for part in (q, k))
-        v = v.view(B, T, -1, 2 * self.head_dim).transpose(1, 2)
+        q, k, v = by_head(q, self.head_dim), by_head(k, self.head_dim), by_head(v, 2 * self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         return rotate(q), (rotate(k), v)

@@ -20,11 +20,12 @@ class IntoResidual(nn.Linear):
 
 def by_head(x_BTW: Tensor, width: int) -> Tensor:
     """[B, T, n * width] to [B, n, T, width], as a view."""
-    B, T, _ = x_BTW.shape
-    return x_BTW.view(B, -1, 1, width) if T == 1 else x_BTW.view(B, T, -1, width).transpose(1, 2)
+    B, T, W = x_BTW.shape
+    n = W // width  # said, since torch cannot tell it where there are no tokens
+    return x_BTW.view(B, n, 1, width) if T == 1 else x_BTW.view(B, T, n, width).transpose(1, 2)
 
 
 def merged(y_BHTV: Tensor) -> Tensor:
     """[B, H, T, V] to [B, T, H * V]."""
-    B, _, T, _ = y_BHTV.shape
-    return y_BHTV.reshape(B, 1, -1) if T == 1 else y_BHTV.transpose(1, 2).flatten(2)
+    B, H, T, V = y_BHTV.shape
+    return y_BHTV.reshape(B, 1, H * V) if T == 1 else y_BHTV.transpose(1, 2).flatten(2)

@@ -1,6 +1,9 @@
 """The reference kernel: plain broadcasting, O(T S) memory. It defines what is correct."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +12,27 @@ from torch import Tensor
 from attnlab.attention.contracts import Attended, Mask, Score
 from attnlab.attention.kernels.visibility import batch_and_head, open_blind_rows
 
+EXACT = (torch.float32, torch.float64)
 
+
+def exactly(kernel: Callable[..., Attended]) -> Callable[..., Attended]:
+    """`kernel` in float32 at least, under autocast too; only its output is rounded, to the dtype of v."""
+
+    @functools.wraps(kernel)
+    def exact_kernel(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Attended:
+        mixed = torch._C._is_any_autocast_enabled()  # asking q for its device takes longer
+        if not mixed and q.dtype == k.dtype == v.dtype in EXACT:
+            return kernel(q, k, v, **options)
+        device, exact = q.device.type, torch.promote_types(q.dtype, torch.float32)
+        rounds = mixed and torch.amp.is_autocast_available(device)
+        with torch.autocast(device, enabled=False) if rounds else nullcontext():
+            attended = kernel(q.to(exact), k.to(exact), v.to(exact), **options)
+        return attended._replace(out=attended.out.to(v.dtype))
+
+    return exact_kernel
+
+
+@exactly
 def eager(
     q: Tensor,
     k: Tensor,
@@ -28,11 +51,10 @@ def eager(
     correct.
     """
     B, H, T, D = q.shape
-    G, S = k.shape[1:3]
+    G, S, V = v.shape[1:]
     b, h = batch_and_head(B, H, q.device)
     grouped = (q * scale).view(B, G, H // G, T, D)
     score = (grouped @ k.unsqueeze(2).transpose(-1, -2)).view(B, H, T, S)
-    score = score.to(torch.promote_types(score.dtype, torch.float32))
     for function in scores:
         score = function(score, b, h, q_pos, kv_pos)
     if mask is None:
@@ -47,4 +69,4 @@ def eager(
         lse = lse if mask is None else lse.masked_fill(~sighted.squeeze(-1), -torch.inf)
     dropped = F.dropout(weights, dropout) if dropout else weights
     out = dropped.to(v.dtype).view(B, G, H // G, T, S) @ v.unsqueeze(2)
-    return Attended(out.view(B, H, T, -1), lse, weights if "weights" in need else None)
+    return Attended(out.view(B, H, T, V), lse, weights if "weights" in need else None)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 
 from attnlab.attention.contracts import Attended, Mask, Score, Unsupported
+from attnlab.attention.kernels.visibility import settled
 
 KEPT = 4  # block masks a layer keeps: training, validation, the probe, and one more
 
@@ -61,7 +62,10 @@ class Flex:
                 "kernel flex has no backward pass on a CPU: use kernel=sdpa or kernel=eager, or a GPU"
             )
         B, H, T, _ = q.shape
-        S = k.shape[2]
+        S, V = v.shape[2:]
+        if not q.numel():  # nobody asks, and torch's own stumbles
+            lse = q.new_empty(B, H, T, dtype=torch.promote_types(q.dtype, torch.float32))
+            return Attended(q.new_empty(B, H, T, V), lse if "lse" in need else None)
         k, v = k.view_as(k), v.view_as(v)  # tied heads give one tensor thrice: torch 2.13's guards stumble
         q_at, kv_at = q_pos.expand(B, 1, T, 1)[:, 0, :, 0], kv_pos.expand(B, 1, 1, S)[:, 0, 0]
 
@@ -90,7 +94,7 @@ class Flex:
                 score_mod=score_mod if scores else None,
                 block_mask=block_mask,
                 scale=scale,
-                enable_gqa=k.shape[1] != H,
+                enable_gqa=settled(k.shape[1] != H),
                 return_aux=AuxRequest(lse=True),
             )
         return Attended(out, aux.lse if "lse" in need else None)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab.attention.contracts import Attended, Mask, Score, Unsupported
-from attnlab.attention.kernels.visibility import batch_and_head, open_blind_rows
+from attnlab.attention.kernels.visibility import batch_and_head, open_blind_rows, settled
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.scores.bias import Bias
 
@@ -44,17 +44,17 @@ def sdpa(
                 f"kernel sdpa takes additive scores only, not {name}: use kernel=eager or kernel=flex"
             )
         biases.append(function)
-    B, H, T, _ = q.shape
-    G, S = k.shape[1:3]
+    B, H, T, D = q.shape
+    G, S, V = v.shape[1:]
     in_rows = T == 1 and H > G  # the heads of a group become queries of one product: their keys are read once
     if in_rows:
-        q = q.reshape(B, G, H // G, -1)
-    grouped = H != G and not in_rows
+        q = q.reshape(B, G, H // G, D)
+    grouped = settled(H != G and not in_rows)
     if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
         out = F.scaled_dot_product_attention(
-            q, k, v, is_causal=T > 1, dropout_p=dropout, scale=scale, enable_gqa=grouped
+            q, k, v, is_causal=settled(T > 1), dropout_p=dropout, scale=scale, enable_gqa=grouped
         )
-        return Attended(out.reshape(B, H, T, -1) if in_rows else out)
+        return Attended(out.reshape(B, H, T, V) if in_rows else out)
     b, h = batch_and_head(B, H, q.device)
     bias, sighted = None, None
     if biases:
@@ -68,5 +68,5 @@ def sdpa(
         bias = bias.expand(B, G if in_rows else H, q.shape[2], S)
     out = F.scaled_dot_product_attention(
         q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale, enable_gqa=grouped
-    ).reshape(B, H, T, -1)
+    ).reshape(B, H, T, V)
     return Attended(out if sighted is None else out.masked_fill(~sighted, 0.0))

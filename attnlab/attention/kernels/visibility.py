@@ -1,4 +1,6 @@
-"""What kernels share: the indices that masks and scores are asked with, and rows that see nothing."""
+"""What kernels share: the indices that masks and scores are asked with, rows that see nothing, and sizes that
+torch.compile leaves open.
+"""
 
 import torch
 from torch import Tensor
@@ -20,3 +22,10 @@ def open_blind_rows(mask: Mask, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Ten
     visible = mask(b, h, q_pos, kv_pos)
     sighted = visible.any(-1, keepdim=True)
     return visible | ~sighted, sighted
+
+
+def settled(truth: bool) -> bool:
+    """True or False itself. Where torch.compile leaves a size open, a comparison of it is a symbol, which
+    torch's kernels refuse as an option: a branch decides it, `bool()` does not.
+    """
+    return True if truth else False  # noqa: SIM210

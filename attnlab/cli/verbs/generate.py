@@ -16,6 +16,7 @@ from attnlab.model.build import make
 from attnlab.model.generation import Decoder, Sampling
 
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
+CONTEXT = 8  # tokens of the prompt that new ones are decoded behind
 FOREIGN_CACHE = "growing"  # a Hugging Face folder names no value of the axis decode
 
 
@@ -36,26 +37,38 @@ def main(options: argparse.Namespace) -> int:
     decoder = Decoder(trained.model, None if cache is None else make(cache), compiled)
     sampling = Sampling(**{key: given[key] for key in SAMPLING if key in given})
     stream = decoder.stream([ids], new_tokens, sampling, stop)
-    for piece in pieces(trained.decode, (int(token.item()) for token in stream), prompt):
+    for piece in pieces(trained.decode, (int(token.item()) for token in stream), prompt, ids):
         sys.stdout.write(piece)
         sys.stdout.flush()
     print()
     return 0
 
 
-def pieces(decode: Callable[[Sequence[int]], str], tokens: Iterator[int], prompt: str) -> Iterator[str]:
-    """The prompt with the first new piece of text, then the others; half a character waits for its rest."""
-    ids: list[int] = []
-    written = 0
+def pieces(
+    decode: Callable[[Sequence[int]], str], tokens: Iterator[int], prompt: str, given: Sequence[int]
+) -> Iterator[str]:
+    """The prompt with the first new piece of text, then the others; half a character waits for its rest.
+
+    New tokens are decoded behind the last of those `given`, the prompt's, since a decoder may leave away the
+    space that its first token begins with.
+    """
+    ids, ahead = _last(decode, given), prompt
+    written = len(decode(ids))
     for token in tokens:
-        if not ids:
-            yield prompt
         ids.append(token)
         text = decode(ids)
-        whole = len(text) - text.endswith("\ufffd")
-        yield text[written:whole]
-        written = max(written, whole)
+        whole = len(text.rstrip("\ufffd"))
+        yield ahead + text[written:whole]
+        ahead, written = "", max(written, whole)
     yield decode(ids)[written:]
+
+
+def _last(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[int]:
+    """A few tokens from the end, or as many more as it takes to begin with a character, and with text."""
+    count = CONTEXT
+    while count < len(ids) and (not (text := decode(ids[-count:])) or "\ufffd" in text):
+        count *= 2
+    return list(ids[-count:])
 
 
 def decode_settings(config: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
