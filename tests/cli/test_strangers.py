@@ -79,3 +79,45 @@ def test_trust_alone_is_a_command(folder, capfd, tmp_path):
     assert str(tmp_path / "config" / "attnlab" / "trusted") in capfd.readouterr().err
     assert entry.main(["--trust", "os"]) == 2
     assert entry.main(["--trust"]) == 2
+
+
+ESCAPE = "\x1b]0;owned\x07\x9b2J"
+
+
+def test_what_a_strangers_model_writes_and_is_called_moves_no_cursor(folder, tmp_path, capfd):
+    """Its vocabulary, its folder and its config are the stranger's; newlines and tabs stay."""
+    (tmp_path / "book.txt").write_text(("the fox\n\tjumps" + ESCAPE) * 400)
+    spec = json.loads((folder / "spec.json").read_text())
+    weights = folder / "model.safetensors"
+    model = build_model(spec["config"], make(spec["config"]["data"]).task.vocab_size)
+    weights.unlink()
+    save_model(model, str(weights))
+    named = folder.rename(folder.with_name(f"called{ESCAPE}"))
+    texts = []
+    for line in (
+        ["generate", f"checkpoint={named}", f"prompt=the\n{ESCAPE}", "new_tokens=60", "temperature=50"],
+        ["inspect", f"checkpoint={named}", f"text=the{ESCAPE}", f"to={tmp_path}/page{ESCAPE}"],
+    ):
+        status = entry.main(line)
+        out, err = capfd.readouterr()
+        assert status == 0, err
+        texts.append(out)
+    assert texts[0].startswith("the\n\\x1b]0;owned\\x07\\x9b2J")
+    assert not {"\x1b", "\x07", "\x9b"} & {*"".join(texts)}
+    spec["config"]["model"]["strange"] = {"_target_": f"os.{ESCAPE}"}
+    (named / "spec.json").write_text(json.dumps(spec))
+    assert entry.main(["inspect", f"checkpoint={named}", "text=the"]) == 2
+    err = capfd.readouterr().err
+    assert not {"\x1b", "\x07", "\x9b"} & {*err}
+    assert err.count("\n") == 1
+
+
+def test_what_a_strangers_config_folder_says_moves_no_cursor(tmp_path, capfd):
+    group = tmp_path / "conf" / "experiment"
+    group.mkdir(parents=True)
+    (group / "own.yaml").write_text('question: "why\\e[2J?"\n')
+    (group / "dear.yaml").write_text(f"# Cost: much{ESCAPE}\n")
+    assert entry.main(["list", "--config-dir", str(tmp_path / "conf")]) == 0
+    out = capfd.readouterr().out
+    assert "why\\x1b[2J?" in out
+    assert not {"\x1b", "\x07", "\x9b"} & {*out}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.cli.words import split
-from attnlab.errors import Refused
+from attnlab.errors import Refused, printable
 
 SIZE = "S"
 Claims = list[Mapping[str, Any]]
@@ -39,7 +39,7 @@ def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     number = sum(map(len, wanted.values()))
     print(f"{number - len(lost)} of {number} claims hold, of {len(wanted)} experiments", flush=True)
     for line in lost:
-        print(line, flush=True)
+        print(printable(line), flush=True)
     return int(bool(lost))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.errors import Refused
+from attnlab.errors import Refused, printable
 from attnlab.store import fingerprint, runs, trust
 from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.execute import worker
@@ -34,7 +34,7 @@ def run(config: DictConfig) -> RunRecord | None:
         return runs.record(folder)
     folder = _prepare(config)
     status = worker.train(folder)
-    print(f"{ending(runs.record(folder))}  {folder}", flush=True)
+    print(printable(f"{ending(runs.record(folder))}  {folder}"), flush=True)
     if status:
         sys.exit(status)
     return runs.record(folder)
