@@ -1,6 +1,7 @@
 """What a user is told when a command cannot be carried out: one line, what, where, what to do."""
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 OUT_OF_MEMORY = "out of memory"
@@ -16,6 +17,27 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()  # torch's CPU allocator raises a plain RuntimeError
     return isinstance(error, RuntimeError) and ("can't allocate memory" in text or OUT_OF_MEMORY in text)
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Text from elsewhere for a terminal: control characters, those that turn the direction of writing and
+    halves of a character are shown as escapes (\\x1b), but for those in `keep`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character in keep or not _commands(character) else _escape(character)
+        for character in text
+    )
+
+
+def _commands(character: str) -> bool:
+    turns = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
+    return turns or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def nearest(name: str, names: Iterable[str], show: int = 3) -> str:

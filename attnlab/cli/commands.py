@@ -21,7 +21,8 @@ attnlab: experiments on attention. One command trains all arms over all seeds an
   python -m attnlab heads=gqa position=rope           one run, stored like any other
   python -m attnlab --cfg job +experiment=NAME        print the composed config
   python -m attnlab --config-dir DIR heads=mine       with config groups of your own
-  python -m attnlab VERB --help                       what a verb takes, with examples"""
+  python -m attnlab VERB --help                       what a verb takes, with examples
+  python -m attnlab --trust mine                      let stored runs name the module mine from now on"""
 
 
 def parse(name: str, line: Sequence[str]) -> argparse.Namespace:
@@ -117,7 +118,9 @@ _TRAINED = (
     Key("checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with its tokenizer"),
     Key("runs", "the store that run= is looked up in", text, "runs"),
 )
-_OWN = "Nothing in a folder is executed that the run's own config does not name."
+_OWN = (
+    "Of what a run's config names, parts of attnlab are built, and modules that you let in: --trust MODULE."
+)
 
 # What a verb has to say of itself, and where it lives.
 VERBS = {

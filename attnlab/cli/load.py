@@ -1,7 +1,8 @@
 """A trained model for the verbs: a run (run=ID, in the store runs=) or a folder (checkpoint=FOLDER).
 
 A checkpoint is a run's folder, its model.safetensors, or a local Hugging Face folder with its tokenizer.json.
-Weights are read from safetensors only; nothing in a folder is executed that a run's own config does not name.
+Weights are read from safetensors only; of what a run's config names, parts of attnlab are built, and what the
+user trusts (`store/trust.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from attnlab.errors import Refused, nearest
 from attnlab.measure.heads import LONGEST
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import LearnedPositions, Transformer
-from attnlab.store import runs
+from attnlab.store import runs, trust
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def _run(folder: Path) -> Trained:
     weights, config = folder / "model.safetensors", runs.spec(folder).config
     if not weights.is_file():
         raise Refused(f"{folder} has no model.safetensors: the run did not finish")
+    trust.refuse_strange(config, folder / "spec.json")
     task = make(config["data"]).task
     model = build_model(config, task.vocab_size)
     try:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from attnlab.cli.commands import VERBS, parse, parsers
 from attnlab.cli.hydra import explain, hydra
-from attnlab.errors import Refused, nearest
+from attnlab.errors import Refused, nearest, printable
+from attnlab.store import trust
 
 EPILOG = """\
 groups (GROUP=OPTION; any key of the config can be set as KEY=VALUE, KEY=A,B sweeps):
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # the installed script finds a user's modules as `python -m` does
     try:
+        asked, line = bool(line), _trusting(line)
+        if asked and not line:
+            return 0
         if not line or line[0] in ("--help", "-h", "help"):
             print(help_text(), end="")
             return 0
@@ -41,10 +45,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         complaint = explain(error, line)
         if complaint is None:
-            traceback.print_exc()
+            print(printable(traceback.format_exc(), keep="\n\t"), end="", file=sys.stderr)
             return 1
-        print(f"attnlab: {complaint}", file=sys.stderr)
+        print(f"attnlab: {printable(complaint)}", file=sys.stderr)
         return 2
+
+
+def _trusting(line: Sequence[str]) -> list[str]:
+    """The line without its `--trust MODULE`, which is remembered; alone that is a whole command."""
+    rest: list[str] = []
+    words = iter(line)
+    for word in words:
+        flag, equals, module = word.partition("=")
+        if flag != "--trust":
+            rest.append(word)
+            continue
+        module = module if equals else next(words, "")
+        print(f"{module} is trusted from now on: {trust.trust(module)}", file=sys.stderr)
+    return rest
 
 
 def _verb(name: str, line: Sequence[str]) -> int:

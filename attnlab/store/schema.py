@@ -112,12 +112,15 @@ class Estimate(Budget):
 
 
 class Use(Record):
-    """How a run came about; nothing of it changes what the run is. `split`: the parts of a batch."""
+    """How a run came about; nothing of it changes what the run is. `split`: the parts of a batch; `composed`:
+    what of a user's own the command names, in any of its runs.
+    """
 
     experiment: str | None = None
     arm: str | None = None
     overrides: tuple[str, ...] = ()
     split: int = 1
+    composed: tuple[str, ...] = ()
     commit: str | None = None
     dirty: bool | None = None
 

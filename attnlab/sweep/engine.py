@@ -103,6 +103,7 @@ class _Sweep:
         """Refused where something is known to fail before anything is written."""
         runs.refuse_unwritable(self.root)
         submit.refuse_unknown_parents([run for plan in plans for run in plan.runs], self.root)
+        submit.refuse_strangers([run for plan in plans for run in plan.all_runs], self.root)
         if hasattr(self.launcher, "admit"):  # a third party's has no such thing
             self.launcher.admit(self.todo([run for plan in plans for run in plan.all_runs]), self.settings)
 
@@ -125,7 +126,8 @@ class _Sweep:
             run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs
         }
         halving = bool(self.settings.get("halve_batch"))
-        return submit.launch(todo, self.root, names, self.launcher, halving)
+        composed = submit.composed([run for plan in plans for run in plan.all_runs])
+        return submit.launch(todo, self.root, names, self.launcher, halving, composed)
 
     def timed(self, plan: Plan) -> dict[str, Any] | None:
         """The times of the arms' finished runs, taken while nothing else runs."""
@@ -136,7 +138,8 @@ class _Sweep:
             trained = not run.config.get("measurement")
             if trained and run.arm not in folders and runs.is_done(self.root / run.id):
                 folders[run.arm] = self.root / run.id
-        times, note = timing(folders, plan.runs[0].estimate.device_kind, self.context)
+        kind, composed = plan.runs[0].estimate.device_kind, submit.composed(plan.all_runs)
+        times, note = timing(folders, kind, self.context, composed)
         if note:
             print(f"no timing: {note}", flush=True)
         return times

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnlab.errors import printable
 from attnlab.store import runs as store
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import RunSpec
@@ -33,9 +34,9 @@ def report(
     page = write(folder, document, runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
         plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
-    print(f"{document['verdict']['headline']}: {plan.experiment.question or plan.title}")
+    print(printable(f"{document['verdict']['headline']}: {plan.experiment.question or plan.title}", "\n"))
     for claim in document["verdict"]["claims"]:
-        print(f"  {claim['sentence']}")
+        print(printable(f"  {claim['sentence']}"))
     print(f"report: {page}", flush=True)
 
 
@@ -77,7 +78,7 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
         if plan.experiment:
             seeds = len(plan.experiment.seeds)
             note = f"planned and checked in {seconds:.1f} s"
-            print(f"{plan.title}: {len(plan.arms())} arms x {seeds} seeds, {note}")
+            print(f"{printable(plan.title)}: {len(plan.arms())} arms x {seeds} seeds, {note}")
         for arm in plan.untuned:
             print(f"{arm} is not trained: no learning rate of its grid has finished with every seed")
     parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again} to train"]
@@ -91,6 +92,5 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
 def show_runs(runs: Sequence[RunSpec], root: Path) -> None:
     """A line per run of a command without an experiment."""
     for run in runs:
-        print(
-            f"{run.arm} seed={run.seed}  {ending(store.record(root / run.id))}  {root / run.id}", flush=True
-        )
+        line = f"{run.arm} seed={run.seed}  {ending(store.record(root / run.id))}  {root / run.id}"
+        print(printable(line), flush=True)

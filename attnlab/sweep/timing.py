@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
-from attnlab.store import fingerprint, runs
+from attnlab.store import fingerprint, runs, trust
 from attnlab.store.files import read_json, write_json
-from attnlab.store.schema import Timing
+from attnlab.store.schema import RunRecord, RunSpec, Timing
 from attnlab.sweep.execute import node, slots
 from attnlab.sweep.execute import process as child
 from attnlab.sweep.plan.checks import Context
@@ -26,8 +27,12 @@ MEASURE = "attnlab.measure.timing"
 _NOT_HERE = 3  # exit status: the runs were trained on another kind of device
 
 
-def timing(folders: dict[str, Path], kind: str, context: Context | None) -> tuple[dict[str, Any] | None, str]:
-    """The arms' times (measured now, or found) and a note: why there are none, where there are none."""
+def timing(
+    folders: dict[str, Path], kind: str, context: Context | None, composed: Sequence[str] = ()
+) -> tuple[dict[str, Any] | None, str]:
+    """The arms' times (measured now, or found) and a note: why there are none, where there are none. Beside
+    parts of attnlab, what the runs name must be `composed` by the command.
+    """
     if len(folders) < 2:
         return None, "timing needs two arms with a finished run"
     root = next(iter(folders.values())).parent / "timing"
@@ -37,6 +42,7 @@ def timing(folders: dict[str, Path], kind: str, context: Context | None) -> tupl
     root.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
     arguments = [str(path), json.dumps({arm: str(folder) for arm, folder in folders.items()})]
+    arguments.append(json.dumps(list(composed)))
     slot = slots.slots(kind, 1)[0] if kind != "cpu" else slots.Slot(0, None, 1)  # one thread, as each run had
     process = slots.start(slot, context, __name__, arguments, log)
     try:
@@ -59,13 +65,22 @@ def _read(path: Path) -> Timing | None:
     return None
 
 
+def _trained(folder: Path, composed: Sequence[str]) -> RunRecord:
+    """The record of a run that is to be timed. Refused where it names what nobody has composed or trusts."""
+    record = runs.record(folder)
+    assert record is not None, folder
+    trust.refuse_strange(record.config, folder / "run.json", composed)
+    return record
+
+
 def main(arguments: list[str]) -> int:
     """Measure, and write what was measured to the first argument."""
     path, folders = (
         Path(arguments[0]),
         {arm: Path(folder) for arm, folder in json.loads(arguments[1]).items()},
     )
-    spec = runs.spec(next(iter(folders.values())))
+    records = [_trained(folder, json.loads(arguments[2])) for folder in folders.values()]
+    spec = RunSpec(id=records[0].id, config=records[0].config, estimate=records[0].estimate)
     try:
         node.refuse_other_device(trainer(trainer_of(spec.config)), spec)
     except Refused as error:

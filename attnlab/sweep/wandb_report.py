@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.config import wandb_mode
+from attnlab.errors import printable
 from attnlab.store.files import read_json, write_json
 from attnlab.store.fingerprint import digest
 from attnlab.sweep.execute import slots
@@ -63,7 +64,7 @@ def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Cont
     except OSError as error:
         said = [f"{PREFIX}has no report run: {error}"]
     for line in said:
-        print(line, flush=True)
+        print(printable(line), flush=True)
 
 
 def _content(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -18,12 +18,15 @@ from attnlab.training.module import LanguageModel
 
 
 def measure_again(folder: Path) -> None:
-    """Takes the outdated parts of the record in `folder` anew. The estimate becomes today's."""
+    """Takes the outdated parts of the record in `folder` anew. The estimate becomes today's.
+
+    Built is what spec.json says, which the command has written: a record may be anybody's.
+    """
     spec, record = runs.spec(folder), runs.record(folder)
     assert record is not None
     assert record.done
     outdated = record.outdated(spec.estimate)
-    config = record.config
+    config = spec.config
     torch.manual_seed(config["seed"])
     data = make(config["data"])
     module: LanguageModel = make(config["optim"], model=build_model(config, data.task.vocab_size))

@@ -1,9 +1,11 @@
 """Checkpoints: when they are saved, how they are written and which of them can be read."""
 
+import itertools
 import pickle
 import signal
 import threading
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, final
@@ -12,18 +14,20 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from attnlab.errors import printable
 from attnlab.store.files import CHECKPOINTS, replacing
 from attnlab.training.callbacks import OnStep
 
 TERMINATED = 128 + signal.SIGTERM
+RUN = "attnlab_run"  # the key of a checkpoint that holds its run's id
 
 
 @final
 class Checkpoints(OnStep):
     """Saves last.ckpt every `every` steps; the one before it stays as previous.ckpt.
 
-    SIGTERM, the word of a scheduler, lets the step end, saves once more and exits with 143; said twice, it
-    exits at once.
+    Each carries its run's id, which is the folder's name. SIGTERM, the word of a scheduler, lets the step
+    end, saves once more and exits with 143; said twice, it exits at once.
     """
 
     def __init__(self, folder: Path, every: int) -> None:
@@ -48,6 +52,10 @@ class Checkpoints(OnStep):
         if self.leaving:
             raise SystemExit(TERMINATED)
         self.leaving = True
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        """Says whose it is."""
+        checkpoint[RUN] = self.path.parent.resolve().name
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Saves, unless the run is about to end, or a validation comes first: it would be lost."""
@@ -115,9 +123,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The last checkpoint that can be read whole, else the one before it, else None.
+    """The last checkpoint of this very run that can be read whole, else the one before it, else None.
 
-    Torch loads a file in which a bit has flipped; the archive's own checksums tell.
+    Torch loads a file in which a bit has flipped; the archive's own checksums tell. One of another run, or
+    that does not say whose it is, would be resumed without a word: it is put aside as `*.foreign`, and named.
     """
     for name in CHECKPOINTS:
         path = folder / name
@@ -125,8 +134,22 @@ def newest_checkpoint(folder: Path) -> Path | None:
             with zipfile.ZipFile(path) as archive:
                 if archive.testzip() is not None:
                     continue
-            torch.load(path, map_location="cpu", weights_only=True)
+            whose = torch.load(path, map_location="cpu", weights_only=True).get(RUN)
         except Exception:  # missing, cut short, or not ours
             continue
-        return path
+        if whose == folder.resolve().name:
+            return path
+        _put_aside(path, whose)
     return None
+
+
+def _put_aside(path: Path, whose: Any) -> None:
+    """Renames a checkpoint of another run; what was put aside before stays."""
+    says = f"is of run {whose}" if isinstance(whose, str) else "does not say of which run it is"
+    numbers = itertools.count(2)
+    aside = path.with_name(f"{path.name}.foreign")
+    while aside.exists():
+        aside = path.with_name(f"{path.name}.foreign{next(numbers)}")
+    with suppress(FileNotFoundError):  # another rank was faster
+        path.rename(aside)
+        print(printable(f"{path} {says}: it is not resumed, and kept as {aside.name}"), flush=True)

@@ -44,7 +44,7 @@ def measure(folder: Path, spec: RunSpec) -> RunRecord:
     with torch.device(where):
         model = build_model(config, data.task.vocab_size)
     if config["parent"]:
-        load_parent(model, config, folder.parent)
+        load_parent(model, config, folder.parent, spec.use.composed)
     precision = str(config["trainer"]["precision"])
     module = make(config["optim"], model=model).to(dtype=WEIGHTS.get(precision, torch.float32)).eval()
     module = module if where == "meta" else module.to(device)

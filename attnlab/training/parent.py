@@ -4,7 +4,7 @@
 how it becomes this one; nothing is dropped, padded or renamed silently.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,15 @@ from safetensors.torch import load_file, load_model
 
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import Transformer
-from attnlab.store import runs
+from attnlab.store import runs, trust
 
 
-def load_parent(model: Transformer, config: Mapping[str, Any], store: Path) -> None:
+def load_parent(
+    model: Transformer, config: Mapping[str, Any], store: Path, composed: Iterable[str] = ()
+) -> None:
     """Fills `model` with the weights of run `config["parent"]` of the store, converted where that is asked
-    for. ValueError where they do not fit, with the first tensor that does not.
+    for. ValueError where they do not fit, with the first tensor that does not. Of a parent's record is built
+    what may be, and what the command has `composed` beside this config.
     """
     name = config["parent"]
     folder = store / name
@@ -25,6 +28,8 @@ def load_parent(model: Transformer, config: Mapping[str, Any], store: Path) -> N
     if record is None or not record.done or not (folder / "model.safetensors").exists():
         raise ValueError(f"parent={name}: there is no finished run of that id in {store}; train it first")
     if config.get("convert"):
+        own = {*trust.names(config), *composed}
+        trust.refuse_strange(record.config, folder / "run.json", own)
         source = build_model(record.config, record.estimate.data["vocab_size"])
         load_model(source, folder / "model.safetensors")
         state = _converted(source, config).state_dict()

@@ -73,7 +73,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     module: LanguageModel = make(config["optim"], model=build_model(config, data.task.vocab_size))
     checkpoint = checkpoints.newest_checkpoint(folder)
     if config["parent"] and checkpoint is None:
-        load_parent(module.model, config, folder.parent)
+        load_parent(module.model, config, folder.parent, spec.use.composed)
 
     steps, probe = config["trainer"]["max_steps"], data.probe(1)
     maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], steps)

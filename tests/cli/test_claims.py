@@ -94,3 +94,13 @@ def test_other_sizes_are_not_run_and_nothing_to_run_is_refused(tmp_path):
         again(Runs(), tmp_path / "reference")
     with pytest.raises(Refused, match="one folder"):
         again(Runs(), "here", "there")
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a,b", "a b", "a=1", "${oc.env:HOME}", "/etc/x", ""])
+def test_a_strangers_report_names_an_experiment_and_no_path_or_override(name, tmp_path):
+    put(tmp_path / "reference" / "one", claim())
+    put(tmp_path / "reference" / "two", claim(), name=name or "\n")
+    runs = Runs(one=claim())
+    with pytest.raises(Refused, match="is no name of a file"):
+        again(runs, tmp_path / "reference")
+    assert not runs.asked

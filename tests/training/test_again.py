@@ -60,3 +60,12 @@ def test_what_only_training_shows_is_named(trained):
     record = runs.record(trained)
     assert record.unseen(estimate) == []
     assert record.model_copy(update={"observed_by": {"maps": "other"}}).unseen(estimate) == ["maps", "curves"]
+
+
+def test_of_a_strangers_record_nothing_is_run(trained, tmp_path):
+    record = old(trained, "heads", head_scores={})
+    harm = {"_target_": "os.mkdir", "path": str(tmp_path / "harmed")}
+    config = {**record.config, "model": {**record.config["model"], "positions": harm}}
+    runs.write_record(trained, runs.record(trained).model_copy(update={"config": config}))
+    again.measure_again(trained)
+    assert not (tmp_path / "harmed").exists()

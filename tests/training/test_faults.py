@@ -19,7 +19,7 @@ from attnlab.sweep.execute.process import enter
 from attnlab.sweep.execute.slots import Slot
 from attnlab.sweep.plan.checks import warm
 from attnlab.training import run
-from attnlab.training.checkpoints import newest_checkpoint
+from attnlab.training.checkpoints import RUN, newest_checkpoint
 
 torch.set_num_threads(1)
 
@@ -92,7 +92,7 @@ def test_a_run_that_diverges_is_stopped_at_once_and_recorded_with_its_step(compo
 
 def test_a_checkpoint_in_which_a_bit_flipped_gives_way_to_the_one_before_it(tmp_path):
     for name in ("last.ckpt", "previous.ckpt"):
-        torch.save({"weights": torch.arange(5003.0)}, tmp_path / name)
+        torch.save({RUN: tmp_path.name, "weights": torch.arange(5003.0)}, tmp_path / name)
     assert newest_checkpoint(tmp_path) == tmp_path / "last.ckpt"
     for name, left in (("last.ckpt", tmp_path / "previous.ckpt"), ("previous.ckpt", None)):
         content = bytearray((tmp_path / name).read_bytes())

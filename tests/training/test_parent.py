@@ -76,3 +76,13 @@ def test_a_parent_that_does_not_fit_is_refused_in_one_line(compose, parent, line
 def test_a_conversion_without_a_parent_is_refused(compose):
     with pytest.raises(ValueError, match="set parent"):
         run.check(compose(POOL))
+
+
+def test_of_a_strangers_parent_nothing_is_run(compose, parent, tmp_path):
+    record = runs.record(parent)
+    harm = {"_target_": "os.mkdir", "path": str(tmp_path / "harmed")}
+    config = {**record.config, "model": {**record.config["model"], "positions": harm}}
+    runs.write_record(parent, record.model_copy(update={"config": config}))
+    with pytest.raises(ValueError, match=r"run.json: model.positions._target_ = os.mkdir"):
+        start(compose("heads=gqa", "parent=aaaa", POOL), parent)
+    assert not (tmp_path / "harmed").exists()

@@ -150,6 +150,37 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before_it(compose, store, monkey
     assert_same_bits(weights(whole), weights(broken))
 
 
+@pytest.mark.parametrize("older", [False, True])
+def test_a_checkpoint_of_another_run_is_not_resumed_and_not_lost(compose, store, monkeypatch, capfd, older):
+    a, b, whole = (
+        store(name, compose("trainer.max_steps=4", "sweep.checkpoint_every=2", f"seed={seed}"))
+        for name, seed in (("a", 1), ("b", 2), ("whole", 2))
+    )
+    run.run(whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.Heartbeat, "on_train_batch_end", _power_cut)
+        with pytest.raises(KeyError):
+            run.run(a)
+    foreign = torch.load(a / "last.ckpt", weights_only=True)
+    if older:  # from before checkpoints said whose they are
+        del foreign[checkpoints.RUN]
+    torch.save(foreign, b / "last.ckpt")
+    (b / "last.ckpt.foreign").write_text("put aside before")
+    moved = (b / "last.ckpt").read_bytes()
+    run.run(b)
+    assert_same_bits(weights(whole), weights(b))
+    assert (b / "last.ckpt.foreign2").read_bytes() == moved
+    assert (b / "last.ckpt.foreign").read_text() == "put aside before"
+    said = [line for line in capfd.readouterr().out.splitlines() if "last.ckpt" in line]
+    assert len(said) == 1
+    assert ("does not say of which run" if older else "is of run a:") in said[0]
+
+
+def _power_cut(self, trainer, *_):
+    if trainer.global_step == 3:
+        raise KeyError("power cut")
+
+
 def test_a_record_says_what_was_trained_measured_and_where(compose, store):
     folder = store("run", compose("heads=gqa", "trainer.max_steps=6", "measure.every=4"))
     run.run(folder)

@@ -8,6 +8,7 @@ which could change them.
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.cli.words import split
-from attnlab.errors import Refused
+from attnlab.errors import Refused, printable
 
 SIZE = "S"
 Claims = list[Mapping[str, Any]]
@@ -38,7 +39,7 @@ def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     number = sum(map(len, wanted.values()))
     print(f"{number - len(lost)} of {number} claims hold, of {len(wanted)} experiments", flush=True)
     for line in lost:
-        print(line, flush=True)
+        print(printable(line), flush=True)
     return int(bool(lost))
 
 
@@ -55,13 +56,21 @@ def _asked(words: Sequence[str]) -> tuple[Path, list[str]]:
 def _wanted(root: Path) -> dict[str, Claims]:
     """Experiment -> the claims of its reference that should stay; experiments without any are left out."""
     reports = [report for path in sorted(root.glob("*/report.json")) if (report := read(path))]
-    by_name = {report["experiment"]["name"]: standing(report) for report in reports}
+    by_name = {_name(report, root): standing(report) for report in reports}
     wanted = {name: claims for name, claims in by_name.items() if claims}
     if not wanted:
         raise Refused(
             f"{root}: no report of size {SIZE} with a SUPPORTED claim that is exact or a separation"
         )
     return wanted
+
+
+def _name(report: Mapping[str, Any], root: Path) -> str:
+    """The experiment of a report. Refused where it is more than a name: it becomes an override and a path."""
+    name = report["experiment"]["name"]
+    if not re.fullmatch(r"\w[\w-]*", str(name)):
+        raise Refused(f"{root}: a report names the experiment {name!r}, which is no name of a file")
+    return str(name)
 
 
 def _again(name: str, reports: Path, overrides: Sequence[str], run: Runner) -> Mapping[str, Any]:

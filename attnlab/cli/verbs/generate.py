@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnlab.cli.load import load
 from attnlab.config import CONF, register_resolvers
-from attnlab.errors import Refused, nearest
+from attnlab.errors import Refused, nearest, printable
 from attnlab.model.build import make
 from attnlab.model.generation import Decoder, Sampling
 
@@ -38,7 +38,8 @@ def main(options: argparse.Namespace) -> int:
     sampling = Sampling(**{key: given[key] for key in SAMPLING if key in given})
     stream = decoder.stream([ids], new_tokens, sampling, stop)
     for piece in pieces(trained.decode, (int(token.item()) for token in stream), prompt, ids):
-        sys.stdout.write(piece)
+        sys.stdout.write(printable(piece, keep="
+	"))
         sys.stdout.flush()
     print()
     return 0

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from attnlab.cli.load import Trained, load
-from attnlab.errors import Refused
+from attnlab.errors import Refused, printable
 from attnlab.measure.heads import LONGEST, head_scores
 from attnlab.measure.maps import Maps, attention_maps, encode
 
@@ -38,7 +38,7 @@ def main(options: argparse.Namespace) -> int:
     print(links(maps.weights.numpy(), words, layer, head, given["top"]))
     folder = Path(given.get("to") or Path("reports") / "inspect" / trained.name)
     page = _write(folder, trained, maps, tokens, words, layer, head)
-    print(f"\npage: {page}")
+    print(f"\npage: {printable(str(page))}")
     return 0
 
 
@@ -61,7 +61,7 @@ def links(
         for b in range(weights.shape[1])
         if layer in (None, a) and head in (None, b)
     ]
-    shown = [json.dumps(word, ensure_ascii=False) for word in words]
+    shown = [printable(json.dumps(word, ensure_ascii=False)) for word in words]
     wide = max(map(len, shown))
     lines = []
     for query, word in enumerate(shown):

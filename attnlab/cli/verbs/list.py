@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.config import CONF
-from attnlab.errors import Refused
+from attnlab.errors import Refused, printable
 
 _NO_PROSE = ("@package", "yaml-language-server:")  # comments that speak to programs
 
@@ -22,11 +22,11 @@ def main(options: argparse.Namespace) -> int:
     )
     print("Axes and other groups: python -m attnlab GROUP=OPTION")
     for group, names in groups(folders).items():
-        print(f"  {group}")
+        print(printable(f"  {group}"))
         width = max(len(name) for name in names)
         for name in names:
             path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
-            print(f"    {name:{width}}  {next(_prose(path), '')}".rstrip())
+            print(printable(f"    {name:{width}}  {next(_prose(path), '')}".rstrip()))
     return 0
 
 
@@ -55,10 +55,10 @@ def _print_experiments(experiments: dict[str, Path]) -> None:
     print("Experiments: python -m attnlab +experiment=NAME")
     width = max(len(name) for name in experiments)
     for name, path in sorted(experiments.items()):
-        print(f"  {name:{width}}  {_question(path)}".rstrip())
+        print(printable(f"  {name:{width}}  {_question(path)}".rstrip()))
         for line in _prose(path):
             if line.startswith("Cost"):
-                print(f"  {'':{width}}  {line}")
+                print(f"  {'':{width}}  {printable(line)}")
     print()
 
 

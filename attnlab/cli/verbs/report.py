@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from attnlab.errors import Refused
+from attnlab.errors import Refused, printable
 
 
 def report(options: argparse.Namespace) -> int:
@@ -16,13 +16,13 @@ def report(options: argparse.Namespace) -> int:
     if options.diff:
         from attnlab.report import compare
 
-        print(compare(*map(Path, options.diff)))
+        print(printable(compare(*map(Path, options.diff)), keep="\n"))
     elif options.ledger:
         from attnlab.report import ledger
 
-        print(ledger.write(Path(options.ledger)))
+        print(printable(str(ledger.write(Path(options.ledger)))))
     else:
         from attnlab.report import render
 
-        print(render(Path(options.folder)))
+        print(printable(str(render(Path(options.folder)))))
     return 0

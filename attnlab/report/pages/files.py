@@ -21,6 +21,7 @@ from attnlab.report.verdicts.runs import Run
 from attnlab.store.files import replacing
 
 HARD_LIMIT = 10_000_000  # bytes of report.html
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that spreadsheets take for a formula
 
 
 def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
@@ -99,8 +100,22 @@ def runs_csv(report: dict[str, Any]) -> str:
     table.writerow([*fixed, *names])
     for run in report["runs"]:
         cells = (name.split(".", 1) for name in names)
-        table.writerow([run[key] for key in fixed] + [run[group].get(key) for group, key in cells])
+        row = [run[key] for key in fixed] + [run[group].get(key) for group, key in cells]
+        table.writerow([_no_formula(cell) for cell in row])
     return out.getvalue()
+
+
+def _no_formula(cell: Any) -> Any:
+    """A text that a spreadsheet would work out gets an apostrophe in front (OWASP, "CSV injection"). What is a
+    number stays one.
+    """
+    if not isinstance(cell, str) or not cell.startswith(FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def put(path: Path, content: bytes) -> None:

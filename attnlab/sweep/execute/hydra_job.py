@@ -10,12 +10,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.store import fingerprint, runs
-from attnlab.store.schema import Estimate, RunRecord, Use
+from attnlab.errors import Refused, printable
+from attnlab.store import fingerprint, runs, trust
+from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.execute import worker
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, ending
 from attnlab.sweep.plan.arms import identified
+from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.trainer import trainer, trainer_of
 
 
@@ -23,16 +25,27 @@ def run(config: DictConfig) -> RunRecord | None:
     """Returns the record. Failures are recorded, not raised: launchers differ in what they make of those."""
     if config.get("id"):
         folder = Path(config.paths.runs) / str(config.id)
+        trust.refuse_unknown(
+            runs.spec(folder).config, folder / "spec.json", trust.names(Composer.resolve(config))
+        )
         shipped: Any = OmegaConf.to_container(config.sweep, resolve=True)
         settings = {**shipped, "slots": 1}
         Pool(settings, Progress({folder: folder.name}), None).run([folder])
         return runs.record(folder)
     folder = _prepare(config)
     status = worker.train(folder)
-    print(f"{ending(runs.record(folder))}  {folder}", flush=True)
+    print(printable(f"{ending(runs.record(folder))}  {folder}"), flush=True)
     if status:
         sys.exit(status)
     return runs.record(folder)
+
+
+def _stored(folder: Path, run: RunSpec) -> bool:
+    """Whether the spec that lies there is this run's: what is trained or measured again is what it says."""
+    try:
+        return runs.spec(folder).config == run.config
+    except Refused:
+        return False
 
 
 def _prepare(config: DictConfig) -> Path:
@@ -42,6 +55,6 @@ def _prepare(config: DictConfig) -> Path:
     run = identified(resolved, estimate, fingerprint.source(resolved, name), Use(arm="run"))
     root = Path(config.paths.runs)
     runs.refuse_unwritable(root)
-    if runs.record(root / run.id) is None:
+    if runs.record(root / run.id) is None or not _stored(root / run.id, run):
         runs.write_spec(root, run)
     return root / run.id

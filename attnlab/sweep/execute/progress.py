@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from attnlab.errors import printable
 from attnlab.store import runs
 from attnlab.store.schema import RunRecord
 
@@ -44,6 +45,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """A line that stays, above the panel where there is one."""
+        line = printable(line)
         if self._live is not None:
             self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
@@ -92,7 +94,9 @@ class Progress:
             table.add_column(heading, justify="left" if heading == "run" else "right")
         for folder, slot, at in sorted(states, key=lambda state: state[1]):
             step = f"{at['step']}/{at['max_steps']}" if "step" in at and "max_steps" in at else "starting"
-            table.add_row(str(slot), self.labels.get(folder, folder.name), step, _number(at.get("loss")))
+            table.add_row(
+                str(slot), printable(self.labels.get(folder, folder.name)), step, _number(at.get("loss"))
+            )
         return table
 
 

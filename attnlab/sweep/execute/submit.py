@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.errors import Refused
+from attnlab.store import fingerprint, trust
 from attnlab.store import runs as store
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute.microbatch import halved
@@ -29,9 +30,17 @@ def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpe
 
 
 def launch(
-    runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str], launcher: Any, halving: bool
+    runs: Sequence[RunSpec],
+    root: Path,
+    experiments: Mapping[str, str],
+    launcher: Any,
+    halving: bool,
+    composed: Sequence[str] = (),
 ) -> int:
-    """Train the runs; `experiments` names the one that each is for. 1 where the launcher itself failed."""
+    """Train the runs; `experiments` names the one that each is for, `composed` what the whole command names.
+    1 where the launcher itself failed.
+    """
+    runs = [run.but(use=run.use.model_copy(update={"composed": tuple(composed)})) for run in runs]
     status = _submit(runs, root, experiments, launcher)
     while halving and status == 0 and (smaller := [run for run in runs if halved(run, root)]):
         for run in smaller:
@@ -76,6 +85,36 @@ def _ready(waiting: Sequence[RunSpec], root: Path) -> list[RunSpec]:
 def _parent_is_done(run: RunSpec, root: Path) -> bool:
     parent = run.config.get("parent")
     return not parent or store.is_done(root / str(parent))
+
+
+def composed(runs: Sequence[RunSpec]) -> list[str]:
+    """What of a user's own the runs of a command name."""
+    return sorted(
+        name
+        for name in {name for run in runs for name in trust.names(run.config)}
+        if not name.startswith(("attnlab.", "torch.", "pytorch_lightning."))
+    )
+
+
+def refuse_strangers(runs: Sequence[RunSpec], root: Path) -> None:
+    """Refused where a finished run of the store has another config than its id is made of: what is measured
+    or continued would be somebody else's. Specs need no such look: those that are launched are written anew.
+    """
+    own = composed(runs)
+    for run in runs:
+        record = store.record(root / run.id)
+        if record is not None and record.done:
+            file = root / run.id / "run.json"
+            if fingerprint.canonical(fingerprint.kept(record.config)) != _said(run):
+                raise Refused(f"{file} has another config than run {run.id}: move that folder away")
+            trust.refuse_unknown(record.config, file, own)
+        parent = root / str(run.config.get("parent"))
+        if run.config.get("convert") and (begun := store.record(parent)) is not None:
+            trust.refuse_unknown(begun.config, parent / "run.json", own)
+
+
+def _said(run: RunSpec) -> str:
+    return fingerprint.canonical(fingerprint.kept(run.config))
 
 
 def refuse_unknown_parents(runs: Sequence[RunSpec], root: Path) -> None:

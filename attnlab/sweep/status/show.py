@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from attnlab.errors import printable
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
@@ -74,7 +75,10 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
 
 def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, Forecast] | None) -> Table:
     table = Table(
-        title=f"{plan.title}: {len(plan.all_runs)} runs", title_justify="left", box=None, pad_edge=False
+        title=f"{printable(plan.title)}: {len(plan.all_runs)} runs",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
     )
     figures = ("parameters", "KV B/token", "memory", "time") if forecasts is not None else ()
     for heading in ("arm", "seed", "id", *figures, "state"):
@@ -90,7 +94,7 @@ def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, 
                 f"{forecast.bytes / 1e6:,.0f} MB" if forecast.bytes else "?",
                 f"{mark}{duration(forecast.seconds)}" if forecast.seconds is not None else "?",
             ]
-        table.add_row(run.arm, str(run.seed), run.id, *cells, str(run_states[run.id]))
+        table.add_row(printable(run.arm), str(run.seed), run.id, *cells, printable(str(run_states[run.id])))
     return table
 
 
