@@ -15,7 +15,7 @@ from attnlab.errors import Refused, nearest
 from attnlab.measure.heads import LONGEST
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import LearnedPositions, Transformer
-from attnlab.store import runs
+from attnlab.store import digests, runs
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ def _run(folder: Path) -> Trained:
     weights, config = folder / "model.safetensors", runs.spec(folder).config
     if not weights.is_file():
         raise Refused(f"{folder} has no model.safetensors: the run did not finish")
+    record = runs.record(folder)
+    for name, fault in (digests.broken(folder, record, [digests.WEIGHTS]) if record else {}).items():
+        raise Refused(f"{folder / name} {fault}; train the run again, with sweep.retry_failed=true")
     task = make(config["data"]).task
     model = build_model(config, task.vocab_size)
     try:
