@@ -66,7 +66,8 @@ def run(folder: Path):
         (folder / name).write_text(f"{name} of {folder.name}")
     record = RunRecord(
         id=folder.name, status="done", seed=config["seed"], config=config, estimate=spec.estimate,
-        metrics={"val/loss": loss(config)}, declared={"val/loss": Metric("val/loss", unit="nats")}, seconds=0.1,
+        metrics={"val/loss": loss(config)}, seconds=0.1,
+        declared={"val/loss": Metric("val/loss", unit="nats")},
         files=digests.of_files(folder),
         measured_by=spec.estimate.measured_by, started="2026-01-02T00:00:00+00:00",
     )  # fmt: skip
