@@ -16,7 +16,7 @@ from attnlab.errors import Refused, nearest
 from attnlab.measure.heads import LONGEST
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import LearnedPositions, Transformer
-from attnlab.store import runs, trust
+from attnlab.store import digests, runs, trust
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,9 @@ def _run(folder: Path) -> Trained:
     if not weights.is_file():
         raise Refused(f"{folder} has no model.safetensors: the run did not finish")
     trust.refuse_strange(config, folder / "spec.json")
+    record = runs.record(folder)
+    for name, fault in (digests.broken(folder, record, [digests.WEIGHTS]) if record else {}).items():
+        raise Refused(f"{folder / name} {fault}; train the run again, with sweep.retry_failed=true")
     task = make(config["data"]).task
     model = build_model(config, task.vocab_size)
     try:

@@ -16,6 +16,7 @@ from attnlab.report.tables.heads import heads
 from attnlab.report.tables.length import length
 from attnlab.report.tables.races import races
 from attnlab.report.tables.tradeoff import tradeoff
+from attnlab.report.verdicts import broken
 from attnlab.report.verdicts.alike import unlike
 from attnlab.report.verdicts.budget import budget, crosses
 from attnlab.report.verdicts.claims import claims, headline
@@ -44,7 +45,7 @@ def build(
             "headline": headline(claim_rows),
             "exploratory": bool(left),
             "departures": left or [],
-            "unlike": unlike(sweep),
+            "unlike": [*broken.sentences(sweep), *unlike(sweep)],
             "claims": claim_rows,
             "finished": finished,
             "planned": len(sweep.planned),

@@ -31,10 +31,10 @@ OBSERVERS = tuple(
     f"attnlab.{name}"
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
-        "store.answers", "store.declarations", "store.files", "store.fingerprint", "store.lease",
-        "store.runs", "store.schema", "store.source", "store.trust", "store.bounded", "training.loggers",
-        "training.record", "training.callbacks", "training.preflight", "training.end", "training.measuring",
-        "training.again", "training.targets",
+        "store.answers", "store.bounded", "store.declarations", "store.digests", "store.files",
+        "store.fingerprint", "store.lease", "store.runs", "store.schema", "store.source", "store.trust",
+        "training.again", "training.callbacks", "training.end", "training.loggers", "training.measuring",
+        "training.preflight", "training.record", "training.targets",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures

@@ -1,5 +1,6 @@
 """The store: one folder per run, named by its id. A run is done when its record validates, not before."""
 
+import json
 import os
 import tempfile
 import time
@@ -10,8 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
+from attnlab.store import digests
 from attnlab.store.files import read_json, write_json
 from attnlab.store.schema import Failure, RunRecord, RunSpec, Status, reading, refuse_other_version
+
+BEFORE = "before.json"  # the record of a finished run while it is trained again
 
 
 def record(folder: Path) -> RunRecord | None:
@@ -26,6 +30,16 @@ def fault(folder: Path) -> str:
     return "" if isinstance(answer, RunRecord) else answer
 
 
+def edited(folder: Path) -> tuple[RunRecord | None, list[str]]:
+    """A record that was changed since it was written, and its changed fields; None and [] for any other."""
+    content = read_json(folder / "run.json")
+    changed = digests.edited(content) if isinstance(_read(folder), str) and isinstance(content, dict) else []
+    try:
+        return (RunRecord.model_validate(content), changed) if changed else (None, [])
+    except ValidationError:
+        return None, []
+
+
 def _read(folder: Path) -> RunRecord | str:
     path = folder / "run.json"
     content = read_json(path)
@@ -36,7 +50,11 @@ def _read(folder: Path) -> RunRecord | str:
         run_record = RunRecord.model_validate(content)
     except ValidationError as error:
         return str(reading(error, str(path)))
-    return run_record if run_record.id == folder.name else f"{path} is the record of run {run_record.id}"
+    if run_record.id != folder.name:
+        return f"{path} is the record of run {run_record.id}"
+    if changed := digests.edited(content):
+        return f"{path} was edited after the run wrote it: {', '.join(changed)}"
+    return run_record
 
 
 def is_done(folder: Path) -> bool:
@@ -64,9 +82,26 @@ def write_spec(root: Path, run: RunSpec) -> None:
     write_json(folder / "spec.json", run.plain())
 
 
+def set_aside(folder: Path) -> None:
+    """A finished run that is to be trained again: its record waits, and comes back where that fails."""
+    if (folder / "run.json").exists():
+        (folder / "run.json").replace(folder / BEFORE)
+
+
+def put_back(folder: Path) -> bool:
+    """Ends what `set_aside` began: the earlier record returns, True, unless there is a new one."""
+    before = folder / BEFORE
+    if record(folder) is not None or not before.exists():
+        before.unlink(missing_ok=True)
+        return False
+    before.replace(folder / "run.json")
+    return True
+
+
 def write_record(folder: Path, run_record: RunRecord) -> None:
-    """What a run left; with that it has ended."""
-    write_json(folder / "run.json", run_record.plain())
+    """What a run left, sealed; with that it has ended."""
+    content = json.loads(json.dumps(run_record.plain(), allow_nan=False))  # as whoever reads it will have it
+    write_json(folder / "run.json", {**content, "seal": digests.seal(content)})
 
 
 def split(folder: Path) -> int:
@@ -94,9 +129,11 @@ def write_failure(
     folder: Path, status: Status, message: str, started: float, step: int | None = None
 ) -> None:
     """Record a run that did not end well: failure is data, with the step it reached (the one it last told of,
-    where the caller knows none) and its last lines.
+    where the caller knows none) and its last lines. One that was finished before stays finished.
     """
     assert status != "done"
+    if put_back(folder):
+        return
     wanted = spec(folder)
     reached = progress(folder).get("step") if step is None else step
     failure = Failure(

@@ -172,7 +172,8 @@ class RunRecord(Record):
     """What a run left: done, or how it failed. A run is done when this validates and says so.
 
     `measured_by` holds, per part of the record, the digest of the code that measured it at the run's end;
-    `observed_by` the same for what only training could show.
+    `observed_by` the same for what only training could show. `files` holds the sha256 of the files beside it,
+    `seal` a digest of each of its fields (`store/digests.py`).
     """
 
     version: Literal[2] = Field(VERSION, alias="schema")
@@ -198,6 +199,8 @@ class RunRecord(Record):
     observed_by: dict[str, str] = {}
     started: str | None = None
     seconds: FiniteFloat | None = None
+    files: dict[str, str] = {}
+    seal: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _finished_with_something(self) -> Self:

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.errors import printable
+from attnlab.store import digests
 from attnlab.store import runs as store
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import RunSpec
+from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import ending
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.provenance import provenance
@@ -25,8 +27,10 @@ def report(
     assert plan.experiment is not None
     runs = []
     for run in plan.runs:
-        trusted = store.record(root / run.id) is not None
-        runs.append(read_run(root / run.id, run.arm, run.seed) if trusted else Run(run.arm, run.seed, run.id))
+        folder = root / run.id
+        trusted = store.record(folder) is not None
+        lost = Run(run.arm, run.seed, run.id, broken=mend.faults(folder, digests.LARGE))
+        runs.append(read_run(folder, run.arm, run.seed) if trusted else lost)
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
     document = build(_asked(plan, _outdated(plan, root)), runs, times, source)
@@ -71,8 +75,10 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
     """What is about to be trained."""
     records = {run.id: store.record(root / run.id) for plan in plans for run in plan.runs}
     wanted = {run.id for run in todo}
-    again = sum(record is not None and record.done for id, record in records.items() if id in wanted)
-    done = sum(record is not None and record.done for record in records.values()) - again
+    finished = {id: record for id, record in records.items() if record is not None and record.done}
+    old = {id: record for id, record in finished.items() if id in wanted}
+    again = sum(not digests.broken(root / id, record) for id, record in old.items())
+    done = len(finished) - len(old)
     failed = len(records) - len(wanted & records.keys()) - done
     for plan in plans:
         if plan.experiment:
@@ -81,7 +87,11 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
             print(f"{printable(plan.title)}: {len(plan.arms())} arms x {seeds} seeds, {note}")
         for arm in plan.untuned:
             print(f"{arm} is not trained: no learning rate of its grid has finished with every seed")
-    parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again} to train"]
+    mend.tell((run for plan in plans for run in plan.runs), todo, root)
+    edited = sum(bool(store.edited(root / id)[1]) for id in wanted)
+    parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again - edited} to train"]
+    if edited:
+        parts.append(f"{edited} edited, to be measured again, or trained where that is not enough")
     if again:
         parts.append(f"{again} to be measured again, by code that was changed")
     if failed:

@@ -18,7 +18,7 @@ from attnlab.errors import Refused
 from attnlab.store import fingerprint, runs, trust
 from attnlab.store.files import read_json, write_json
 from attnlab.store.schema import RunRecord, RunSpec, Timing
-from attnlab.sweep.execute import node, slots
+from attnlab.sweep.execute import mend, node, slots
 from attnlab.sweep.execute import process as child
 from attnlab.sweep.plan.checks import Context
 from attnlab.sweep.plan.trainer import trainer, trainer_of
@@ -39,6 +39,9 @@ def timing(
     path = root / f"{fingerprint.digest({arm: folder.name for arm, folder in folders.items()})}.json"
     if (times := _read(path)) is not None:
         return times.plain(), ""
+    for folder in folders.values():
+        if lack := mend.unusable(folder):
+            return None, lack
     root.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
     arguments = [str(path), json.dumps({arm: str(folder) for arm, folder in folders.items()})]

@@ -14,7 +14,7 @@ import torch
 
 import attnlab
 from attnlab.model.build import device_kind, device_of
-from attnlab.store import runs
+from attnlab.store import digests, runs
 from attnlab.store.files import replacing
 from attnlab.store.schema import RunRecord, RunSpec, Use
 
@@ -42,12 +42,14 @@ def of(spec: RunSpec, clock: float, **measured: Any) -> RunRecord:
 
 
 def write(folder: Path, record: RunRecord, curves: Iterable[tuple[int, int, str, float]]) -> None:
-    """curves.parquet, where there are any; then run.json, with which the run is done."""
+    """curves.parquet, where there are any; then run.json, with which the run is done. It holds the digests of
+    the files beside it, so they are written before.
+    """
     columns = dict(zip(CURVES, zip(*curves, strict=True), strict=False))
     if columns:
         with replacing(folder / "curves.parquet") as temporary:
             pq.write_table(pa.table(columns), temporary)
-    runs.write_record(folder, record)
+    runs.write_record(folder, record.model_copy(update={"files": digests.of_files(folder)}))
 
 
 def environment(device: str, use: Use) -> dict[str, Any]:

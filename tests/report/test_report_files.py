@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from conftest import EVIL
+from synthetic import World, experiment, provenance, write_runs
 
 from attnlab.cli.main import main
-from attnlab.report import read_run
+from attnlab.report import build, read_run, write
 from attnlab.report.pages.files import refresh
 from attnlab.report.schema import SCHEMA, SHAPE, misfit
+from attnlab.store import digests, runs
 
 
 def test_the_index_lists_every_report_with_its_verdicts(made: dict) -> None:
@@ -97,13 +99,74 @@ def test_what_is_no_report_is_one_line_and_exit_2(
         assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["run.json", "curves.parquet", "attention.npz"])
-def test_a_run_cut_in_half_is_named(made: dict, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b'{"schema": 1, "sta')
+def test_a_record_cut_in_half_is_named(made: dict, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(b'{"schema": 1, "sta')
     with pytest.raises(
-        ValueError, match=rf"{name}: cut short or broken; delete it and run the command again"
+        ValueError, match=r"run.json: cut short or broken; delete it and run the command again"
     ):
         read_run(tmp_path, "mha", 0)
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flipped(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+
+
+@pytest.mark.parametrize("spoil_file", [missing, cut, flipped])
+@pytest.mark.parametrize("name", digests.FILES)
+def test_a_broken_file_of_one_run_costs_what_it_holds_and_not_the_page(
+    tmp_path: Path, spoil_file: Callable[[Path], None], name: str
+) -> None:
+    world = World(seeds=[0, 1, 2])
+    sound = write_runs(tmp_path, world)
+    folder = tmp_path / sound[4].id
+    (folder / digests.WEIGHTS).write_bytes(bytes(99))
+    record = runs.record(folder)
+    assert record is not None
+    runs.write_record(folder, record.model_copy(update={"files": digests.of_files(folder)}))
+    assert not read_run(folder, sound[4].arm, sound[4].seed).broken
+    spoil_file(folder / name)
+    found = [read_run(tmp_path / run.id, run.arm, run.seed) for run in sound]
+    assert [run.arm for run in found if run.broken] == [sound[4].arm]
+    assert (found[4].curves is None) == (name == digests.CURVES)
+    assert (found[4].maps is None) == (name == digests.MAPS)
+    before, report = (build(experiment(world), some, None, provenance()) for some in (sound, found))
+    [told] = report["verdict"]["unlike"]
+    assert told.startswith(f"{found[4].arm}, seed {found[4].seed}: {name} is ")
+    assert "again" in told
+    assert report["effects"] == before["effects"]
+    assert report["verdict"]["claims"] == before["verdict"]["claims"]
+    assert len(report["curves"]["lines"]) == len(before["curves"]["lines"]) - (name == digests.CURVES)
+    page = write(tmp_path / "report", report, found).read_text("utf-8")
+    first = page[: page.index('class="claims"')]
+    assert f"{name} is" in first
+    assert f"{name} is" in (tmp_path / "report" / "report.md").read_text("utf-8").replace("\\", "")
+
+
+def test_files_that_an_old_run_left_broken_cost_no_page_either(tmp_path: Path) -> None:
+    world = World(seeds=[0, 1])
+    sound = write_runs(tmp_path, world)
+    flip, short = (tmp_path / sound[i].id for i in (0, 1))
+    content = (flip / digests.MAPS).read_bytes()
+    (flip / digests.MAPS).write_bytes(content[:999] + bytes(900) + content[1899:])
+    cut(short / digests.CURVES)
+    found = [read_run(tmp_path / run.id, run.arm, run.seed) for run in sound]
+    assert [dict(run.broken) for run in found[:3]] == [
+        {digests.MAPS: "cannot be read"},
+        {digests.CURVES: "cannot be read"},
+        {},
+    ]
+    told = build(experiment(world), found, None, provenance())["verdict"]["unlike"]
+    assert len(told) == 2
+    assert all("without its run.json" in sentence for sentence in told)
 
 
 def test_two_reports_are_compared_by_the_verb(made: dict, capsys: pytest.CaptureFixture[str]) -> None:

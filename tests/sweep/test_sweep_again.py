@@ -1,6 +1,6 @@
 """An edit of measuring code trains nothing: the sweep measures again, once, and says so."""
 
-import json
+from attnlab.store import runs
 
 
 def test_a_finished_run_whose_measuring_code_was_edited_is_measured_again_and_not_trained(attnlab):
@@ -8,8 +8,10 @@ def test_a_finished_run_whose_measuring_code_was_edited_is_measured_again_and_no
     assert status == 0, errors
     trained = attnlab.trained()
     for path in (attnlab.folder / "runs").glob("*/run.json"):
-        record = json.loads(path.read_text())
-        path.write_text(json.dumps({**record, "measured_by": {"loss": "an earlier digest"}}))
+        record = runs.record(path.parent)
+        runs.write_record(
+            path.parent, record.model_copy(update={"measured_by": {"loss": "an earlier digest"}})
+        )
     status, out, errors = attnlab("heads=two", "seed=0,1")
     assert status == 0, errors
     assert "0 to train, 2 to be measured again, by code that was changed" in out

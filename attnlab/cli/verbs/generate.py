@@ -38,8 +38,7 @@ def main(options: argparse.Namespace) -> int:
     sampling = Sampling(**{key: given[key] for key in SAMPLING if key in given})
     stream = decoder.stream([ids], new_tokens, sampling, stop)
     for piece in pieces(trained.decode, (int(token.item()) for token in stream), prompt, ids):
-        sys.stdout.write(printable(piece, keep="
-	"))
+        sys.stdout.write(printable(piece, keep="\n\t"))
         sys.stdout.flush()
     print()
     return 0

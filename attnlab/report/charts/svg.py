@@ -3,16 +3,19 @@ time.
 
 Colours that must follow the reader's light or dark scheme cannot be written in a spec, so specs use the
 placeholder colours below; they become CSS variables in the SVG and literal colours in the PNG.
+
+Also a program, which draws all that `drawing` asks for. So it imports nothing of attnlab, and the renderer
+where it draws: whoever only needs the colours does not load it.
 """
 
+import base64
 import io
 import json
 import re
+import sys
 from html import escape, unescape
+from pathlib import Path
 from typing import Any
-
-import vl_convert
-from PIL import Image
 
 INK, MUTED, GRID, BAND, PAPER = "#010101", "#010102", "#010103", "#010104", "#010105"
 CSS = {
@@ -52,6 +55,18 @@ _NOISE = re.compile(
 )
 
 
+# No XML may have these characters, and the renderer would abort.
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def _fit(value: Any) -> Any:
+    if isinstance(value, str):
+        return _UNFIT.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_fit(key): _fit(item) for key, item in value.items()}
+    return [_fit(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def _with_config(spec: dict[str, Any]) -> str:
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
     return json.dumps(
@@ -59,7 +74,7 @@ def _with_config(spec: dict[str, Any]) -> str:
             "$schema": schema,
             "config": CONFIG,
             "padding": {"left": 10, "right": 6, "top": 5, "bottom": 4},
-            **spec,
+            **_fit(spec),
         },
         sort_keys=True,
         allow_nan=False,
@@ -73,6 +88,8 @@ def _shorten(attribute: re.Match[str]) -> str:
 
 def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
     """The chart as an inline SVG; `name` makes its ids unique in the page, screen readers say `label`."""
+    import vl_convert
+
     text = vl_convert.vegalite_to_svg(_with_config(spec))
     text = _NOISE.sub("", text)
     for placeholder, css in CSS.items():
@@ -97,6 +114,9 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
 
 def png(spec: dict[str, Any]) -> bytes:
     """The chart as a PNG on white, at twice its size in points."""
+    import vl_convert
+    from PIL import Image
+
     text = _with_config({**spec, "background": LITERAL[PAPER]})
     for placeholder, literal in LITERAL.items():
         text = text.replace(placeholder, literal)
@@ -104,3 +124,25 @@ def png(spec: dict[str, Any]) -> bytes:
     out = io.BytesIO()
     picture.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     return out.getvalue()
+
+
+def main(asked: Path, answered: Path) -> None:
+    """Draws what a file asks for: a line for each as it is done, [kind, content] or ["lost", why]."""
+    with answered.open("w", encoding="utf-8") as out:
+        for task in json.loads(asked.read_text("utf-8")):
+            answer = _answer(task)
+            print(json.dumps(answer), file=out, flush=True)
+
+
+def _answer(task: dict[str, Any]) -> tuple[str, str]:
+    try:
+        if task["label"] is None:
+            return "png", base64.b64encode(png(task["spec"])).decode()
+        return "svg", svg(task["spec"], name=task["name"], label=task["label"])
+    except BaseException as error:  # a panic of the renderer's is no Exception
+        words = " ".join(str(error).split())[:200]
+        return "lost", f"{type(error).__name__}: {words}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnlab.report.charts import figures
-from attnlab.report.charts.svg import png
-from attnlab.report.pages.html import html
+from attnlab.report.charts.drawing import draw
+from attnlab.report.pages.html import html, inline
 from attnlab.report.pages.index import index, ours
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.schema import load
@@ -42,26 +42,25 @@ def render(path: Path) -> Path:
     """HTML, Markdown and figures from a report.json or its folder."""
     source = find(path)
     report = load(source)
-    page = html(report).encode()
+    pictures = pngs(report)
+    drawn = draw(inline(report), pictures)
+    page = html(report, drawn).encode()
     if len(page) > HARD_LIMIT and report["heads"] and report["heads"]["maps"]:
         left_out = [entry["arm"] for entry in report["heads"]["maps"]]
         report["heads"]["maps"] = []
         report["warnings"].append(
             f"Attention maps of {', '.join(left_out)} were left out: the page passed 10 MB."
         )
-        page = html(report).encode()
+        page = html(report, drawn).encode()
     folder = source.parent
     (folder / "figures").mkdir(exist_ok=True)
-    pictures = {figure.name: figure for figure in pngs(report)}
     for old in sorted((folder / "figures").glob("*.png")):
-        if old.stem not in pictures:
+        if old.stem not in drawn.pngs:
             old.unlink()
-    for name, figure in pictures.items():
-        put(folder / "figures" / f"{name}.png", png(figure.spec))
-    put(
-        folder / "report.md",
-        markdown(report, {name: figure.label for name, figure in pictures.items()}).encode(),
-    )
+    for name, picture in drawn.pngs.items():
+        put(folder / "figures" / f"{name}.png", picture)
+    labels = {figure.name: figure.label for figure in pictures if figure.name in drawn.pngs}
+    put(folder / "report.md", markdown(report, labels, drawn.sentences).encode())
     put(folder / "report.html", page)
     if ours(folder.absolute().parent / "index.html"):
         refresh(folder.absolute().parent)
@@ -106,8 +105,8 @@ def runs_csv(report: dict[str, Any]) -> str:
 
 
 def _no_formula(cell: Any) -> Any:
-    """A text that a spreadsheet would work out gets an apostrophe in front (OWASP, "CSV injection"). What is a
-    number stays one.
+    """A text that a spreadsheet would work out gets an apostrophe in front (OWASP, "CSV injection"). A number
+    stays one.
     """
     if not isinstance(cell, str) or not cell.startswith(FORMULA):
         return cell

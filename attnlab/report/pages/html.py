@@ -12,6 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attnlab.report.charts import figures, series_figures
+from attnlab.report.charts.drawing import Drawn, draw
+from attnlab.report.charts.figures import Report
 from attnlab.report.tables import format, maps
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -52,34 +54,51 @@ def environment() -> Environment:
     return env
 
 
-def html(report: dict[str, Any]) -> str:
-    """The page."""
-    drawn = {
-        "verdict": _both(lambda width, name: figures.verdicts(report, width, name), "verdict"),
-        "effects": _both(lambda width, name: figures.forests(report, width, name), "effects"),
-        "slopes": _svg(figures.slopes(report)),
-        "tradeoff": _svg(figures.tradeoffs(report)),
-        "curves": _svg(series_figures.curves(report)),
-        "length": _svg(series_figures.lengths(report)),
-        "positions": _svg(series_figures.positions(report)),
+def shown(report: Report) -> dict[str, list[figures.Figure]]:
+    """The figures of a page, by the place where they stand; `-narrow` is the same place on a phone."""
+    return {
+        "verdict": figures.verdicts(report, 640, "verdict"),
+        "verdict-narrow": figures.verdicts(report, 350, "verdict-narrow"),
+        "effects": figures.forests(report, 640, "effects"),
+        "effects-narrow": figures.forests(report, 350, "effects-narrow"),
+        "slopes": figures.slopes(report),
+        "tradeoff": figures.tradeoffs(report),
+        "curves": series_figures.curves(report),
+        "length": series_figures.lengths(report),
+        "positions": series_figures.positions(report),
+        "strips": series_figures.strips(report),
     }
-    return _page("page.html", report, drawn)
+
+
+def inline(report: Report) -> list[figures.Figure]:
+    """All figures of a page."""
+    return [figure for place in shown(report).values() for figure in place]
+
+
+def html(report: Report, drawn: Drawn | None = None) -> str:
+    """The page, with the pictures that were drawn for it; drawn here where none are given."""
+    return _page("page.html", report, shown(report), drawn)
 
 
 def inspected(name: str, heads: dict[str, Any] | None) -> str:
     """The heads of one model alone, as the section of a page that shows them."""
-    return _page(
-        "inspect.html", {"experiment": {"name": name, "arms": [name], "baseline": name}, "heads": heads}, {}
-    )
+    report = {"experiment": {"name": name, "arms": [name], "baseline": name}, "heads": heads}
+    return _page("inspect.html", report, {"strips": series_figures.strips(report)}, None)
 
 
-def _page(template: str, report: dict[str, Any], drawn: dict[str, Any]) -> str:
+def _page(template: str, report: Report, places: dict[str, list[figures.Figure]], drawn: Drawn | None) -> str:
+    if drawn is None:
+        drawn = draw([figure for place in places.values() for figure in place])
+    pictures = {place: [_picture(figure, drawn) for figure in found] for place, found in places.items()}
+    for place in [place for place in pictures if f"{place}-narrow" in pictures]:
+        pictures[place] = list(zip(pictures[place], pictures.pop(f"{place}-narrow"), strict=True))
     return (
         environment()
         .get_template(template)
         .render(
             r=report,
-            figures={**drawn, "strips": _svg(series_figures.strips(report))},
+            figures=pictures,
+            undrawn=drawn.sentences,
             styles=figures.styles(report),
             gallery=gallery(report),
             picked=picked(report),
@@ -91,13 +110,11 @@ def _page(template: str, report: dict[str, Any], drawn: dict[str, Any]) -> str:
     )
 
 
-def _svg(pictures: list[figures.Figure]) -> list[Markup]:
-    return [Markup(figure.svg()) for figure in pictures]
-
-
-def _both(draw: Any, name: str) -> list[tuple[Markup, Markup]]:
-    """The same charts for a wide page and for a phone; CSS shows one of them."""
-    return list(zip(_svg(draw(640, name)), _svg(draw(350, name + "-narrow")), strict=True))
+def _picture(figure: figures.Figure, drawn: Drawn) -> Any:
+    """The chart; in its place, where it could not be drawn, the words that stand for it."""
+    if figure.name in drawn.svgs:
+        return Markup(drawn.svgs[figure.name])
+    return Markup('<p class="note">Not drawn: {}</p>').format(figure.label)
 
 
 def _explorer(report: dict[str, Any]) -> dict[str, Any]:

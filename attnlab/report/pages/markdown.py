@@ -1,5 +1,6 @@
 """report.json to Markdown for a pull request: verdict, budget, effects, failures, with three pictures."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from attnlab.report.charts.figures import mark
@@ -22,8 +23,8 @@ def table(header: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
 
 
-def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
-    """The short report; report.html beside it has the rest."""
+def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence[str] = ()) -> str:
+    """The short report; report.html beside it has the rest. `undrawn`: what to say of missing pictures."""
     experiment, verdict = report["experiment"], report["verdict"]
     lines = [
         f"# {cell(experiment['name'])}: {verdict['headline']}",
@@ -34,7 +35,7 @@ def markdown(report: dict[str, Any], pictures: dict[str, str]) -> str:
     if verdict["exploratory"]:
         lines += ["**EXPLORATORY**: the sweep left what its file declares.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
-    lines += [line for sentence in verdict["unlike"] for line in (f"**{cell(sentence)}**", "")]
+    lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
     lines += _verdict(report) + _picture("verdict", pictures)
     lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
     lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]

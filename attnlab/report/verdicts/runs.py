@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnlab.errors import Refused
+from attnlab.store import digests
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
@@ -22,7 +22,9 @@ Pair = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """One planned run. `record` is its run.json, or None where it never ended; it counts all the same."""
+    """One planned run. `record` is its run.json, or None where it never ended; it counts all the same.
+    `broken`: file -> what is wrong with it, of those that are not as the run wrote them.
+    """
 
     arm: str
     seed: int
@@ -30,6 +32,7 @@ class Run:
     record: RunRecord | None = None
     curves: pa.Table | None = None
     maps: dict[str, NDArray[Any]] | None = None
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -47,31 +50,38 @@ class Run:
 
 
 def read_run(folder: Path, arm: str, seed: int) -> Run:
-    """The run in `folder` of the store; what is absent is None. ValueError for what is there and broken."""
-    return Run(
-        arm,
-        seed,
-        folder.name,
-        record=_read(folder / "run.json", _record),
-        curves=_read(folder / "curves.parquet", pq.read_table),
-        maps=_read(folder / "attention.npz", lambda path: dict(np.load(path))),
-    )
+    """The run in `folder` of the store; what is absent is None, and what is broken is None and named.
+    ValueError for a broken record.
+    """
+    record = _record(folder / "run.json")
+    broken = digests.broken(folder, record, most=digests.LARGE) if record else {}
+
+    def read(name: str, reader: Callable[[Path], Any]) -> Any:
+        if name in broken or not (folder / name).exists():
+            return None
+        try:
+            return reader(folder / name)
+        except Exception:  # parquet, zip, zlib and numpy have their own
+            broken[name] = "cannot be read"
+            return None
+
+    curves = read(digests.CURVES, pq.read_table)
+    maps = read(digests.MAPS, lambda path: dict(np.load(path)))
+    return Run(arm, seed, folder.name, record, curves, maps, broken)
 
 
-def _record(path: Path) -> RunRecord:
-    document = json.loads(path.read_text("utf-8"))
-    refuse_other_version(document, path)
-    return RunRecord.model_validate(document)
-
-
-def _read(path: Path, read: Callable[[Path], Any]) -> Any:
+def _record(path: Path) -> RunRecord | None:
     if not path.exists():
         return None
     try:
-        return read(path)
+        document = json.loads(path.read_text("utf-8"))
+        refuse_other_version(document, path)
+        if changed := digests.edited(document):
+            raise Refused(f"{path}: {', '.join(changed)} edited after the run; run the command again")
+        return RunRecord.model_validate(document)
     except Refused:
         raise
-    except (ValueError, OSError, EOFError, BadZipFile) as error:  # ArrowInvalid is a ValueError
+    except (ValueError, OSError) as error:
         raise ValueError(f"{path}: cut short or broken; delete it and run the command again") from error
 
 

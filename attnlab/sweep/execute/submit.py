@@ -10,6 +10,7 @@ from attnlab.errors import Refused
 from attnlab.store import fingerprint, trust
 from attnlab.store import runs as store
 from attnlab.store.schema import RunSpec
+from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.microbatch import halved
 
 FAILED = 1
@@ -17,16 +18,22 @@ FAILED = 1
 
 def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpec]:
     """The runs to launch, each once: those without a record, the failed ones where that is asked for, and the
-    finished ones in which something was measured by other code than today's.
+    finished ones that `mend` has something to do for.
     """
-    wanted = []
-    for run in {run.id: run for run in runs}.values():
+    by_id = {run.id: run for run in runs}
+    wanted = {}
+    for run in by_id.values():
         record = store.record(root / run.id)
         failed = record is not None and not record.done
-        old = record is not None and record.done and record.outdated(run.estimate)
-        if record is None or old or (failed and retry_failed):
-            wanted.append(run)
-    return wanted
+        if record is None or (failed and retry_failed) or mend.wanted(run, root, retry_failed):
+            wanted[run.id] = run
+    queue = list(wanted.values())
+    while queue:
+        parent = by_id.get(str(queue.pop().config.get("parent")))
+        if parent and parent.id not in wanted and mend.unusable(root / parent.id):
+            wanted[parent.id] = parent
+            queue.append(parent)
+    return list(wanted.values())
 
 
 def launch(
@@ -58,7 +65,7 @@ def _submit(runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str],
     while waiting:
         ready = _ready(waiting, root)
         waiting = [run for run in waiting if run not in ready]
-        ready = [run for run in ready if _parent_is_done(run, root)]
+        ready = [run for run in ready if not _lack(run, root)]
         jobs = [[*run.use.overrides, f"paths.runs='{root.absolute()}'", f"id='{run.id}'"] for run in ready]
         try:
             launcher.launch(jobs, initial_job_idx=index)
@@ -73,18 +80,21 @@ def _submit(runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str],
 
 
 def _ready(waiting: Sequence[RunSpec], root: Path) -> list[RunSpec]:
-    """Those whose parent is not waiting itself; one whose parent has failed is told of."""
+    """Those whose parent is not waiting itself; one whose parent cannot be used is told of."""
     pending = {run.id for run in waiting}
     ready = [run for run in waiting if run.config.get("parent") not in pending]
     for run in ready:
-        if not _parent_is_done(run, root):
-            print(f"not started: {run.arm} seed={run.seed}, whose parent {run.config['parent']} is not done")
+        if lack := _lack(run, root):
+            print(f"not started: {run.arm} seed={run.seed}, whose parent {run.config['parent']} {lack}")
     return ready
 
 
-def _parent_is_done(run: RunSpec, root: Path) -> bool:
+def _lack(run: RunSpec, root: Path) -> str:
+    """Why a run's parent cannot be used; nothing where it can, or there is none."""
     parent = run.config.get("parent")
-    return not parent or store.is_done(root / str(parent))
+    if not parent or store.is_done(root / str(parent)):
+        return mend.unusable(root / str(parent)) if parent else ""
+    return "is not done"
 
 
 def composed(runs: Sequence[RunSpec]) -> list[str]:
@@ -125,4 +135,9 @@ def refuse_unknown_parents(runs: Sequence[RunSpec], root: Path) -> None:
         if parent and parent not in ours and not store.is_done(root / str(parent)):
             raise Refused(
                 f"parent={parent} of {run.arm}: no arm, and no finished run in {root}; train it first"
+            )
+        if parent and parent not in ours and (lack := mend.unusable(root / str(parent))):
+            raise Refused(
+                f"parent={parent} of {run.arm}: {lack}; give the command that trained it, with "
+                "sweep.retry_failed=true"
             )

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from attnlab.errors import is_out_of_memory
-from attnlab.store import runs
+from attnlab.store import digests, runs
 from attnlab.store.lease import owning
-from attnlab.store.schema import RunRecord, Status
-from attnlab.sweep.execute import node, process, ranks
+from attnlab.store.schema import RunRecord, RunSpec, Status
+from attnlab.sweep.execute import mend, node, process, ranks
 from attnlab.sweep.plan.trainer import trainer, trainer_of
 
 
@@ -33,14 +33,19 @@ def main(arguments: list[str]) -> int:
 def train(folder: Path) -> int:
     """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1."""
     with owning(folder):  # waits where another sweep trains this very run
-        started, record = time.time(), runs.record(folder)
+        started, record, reopened = time.time(), runs.record(folder), None
+        if record is None:
+            record = reopened = mend.reopened(folder)
         if record is not None and record.done:
-            return _measure_again(folder, record)
-        if record is not None and _since_asked(folder):
+            if not digests.broken(folder, record):
+                return _measure_again(folder, record, edited=reopened is not None)
+            runs.set_aside(folder)
+        if record is not None and not record.done and _since_asked(folder):
             return 1
         (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
         try:
             spec = runs.spec(folder)
+            _refuse_broken_parent(spec, folder.parent)
             module = trainer(trainer_of(spec.config))
             node.alone()
             node.refuse_other_device(module, spec)
@@ -52,6 +57,8 @@ def train(folder: Path) -> int:
             step = getattr(error, "step", None)
             runs.write_failure(folder, classify(error), _message(error), started, step)
             return 1
+        finally:
+            runs.put_back(folder)
         _flush()
         if not runs.is_done(folder):
             message = f"training ended without a valid record: {runs.fault(folder)}"
@@ -66,7 +73,13 @@ def assist(folder: Path) -> int:
     return 0
 
 
-def _measure_again(folder: Path, record: RunRecord) -> int:
+def _refuse_broken_parent(spec: RunSpec, root: Path) -> None:
+    parent = spec.config.get("parent")
+    if parent and (lack := mend.unusable(root / str(parent))):
+        raise ValueError(f"parent={parent}: {lack}; train it again")
+
+
+def _measure_again(folder: Path, record: RunRecord, edited: bool) -> int:
     """A finished run is not trained again; what other code has measured in it is measured anew."""
     spec = runs.spec(folder)
     if not record.outdated(spec.estimate):
@@ -76,6 +89,8 @@ def _measure_again(folder: Path, record: RunRecord) -> int:
     except Exception:  # the run stays as it was, and its page says what is old in it
         traceback.print_exc()
         _flush()
+        if edited:
+            mend.give_up(folder)
         return 1
     return 0
 

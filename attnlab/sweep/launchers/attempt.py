@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from attnlab.errors import Refused
-from attnlab.store import runs
+from attnlab.store import digests, runs
 from attnlab.store.schema import Status
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.exits import record_exit, record_lost, record_timeout
@@ -114,8 +114,11 @@ def attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int)
     work = []
     for folder in folders:
         kind = runs.spec(folder).estimate.device_kind
-        if not runs.is_done(folder):
+        record = runs.record(folder)
+        if record is not None and not record.done:
             (folder / "run.json").unlink(missing_ok=True)
+        if record is not None and record.done and digests.broken(folder, record):
+            runs.set_aside(folder)
         path, home = str(folder.absolute()), os.getcwd()
         work.append(Attempt(path, home, threads, kind == "cpu", max_time, environment))
     return work

@@ -63,7 +63,7 @@ def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Gro
 def _status(plans: Sequence[Plan], root: Path) -> Group:
     parts: list[Any] = []
     for plan in plans:
-        run_states = states(plan.all_runs, root)
+        run_states = states(plan.all_runs, root, weights=True)
         parts.append(_table(plan, run_states, None))
         words = [state.word for state in run_states.values()]
         counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from attnlab.store import digests
 from attnlab.store import runs as store
 from attnlab.store.files import CHECKPOINTS
 from attnlab.store.lease import elsewhere
 from attnlab.store.schema import RunRecord, RunSpec
+from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import fraction
 
 
@@ -25,20 +27,24 @@ class State:
         return f"{self.word}  {self.detail}".rstrip()
 
 
-def state(folder: Path) -> State:
+def state(folder: Path, weights: bool = False) -> State:
+    """With `weights`, the digests of large files are looked at too, which takes a second per gigabyte."""
     record = store.record(folder)
+    faults = mend.faults(folder, None if weights else digests.LARGE)
+    wrong = "; ".join(f"{name} {fault}" for name, fault in faults.items())
     if record is not None and not record.done:
         return State(record.status, record.failure.message if record.failure else "", 1.0)
-    if record is not None:
+    if record is not None and not faults.keys() & digests.PICTURED:
         loss = record.metrics.get("val/loss")
-        return State("done", "" if loss is None else f"val/loss {loss:.4f}", 1.0)
+        said = "" if loss is None else f"val/loss {loss:.4f}"
+        return State("done", "; ".join(filter(None, (said, wrong))), 1.0)
     at = store.progress(folder)
     where = f"step {at['step']}/{at.get('max_steps', '?')}" if "step" in at else ""
     if locked(folder):
         loss = at.get("loss")
         return State("running", where + (f" loss {loss:.4f}" if where and loss else ""), fraction(at))
     half = any((folder / name).exists() for name in CHECKPOINTS)
-    return State("stopped", where, fraction(at)) if half else State("to train", "", 0.0)
+    return State("stopped", where, fraction(at)) if half else State("to train", wrong, 0.0)
 
 
 def locked(folder: Path) -> bool:
@@ -54,9 +60,9 @@ def locked(folder: Path) -> bool:
         return False
 
 
-def states(runs: Sequence[RunSpec], root: Path) -> dict[str, State]:
+def states(runs: Sequence[RunSpec], root: Path, weights: bool = False) -> dict[str, State]:
     """Run id -> its state."""
-    return {run.id: state(root / run.id) for run in runs}
+    return {run.id: state(root / run.id, weights) for run in runs}
 
 
 def records(root: Path) -> list[RunRecord]:
