@@ -133,7 +133,8 @@ def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
         elif fault["type"] == "literal_error":
             values = [value.strip("' ") for value in fault["ctx"]["expected"].replace(" or ", ",").split(",")]
             text = f"{what}: {where}={fault['input']!r} is not one of {', '.join(values)}"
-            text += nearest(str(fault["input"]), values) if isinstance(fault["input"], str) else ""
+            near = nearest(str(fault["input"]), values)
+            text += near if near.startswith(" (nearest") else ""
         else:
             text = str(reading(error, what))
         raise Refused(text, place) from error

@@ -148,7 +148,11 @@ def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | No
     given = {key: line for key, line in command.keys(point).items() if key != experiment_files.GROUP}
     seeded = {"seeds": f"seed={','.join(map(str, seeds))}"} if seeds is not None else {}
     chosen = runtime.choices.get(experiment_files.GROUP)
-    return Written(find(f"{experiment_files.GROUP}/{chosen}") if chosen else None, find, {**given, **seeded})
+    lasts = chosen and not OmegaConf.select(
+        config, "sweep.command"
+    )  # `compare` writes one, and takes it away
+    file = find(f"{experiment_files.GROUP}/{chosen}") if lasts else None
+    return Written(Experiment.key_names(), file, find, {**given, **seeded})
 
 
 def _name(config: DictConfig, written: Written) -> Any:
