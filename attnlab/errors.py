@@ -2,13 +2,21 @@
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 OUT_OF_MEMORY = "out of memory"
 
 
 class Refused(ValueError):
-    """A command that cannot be carried out as it stands. Its text is the one line that the user reads."""
+    """A command that cannot be carried out as it stands. Its text is the one line that the user reads.
+
+    `at`: the key of the experiment that it is about, as in ("claims", 1, "metric"). Who knows where the
+    experiment was written puts that before the text.
+    """
+
+    def __init__(self, text: str = "", at: Sequence[str | int] = ()) -> None:
+        super().__init__(text)
+        self.at = tuple(at)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

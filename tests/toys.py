@@ -54,7 +54,8 @@ def planned(toy: Path) -> Callable[..., list[Plan]]:
     def call(*arguments: str, lookup: Lookup = lambda _id: None) -> list[Plan]:
         loader = _loader()
         master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
-        return plan(list(arguments), Composer(loader, master), Asked(), lookup)
+        asked = [line for line in arguments if not line.startswith("hydra.")]  # those are in the master
+        return plan(asked, Composer(loader, master), Asked(), lookup)
 
     return call
 

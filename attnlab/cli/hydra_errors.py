@@ -14,7 +14,14 @@ from attnlab.store import fingerprint
 
 
 def one_line(error: BaseException, config_dirs: Sequence[Path]) -> str:
-    """One line for an exception that Hydra or OmegaConf raised. `config_dirs`: where names may come from."""
+    """One line for an exception that Hydra or OmegaConf raised. `config_dirs`: where names may come from.
+
+    Its notes, which say where it happened, stand before it.
+    """
+    return "".join(getattr(error, "__notes__", [])) + _told(error, config_dirs)
+
+
+def _told(error: BaseException, config_dirs: Sequence[Path]) -> str:
     text = _joined(error)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not an override; write key=value ({_first(error.message)})"
@@ -73,7 +80,7 @@ def _keys(config_dirs: Sequence[Path]) -> set[str]:
             group = str(path.parent.relative_to(folder)).replace("/", ".")
             if group != ".":
                 names.add(group.replace(".", "/"))
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8", errors="replace")
             package = "" if group == "." or "@package _global_" in text else group + "."
             names |= {f"{package}{key}" for key in _flat(text)}
     return names | _launcher_keys()

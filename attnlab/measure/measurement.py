@@ -1,11 +1,12 @@
 """What a run that only measures gives: a measurement is a class that a config names.
 
-Its constructor's signature is its schema, and calling it with (module, data, device) gives `Measured`.
+Its constructor's signature is its schema, and calling it with (module, data, device) gives `Measured`. It may
+say before, with `measures()`, the names of all metrics that it can give: a claim about another is refused.
 Surprising: a metric's declaration decides how it is judged. One of kind `count` has no interval, and one of
 kind `time` is nothing that a test of the code may lean on.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,13 @@ class Measured:
 
 
 Measurement = Callable[[Any, Any, str], Measured]  # (LanguageModel, Data, device)
+
+
+def length_names(lengths: Sequence[float]) -> list[str]:
+    """What `measure.length` gives for these multiples of the trained length."""
+    found = [f"length/{part}{multiple:g}" for multiple in lengths for part in ("", "last/")]
+    others = [multiple for multiple in lengths if multiple != 1] if 1 in lengths else []
+    return [*found, *(f"length/excess/{multiple:g}" for multiple in others)]
 
 
 def on_paper(measurement: Measurement) -> bool:

@@ -12,6 +12,8 @@ from attnlab.store.schema import Direction, Record
 # What an experiment file may call a figure of the budget.
 FIGURES = {"params": "parameters", "flops": "flops_per_token", "kv_bytes": "kv_bytes_per_token"}
 
+SPENT = "tuning_tokens"  # may be held too: what a grid of learning rates cost
+
 
 def canonical(name: str) -> str:
     """The figure that a short name in an experiment file means."""

@@ -102,6 +102,7 @@ class Estimate(Budget):
     device_kind: str = "cpu"
     data: dict[str, Any] = {}
     declared: dict[str, Metric] = {}
+    figures: tuple[str, ...] | None = None  # all that it may measure, by name; None: nobody can know before
     measured_by: dict[str, str] = {}  # what is measured at a run's end, to the digest of the code that does
     observed_by: dict[str, str] = {}  # the same for what only training can show
 

@@ -33,6 +33,12 @@ def check(config: Mapping[str, Any], model: Transformer, data: Any) -> None:
         measurement.check(model, data)
 
 
+def figures(config: Mapping[str, Any]) -> list[str] | None:
+    """All that a run may measure, where its measurement says what that is (`measures()`); else None."""
+    measurement = make(config["measurement"])
+    return [*measurement.measures(), *size.MEMORY] if hasattr(measurement, "measures") else None
+
+
 def measure(folder: Path, spec: RunSpec) -> RunRecord:
     """The run, up to its record on disk, which is returned. FloatingPointError where a figure is no
     number.

@@ -8,7 +8,8 @@ import torch
 
 from attnlab.attention.cache import new_caches
 from attnlab.attention.layer import Attention
-from attnlab.measure import length, size
+from attnlab.measure import length, size, timing
+from attnlab.measure.measurement import length_names
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
 from attnlab.training import end, measuring, settings, targets
@@ -104,10 +105,16 @@ def _sizes(config: Mapping[str, Any], model: Transformer, context: int) -> dict[
 def _measured(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """What the run will measure, and the digests of the code that will do it."""
     if config.get("measurement"):
-        return {"declared": {name: asdict(metric) for name, metric in size.BUDGET.items()}}
+        return {
+            "declared": {name: asdict(metric) for name, metric in size.BUDGET.items()},
+            "figures": measuring.figures(config),
+        }
     declared = size.BUDGET | end.expected(data.task)
+    timed = timing.TIMES if config["measure"].get("timing", True) else {}
+    lengths = length_names(config["measure"]["lengths"])
     return {
         "declared": {name: asdict(metric) for name, metric in declared.items()},
+        "figures": [*end.expected(data.task), *lengths, *size.MEMORY, size.THROUGHPUT.name, *timed],
         "measured_by": end.digests(end.MEASURED),
         "observed_by": end.digests(end.OBSERVED),
     }

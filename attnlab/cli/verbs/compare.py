@@ -84,6 +84,8 @@ def declare(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[st
             left.append(str(override.input_line))
     better = given["direction"] == "higher"
     margin = given["margin"]
+    if isinstance(margin, bool) or not isinstance(margin, int | float):
+        raise Refused(f"margin={margin}: give a number, as in margin=0.03")
     claims = [
         {
             "says": f"{name} is worse than {names[0]} by less than the margin",

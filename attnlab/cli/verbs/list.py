@@ -6,7 +6,6 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from attnlab.config import CONF
 from attnlab.errors import Refused, printable
@@ -25,7 +24,7 @@ def main(options: argparse.Namespace) -> int:
         print(printable(f"  {group}"))
         width = max(len(name) for name in names)
         for name in names:
-            path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").is_file())
+            path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").exists())
             print(printable(f"    {name:{width}}  {next(_prose(path), '')}".rstrip()))
     return 0
 
@@ -36,7 +35,7 @@ def groups(folders: Sequence[Path] = (CONF,)) -> dict[str, list[str]]:
     for folder in folders:
         for path in folder.glob("*/**/*.yaml"):
             group = str(path.parent.relative_to(folder))
-            if group not in ("experiment", "tuned"):
+            if group not in ("experiment", "tuned") and path.exists():  # a link may lead to nothing
                 names.setdefault(group, set()).add(path.stem)
     return {group: sorted(options) for group, options in sorted(names.items())}
 
@@ -73,16 +72,14 @@ def _prose(path: Path) -> Iterator[str]:
 
 
 def _question(path: Path) -> str:
-    import yaml
+    """The question of an experiment, or in brackets why it cannot be read: a broken file hides no other."""
+    from attnlab.store.experiment_files import Written, check
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, ten times as fast, where it is there
     try:
-        content: Any = yaml.load(_text(path), loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        return f"(not YAML{f': line {mark.line + 1}' if mark else ''})"
-    question = content.get("question") if isinstance(content, dict) else None
-    return " ".join(str(question).split()) if question else ""
+        check(path)
+        return " ".join((Written(file=path).text(("question",)) or "").split())
+    except Refused as error:
+        return f"({error})"
 
 
 def _text(path: Path) -> str:

@@ -62,6 +62,10 @@ class Bandwidth:
         self.batch, self.rounds, self.repeated = batch, rounds, repeated
         self.dtype = torch.bfloat16 if bf16 else torch.float32
 
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [metric.name for metric in METRICS]
+
     @torch.no_grad()
     def __call__(self, module: object, data: object, device: str) -> Measured:
         """Times all steps, then fits."""

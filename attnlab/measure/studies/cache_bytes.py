@@ -39,6 +39,10 @@ class CacheBytes:
             raise ValueError("measurement.make_cache is null: name a cache, as with decode=growing")
         self.make_cache, self.tokens, self.batch = make_cache, tokens, batch
 
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [metric.name for metric in METRICS]
+
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Fills a cache per layer and counts."""
         model: Transformer = module.model
@@ -79,6 +83,10 @@ class Published:
                     self.parts[name] = layers, kind(dim=DIM, bias=False, out_bias=False, **own).bfloat16()
             except TypeError as error:
                 raise ValueError(f"measurement.models.{name}: {error}") from error
+
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [f"kv_bytes/{name}" for name in self.parts]
 
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """One token through one layer of each."""

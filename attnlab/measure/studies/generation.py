@@ -75,6 +75,12 @@ class Generation:
         if any(room is not None and wanted > room for room in rooms):
             raise ValueError(f"measurement needs a cache of {wanted} tokens: raise decode.cache.length")
 
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [metric.name for metric in (*AGREEMENT, *(TIMES if self.lengths else ()))] + [
+            f"speedup/{n}" for n in range(len(self.lengths))
+        ]
+
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Compares, then times."""

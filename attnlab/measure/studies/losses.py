@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from attnlab.measure import length
-from attnlab.measure.measurement import Measured
+from attnlab.measure.measurement import Measured, length_names
 from attnlab.model.loss import VALIDATION
 from attnlab.model.transformer import Transformer
 
@@ -22,6 +22,10 @@ class Losses:
     def check(self, model: Transformer, data: Any) -> None:
         """ValueError where the data has no such lengths."""
         length.check(self.lengths, data.task, self.trained)
+
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [VALIDATION.name, *length_names(self.lengths)]
 
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> Measured:

@@ -62,6 +62,10 @@ class Pruning:
         if data.task.val_windows < 2:
             raise ValueError("measurement needs two validation windows: raise data.val_windows")
 
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [metric.name for metric in METRICS]
+
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Ranks the heads, then takes them out."""

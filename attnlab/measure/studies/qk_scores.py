@@ -45,6 +45,10 @@ class Scores:
             raise ValueError(f"measurement: at={at} must be one of dims={list(dims)}, and keys at least 2")
         self.keys, self.queries, self.scale_exponent, self.seed = keys, queries, scale_exponent, seed
 
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [metric.name for metric in METRICS]
+
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Draws the scores of every width, the same numbers for the same seed."""
         variance, magnitude, softmax = {}, {}, {}

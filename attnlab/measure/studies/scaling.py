@@ -52,6 +52,10 @@ class Scaling:
         self.kernel, self.n_heads, self.head_dim, self.rounds = kernel, n_heads, head_dim, rounds
         self.dtype = torch.bfloat16 if bf16 else torch.float32
 
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [metric.name for metric in METRICS]
+
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Counts, then times."""
         saved = {n: self._saved(n, device) for n in self.lengths}

@@ -25,6 +25,10 @@ class Stated:
             raise ValueError("measurement.metrics is empty: name what is stated, as in {exponent/time: 2}")
         self.metrics = {name: float(value) for name, value in metrics.items()}
 
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return list(self.metrics)
+
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """The numbers, without an interval; what they are called, the arms say that measure them."""
         return Measured(self.metrics, declared=[Metric(name, kind="count") for name in self.metrics])

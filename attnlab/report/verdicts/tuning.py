@@ -4,9 +4,10 @@ from statistics import mean
 from typing import Any
 
 from attnlab.report.verdicts.runs import Sweep
+from attnlab.store import declarations
 from attnlab.store.schema import Metric
 
-SPENT = Metric("tuning_tokens", "tokens spent on tuning", kind="count")
+SPENT = Metric(declarations.SPENT, "tokens spent on tuning", kind="count")
 
 
 def tuning(sweep: Sweep) -> dict[str, Any] | None:

@@ -8,8 +8,10 @@ and later steps change the result, so what is kept is only ever handed out as a 
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
 from hydra.core.config_search_path import ConfigSearchPath
@@ -20,6 +22,8 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from attnlab.errors import Refused
+from attnlab.store import experiment_files
 from attnlab.sweep.plan.overrides import parse
 
 _AS_WRITTEN = ("arm_overrides", "size_overrides")
@@ -131,8 +135,21 @@ class _Read(ConfigRepository):
     def load_config(self, config_path: str) -> ConfigResult | None:
         key = (config_path, *map(str, self.sources))
         if key not in self._read:
-            self._read[key] = super().load_config(config_path)
+            file = self.file(config_path)
+            if file is not None and config_path.startswith(f"{experiment_files.GROUP}/"):
+                experiment_files.check(file, self.file)
+            try:
+                self._read[key] = super().load_config(config_path)
+            except (yaml.YAMLError, UnicodeDecodeError) as error:
+                if file is not None:
+                    experiment_files.node(file)  # says so in one line
+                raise Refused(f"{config_path}: not YAML: {' '.join(str(error).split())}") from error
         return self._read[key]
+
+    def file(self, config_path: str) -> Path | None:
+        """The file that a config is read from; None where there is none."""
+        folders = [Path(source.path) for source in self.sources if source.scheme() == "file"]
+        return experiment_files.find(folders, config_path)
 
 
 class _Copies(CachingConfigRepository):

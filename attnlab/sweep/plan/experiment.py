@@ -1,13 +1,16 @@
 """What an experiment file declares, completed and checked: arms, seeds, budget rule, margin and claims."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from hydra.errors import OverrideParseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused, nearest
-from attnlab.store.declarations import Experiment
-from attnlab.store.schema import reading
+from attnlab.store.declarations import FIGURES, SPENT, Claim, Experiment, canonical
+from attnlab.store.experiment_files import Key
+from attnlab.store.schema import Budget, Estimate, Record, reading
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.overrides import keys as overridden
 
@@ -16,6 +19,10 @@ _NEEDED = tuple(  # arms and seeds have words of their own
     for key, field in Experiment.model_fields.items()
     if field.is_required() and key not in ("arms", "seeds")
 )
+
+_WORD = re.compile(r"\w[\w.-]{0,199}")  # a folder's name, on any disk
+_CLAIM = "{says: ..., arm: ..., is: ..., threshold: ...}"
+_R = TypeVar("_R", bound=Record)
 
 
 def keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,43 +36,153 @@ def complete(config: Mapping[str, Any]) -> Experiment:
     name = declared.get("name") or "the experiment"
     for key in _NEEDED:
         if declared.get(key) in (None, ""):
-            raise Refused(f"{name} has no {key}: every experiment states its {', '.join(_NEEDED)}")
-    overrides = declared.get("arm_overrides") or {}
+            raise Refused(f"{name} has no {key}: every experiment states its {', '.join(_NEEDED)}", (key,))
+    declared["name"] = name = plain_word(name)
+    overrides = _arm_overrides(declared, name)
     arms = _arms(declared, overrides, name)
     seeds = declared.get("seeds")
     if not isinstance(seeds, list) or not seeds:
-        raise Refused(f"{name} has no seeds: set seeds=[0,1,2], or seed=0,1,2")
+        raise Refused(f"{name} has no seeds: set seeds=[0,1,2], or seed=0,1,2", ("seeds",))
     _refuse_unmatched(declared, name)
-    claims = [claim for claim in declared.get("claims") or [] if _claim_stands(claim, arms, overrides, name)]
     completed = {
         **declared,
         "seeds": list(no_repeat([integer(seed, "seeds") for seed in seeds])),
-        "arm_overrides": {arm: list(lines or []) for arm, lines in overrides.items()},
-        "claims": claims,
+        "arm_overrides": overrides,
+        "claims": _claims(declared, arms, overrides, name),
     }
+    experiment = _read(Experiment, completed, name, ())
+    if experiment.margin < 0:
+        raise Refused(f"margin={experiment.margin:g} of {name}: no margin is below 0", ("margin",))
+    return experiment
+
+
+def plain_word(name: Any) -> str:
+    """The name of an experiment: its report's folder is called so. A number is taken as text."""
+    text = str(name) if isinstance(name, int | float) and not isinstance(name, bool) else name
+    if not isinstance(text, str) or not _WORD.fullmatch(text):
+        raise Refused(
+            f"name={name!r} is no plain word, and the report's folder is called so: give letters, digits, "
+            "_ - and . alone",
+            ("name",),
+        )
+    return text
+
+
+def refuse_unmeasured(
+    experiment: Experiment, written: Sequence[Any], estimates: Mapping[str, Estimate]
+) -> None:
+    """Refused where it holds what is no resource, or asks for a metric that its arms' runs will not have.
+
+    `written` has the claims as they are declared; those about arms that were left out are not asked.
+    """
+    name, known = experiment.name, [*estimates.values()]
+    resources = {*Budget.model_fields, *FIGURES, SPENT, *(key for one in known for key in one.budget())}
+    for i, held in enumerate(experiment.held):
+        if held not in resources:
+            raise Refused(
+                f"held of {name}: no run has a resource {held}{nearest(held, resources)}", ("held", i)
+            )
+    wanted: list[tuple[str, Key]] = [(experiment.metric, ("metric",))]
+    wanted += [(metric, ("metrics", i)) for i, metric in enumerate(experiment.metrics)]
+    for metric, at in wanted:
+        if all(_lacks(one, metric) for one in known):
+            raise Refused(f"{at[0]} of {name}: no run measures {metric}{_measured(known, metric)}", at)
+    asked = [i for i, claim in enumerate(written) if _about(claim, experiment.arms)]
+    for i, claim in zip(asked, experiment.claims, strict=True):
+        metric = canonical(claim.metric or experiment.metric)
+        for arm in (claim.arm, claim.against or experiment.baseline):
+            if _lacks(estimates[arm], metric):
+                raise Refused(
+                    f"claim {i + 1} of {name}: no run of arm {arm} measures {metric}"
+                    f"{_measured([estimates[arm]], metric)}",
+                    ("claims", i, "metric"),
+                )
+
+
+def _lacks(estimate: Estimate, metric: str) -> bool:
+    """Whether it is certain that no run with this estimate has a figure of that name."""
+    value = estimate.get(metric)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    known = estimate.figures is None or metric in (*estimate.figures, *estimate.declared)
+    words = value is not None and not number  # a kernel's name is no figure
+    return words or not (number or known)
+
+
+def _measured(estimates: Sequence[Estimate], metric: str) -> str:
+    """The nearest figures, and what has to be set for a loss at a length."""
+    names = {name for one in estimates for name in (*(one.figures or ()), *one.declared)}
+    names = {name for name in names if not all(_lacks(one, name) for one in estimates)}
+    asked = f"length/{metric.rpartition('/')[2]}" if metric.startswith("length/") else ""
+    return nearest(metric, names) + (f"; for {asked}, add it to measure.lengths" if asked else "")
+
+
+def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
+    """What was written as a type; Refused with the key at fault, which is sought below `at`."""
     try:
-        return Experiment.model_validate(completed)
+        return record.model_validate(content)
     except ValidationError as error:
-        raise reading(error, str(name)) from error
+        fault = error.errors(include_url=False)[0]
+        place = (*at, *fault["loc"])
+        where = ".".join(map(str, fault["loc"]))
+        fields = record.model_fields
+        known = [field.alias or key for key, field in fields.items()]
+        if fault["type"] == "missing":
+            text = f"{what} has no {where}"
+        elif fault["type"] == "extra_forbidden":
+            text = f"{what}: {where} is no key of it{nearest(str(fault['loc'][-1]), known)}"
+        elif fault["type"] == "literal_error":
+            values = [value.strip("' ") for value in fault["ctx"]["expected"].replace(" or ", ",").split(",")]
+            text = f"{what}: {where}={fault['input']!r} is not one of {', '.join(values)}"
+            near = nearest(str(fault["input"]), values)
+            text += near if near.startswith(" (nearest") else ""
+        else:
+            text = str(reading(error, what))
+        raise Refused(text, place) from error
 
 
-def _arms(declared: Mapping[str, Any], overrides: Mapping[str, Any], name: str) -> list[str]:
+def _arm_overrides(declared: Mapping[str, Any], name: str) -> dict[str, list[str]]:
+    """Each arm's overrides, as lists of text."""
+    overrides = declared.get("arm_overrides") or {}
+    if not isinstance(overrides, Mapping):
+        raise Refused(
+            f"arm_overrides of {name}: give {{arm: [overrides]}}, as in {{gqa: [heads=gqa]}}",
+            ("arm_overrides",),
+        )
+    for arm, lines in overrides.items():
+        if lines is not None and not (
+            isinstance(lines, list) and all(isinstance(line, str) for line in lines)
+        ):
+            raise Refused(
+                f"arm {arm} of {name} is {lines!r}: give a list of overrides, as in [heads=gqa]",
+                ("arm_overrides", arm),
+            )
+    return {arm: list(lines or []) for arm, lines in overrides.items()}
+
+
+def _arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str]], name: str) -> list[str]:
     """The arms to compare, each declared, once, the baseline among them, none with a seed of its own."""
     arms = declared.get("arms")
     if not isinstance(arms, list) or not arms:
-        raise Refused(f"arms={arms} of {name}: give a list of names, as in arms=[mha,gqa]")
-    for arm in arms:
+        raise Refused(f"arms={arms} of {name}: give a list of names, as in arms=[mha,gqa]", ("arms",))
+    for i, arm in enumerate(arms):
         if arm not in overrides:
-            raise Refused(f"{name} has no arm {arm}{nearest(str(arm), overrides)}")
+            raise Refused(f"{name} has no arm {arm}{nearest(str(arm), overrides)}", ("arms", i))
     if len(set(arms)) < len(arms):
-        raise Refused(f"arms={arms} of {name} names an arm twice")
+        raise Refused(f"arms={arms} of {name} names an arm twice", ("arms",))
     if declared["baseline"] not in arms:
         raise Refused(
-            f"baseline={declared['baseline']} of {name} is not among arms={arms}: add it, or set baseline="
+            f"baseline={declared['baseline']} of {name} is not among arms={arms}: add it, or set baseline=",
+            ("baseline",),
         )
     for arm in arms:
-        if "seed" in overridden(overrides[arm] or []):
-            raise Refused(f"arm {arm} of {name} sets seed: seeds belong to the experiment, not to an arm")
+        at = ("arm_overrides", arm)
+        try:
+            seeded = "seed" in overridden(overrides[arm])
+        except OverrideParseException as error:
+            line = f"{error.override}: not an override; write key=value"
+            raise Refused(f"arm {arm} of {name}: {line}", at) from error
+        if seeded:
+            raise Refused(f"arm {arm} of {name} sets seed: seeds belong to the experiment, not to an arm", at)
     return arms
 
 
@@ -74,35 +191,63 @@ def _refuse_unmatched(declared: Mapping[str, Any], name: str) -> None:
     if match == "none":
         return
     if match not in matching.FIGURES:
-        raise Refused(f"match={match} of {name}{nearest(str(match), ['none', *matching.FIGURES])}")
+        known = ["none", *matching.FIGURES]
+        raise Refused(f"match={match} of {name}{nearest(str(match), known)}", ("match",))
     if not declared.get("match_by"):
-        raise Refused(f"{name} has match={match} and no match_by: name the key that is solved for")
-
-
-def _claim_stands(claim: Any, arms: Sequence[str], overrides: Mapping[str, Any], name: str) -> bool:
-    """A claim about an arm that was left out is dropped; one about an unknown arm is an error."""
-    if not isinstance(claim, Mapping):
         raise Refused(
-            f"a claim of {name} is {claim!r}: give {{says: ..., arm: ..., is: ..., threshold: ...}}"
+            f"{name} has match={match} and no match_by: name the key that is solved for", ("match_by",)
         )
-    named = [claim[key] for key in ("arm", "against") if claim.get(key)]
-    for arm in named:
-        if arm not in overrides:
+
+
+def _claims(
+    declared: Mapping[str, Any], arms: Sequence[str], overrides: Mapping[str, Any], name: str
+) -> list[Claim]:
+    """The claims, each checked; those about an arm that was left out are dropped."""
+    written = declared.get("claims") or []
+    if not isinstance(written, list):
+        raise Refused(f"claims of {name}: give a list, {_CLAIM} each", ("claims",))
+    for i, claim in enumerate(written):
+        _refuse_claim(claim, overrides, declared["baseline"], name, ("claims", i))
+    claims = [
+        _read(Claim, claim, f"claim {i + 1} of {name}", ("claims", i)) for i, claim in enumerate(written)
+    ]
+    return [claim for claim, raw in zip(claims, written, strict=True) if _about(raw, arms)]
+
+
+def _about(claim: Mapping[str, Any], arms: Sequence[str]) -> bool:
+    """Whether the arms that a claim names are all among these."""
+    return all(claim[key] in arms for key in ("arm", "against") if claim.get(key))
+
+
+def _refuse_claim(claim: Any, overrides: Mapping[str, Any], baseline: str, name: str, at: Key) -> None:
+    """A claim about an unknown arm, or in which an arm is compared with itself, is an error."""
+    if not isinstance(claim, Mapping):
+        raise Refused(f"a claim of {name} is {claim!r}: give {_CLAIM}", at)
+    for key in ("arm", "against"):
+        if claim.get(key) and claim[key] not in overrides:
+            arm = claim[key]
             raise Refused(
-                f"a claim of {name} is about arm {arm}, which it lacks{nearest(str(arm), overrides)}"
+                f"a claim of {name} is about arm {arm}, which it lacks{nearest(str(arm), overrides)}",
+                (*at, key),
             )
-    return all(arm in arms for arm in named)
+    if claim.get("arm") and claim["arm"] == (claim.get("against") or baseline):
+        itself = "itself" if claim.get("against") else "the baseline, which it is: name another in against"
+        raise Refused(f"a claim of {name} compares arm {claim['arm']} with {itself}", (*at, "arm"))
+    if "says" in claim and not str(claim["says"] or "").strip():
+        raise Refused(f"a claim of {name} says nothing: the report repeats its words", (*at, "says"))
 
 
 def integer(value: Any, key: str) -> int:
     """`value`, where it is an integer and no boolean."""
     if type(value) is not int:
-        raise Refused(f"{key}: {value!r} is no integer")
+        raise Refused(f"{key}: {value!r} is no integer", (key,))
     return value
 
 
 def no_repeat(seeds: Sequence[int]) -> tuple[int, ...]:
     """The seeds as they are; each is one observation, so none may come twice."""
     if len(set(seeds)) < len(seeds):
-        raise Refused(f"seeds {list(seeds)} name a seed twice: a seed is one observation, name each once")
+        raise Refused(
+            f"seeds {list(seeds)} name a seed twice: a seed is one observation, name each once", ("seeds",)
+        )
     return tuple(seeds)

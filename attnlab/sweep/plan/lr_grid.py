@@ -85,13 +85,14 @@ def grid(experiment: Experiment) -> Grid | None:
         return None
     rates, seeds = declared.lr, declared.seeds
     if not (len(set(rates)) == len(rates) > 1 and all(rate > 0 for rate in rates)):
-        raise Refused(f"tune.lr={rates} of {name}: give two or more different rates above 0")
+        raise Refused(f"tune.lr={rates} of {name}: give two or more different rates above 0", ("tune", "lr"))
     if not seeds:
-        raise Refused(f"tune.seeds of {name} is empty: give a list of integers")
+        raise Refused(f"tune.seeds of {name} is empty: give a list of integers", ("tune", "seeds"))
     if twice := set(seeds) & set(experiment.seeds):
         raise Refused(
             f"tune.seeds of {name} has seed {min(twice)} of the comparison: give tuning seeds of its own, "
-            "or rates are picked on the runs that they are judged by"
+            "or rates are picked on the runs that they are judged by",
+            ("tune", "seeds"),
         )
     return Grid(tuple(float(rate) for rate in sorted(rates)), tuple(dict.fromkeys(seeds)))
 

@@ -4,15 +4,20 @@ Where learning rates are tuned, what the comparison's runs are is known once the
 they stand in the plan at the grid's lowest rate, checked, and `untuned` names their arms.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
-from attnlab.store import fingerprint
+from attnlab.store import experiment_files, fingerprint
 from attnlab.store.declarations import Experiment
+from attnlab.store.experiment_files import Written
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import lr_grid
@@ -103,15 +108,22 @@ def _plan(
 ) -> Plan:
     base_config = composer.compose(point)
     base = composer.resolve(base_config)
-    if "arms" not in base:
+    written = _written(base_config, point, seeds)
+    if "arms" not in base and written.file is None:
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
     if seeds is not None:
         base["seeds"] = list(seeds)
-    experiment = experiments.complete(base)
-    arms = _arms(experiment, point, base.get("size"), composer, checker)
-    tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
+    try:
+        base["name"] = _name(base_config, written)
+        experiment = experiments.complete(base)
+        arms = _arms(experiment, point, base.get("size"), composer, checker, written)
+        estimates = {name: arm.estimate for name, arm in arms.items()}
+        experiments.refuse_unmeasured(experiment, base.get("claims") or [], estimates)
+        tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
+    except Refused as error:
+        raise Refused(f"{written.place(error.at)}{error}") from error
     if tuned is not None:
         rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms}
         arms = {name: arm.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, arm in arms.items()}
@@ -128,8 +140,36 @@ def _plan(
     return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned)
 
 
+def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | None) -> Written:
+    """Where the experiment of a composed config was written."""
+    runtime = config.hydra.runtime
+    folders = [Path(source.path) for source in runtime.config_sources if source.schema == "file"]
+    find = partial(experiment_files.find, folders)
+    given = {key: line for key, line in command.keys(point).items() if key != experiment_files.GROUP}
+    seeded = {"seeds": f"seed={','.join(map(str, seeds))}"} if seeds is not None else {}
+    chosen = runtime.choices.get(experiment_files.GROUP)
+    lasts = chosen and not OmegaConf.select(
+        config, "sweep.command"
+    )  # `compare` writes one, and takes it away
+    file = find(f"{experiment_files.GROUP}/{chosen}") if lasts else None
+    return Written(Experiment.key_names(), file, find, {**given, **seeded})
+
+
+def _name(config: DictConfig, written: Written) -> Any:
+    """The experiment's name as it is spelt: 2024_05 is no number here."""
+    name = OmegaConf.to_container(OmegaConf.masked_copy(config, ["name"]), resolve=False)
+    assert isinstance(name, dict)
+    value = name.get("name")
+    return (written.text(("name",)) or value) if isinstance(value, int | float) else value
+
+
 def _arms(
-    experiment: Experiment, point: Sequence[str], size: Any, composer: Composer, checker: Checker
+    experiment: Experiment,
+    point: Sequence[str],
+    size: Any,
+    composer: Composer,
+    checker: Checker,
+    written: Written,
 ) -> dict[str, Arm]:
     by_size = experiment.size_overrides.get(size) or []
     figure = match.FIGURES.get(experiment.match)
@@ -139,19 +179,37 @@ def _arms(
         own = experiment.arm_overrides[name]
         command.refuse_hidden(point, name, own)
         overrides = [*by_size, *point, *own]
-        config = composer.compose(overrides)
+        try:
+            config = composer.compose(overrides)
+        except HydraException as error:
+            error.add_note(f"{written.place(('arm_overrides', name))}arm {name}: ")
+            raise
         matching: tuple[str, str, float] | None = None
         if figure is not None and arms:
             by = experiment.match_by
             assert by is not None, "an experiment with `match` names it"
             if by in command.keys(own):
-                raise Refused(f"arm {name} sets {by}, which match_by solves for: drop one of the two")
+                raise Refused(
+                    f"arm {name} sets {by}, which match_by solves for: drop one of the two",
+                    ("arm_overrides", name),
+                )
             matching = (by, figure, arms[experiment.baseline].estimate.get(figure))
         try:
             arms[name] = checked_arm(name, config, overrides, experiment.seeds[0], checker, matching)
         except ValueError as error:
-            raise Refused(f"arm {name}: {error}") from error
+            raise Refused(f"arm {name}: {error}", _blamed(str(error), name, own)) from error
     return arms
+
+
+def _blamed(complaint: str, arm: str, own: Sequence[str]) -> tuple[str | int, ...]:
+    """The key that a complaint begins with, as in `trainer.max_steps=0: ...`, where the file or the arm sets
+    it.
+    """
+    word = re.match(r"[\w.]*\w", complaint)
+    key = word[0] if word else ""
+    if key in command.keys(own):
+        return "arm_overrides", arm, list(command.keys(own)).index(key)
+    return tuple(key.split("."))
 
 
 def _tuned(
