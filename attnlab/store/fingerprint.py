@@ -32,7 +32,8 @@ OBSERVERS = tuple(
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
         "store.answers", "store.declarations", "store.files", "store.fingerprint", "store.lease",
-        "store.runs", "store.schema", "store.source", "training.loggers", "training.record",
+        "store.marks", "store.runs", "store.schema", "store.source", "store.users", "training.loggers",
+        "training.record",
         "training.callbacks", "training.preflight", "training.end", "training.measuring", "training.again",
         "training.targets",
     )
