@@ -159,7 +159,7 @@ VERBS = {
         "attnlab.cli.verbs.clean:main",
         "the store's size; removes what nothing refers to, after asking",
         "[KEY=VALUE ...] [--forget NAME] [--yes]",
-        ("", "paths.runs=/data/runs --yes", "--forget mha_vs_gqa paths.reports=reports paths.reports=old"),
+        ("--yes --forget mha_vs_gqa", "paths.runs=/data/runs paths.reports=reports paths.reports=old"),
         _clean,
         (
             Key("paths.runs", "the store", text, "runs"),
