@@ -94,6 +94,10 @@ def _check(parser: Parser) -> None:
 def _clean(parser: Parser) -> None:
     _words(parser)
     parser.add_argument("--yes", action="store_true", help="remove without asking")
+    parser.add_argument(
+        "--forget", metavar="NAME", action="append", default=[],
+        help="runs are no longer kept for this experiment alone; may be given more than once",
+    )  # fmt: skip
 
 
 def _report(parser: Parser) -> None:
@@ -157,13 +161,15 @@ VERBS = {
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",
         "the store's size; removes what nothing refers to, after asking",
-        "[KEY=VALUE ...] [--yes]",
-        ("", "paths.runs=/data/runs --yes"),
+        "[KEY=VALUE ...] [--forget NAME] [--yes]",
+        ("--yes --forget mha_vs_gqa", "paths.runs=/data/runs paths.reports=reports paths.reports=old"),
         _clean,
         (
             Key("paths.runs", "the store", text, "runs"),
-            Key("paths.reports", "reports, whose runs stay", text, "reports"),
+            Key("paths.reports", "reports, whose runs stay; as often as needed", text, ["reports"], True),
         ),
+        more="A run stays while a report lists it, a process trains it, or an experiment uses it: one that\n"
+        "is declared, that runs, or that was killed before its report (until it is forgotten by name).",
     ),
     "report": Verb(
         "attnlab.cli.verbs.report:report",

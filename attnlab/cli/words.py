@@ -9,12 +9,16 @@ from attnlab.errors import Refused, nearest
 
 @dataclass(frozen=True)
 class Key:
-    """A word that a verb knows. `kind` makes a value of its text, or raises ValueError: what it must be."""
+    """A word that a verb knows. `kind` makes a value of its text, or raises ValueError: what it must be.
+
+    With `many` it may be given more than once, and its values are a list.
+    """
 
     name: str
     says: str
     kind: Callable[[str], Any] = str
     default: Any = None
+    many: bool = False
 
 
 def text(value: str) -> str:
@@ -62,7 +66,7 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def known(words: Sequence[str], keys: Sequence[Key]) -> tuple[dict[str, Any], list[str]]:
     """The values of the keys that are given or have a default, and the words that are none of them."""
     by_name = {key.name: key for key in keys}
-    values = {key.name: key.default for key in keys if key.default is not None}
+    values: dict[str, Any] = {}
     others = []
     for word in words:
         name, equals, value = word.partition("=")
@@ -70,10 +74,13 @@ def known(words: Sequence[str], keys: Sequence[Key]) -> tuple[dict[str, Any], li
             others.append(word)
             continue
         try:
-            values[name] = by_name[name].kind(value)
+            given = by_name[name].kind(value)
         except ValueError as error:
             raise Refused(f"{word}: {error}") from None
-    return values, others
+        if name in values and not by_name[name].many:
+            raise Refused(f"{word}: {name}= is given twice, name it once")
+        values[name] = [*values.get(name, []), given] if by_name[name].many else given
+    return {key.name: key.default for key in keys if key.default is not None} | values, others
 
 
 def read(verb: str, words: Sequence[str], keys: Sequence[Key]) -> dict[str, Any]:
@@ -90,6 +97,7 @@ def table(keys: Sequence[Key]) -> str:
     width = max(len(key.name) for key in keys) + 1
     lines = []
     for key in keys:
-        default = "" if key.default is None else f" (default {key.default})"
+        shown = ", ".join(key.default) if key.many else key.default
+        default = "" if key.default is None else f" (default {shown})"
         lines.append(f"  {key.name + '=':{width}}  {key.says}{default}")
     return "\n".join(lines)

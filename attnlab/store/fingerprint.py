@@ -32,10 +32,10 @@ OBSERVERS = tuple(
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
         "store.answers", "store.bounded", "store.declarations", "store.digests",
-        "store.experiment_files", "store.files", "store.fingerprint", "store.lease", "store.runs",
-        "store.schema", "store.source", "store.trust", "training.again", "training.callbacks",
-        "training.end", "training.loggers", "training.measuring", "training.preflight",
-        "training.record", "training.targets",
+        "store.experiment_files", "store.files", "store.fingerprint", "store.lease", "store.marks",
+        "store.runs", "store.schema", "store.source", "store.trust", "store.users", "training.again",
+        "training.callbacks", "training.end", "training.loggers", "training.measuring",
+        "training.preflight", "training.record", "training.targets",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures

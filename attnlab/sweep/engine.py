@@ -8,14 +8,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.store import fingerprint, runs
+from attnlab.store import fingerprint, runs, users
 from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, submit
@@ -64,6 +64,7 @@ class _Sweep:
     root: Path
     reports: Path
     context: checks.Context
+    users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
 
     def run(self) -> int:
         """The steps, in their order."""
@@ -75,6 +76,7 @@ class _Sweep:
             show(self.settings["show"], plans, self.root, self.settings)
             return 0
         self.admit(plans)
+        self.using(plans)
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
         try:
             plans, status = self.tuned(plans)
@@ -107,6 +109,10 @@ class _Sweep:
         if hasattr(self.launcher, "admit"):  # a third party's has no such thing
             self.launcher.admit(self.todo([run for plan in plans for run in plan.all_runs]), self.settings)
 
+    def using(self, plans: Sequence[Plan]) -> None:
+        """The store remembers that these runs are used, so that `clean` keeps them."""
+        self.users = reporting.using(plans, self.root, self.reports, self.arguments, instead=self.users)
+
     def tuned(self, plans: list[Plan]) -> tuple[list[Plan], int]:
         """Trains the grids of learning rates that are missing, and plans again with what they found."""
         grid = self.todo([run for plan in plans for run in plan.grid])
@@ -114,7 +120,9 @@ class _Sweep:
             return plans, 0
         print(f"tuning the learning rate: {len(grid)} runs to train", flush=True)
         status = self.trained(grid, plans)
-        return self.planned(), status
+        plans = self.planned()
+        self.using(plans)
+        return plans, status
 
     def todo(self, wanted: Sequence[RunSpec]) -> list[RunSpec]:
         """Those of the runs that are to be launched."""
@@ -155,6 +163,7 @@ class _Sweep:
         for i, plan in enumerate(plans):
             if plan.experiment:
                 reporting.report(plan, self.root, self.reports, times.get(i), self.arguments)
+                users.published(self.users[i])
                 if publish:
                     wandb_report.publish(self.reports / plan.title, self.root, self.logger, self.context)
             else:
@@ -163,6 +172,8 @@ class _Sweep:
                     run for run in plan.runs if run.id not in ids or not runs.record(self.root / run.id)
                 ]
                 reporting.show_runs(silent, self.root)
+                if publish:
+                    users.ended(self.users[i])
         wandb_report.tell_unsent(self.root, [run.id for run in launched])
 
 

@@ -5,17 +5,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.errors import printable
-from attnlab.store import digests
+from attnlab.store import digests, users
 from attnlab.store import runs as store
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import ending
 from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.plan.provenance import provenance
+from attnlab.sweep.plan.provenance import provenance, typed
 
 if TYPE_CHECKING:
     from attnlab.report import Asked
+
+
+def using(
+    plans: Sequence[Plan],
+    root: Path,
+    reports: Path,
+    arguments: Sequence[str],
+    instead: Sequence[Path] = (),
+) -> list[Path]:
+    """Has the store remember, before anything is trained, whose runs these are: a file per plan."""
+    return users.begin(root, [_user(plan, reports, arguments) for plan in plans], instead)
+
+
+def _user(plan: Plan, reports: Path, arguments: Sequence[str]) -> users.User:
+    ids = [run.id for run in plan.all_runs]
+    parents = [str(run.config["parent"]) for run in plan.all_runs if run.config.get("parent")]
+    name = plan.experiment.name if plan.experiment else None
+    return users.user(plan.title, name, typed(arguments), reports, [*ids, *parents])
 
 
 def report(

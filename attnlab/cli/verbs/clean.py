@@ -1,43 +1,126 @@
 """`python -m attnlab clean`: how large the store is, and away with the runs that nothing refers to.
 
-A run is referred to by a report that lists it, by a child that started from it, by an experiment that would
-still use it (its source is today's), or by a process that trains it.
+Only what carries the marks of a store and of a run is ever removed (`attnlab/store/marks.py`), file by file,
+under the run's lock. Why a run stays is told by `attnlab/cli/referred.py`, and asked again once the answer
+is there: a command that began meanwhile keeps what it uses.
 """
 
 import argparse
-import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from attnlab.config import CONF
-from attnlab.errors import Refused
-from attnlab.store import runs as stored
-from attnlab.store.files import read_json
+from filelock import Timeout
+
+from attnlab.cli.referred import Kept, decide
+from attnlab.errors import Refused, nearest
+from attnlab.store import marks, runs, users
 from attnlab.store.schema import RunSpec
-from attnlab.store.source import sources
-from attnlab.sweep.status.states import locked
 
 
 def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
-    """Shows, asks, removes."""
-    root, reports = Path(options.given["paths.runs"]), Path(options.given["paths.reports"])
-    runs = {path.parent.name: path.parent for path in sorted(root.glob("*/spec.json"))}
-    kept = referred(runs, reports, experiments())
-    sizes = {name: size(folder) for name, folder in runs.items()}
-    unwanted = [name for name in runs if name not in kept]
-    print(f"{root}: {len(runs)} runs, {_megabytes(sum(sizes.values()))}")
+    """Shows, asks, removes; 1 where something could not be removed."""
+    root, reports = Path(options.given["paths.runs"]), [Path(one) for one in options.given["paths.reports"]]
+    marks.refuse_foreign(root)
+    _refuse_missing(reports)
+    specs, others = _runs(root)
+    forget = _known(options.forget, root, specs)
+    kept = decide(root, specs, reports, forget)
+    sizes = {name: size(root / name) for name in specs}
+    unwanted = [name for name in specs if name not in kept.why]
+    print(f"{root}: {len(specs)} runs, {_megabytes(sum(sizes.values()))}")
+    for line in [*kept.told(), *_left_alone(others)]:
+        print(line)
     if not unwanted:
         print("reports or experiments refer to all of them: nothing to remove")
+        if kept.forgotten:
+            runs.refuse_unwritable(root)
+            with marks.guarding(root):
+                _forget(root, decide(root, specs, reports, forget))
         return 0
     what = f"{len(unwanted)} that nothing refers to, {_megabytes(sum(sizes[name] for name in unwanted))}"
     if not options.yes and not _agreed(f"remove {what}? [y/N] ", ask):
         print("nothing removed")
         return 0
-    for name in unwanted:
-        shutil.rmtree(runs[name])
-    print(f"removed {what}")
-    return 0
+    runs.refuse_unwritable(root)
+    with marks.guarding(root):
+        kept = decide(root, specs, reports, forget)
+        status, removed = _remove(root, unwanted, kept.why)
+        _forget(root, kept)
+    freed = sum(sizes[name] for name in removed)
+    print(f"removed {len(removed)} that nothing refers to, {_megabytes(freed)}")
+    return status
+
+
+def _remove(root: Path, names: Sequence[str], why: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Removes those that nothing has come to keep: 1 where the system refused one, and which are gone."""
+    status, removed = 0, []
+    for name in names:
+        if name in why:
+            print(f"{root / name} stays: it is one {why[name]}")
+            continue
+        try:
+            left = marks.remove(root / name)
+        except Timeout:
+            print(f"{root / name} stays: a process holds it")
+            continue
+        except OSError as error:
+            print(f"{root / name} could not be removed: {error}")
+            status = 1
+            continue
+        removed.append(name)
+        if left:
+            print(f"{root / name} stays for what no run has written: {', '.join(left)}")
+    return status, removed
+
+
+def _forget(root: Path, kept: Kept) -> None:
+    """What was to be forgotten is, and who used none but runs that are gone."""
+    for path, user in kept.forgotten.items():
+        users.forget(path, user)
+    for path, user in (kept.over | kept.forgotten).items():
+        if not any((root / name).exists() for name in user.runs):
+            users.ended(path)
+
+
+def _refuse_missing(reports: Sequence[Path]) -> None:
+    for folder in reports:
+        if str(folder) != "reports" and not folder.is_dir():
+            raise Refused(
+                f"paths.reports={folder}: there is no such folder, and its reports are to keep their runs; "
+                "name the one that holds them"
+            )
+
+
+def _runs(root: Path) -> tuple[dict[str, RunSpec], list[str]]:
+    """The runs that carry their marks, and the names of what only looks like a run."""
+    specs, others = dict[str, RunSpec](), []
+    for folder in sorted(root.iterdir()):
+        spec = marks.own(folder)
+        if spec is not None:
+            specs[folder.name] = spec
+        elif folder.is_dir() and ((folder / "spec.json").exists() or marks.ID.fullmatch(folder.name)):
+            others.append(folder.name)
+    return specs, others
+
+
+def _left_alone(names: Collection[str], show: int = 5) -> list[str]:
+    if not names:
+        return []
+    shown = ", ".join([*sorted(names)[:show], *(["..."] if len(names) > show else [])])
+    return [
+        f"left alone: {len(names)} that are links or no runs of this version, "
+        f"whose spec.json makes their name: {shown}"
+    ]
+
+
+def _known(names: Sequence[str], root: Path, specs: Mapping[str, RunSpec]) -> set[str]:
+    """The experiments that are to be forgotten; Refused where there is no such one."""
+    remembered = {name for user in users.all_of(root)[0].values() for name in user.names}
+    known = remembered | {spec.use.experiment for spec in specs.values() if spec.use.experiment}
+    for name in names:
+        if name not in known:
+            raise Refused(f"--forget {name}: nothing in {root} is of that name{nearest(name, known)}")
+    return set(names)
 
 
 def _agreed(question: str, ask: Callable[[str], str]) -> bool:
@@ -46,55 +129,6 @@ def _agreed(question: str, ask: Callable[[str], str]) -> bool:
         return ask(question).strip().lower() in ("y", "yes")
     except EOFError:
         return False
-
-
-def referred(runs: Mapping[str, Path], reports: Path, names: set[str]) -> set[str]:
-    """The ids that must stay. `names`: the experiments that there are."""
-    specs = {name: spec for name, folder in runs.items() if (spec := _spec(folder)) is not None}
-    kept = _reported(reports) | {name for name, folder in runs.items() if locked(folder)}
-    kept |= {name for name, spec in specs.items() if spec.use.experiment in names and _is_todays(spec)}
-    return kept | _ancestors(kept, specs)
-
-
-def _reported(reports: Path) -> set[str]:
-    """The ids of the runs that the reports in a folder list."""
-    contents = [read_json(path) for path in reports.glob("*/report.json")]
-    return {
-        str(run.get("id"))
-        for report in contents
-        if isinstance(report, dict)
-        for run in report.get("runs") or []
-    }
-
-
-def _spec(folder: Path) -> RunSpec | None:
-    """What a run is; None where its spec cannot be read, or is of another version."""
-    with suppress(Refused):
-        return stored.spec(folder)
-    return None
-
-
-def _ancestors(ids: set[str], specs: Mapping[str, RunSpec]) -> set[str]:
-    """The runs that these started from, and those that they started from, and so on."""
-    parents = {name: spec.config.get("parent") for name, spec in specs.items()}
-    ancestors: set[str] = set()
-    queue = list(ids)
-    while queue:
-        parent = parents.get(queue.pop())
-        if parent and parent not in ancestors:
-            ancestors.add(parent)
-            queue.append(parent)
-    return ancestors
-
-
-def _is_todays(spec: RunSpec) -> bool:
-    """Whether the same command would find this run again: its source is as it was."""
-    was = spec.identity.get("source") or {}
-    return bool(was) and all(sources([module]).get(module) == was[module] for module in was)
-
-
-def experiments() -> set[str]:
-    return {path.stem for path in (CONF / "experiment").glob("*.yaml")}
 
 
 def size(folder: Path) -> int:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,18 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that sprea
 
 
 def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
-    """Everything, report.json last of the data and first of the renders, and the index beside the folder."""
+    """Everything, report.json last of the data and first of the renders, and the index beside the folder.
+
+    Two commands may end together and write the same report: what is made of report.json then shows the one
+    that was written last, whoever of the two renders it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    put(folder / "runs.csv", runs_csv(report).encode())
     _write_curves(folder / "curves.parquet", runs)
     _write_maps(folder / "attention.npz", runs)
     text = json.dumps(report, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
-    put(folder / "report.json", text.encode() + b"\n")
+    source = folder / "report.json"
+    put(source, text.encode() + b"\n")
+    _until_still(lambda: [source], lambda: put(folder / "runs.csv", runs_csv(load(source)).encode()))
     page = render(folder)
     if not (folder.parent / "index.html").exists():
         refresh(folder.parent)
@@ -41,6 +47,14 @@ def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
 def render(path: Path) -> Path:
     """HTML, Markdown and figures from a report.json or its folder."""
     source = find(path)
+    _until_still(lambda: [source], lambda: _render(source))
+    folder = source.parent
+    if ours(folder.absolute().parent / "index.html"):
+        refresh(folder.absolute().parent)
+    return folder / "report.html"
+
+
+def _render(source: Path) -> None:
     report = load(source)
     pictures = pngs(report)
     drawn = draw(inline(report), pictures)
@@ -55,23 +69,40 @@ def render(path: Path) -> Path:
     folder = source.parent
     (folder / "figures").mkdir(exist_ok=True)
     for old in sorted((folder / "figures").glob("*.png")):
-        if old.stem not in drawn.pngs:
-            old.unlink()
+        if old.stem not in drawn.pngs and not old.name.startswith("."):  # another command's temporary file
+            old.unlink(missing_ok=True)
     for name, picture in drawn.pngs.items():
         put(folder / "figures" / f"{name}.png", picture)
     labels = {figure.name: figure.label for figure in pictures if figure.name in drawn.pngs}
     put(folder / "report.md", markdown(report, labels, drawn.sentences).encode())
     put(folder / "report.html", page)
-    if ours(folder.absolute().parent / "index.html"):
-        refresh(folder.absolute().parent)
-    return folder / "report.html"
 
 
 def refresh(folder: Path) -> None:
     """Writes the index of all reports in a folder, unless somebody else's page has its name."""
     page = folder / "index.html"
     if ours(page) or not page.exists():
-        put(page, index(folder).encode())
+        _until_still(lambda: folder.glob("*/report.json"), lambda: put(page, index(folder).encode()))
+
+
+def _until_still(sources: Callable[[], Iterable[Path]], make: Callable[[], None]) -> None:
+    """Makes a page, and again while its sources were changed under way.
+
+    Whoever writes a page last has then read all that was there before it: needs no lock, on any file system.
+    """
+    made_of = None
+    while (now := [_version(path) for path in sorted(sources())]) != made_of:
+        made_of = now
+        make()
+
+
+def _version(path: Path) -> tuple[str, int, int, int] | None:
+    """Another one for every file that was renamed to `path`; None where there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def find(path: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused, printable
-from attnlab.store import fingerprint, runs, trust
+from attnlab.store import fingerprint, runs, trust, users
 from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.execute import worker
 from attnlab.sweep.execute.pool import Pool
@@ -32,8 +32,9 @@ def run(config: DictConfig) -> RunRecord | None:
         settings = {**shipped, "slots": 1}
         Pool(settings, Progress({folder: folder.name}), None).run([folder])
         return runs.record(folder)
-    folder = _prepare(config)
+    folder, remembered = _prepare(config)
     status = worker.train(folder)
+    users.ended(remembered)
     print(printable(f"{ending(runs.record(folder))}  {folder}"), flush=True)
     if status:
         sys.exit(status)
@@ -48,13 +49,18 @@ def _stored(folder: Path, run: RunSpec) -> bool:
         return False
 
 
-def _prepare(config: DictConfig) -> Path:
+def _prepare(config: DictConfig) -> tuple[Path, Path]:
+    """The run's folder, and the store's file that says who uses it."""
     resolved: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     name = trainer_of(resolved)
     estimate = Estimate.model_validate({"device_kind": "cpu", **trainer(name).check(resolved)})
     run = identified(resolved, estimate, fingerprint.source(resolved, name), Use(arm="run"))
     root = Path(config.paths.runs)
     runs.refuse_unwritable(root)
+    ids = [run.id, *([str(resolved["parent"])] if resolved.get("parent") else [])]
+    [remembered] = users.begin(
+        root, [users.user("run", None, "hydra.mode=RUN", Path(config.paths.reports), ids)]
+    )
     if runs.record(root / run.id) is None or not _stored(root / run.id, run):
         runs.write_spec(root, run)
-    return root / run.id
+    return root / run.id, remembered

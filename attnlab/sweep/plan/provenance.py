@@ -30,8 +30,7 @@ def provenance(
     """
     commit, dirty = git()
     return {
-        "command": overrides.text(arguments, "sweep.command")
-        or shlex.join(["python", "-m", "attnlab", *arguments]),
+        "command": typed(arguments),
         "commit": commit,
         "dirty": dirty,
         "dirty_diff": _ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
@@ -42,6 +41,11 @@ def provenance(
         "declaration_sha256": fingerprint.digest(declared, 64),
         "changed": list(changed),
     }
+
+
+def typed(arguments: Sequence[str]) -> str:
+    """The line that was typed."""
+    return overrides.text(arguments, "sweep.command") or shlex.join(["python", "-m", "attnlab", *arguments])
 
 
 def packages() -> dict[str, str]:
