@@ -2,7 +2,7 @@
 
 A checkpoint is a run's folder, its model.safetensors, or a local Hugging Face folder with its tokenizer.json.
 Weights are read from safetensors only; of what a run's config names, parts of attnlab are built, and what the
-user trusts (`store/trust.py`).
+user trusts (`store/guards/trust.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,8 @@ from attnlab.errors import Refused, nearest
 from attnlab.measure.heads import LONGEST
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import LearnedPositions, Transformer
-from attnlab.store import digests, runs, trust
+from attnlab.store import runs
+from attnlab.store.guards import digests, trust
 
 
 @dataclass(frozen=True)

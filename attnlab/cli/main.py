@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from attnlab.cli.commands import VERBS, parse, parsers
 from attnlab.cli.hydra import explain, hydra
 from attnlab.errors import Refused, nearest, printable
-from attnlab.store import trust
+from attnlab.store.guards import trust
 
 EPILOG = """\
 groups (GROUP=OPTION; any key of the config can be set as KEY=VALUE, KEY=A,B sweeps):

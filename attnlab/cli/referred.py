@@ -1,7 +1,7 @@
 """Why `clean` keeps a run: who refers to it, as far as can be known, and where it cannot, everything stays.
 
 A run is referred to by a report in which its id stands, wherever that lies below a folder of reports; by the
-commands that the store remembers (`attnlab/store/users.py`); by a declared experiment that would still find
+commands that the store remembers (`store/guards/users.py`); by a declared experiment that would still find
 it, its source being today's; by a process that trains it; and by a run that stays and started from it.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnlab.config import CONF
-from attnlab.store import users
+from attnlab.store.guards import users
+from attnlab.store.guards.users import User
 from attnlab.store.schema import RunSpec
 from attnlab.store.source import sources
-from attnlab.store.users import User
 from attnlab.sweep.status.states import locked
 
 _IDS = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")

@@ -31,10 +31,9 @@ OBSERVERS = tuple(
     f"attnlab.{name}"
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
-        "store.answers", "store.bounded", "store.declarations", "store.digests",
-        "store.experiment_files", "store.files", "store.fingerprint", "store.lease", "store.marks",
-        "store.runs", "store.schema", "store.source", "store.trust", "store.users", "training.again",
-        "training.callbacks", "training.end", "training.loggers", "training.measuring",
+        "store.answers", "store.declarations", "store.experiment_files", "store.files",
+        "store.fingerprint", "store.guards", "store.lease", "store.runs", "store.schema", "store.source",
+        "training.again", "training.callbacks", "training.end", "training.loggers", "training.measuring",
         "training.preflight", "training.record", "training.targets",
     )
 )  # fmt: skip

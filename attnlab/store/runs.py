@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
-from attnlab.store import digests
 from attnlab.store.files import read_json, write_json
+from attnlab.store.guards import digests
 from attnlab.store.schema import Failure, RunRecord, RunSpec, Status, reading, refuse_other_version
 
 BEFORE = "before.json"  # the record of a finished run while it is trained again

@@ -174,7 +174,7 @@ class RunRecord(Record):
 
     `measured_by` holds, per part of the record, the digest of the code that measured it at the run's end;
     `observed_by` the same for what only training could show. `files` holds the sha256 of the files beside it,
-    `seal` a digest of each of its fields (`store/digests.py`).
+    `seal` a digest of each of its fields (`store/guards/digests.py`).
     """
 
     version: Literal[2] = Field(VERSION, alias="schema")

@@ -15,7 +15,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.store import fingerprint, runs, users
+from attnlab.store import fingerprint, runs
+from attnlab.store.guards import users
 from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, submit

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.errors import printable
-from attnlab.store import digests, users
 from attnlab.store import runs as store
 from attnlab.store.declarations import Experiment
+from attnlab.store.guards import digests, users
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import ending

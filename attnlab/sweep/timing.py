@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
-from attnlab.store import fingerprint, runs, trust
+from attnlab.store import fingerprint, runs
 from attnlab.store.files import read_json, write_json
+from attnlab.store.guards import trust
 from attnlab.store.schema import RunRecord, RunSpec, Timing
 from attnlab.sweep.execute import mend, node, slots
 from attnlab.sweep.execute import process as child

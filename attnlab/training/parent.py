@@ -12,7 +12,8 @@ from safetensors.torch import load_file, load_model
 
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import Transformer
-from attnlab.store import runs, trust
+from attnlab.store import runs
+from attnlab.store.guards import trust
 
 
 def load_parent(

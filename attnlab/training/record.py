@@ -14,8 +14,9 @@ import torch
 
 import attnlab
 from attnlab.model.build import device_kind, device_of
-from attnlab.store import digests, runs
+from attnlab.store import runs
 from attnlab.store.files import replacing
+from attnlab.store.guards import digests
 from attnlab.store.schema import RunRecord, RunSpec, Use
 
 CURVES = ("step", "tokens", "name", "value")

@@ -13,7 +13,8 @@ from attnlab.cli.commands import parse
 from attnlab.cli.main import main
 from attnlab.cli.verbs import clean
 from attnlab.errors import Refused
-from attnlab.store import fingerprint, marks, users
+from attnlab.store import fingerprint
+from attnlab.store.guards import marks, users
 from attnlab.store.schema import RunSpec, Use
 
 

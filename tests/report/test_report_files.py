@@ -13,7 +13,8 @@ from attnlab.cli.main import main
 from attnlab.report import build, read_run, write
 from attnlab.report.pages.files import refresh
 from attnlab.report.schema import SCHEMA, SHAPE, misfit
-from attnlab.store import digests, runs
+from attnlab.store import runs
+from attnlab.store.guards import digests
 
 
 def test_the_index_lists_every_report_with_its_verdicts(made: dict) -> None:

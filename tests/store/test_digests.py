@@ -5,7 +5,8 @@ import json
 import pytest
 
 from attnlab.errors import Refused
-from attnlab.store import digests, runs
+from attnlab.store import runs
+from attnlab.store.guards import digests
 from attnlab.store.schema import RunRecord
 
 

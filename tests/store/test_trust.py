@@ -7,7 +7,8 @@ import yaml
 
 from attnlab.config import CONF
 from attnlab.errors import Refused
-from attnlab.store import fingerprint, trust
+from attnlab.store import fingerprint
+from attnlab.store.guards import trust
 
 MASK = {"_target_": "attnlab.attention.masks.window.window", "width": 3}
 KERNEL = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.sdpa.sdpa"}

@@ -6,7 +6,8 @@ import shutil
 import pytest
 
 from attnlab.errors import Refused
-from attnlab.store import digests, runs
+from attnlab.store import runs
+from attnlab.store.guards import digests
 from attnlab.sweep import reporting
 from attnlab.sweep.execute import mend, submit, worker
 from attnlab.sweep.status.states import state, states

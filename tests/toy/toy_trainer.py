@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from attnlab.store import digests, runs
+from attnlab.store import runs
 from attnlab.store.files import write_json
+from attnlab.store.guards import digests
 from attnlab.store.schema import Metric, RunRecord
 
 DATA = {

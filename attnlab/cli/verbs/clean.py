@@ -1,6 +1,6 @@
 """`python -m attnlab clean`: how large the store is, and away with the runs that nothing refers to.
 
-Only what carries the marks of a store and of a run is ever removed (`attnlab/store/marks.py`), file by file,
+Only what carries the marks of a store and of a run is ever removed (`store/guards/marks.py`), file by file,
 under the run's lock. Why a run stays is told by `attnlab/cli/referred.py`, and asked again once the answer
 is there: a command that began meanwhile keeps what it uses.
 """
@@ -13,7 +13,8 @@ from filelock import Timeout
 
 from attnlab.cli.referred import Kept, decide
 from attnlab.errors import Refused, nearest
-from attnlab.store import marks, runs, users
+from attnlab.store import runs
+from attnlab.store.guards import marks, users
 from attnlab.store.schema import RunSpec
 
 

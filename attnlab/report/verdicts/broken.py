@@ -1,7 +1,7 @@
 """Files that are not as their runs wrote them: what that costs the page, said before anything else."""
 
 from attnlab.report.verdicts.runs import Run, Sweep
-from attnlab.store import digests
+from attnlab.store.guards import digests
 
 COSTS = {  # what is lost on the page, and how it comes back
     digests.CURVES: ("its curve is not here", "the sweep's command trains it again"),

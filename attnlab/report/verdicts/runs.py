@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnlab.errors import Refused
-from attnlab.store import digests
 from attnlab.store.declarations import Experiment
+from attnlab.store.guards import digests
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
 Pair = dict[str, Any]

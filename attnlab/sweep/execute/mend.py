@@ -8,7 +8,8 @@ have room, so a run is trained again for them only where they are needed, or swe
 from collections.abc import Iterable
 from pathlib import Path
 
-from attnlab.store import digests, runs
+from attnlab.store import runs
+from attnlab.store.guards import digests
 from attnlab.store.schema import RunRecord, RunSpec
 
 EDITED = "edited.json"  # what somebody made of a record, kept beside the one that was made again

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.errors import Refused
-from attnlab.store import fingerprint, trust
+from attnlab.store import fingerprint
 from attnlab.store import runs as store
+from attnlab.store.guards import trust
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.microbatch import halved

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from attnlab.errors import is_out_of_memory
-from attnlab.store import digests, runs
+from attnlab.store import runs
+from attnlab.store.guards import digests
 from attnlab.store.lease import owning
 from attnlab.store.schema import RunRecord, RunSpec, Status
 from attnlab.sweep.execute import mend, node, process, ranks

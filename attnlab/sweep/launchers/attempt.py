@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from attnlab.errors import Refused
-from attnlab.store import digests, runs
+from attnlab.store import runs
+from attnlab.store.guards import digests
 from attnlab.store.schema import Status
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.exits import record_exit, record_lost, record_timeout

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from attnlab.store import digests
 from attnlab.store import runs as store
 from attnlab.store.files import CHECKPOINTS
+from attnlab.store.guards import digests
 from attnlab.store.lease import elsewhere
 from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import mend

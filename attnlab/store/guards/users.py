@@ -15,8 +15,9 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from attnlab.store import fingerprint, marks
+from attnlab.store import fingerprint
 from attnlab.store.files import read_json, write_json
+from attnlab.store.guards import marks
 from attnlab.store.lease import HOST
 from attnlab.store.schema import Record
 
