@@ -13,7 +13,7 @@ from attnlab.cli.commands import parse
 from attnlab.cli.main import main
 from attnlab.cli.verbs import clean
 from attnlab.errors import Refused
-from attnlab.store import fingerprint
+from attnlab.store import fingerprint, lease
 from attnlab.store.guards import marks, users
 from attnlab.store.schema import RunSpec, Use
 
@@ -200,7 +200,8 @@ def test_a_link_to_a_run_is_never_followed(root, tmp_path):
     assert (tmp_path / "another" / name / "spec.json").exists()
 
 
-def test_only_what_a_run_writes_is_removed_from_its_folder(root, tmp_path, capsys):
+def test_only_what_a_run_writes_is_removed_from_its_folder(root, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(lease, "STALE", 0.1)  # of owner.json, which a lost host left behind
     plain, noted = stored(root, "plain"), stored(root, "noted")
     (tmp_path / "precious").write_text("mine")
     for folder in (root / plain, root / noted):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from processes import records_by_act, wait_until
+from toys import TOY
 
 
 def clean(attnlab, *words):
@@ -65,6 +66,22 @@ def test_runs_of_a_published_report_stay_and_those_of_a_finished_command_without
     assert stored(attnlab) == experiments
 
 
+@pytest.mark.rare
+def test_the_runs_of_a_comparison_without_a_file_stay(attnlab):
+    arms = ["heads=one", "heads=two", "seed=0", "held=[]"]
+    command = [sys.executable, "-m", "attnlab", "compare", "--config-path", str(TOY / "conf"), *arms]
+    subprocess.run(command, cwd=attnlab.folder, env=attnlab.environment, capture_output=True, check=True)
+    [user] = users(attnlab)
+    assert user["experiment"] == "one_vs_two"
+    assert " compare " in user["command"]
+    before = stored(attnlab)
+    (attnlab.folder / "reports").rename(attnlab.folder / "moved")
+    (attnlab.folder / "reports/one_vs_two").mkdir(parents=True)  # as if its writing had begun
+    assert "whose report's folder is there" in clean(attnlab)
+    assert stored(attnlab) == before
+
+
+@pytest.mark.rare
 def test_a_plan_is_no_user(attnlab):
     status, _, err = attnlab("+experiment=heads", "++sweep.show=plan")
     assert status == 0, err

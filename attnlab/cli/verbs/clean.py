@@ -7,6 +7,7 @@ is there: a command that began meanwhile keeps what it uses.
 
 import argparse
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from filelock import Timeout
@@ -16,6 +17,8 @@ from attnlab.errors import Refused, nearest
 from attnlab.store import runs
 from attnlab.store.guards import marks, users
 from attnlab.store.schema import RunSpec
+
+AT_A_TIME = 32  # a heartbeat that a lost host left behind is watched for half a minute and more
 
 
 def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
@@ -58,20 +61,28 @@ def _remove(root: Path, names: Sequence[str], why: Mapping[str, str]) -> tuple[i
     for name in names:
         if name in why:
             print(f"{root / name} stays: it is one {why[name]}")
-            continue
-        try:
-            left = marks.remove(root / name)
-        except Timeout:
+    going = [name for name in names if name not in why]
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        outcomes = list(pool.map(lambda name: _removed(root / name), going))
+    for name, outcome in zip(going, outcomes, strict=True):
+        if isinstance(outcome, Timeout):
             print(f"{root / name} stays: a process holds it")
-            continue
-        except OSError as error:
-            print(f"{root / name} could not be removed: {error}")
+        elif isinstance(outcome, OSError):
+            print(f"{root / name} could not be removed: {outcome}")
             status = 1
-            continue
-        removed.append(name)
-        if left:
-            print(f"{root / name} stays for what no run has written: {', '.join(left)}")
+        else:
+            removed.append(name)
+            if outcome:
+                print(f"{root / name} stays for what no run has written: {', '.join(outcome)}")
     return status, removed
+
+
+def _removed(folder: Path) -> list[str] | OSError:
+    """What is left of a run's folder, or why it could not be removed (Timeout is an OSError)."""
+    try:
+        return marks.remove(folder)
+    except OSError as error:
+        return error
 
 
 def _forget(root: Path, kept: Kept) -> None:
