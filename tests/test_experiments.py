@@ -83,6 +83,10 @@ def all_end_in_a_report(names, tmp_path):
     wrong = {name: missing(name, tmp_path) for name in names}
     wrong |= {name: "failed" for name in names if f"== {name} 0\n" not in told.stdout}
     assert not any(wrong.values()), f"{wrong}\n{told.stdout}\n{told.stderr}"
+    for path in (tmp_path / "runs").glob("*/run.json"):
+        run = json.loads(path.read_text())
+        found = {*run["metrics"], *run["censored"], *run["memory"], *run["speed"]}
+        assert found <= set(run["estimate"]["figures"]), "a claim about the others would be refused"
 
 
 def test_a_command_ends_in_a_report_and_a_second_one_trains_nothing(tmp_path):

@@ -21,6 +21,14 @@ PACKAGE = "# @package _global_"
 _FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, ten times as fast, where it is there
 
 
+class Fault(Refused):
+    """What is wrong with a file, and the line where that is known."""
+
+    def __init__(self, path: Path, line: int | None, problem: str) -> None:
+        super().__init__(f"{shown(path, line)}: {problem}")
+        self.line, self.problem = line, problem
+
+
 def check(path: Path, find: Find = lambda config: None) -> None:
     """Refused, one line with the line of the file, where no experiment can be read from it.
 
@@ -28,14 +36,12 @@ def check(path: Path, find: Find = lambda config: None) -> None:
     """
     root = node(path)
     if root is None:
-        raise Refused(f"{shown(path)}: empty: an experiment states its name, its arms and more")
+        raise Fault(path, None, "empty: an experiment states its name, its arms and more")
     if not isinstance(root, yaml.MappingNode):
         kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
-        raise Refused(
-            f"{shown(path, _line(root))}: {kind}: an experiment is keys with values, as in name: mine"
-        )
+        raise Fault(path, _line(root), f"{kind}: an experiment is keys with values, as in name: mine")
     if _package(_text(path)) != "_global_":
-        raise Refused(f"{shown(path, 1)}: the first line must be {PACKAGE}: without it no key is read")
+        raise Fault(path, 1, f"the first line must be {PACKAGE}: without it no key is read")
     _refuse_circle((f"{GROUP}/{path.stem}",), path, find)
 
 
@@ -51,9 +57,9 @@ def node(path: Path) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         raise _reading(error, path) from error
     except yaml.YAMLError as error:  # a character that no text has
-        raise Refused(f"{shown(path)}: not YAML: {' '.join(str(error).split())}") from error
+        raise Fault(path, None, f"not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise Refused(f"{shown(path)}: not YAML that can be read: too deep") from error
+        raise Fault(path, None, "not YAML that can be read: too deep") from error
     return root
 
 
@@ -74,12 +80,12 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise Refused(f"{shown(path)}: not UTF-8 at byte {error.start}: save it as UTF-8") from error
+        raise Fault(path, None, f"not UTF-8 at byte {error.start}: save it as UTF-8") from error
     except OSError as error:
-        raise Refused(f"{shown(path)}: cannot be read: {error.strerror}") from error
+        raise Fault(path, None, f"cannot be read: {error.strerror}") from error
 
 
-def _reading(error: yaml.MarkedYAMLError, path: Path) -> Refused:
+def _reading(error: yaml.MarkedYAMLError, path: Path) -> Fault:
     """YAML's complaint, which has three lines or more, as one."""
     problem, mark = str(error.problem), error.problem_mark
     if "quoted scalar" in str(error.context):
@@ -88,7 +94,7 @@ def _reading(error: yaml.MarkedYAMLError, path: Path) -> Refused:
         problem = f"{problem}: a tab stands here, and YAML is indented with blanks"
     elif error.context and error.context_mark is not None:
         problem += f" ({error.context}, which began in line {error.context_mark.line + 1})"
-    return Refused(f"{shown(path, mark.line + 1 if mark else None)}: not YAML: {problem}")
+    return Fault(path, mark.line + 1 if mark else None, f"not YAML: {problem}")
 
 
 def _refuse_twice(root: yaml.Node | None, path: Path, seen: set[int]) -> None:
@@ -104,9 +110,10 @@ def _refuse_twice(root: yaml.Node | None, path: Path, seen: set[int]) -> None:
         for key, value in root.value:
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in lines:
-                    raise Refused(
-                        f"{shown(path, _line(key))}: {key.value} comes a second time (first in line "
-                        f"{lines[key.value]}): keep one"
+                    raise Fault(
+                        path,
+                        _line(key),
+                        f"{key.value} comes a second time (first in line {lines[key.value]}): keep one",
                     )
                 lines[key.value] = _line(key)
             _refuse_twice(value, path, seen)
@@ -146,7 +153,7 @@ def _refuse_circle(trail: tuple[str, ...], path: Path, find: Find) -> None:
     for config, line in defaults(path, trail[-1].rpartition("/")[0]):
         if config in trail:
             way = " > ".join([*trail[trail.index(config) :], config])
-            raise Refused(f"{shown(path, line)}: its defaults lead back to it: {way}")
+            raise Fault(path, line, f"its defaults lead back to it: {way}")
         if (file := find(config)) is not None:
             _refuse_circle((*trail, config), file, find)
 

@@ -69,3 +69,9 @@ def test_a_text_comes_back_from_an_override_as_it_was(text):
     line = ["heads=mha", f"++sweep.command={overrides.quoted(text)}", "seed=0,1"]
     assert overrides.text(line, "sweep.command") == text
     assert overrides.text(line, "sweep.slots") is None
+
+
+@pytest.mark.parametrize("margin", ["abc", "null", "true"])
+def test_a_margin_that_is_no_number_is_refused_before_anything_is_written(margin):
+    with pytest.raises(Refused, match="give a number"):
+        declare([["heads=mha"], ["heads=gqa"]], [f"margin={margin}", "direction=higher"])

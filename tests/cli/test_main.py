@@ -163,3 +163,39 @@ def test_a_bug_of_ours_shows_its_traceback(run, monkeypatch):
     status, _, errors = run("heads=two")
     assert status == 1
     assert "Traceback" in errors
+
+
+def test_whatever_is_wrong_with_one_file_the_list_shows_the_others_and_says_it(run, tmp_path):
+    own = tmp_path / "own" / "experiment"
+    own.mkdir(parents=True)
+    head = "# @package _global_\n"
+    files = {
+        "twice": f"{head}name: a\nname: b\n",
+        "empty": "",
+        "bullets": "- a\n",
+        "bare": "name: a\n",
+        "tabbed": f"{head}arms:\n\t- a\n",
+        "quoted": f'{head}name: "a\n',
+        "date": f"{head}question: 2024-99-99\n",
+        "ring": f"{head}question: &a [*a]\n",
+        "whole": f"{head}question: Is it there?\n",
+    }
+    for name, text in files.items():
+        (own / f"{name}.yaml").write_text(text)
+    (own / "folder.yaml").mkdir()
+    (own / "link.yaml").symlink_to("nowhere")
+    (tmp_path / "own" / "mask").mkdir()
+    (tmp_path / "own" / "mask" / "gone.yaml").symlink_to("nowhere")
+    (tmp_path / "own" / "mask" / "folder.yaml").mkdir()
+    status, out, err = run("list", "--config-dir", "own")
+    assert (status, err) == (0, "")
+    told = dict(line.strip().split(None, 1) for line in out.splitlines() if len(line.split()) > 1)
+    assert told["whole"] == "Is it there?"
+    assert told["twice"] == "(name comes a second time (first in line 2): line 3)"
+    assert told["empty"] == "(empty)"
+    assert told["bullets"] == "(a list: line 1)"
+    assert told["bare"] == "(the first line must be # @package _global_: line 1)"
+    assert told["tabbed"] == "(not YAML: line 3)"
+    assert told["quoted"] == "(not YAML: line 2)"
+    assert told["folder"].startswith("(cannot be read")
+    assert told["gqa_vs_mha"].endswith("?")

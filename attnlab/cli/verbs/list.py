@@ -72,14 +72,17 @@ def _prose(path: Path) -> Iterator[str]:
 
 
 def _question(path: Path) -> str:
-    """The question of an experiment, or in brackets why it cannot be read: a broken file hides no other."""
-    from attnlab.store.experiment_files import Written, check
+    """The question of an experiment, after what is wrong with its file, in brackets: it hides no other."""
+    from attnlab.store.experiment_files import Fault, Written, check
 
+    question, fault = "", ""
     try:
+        question = " ".join((Written(file=path).text(("question",)) or "").split())
         check(path)
-        return " ".join((Written(file=path).text(("question",)) or "").split())
-    except Refused as error:
-        return f"({error})"
+    except Fault as error:
+        line = f": line {error.line}" if error.line else ""
+        fault = f"({error.problem.partition(': ')[0]}{line})"
+    return f"{fault} {question}".strip()
 
 
 def _text(path: Path) -> str:

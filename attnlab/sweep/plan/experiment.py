@@ -126,7 +126,7 @@ def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
         where = ".".join(map(str, fault["loc"]))
         fields = record.model_fields
         known = [field.alias or key for key, field in fields.items()]
-        if fault["type"] == "missing":
+        if fault["type"] == "missing" and len(fault["loc"]) == 1:
             text = f"{what} has no {where}"
         elif fault["type"] == "extra_forbidden":
             text = f"{what}: {where} is no key of it{nearest(str(fault['loc'][-1]), known)}"
