@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnlab.errors import Refused
+from attnlab.store import bounded
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
@@ -53,8 +52,8 @@ def read_run(folder: Path, arm: str, seed: int) -> Run:
         seed,
         folder.name,
         record=_read(folder / "run.json", _record),
-        curves=_read(folder / "curves.parquet", pq.read_table),
-        maps=_read(folder / "attention.npz", lambda path: dict(np.load(path))),
+        curves=_read(folder / "curves.parquet", bounded.table),
+        maps=_read(folder / "attention.npz", bounded.arrays),
     )
 
 
