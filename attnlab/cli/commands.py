@@ -7,10 +7,11 @@ import argparse
 from collections.abc import Sequence
 
 from attnlab.cli.parser import PROGRAM, Parser, Verb
-from attnlab.cli.words import Key, flag, known, number, positive, read, table, text, whole
+from attnlab.cli.words import Key, at_most, flag, known, number, positive, read, table, text, whole
 from attnlab.errors import Refused
 
 SUBJECTS = ("decode", "train", "attention", "memory", "start")  # of `bench`
+NEW_TOKENS, THREADS = 100_000, 1024  # what generate and bench are asked for at most
 SCHEMAS = ("experiment", "spec", "run", "report")
 DESCRIPTION = """\
 attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
@@ -222,7 +223,7 @@ VERBS = {
         (
             *_TRAINED,
             Key("prompt", "what it goes on from"),
-            Key("new_tokens", "how many tokens it writes at most", whole, 200),
+            Key("new_tokens", "how many tokens it writes at most", at_most(NEW_TOKENS, whole), 200),
             Key("stop", "text whose last token ends it"),
             Key("temperature", "0 takes the likeliest token", number),
             Key("top_k", "draw among so many of the likeliest tokens", whole),
@@ -230,7 +231,7 @@ VERBS = {
             Key("seed", "decides what is drawn", whole),
             Key("decode", "another cache, a value of the axis decode"),
             Key("compile", "compile the step of one token; needs decode=static", flag),
-            Key("threads", "of the CPU", positive, 1),
+            Key("threads", "of the CPU", at_most(THREADS), 1),
         ),
         more=_OWN,
         reads="prompt",
@@ -242,7 +243,7 @@ VERBS = {
         ("decode", "start experiment=gqa_vs_mha rounds=5 --json"),
         _bench,
         (
-            Key("threads", "of the CPU; left out, one for what is measured in this process", positive),
+            Key("threads", "of the CPU; left out, one where this process measures", at_most(THREADS)),
             Key("rounds", "how often each thing is measured; left out, the subject's own", positive),
         ),
         more="Other words are overrides of the config that is measured; for start, experiment=NAME and "

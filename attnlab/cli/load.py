@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import safe_open
 from safetensors.torch import load_model
 
 from attnlab.errors import Refused, nearest
@@ -73,6 +75,7 @@ def _run(folder: Path) -> Trained:
     for name, fault in (digests.broken(folder, record, [digests.WEIGHTS]) if record else {}).items():
         raise Refused(f"{folder / name} {fault}; train the run again, with sweep.retry_failed=true")
     task = make(config["data"]).task
+    _refuse_unlike(weights, config, task.vocab_size)
     model = build_model(config, task.vocab_size)
     try:
         load_model(model, str(weights))
@@ -89,6 +92,25 @@ def _run(folder: Path) -> Trained:
 
     name = folder.resolve().name
     return Trained(name, model.eval(), task.encode, decode, words, task.length, config["seed"], config)
+
+
+def _refuse_unlike(weights: Path, config: Mapping[str, Any], vocab_size: int) -> None:
+    """Refused where the weights are not those of the config: seen from their header, before there is a model,
+    since a config may name any size.
+    """
+    try:
+        with safe_open(weights, framework="pt") as file:
+            names = file.keys()
+            stored = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+        if config["model"]["n_layers"] > len(stored):
+            raise ValueError(f"{config['model']['n_layers']:,} layers, and {len(stored)} tensors")
+        with torch.device("meta"):
+            state = build_model(config, vocab_size).state_dict()
+        for name, shape in stored.items():
+            if name in state and tuple(state[name].shape) != shape:
+                raise ValueError(f"{name} is {shape}, and the config asks for {tuple(state[name].shape)}")
+    except Exception as error:  # safetensors has its own kinds, torch others
+        raise Refused(f"{weights} cannot be loaded: {' '.join(str(error).split())[:200]}") from error
 
 
 def _hugging_face(folder: Path) -> Trained:

@@ -43,6 +43,17 @@ def positive(value: str) -> int:
     return int(value)
 
 
+def at_most(limit: int, kind: Callable[[str], int] = positive) -> Callable[[str], int]:
+    """A kind of whole number that has an end: more of it is a slip, or would never end."""
+
+    def bounded(value: str) -> int:
+        if len(value) > 4000 or kind(value) > limit:
+            raise ValueError(f"it must be at most {limit:,}")
+        return kind(value)
+
+    return bounded
+
+
 def number(value: str) -> float:
     """Any number."""
     try:

@@ -51,5 +51,5 @@ def read_json(path: Path) -> Any | None:
     """The value, or None where the file is missing or cut short."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import pytest
 from safetensors.torch import save_model
@@ -121,3 +122,22 @@ def test_what_a_strangers_config_folder_says_moves_no_cursor(tmp_path, capfd):
     out = capfd.readouterr().out
     assert "why\\x1b[2J?" in out
     assert not {"\x1b", "\x07", "\x9b"} & {*out}
+
+
+@pytest.mark.parametrize("word", ["new_tokens=100000000", "threads=1000000", "threads=" + "9" * 5000])
+def test_what_would_never_end_is_refused_in_a_line(capfd, word):
+    assert entry.main(["generate", "run=a", "prompt=the", word]) == 2
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert "it must be at most" in err
+
+
+@pytest.mark.parametrize(("key", "size"), [("n_layers", 10**6), ("dim", 10**6), ("ffn_width", 10**15)])
+def test_a_size_in_a_strangers_config_is_compared_with_its_weights(folder, capfd, key, size):
+    put(folder, lambda config: config["model"].update({key: size}))
+    began = time.process_time()
+    assert entry.main(["inspect", f"run={RUN}", "text=the"]) == 2
+    assert time.process_time() - began < 2
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert "model.safetensors cannot be loaded: " in err

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -198,6 +199,18 @@ def test_a_config_that_does_not_fit_is_refused_in_one_line(folder, values, messa
         load(folder)
     assert "\n" not in str(refused.value)
     assert str(folder) in str(refused.value)
+
+
+@pytest.mark.parametrize("size", [10**6, 10**12, 10**18, 10**30, -1, 2.5])
+@pytest.mark.parametrize("key", [*sorted(LLAMAS.keys() - SIZES.keys()), "head_dim", "vocab_size"])
+def test_an_absurd_size_is_refused_in_a_line_and_at_once(folder, key, size):
+    edit(folder, **{key: size})
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"config.json|has shape|is missing") as refused:
+        load(folder)
+    assert time.process_time() - began < 1
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
 
 
 def test_another_activation_of_gpt2_is_refused(tmp_path):

@@ -51,10 +51,13 @@ def load(
             _check_fixed(family, theirs)
             config = _our_config(family, theirs, complete=True)
             tied, config["tie"] = config["tie"], config["tie"] and not _has_head(shards, family)
+            if config["n_layers"] > len(shards.names):  # else a number alone would build a million of them
+                raise ValueError(f"{config['n_layers']:,} layers, and {len(shards.names)} tensors beside it")
             with torch.device("meta"):
                 model = build_model({"model": config}, theirs["vocab_size"])
-        except ValueError as error:
-            raise ValueError(f"{folder / 'config.json'}: {error}") from error
+        except (ValueError, RuntimeError, OverflowError, MemoryError) as error:  # torch's, for absurd sizes
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ValueError(f"{folder / 'config.json'}: {reason}") from error
         _compare(shards, family, _their_tensors(family, model, config))
         state = {}
         for ours, row, pieces in _pairs(family, model):

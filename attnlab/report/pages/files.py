@@ -136,8 +136,8 @@ def runs_csv(report: dict[str, Any]) -> str:
 
 
 def _no_formula(cell: Any) -> Any:
-    """A text that a spreadsheet would work out gets an apostrophe in front (OWASP, "CSV injection"). A number
-    stays one.
+    """A text that a spreadsheet would work out gets an apostrophe in front (OWASP, "CSV injection"); what is
+    a number stays one.
     """
     if not isinstance(cell, str) or not cell.startswith(FORMULA):
         return cell

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from attnlab.errors import Refused
+from attnlab.store.guards.bounded import FREE, RATIO, unpacked
+
 LIMIT = 2048  # bytes of a thumbnail: browsers choke on many large data URIs
 _HEX = "00224e 123570 3b496c 575d6d 707173 8a8678 a59c74 c3b369 e1cc55 fee838".split()  # noqa: SIM905
 _STOPS = np.array([[int(stop[i : i + 2], 16) for i in (0, 2, 4)] for stop in _HEX], float)
@@ -36,7 +39,7 @@ def pack(values: np.ndarray) -> str:
 
 def unpack(text: str) -> np.ndarray:
     """What `pack` stored, flat."""
-    return np.frombuffer(gzip.decompress(base64.b64decode(text)), np.uint8)
+    return np.frombuffer(unpacked(base64.b64decode(text), "an attention map of the report"), np.uint8)
 
 
 def encode(
@@ -69,6 +72,8 @@ def encode(
 def decode(encoded: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Back from `encode`: weights uint8 [layer, head, T, T] and visible bool [layer, T, T]."""
     layers, heads, length = len(encoded["layers"]), encoded["heads"], encoded["length"]
+    if not 0 < layers * heads * length**2 <= max(FREE, RATIO * len(encoded["weights"])):
+        raise Refused(f"an attention map of the report claims {layers} x {heads} maps of {length} tokens")
     keep = np.ones((length, length), bool)
     if encoded["triangle"]:
         keep = np.tril(keep)

@@ -7,14 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnlab.errors import Refused
 from attnlab.store.declarations import Experiment
-from attnlab.store.guards import digests
+from attnlab.store.guards import bounded, digests
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
 Pair = dict[str, Any]
@@ -65,8 +63,8 @@ def read_run(folder: Path, arm: str, seed: int) -> Run:
             broken[name] = "cannot be read"
             return None
 
-    curves = read(digests.CURVES, pq.read_table)
-    maps = read(digests.MAPS, lambda path: dict(np.load(path)))
+    curves = read(digests.CURVES, bounded.table)
+    maps = read(digests.MAPS, bounded.arrays)
     return Run(arm, seed, folder.name, record, curves, maps, broken)
 
 
