@@ -68,12 +68,12 @@ def _in_store(store: Path, name: str) -> Path:
 
 def _run(folder: Path) -> Trained:
     weights, config = folder / "model.safetensors", runs.spec(folder).config
-    if not weights.is_file():
-        raise Refused(f"{folder} has no model.safetensors: the run did not finish")
     trust.refuse_strange(config, folder / "spec.json")
-    record = runs.record(folder)
+    record = runs.record(folder) or runs.edited(folder)[0]
     for name, fault in (digests.broken(folder, record, [digests.WEIGHTS]) if record else {}).items():
         raise Refused(f"{folder / name} {fault}; train the run again, with sweep.retry_failed=true")
+    if not weights.is_file():
+        raise Refused(f"{folder} has no model.safetensors: the run did not finish")
     task = make(config["data"]).task
     _refuse_unlike(weights, config, task.vocab_size)
     model = build_model(config, task.vocab_size)

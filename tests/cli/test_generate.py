@@ -14,7 +14,8 @@ from attnlab.config import CONF, register_resolvers
 from attnlab.data.tokenizers import Bpe, Byte, Char
 from attnlab.model.build import build_model, make
 from attnlab.store import runs
-from attnlab.store.schema import RunSpec
+from attnlab.store.guards import digests
+from attnlab.store.schema import RunRecord, RunSpec
 
 RUN = "0123456789abcdef"
 
@@ -114,6 +115,35 @@ def test_a_corrupt_checkpoint_is_named_and_not_executed(generate, store, tmp_pat
     assert status == 2
     assert errors.count("\n") == 1
     assert str(folder / "model.safetensors") in errors
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda content: None, "is missing"),
+        (lambda content: content[:-1] + b"!", "is not what the run wrote"),
+    ],
+)
+def test_weights_that_are_not_what_the_run_wrote_are_refused_in_a_line(
+    generate, store, tmp_path, spoil, told
+):
+    folder, name = tmp_path / RUN, "model.safetensors"
+    folder.mkdir()
+    for file in ("spec.json", name):
+        (folder / file).write_bytes((store / RUN / file).read_bytes())
+    record = RunRecord(
+        id=RUN, status="done", seed=0, config={}, metrics={"val/loss": 1.0}, files=digests.of_files(folder)
+    )
+    runs.write_record(folder, record)
+    assert generate("run=-", f"checkpoint={folder}")[0] == 0
+    content = spoil((folder / name).read_bytes())
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    status, _, errors = generate("run=-", f"checkpoint={folder}")
+    assert status == 2
+    assert f"{folder / name} {told}" in errors
+    assert errors.count("\n") == 1
 
 
 TEXT = "Où est-ce? Là-bas… the quick brown fox, the lazy dog. \U0001f98a\U0001f436ß\U0001f98a, naïf "

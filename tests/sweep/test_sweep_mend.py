@@ -11,6 +11,7 @@ from attnlab.store.guards import digests
 from attnlab.sweep import reporting
 from attnlab.sweep.execute import mend, submit, worker
 from attnlab.sweep.status.states import state, states
+from attnlab.sweep.timing import timing
 
 WEIGHTS, CURVES, MAPS = digests.FILES
 
@@ -164,6 +165,33 @@ def test_a_run_that_cannot_be_trained_again_keeps_its_numbers(trained, monkeypat
     monkeypatch.delattr(toy_trainer, "loss")
     assert worker.train(folder) == 1
     assert runs.record(folder) == was
+
+
+def test_broken_weights_are_not_timed(trained):
+    plan, root = trained
+    folders = {arm: root / next(run.id for run in plan.runs if run.arm == arm) for arm in plan.arms()}
+    spoil(folders["child"] / WEIGHTS, "cut")
+    times, note = timing(folders, "cpu", None)
+    assert times is None
+    assert note == f"{folders['child'] / WEIGHTS} is not what the run wrote: cut short or changed"
+
+
+@pytest.mark.parametrize("changes", [{"metrics": {"val/loss": 0.001}}])
+def test_the_page_of_a_sweep_with_an_edited_record_says_so_and_counts_it_as_missing(
+    trained, tmp_path, changes
+):
+    plan, root = trained
+    run = plan.runs[0]
+    edit(root / run.id, **changes)
+    for other in plan.runs:  # the toy's curves and maps are no real ones
+        for name in (CURVES, MAPS):
+            (root / other.id / name).unlink()
+    reporting.report(plan, root, tmp_path / "reports", None, [])
+    verdict = json.loads((tmp_path / "reports" / plan.title / "report.json").read_text())["verdict"]
+    assert verdict["finished"] == len(plan.runs) - 1
+    assert f"{run.arm}, seed {run.seed}: run.json was edited: metrics: its numbers are not here; " in str(
+        verdict["unlike"]
+    )
 
 
 @pytest.mark.rare

@@ -1,9 +1,12 @@
 """What other code has measured in a finished run is measured again from its final weights, and no more."""
 
+import json
+
 import pytest
 
 from attnlab.store import runs
 from attnlab.store.schema import Estimate
+from attnlab.sweep.execute import worker
 from attnlab.training import again, run
 
 
@@ -69,3 +72,27 @@ def test_of_a_strangers_record_nothing_is_run(trained, tmp_path):
     runs.write_record(trained, runs.record(trained).model_copy(update={"config": config}))
     again.measure_again(trained)
     assert not (tmp_path / "harmed").exists()
+
+
+def test_an_edited_record_is_measured_again_from_the_weights_and_is_what_it_was(trained):
+    estimate = Estimate.model_validate(run.check(runs.spec(trained).config))
+    runs.write_spec(trained.parent, runs.spec(trained).but(estimate=estimate))
+    was = runs.record(trained)
+    assert set(was.files) == {"model.safetensors", "curves.parquet", "attention.npz"}
+    content = was.plain()
+    content["metrics"] |= {"val/loss": 0.001, "invented": 1.0}
+    content["head_scores"] = {}
+    (trained / "run.json").write_text(json.dumps(content))
+    assert runs.record(trained) is None
+    assert runs.edited(trained)[1] == ["metrics", "head_scores"]
+    weights = (trained / "model.safetensors").stat().st_mtime_ns
+    assert worker.train(trained) == 0
+    after = runs.record(trained)
+    assert (after.metrics, after.head_scores) == (was.metrics, was.head_scores)
+    assert (after.censored, after.by_position, after.foresight) == (
+        was.censored,
+        was.by_position,
+        was.foresight,
+    )
+    assert (after.files, after.seconds) == (was.files, was.seconds)
+    assert (trained / "model.safetensors").stat().st_mtime_ns == weights, "nothing was trained"

@@ -16,6 +16,7 @@ from attnlab.store.schema import RunRecord
 WEIGHTS, CURVES, MAPS = "model.safetensors", "curves.parquet", "attention.npz"
 FILES = (WEIGHTS, CURVES, MAPS)
 PICTURED = (CURVES, MAPS)  # what a report shows; both are small
+_encode = json.JSONEncoder(sort_keys=True).encode
 LARGE = 64_000_000  # bytes: what is larger is read by those who use it, not by those who tell of it
 
 
@@ -62,7 +63,7 @@ def edited(content: Mapping[str, Any]) -> list[str]:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(_encode(value).encode()).hexdigest()[:16]
 
 
 def _sha256(path: Path) -> str:

@@ -35,9 +35,10 @@ def unusable(folder: Path) -> str:
 
 def faults(folder: Path, most: int | None = None) -> dict[str, str]:
     """File name -> what is wrong with it, of an ended run whose record or files are not what it wrote."""
-    record, changed = runs.edited(folder)
+    record, changed = runs.record(folder), list[str]()
+    if record is None:
+        record, changed = runs.edited(folder)
     found = {"run.json": f"was edited: {', '.join(changed)}"} if changed else {}
-    record = record or runs.record(folder)
     return found | (digests.broken(folder, record, most=most) if record and record.done else {})
 
 
