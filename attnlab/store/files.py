@@ -2,12 +2,19 @@
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_NO_FILES = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 CHECKPOINTS = ("last.ckpt", "previous.ckpt")  # of a run that is not done, the newest first
 
 
@@ -47,8 +54,18 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def no_file(path: Path) -> str | None:
+    """`a pipe`, `a device` or `a socket` where that is what lies there; None for all else."""
+    try:
+        return _NO_FILES.get(stat.S_IFMT(path.stat().st_mode))
+    except (OSError, ValueError):
+        return None
+
+
 def read_json(path: Path) -> Any | None:
-    """The value, or None where the file is missing or cut short."""
+    """The value, or None where the file is missing or cut short, or is none."""
+    if no_file(path):
+        return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):

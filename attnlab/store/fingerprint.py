@@ -31,7 +31,8 @@ OBSERVERS = tuple(
     f"attnlab.{name}"
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
-        "store.answers", "store.declarations", "store.files", "store.fingerprint", "store.lease",
+        "store.answers", "store.declarations", "store.files", "store.fingerprint", "store.inputs",
+        "store.lease",
         "store.runs", "store.schema", "store.source", "training.loggers", "training.record",
         "training.callbacks", "training.preflight", "training.end", "training.measuring", "training.again",
         "training.targets",

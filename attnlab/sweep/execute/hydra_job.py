@@ -10,7 +10,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from attnlab.errors import Refused
 from attnlab.store import fingerprint, runs
+from attnlab.store.inputs import is_name
 from attnlab.store.schema import Estimate, RunRecord, Use
 from attnlab.sweep.execute import worker
 from attnlab.sweep.execute.pool import Pool
@@ -22,6 +24,8 @@ from attnlab.sweep.plan.trainer import trainer, trainer_of
 def run(config: DictConfig) -> RunRecord | None:
     """Returns the record. Failures are recorded, not raised: launchers differ in what they make of those."""
     if config.get("id"):
+        if not is_name(str(config.id)):
+            raise Refused(f"id={config.id}: a run's id is a folder of the store, and no path")
         folder = Path(config.paths.runs) / str(config.id)
         shipped: Any = OmegaConf.to_container(config.sweep, resolve=True)
         settings = {**shipped, "slots": 1}

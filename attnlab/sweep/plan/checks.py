@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
+from attnlab.store import inputs
 from attnlab.store.schema import Estimate, reading
 from attnlab.sweep.plan import kept
 from attnlab.sweep.plan.trainer import trainer
@@ -90,6 +91,7 @@ class Checker:
 
     def check(self, config: Mapping[str, Any]) -> Estimate:
         """The trainer's answer, asked once per config, code, device and data: see `kept`."""
+        inputs.check(config)
         answer = kept.remembered(config, self.module, lambda: self._answer(self.module, "check", config))
         try:
             return Estimate.model_validate(answer)

@@ -8,6 +8,7 @@ and later steps change the result, so what is kept is only ever handed out as a 
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -20,6 +21,8 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from attnlab.errors import Refused
+from attnlab.store.files import no_file
 from attnlab.sweep.plan.overrides import parse
 
 _AS_WRITTEN = ("arm_overrides", "size_overrides")
@@ -131,6 +134,11 @@ class _Read(ConfigRepository):
     def load_config(self, config_path: str) -> ConfigResult | None:
         key = (config_path, *map(str, self.sources))
         if key not in self._read:
+            for source in self.sources:
+                file = Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml")
+                kind = no_file(file) if source.scheme() == "file" else None
+                if kind:
+                    raise Refused(f"{file} is {kind}: a config is a file")
             self._read[key] = super().load_config(config_path)
         return self._read[key]
 

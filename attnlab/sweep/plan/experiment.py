@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from attnlab.errors import Refused, nearest
 from attnlab.store.declarations import Experiment
+from attnlab.store.inputs import is_name
 from attnlab.store.schema import reading
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.overrides import keys as overridden
@@ -27,6 +28,8 @@ def complete(config: Mapping[str, Any]) -> Experiment:
     """The experiment that a config declares. Refused, one line, where it does not stand."""
     declared = {key: value for key, value in keys(config).items() if value is not None}
     name = declared.get("name") or "the experiment"
+    if not is_name(str(name)):
+        raise Refused(f"name={name}: an experiment's name is a folder in the reports, and no path")
     for key in _NEEDED:
         if declared.get(key) in (None, ""):
             raise Refused(f"{name} has no {key}: every experiment states its {', '.join(_NEEDED)}")
