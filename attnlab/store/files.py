@@ -6,7 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
         temporary.replace(path)
     except (OSError, RuntimeError) as error:  # torch and pyarrow hide the system's reason behind their own
         if _is_full(error, temporary):
+            if temporary is not None:
+                os.truncate(temporary, 0)  # the exception may hold it open; the failure is to be recorded
             raise OSError(errno.ENOSPC, NO_SPACE, str(path)) from error
         raise
     finally:
