@@ -32,10 +32,9 @@ OBSERVERS = tuple(
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
         "store.answers", "store.declarations", "store.files", "store.fingerprint", "store.inputs",
-        "store.lease",
-        "store.runs", "store.schema", "store.source", "training.loggers", "training.record",
-        "training.callbacks", "training.preflight", "training.end", "training.measuring", "training.again",
-        "training.targets",
+        "store.lease", "store.runs", "store.schema", "store.source", "store.temporary", "training.loggers",
+        "training.record", "training.callbacks", "training.preflight", "training.end", "training.measuring",
+        "training.again", "training.targets",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures

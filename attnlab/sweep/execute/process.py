@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from attnlab.errors import no_space
+from attnlab.store import temporary
 
 TERMINATED = 128 + signal.SIGTERM
 FULL = 74  # the exit status of a worker that could not even record that there is no space left
@@ -38,6 +39,7 @@ def guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads()
+    temporary.claim()
     return main(arguments)
 
 

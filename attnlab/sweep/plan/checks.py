@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
-from attnlab.store import inputs
+from attnlab.store import inputs, temporary
 from attnlab.store.schema import Estimate, reading
 from attnlab.sweep.plan import kept
 from attnlab.sweep.plan.trainer import trainer
@@ -47,7 +47,7 @@ def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = _Warm(threads)
-    context.set_forkserver_preload([module, "attnlab.sweep.execute.worker", *also])
+    context.set_forkserver_preload([temporary.__name__, module, "attnlab.sweep.execute.worker", *also])
     return context
 
 
@@ -60,8 +60,10 @@ class _Warm(BaseContext):
     def Process(  # noqa: N802 - multiprocessing's name
         self, *, target: Callable[..., object], args: tuple[Any, ...]
     ) -> BaseProcess:
-        before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when loaded
+        told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), self._threads)  # read when loaded
+        told[temporary.VARIABLE] = temporary.claim()
+        before = {name: os.environ.get(name) for name in told}
+        os.environ.update(told)
         resource_tracker.ensure_running()  # apart: it lets SIGINT through again once it runs
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C while it imports is ours
         try:
