@@ -1,10 +1,11 @@
 """What a user is told when a command cannot be carried out: one line, what, where, what to do."""
 
 import difflib
+import errno
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-OUT_OF_MEMORY = "out of memory"
+OUT_OF_MEMORY, NO_SPACE = "out of memory", "no space left on device"
 
 
 class Refused(ValueError):
@@ -46,6 +47,18 @@ def _commands(character: str) -> bool:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def no_space(error: BaseException, where: object = "the output") -> str | None:
+    """`no space left on device: PATH`, where that is what an exception or one behind it comes to; else None.
+    `where` stands for a path that it does not name.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"{NO_SPACE}: {cause.filename or where}"
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def nearest(name: str, names: Iterable[str], show: int = 3) -> str:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from attnlab.cli.ending import nothing_to_lose, unread
 from attnlab.config import CONF, register_resolvers
 from attnlab.errors import Refused
 
@@ -19,11 +20,12 @@ _HYDRAS_OWN = (
 def hydra(line: Sequence[str]) -> int:
     """Hand the line to Hydra, as a multirun unless it asks for something else."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions come up here; explain() makes one line of them
-    import hydra as hydra_package
-    from hydra._internal import hydra as hydra_inside
+    with nothing_to_lose():
+        import hydra as hydra_package
+        from hydra._internal import hydra as hydra_inside
 
-    from attnlab.sweep.execute.hydra_job import run
-    from attnlab.sweep.plan.composer import Loader
+        from attnlab.sweep.execute.hydra_job import run
+        from attnlab.sweep.plan.composer import Loader
 
     register_resolvers()
     # Hydra makes its loader by this name, and takes no other
@@ -33,6 +35,8 @@ def hydra(line: Sequence[str]) -> int:
     try:
         hydra_package.main(config_path=str(CONF), config_name="config", version_base="1.3")(run)()
     except SystemExit as exit_:
+        if unread(exit_):
+            raise
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
     return 0
 

@@ -80,7 +80,7 @@ def _keys(config_dirs: Sequence[Path]) -> set[str]:
             group = str(path.parent.relative_to(folder)).replace("/", ".")
             if group != ".":
                 names.add(group.replace(".", "/"))
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
             package = "" if group == "." or "@package _global_" in text else group + "."
             names |= {f"{package}{key}" for key in _flat(text)}
     return names | _launcher_keys()

@@ -20,6 +20,7 @@ from attnlab.model.build import build_model, make
 from attnlab.model.transformer import LearnedPositions, Transformer
 from attnlab.store import runs
 from attnlab.store.guards import digests, trust
+from attnlab.store.inputs import refuse_no_file
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def load(given: Mapping[str, Any]) -> Trained:
         return _run(_in_store(Path(given["runs"]), given["run"]))
     folder = Path(given["checkpoint"])
     folder = folder.parent if folder.name == "model.safetensors" else folder
+    refuse_no_file("checkpoint", folder, below=True)
     if (folder / "spec.json").is_file():
         return _run(folder)
     if (folder / "config.json").is_file():

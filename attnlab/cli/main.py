@@ -1,6 +1,7 @@
 """The one entry: `python -m attnlab +experiment=NAME`, and the verbs. Everything else on the line is Hydra's.
 
-Exit status: 0 done, whatever the verdict; 1 a run failed; 2 nothing was started; 130 and 143 interrupted.
+Exit status: 0 done, whatever the verdict; 1 a run failed; 2 nothing was started; 130 and 143 interrupted; 141
+nobody reads the output.
 Surprising: Hydra is always asked for a multirun, so that every command passes through attnlab's sweeper.
 """
 
@@ -9,10 +10,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
+from attnlab.cli import ending
 from attnlab.cli.commands import VERBS, parse, parsers
 from attnlab.cli.hydra import explain, hydra
-from attnlab.errors import Refused, nearest, printable
+from attnlab.errors import Refused, nearest, no_space, printable
 from attnlab.store.guards import trust
 
 EPILOG = """\
@@ -29,26 +32,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # the installed script finds a user's modules as `python -m` does
     try:
-        asked, line = bool(line), _trusting(line)
-        if asked and not line:
-            return 0
-        if not line or line[0] in ("--help", "-h", "help"):
-            print(help_text(), end="")
-            return 0
-        if line[0] in VERBS:
-            return _verb(line[0], line[1:])
-        if line[0].isidentifier():
-            raise Refused(f"no command {line[0]}{nearest(line[0], VERBS)}: see python -m attnlab --help")
-        return hydra(line)
+        status = _command(line)
+        sys.stdout.flush()  # here, where what goes wrong can still be told
+        return status
     except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        complaint = explain(error, line)
-        if complaint is None:
+        return ending.INTERRUPTED
+    except BaseException as error:
+        status = _told(error, line)
+        ending.silence()
+        return status
+
+
+def _command(line: Sequence[str]) -> int:
+    asked, line = bool(line), _trusting(line)
+    if asked and not line:
+        return 0
+    if not line or line[0] in ("--help", "-h", "help"):
+        print(help_text(), end="")
+        return 0
+    if line[0] in VERBS:
+        return _verb(line[0], line[1:])
+    if line[0].isidentifier():
+        raise Refused(f"no command {line[0]}{nearest(line[0], VERBS)}: see python -m attnlab --help")
+    return hydra(line)
+
+
+def _told(error: BaseException, line: Sequence[str]) -> int:
+    """Says on stderr why a command has ended, in a line; a bug of ours with its traceback."""
+    if ending.unread(error):
+        return ending.UNREAD
+    if not isinstance(error, Exception):
+        raise error
+    complaint, full = explain(error, line), no_space(error)
+    with suppress(OSError):  # nobody hears that either
+        if complaint is None and full is None:
             print(printable(traceback.format_exc(), keep="\n\t"), end="", file=sys.stderr)
-            return 1
-        print(f"attnlab: {printable(complaint)}", file=sys.stderr)
-        return 2
+        else:
+            print(f"attnlab: {printable(complaint or full or '')}", file=sys.stderr)
+    return 1 if complaint is None else 2
 
 
 def _trusting(line: Sequence[str]) -> list[str]:
@@ -72,7 +93,9 @@ def _verb(name: str, line: Sequence[str]) -> int:
     except SystemExit:  # argparse has printed the help that was asked for
         return 0
     module, _, function = VERBS[name].main.partition(":")
-    return int(getattr(importlib.import_module(module), function)(options) or 0)
+    with ending.nothing_to_lose():
+        main = getattr(importlib.import_module(module), function)
+    return int(main(options) or 0)
 
 
 def help_text() -> str:

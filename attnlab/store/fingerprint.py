@@ -31,10 +31,11 @@ OBSERVERS = tuple(
     f"attnlab.{name}"
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
-        "store.answers", "store.declarations", "store.experiment_files", "store.files", "store.guards", "store.guards",
-        "store.fingerprint", "store.guards", "store.lease", "store.runs", "store.schema", "store.source",
-        "training.again", "training.callbacks", "training.end", "training.loggers", "training.measuring",
-        "training.preflight", "training.record", "training.targets",
+        "store.answers", "store.declarations", "store.experiment_files", "store.files",
+        "store.fingerprint", "store.guards", "store.inputs", "store.lease", "store.runs", "store.schema",
+        "store.source", "store.temporary", "training.again", "training.callbacks", "training.end",
+        "training.loggers", "training.measuring", "training.preflight", "training.record",
+        "training.targets",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures

@@ -3,11 +3,11 @@
 File locks do not reach across hosts on every network file system, so the holder of the lock also writes
 `owner.json` every ten seconds, whatever its training does. Surprising: no two clocks are compared. Another
 host's heartbeat is alive as long as it changes while we watch, and dead once it has not for `STALE` seconds.
+A process that was stopped for longer may find its run taken over: it asks before it writes, and ends at once.
 """
 
 import json
 import os
-import signal
 import socket
 import sys
 import threading
@@ -19,8 +19,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from attnlab.store.files import read_json, replacing
+from attnlab.store.files import owners, read_json, replacing
 
+TAKEN_OVER = 75  # the exit status of a process whose run has become another's; it records nothing
 BEAT, STALE = 10.0, 35.0  # seconds: a stale heartbeat has missed three
 SEEN = 120.0  # for onlookers, who read it once, and trust the other clock that far
 HOST = socket.gethostname()
@@ -39,9 +40,11 @@ def owning(folder: Path, patience: float = float("inf")) -> Iterator[None]:
         over = threading.Event()
         beats = threading.Thread(target=_beat, args=(path, token, over), daemon=True, name="owner")
         beats.start()
+        owners[folder.absolute()] = lambda temporary: _end_where_taken_over(path, token, temporary)
         try:
             yield
         finally:
+            owners.pop(folder.absolute(), None)
             over.set()
             beats.join()
             if _token(path) == token:
@@ -62,8 +65,7 @@ def _claim(path: Path, token: str, *, patient: bool) -> None:
     seen, since = "", time.monotonic()
     while True:
         with suppress(FileExistsError):  # created by one process alone, on network file systems too
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
-                file.write(_words(token))
+            _create(path, token)
             return
         text = _text(path)
         if _host(text) == HOST:  # of a process that died here: the lock is ours
@@ -84,15 +86,43 @@ def _claim(path: Path, token: str, *, patient: bool) -> None:
 def _beat(path: Path, token: str, over: threading.Event) -> None:
     while not over.wait(BEAT):
         with suppress(OSError):  # a full disk is training's to notice
-            if _token(path) not in (token, None):
-                print(
-                    f"{path.parent.name} was taken over by another host: stopping",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                os.kill(os.getpid(), signal.SIGTERM)
-                return
+            _end_where_taken_over(path, token)
             _take(path, token)
+
+
+def _end_where_taken_over(path: Path, token: str, temporary: Path | None = None) -> None:
+    """Ends the process where the run is another's now, at once: no checkpoint is saved, nothing recorded.
+
+    No owner at all and a record: whoever took it over has ended it since.
+    """
+    found = read_json(path)
+    if isinstance(found, dict) and found.get("token") != token:
+        who = taken_over(path.parent)
+    elif found is None and (path.parent / "run.json").exists():
+        who = "another process, which has ended it"
+    else:
+        return
+    if temporary is not None:
+        temporary.unlink(missing_ok=True)
+    with suppress(OSError):
+        print(f"{path.parent.name}: taken over by {who}", file=sys.stderr, flush=True)
+    os._exit(TAKEN_OVER)
+
+
+def taken_over(folder: Path) -> str:
+    """Who owns the run of a folder, in words: host and process."""
+    owner = read_json(folder / "owner.json")
+    return f"{owner.get('host')}, pid {owner.get('pid')}" if isinstance(owner, dict) else "another process"
+
+
+def _create(path: Path, token: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
+        try:
+            file.write(_words(token))
+            file.flush()
+        except OSError as error:  # an empty one would be taken for another host's
+            path.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _take(path: Path, token: str) -> None:

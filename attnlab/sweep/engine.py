@@ -70,7 +70,11 @@ class _Sweep:
     def run(self) -> int:
         """The steps, in their order."""
         began = time.monotonic()
-        plans = self.planned()
+        try:
+            plans = self.planned()
+        except (KeyboardInterrupt, Terminated):
+            checks.end_server()  # it may have seconds of imports before it
+            raise
         if self.settings.get("show"):
             from attnlab.sweep.status.show import show
 

@@ -12,6 +12,7 @@ from attnlab.measure import length, size, timing
 from attnlab.measure.measurement import length_names
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
+from attnlab.store import inputs
 from attnlab.training import end, measuring, settings, targets
 
 
@@ -23,6 +24,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     kind of layer.
     """
     targets.check(config)
+    inputs.check(config)
     data = make(config["data"])
     _refuse_settings(config, data)
     with torch.device("meta"):

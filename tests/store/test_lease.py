@@ -8,7 +8,7 @@ import pytest
 from filelock import Timeout
 from processes import wait_until
 
-from attnlab.store import lease, runs
+from attnlab.store import files, lease, runs
 from attnlab.store.lease import owning
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute.exits import record_lost
@@ -93,14 +93,49 @@ def test_the_clock_of_the_other_host_does_not_matter_to_who_owns(tmp_path):
         pass
 
 
-def test_who_was_taken_over_stops(tmp_path, monkeypatch, capsys):
-    stopped = threading.Event()
-    monkeypatch.setattr(lease.os, "kill", lambda *_: stopped.set())
+class Ended(BaseException):
+    """What ends a process, in a test that has only one."""
+
+
+def test_who_was_taken_over_ends_with_its_next_beat(tmp_path, monkeypatch, capsys):
+    ended = []
+    monkeypatch.setattr(lease.os, "_exit", ended.append)
     with owning(tmp_path):
         beats(tmp_path)
-        assert stopped.wait(5)
-    assert "taken over by another host" in capsys.readouterr().err
+        wait_until(lambda: ended)
+        beats(tmp_path)
+    assert set(ended) == {lease.TAKEN_OVER}
+    assert f"{tmp_path.name}: taken over by elsewhere, pid 1\n" in capsys.readouterr().err
     assert (tmp_path / "owner.json").exists()  # it is the other's
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["still trained", "ended since"])
+def test_who_was_taken_over_writes_nothing_any_more(tmp_path, monkeypatch, capsys, over):
+    def end(status):
+        raise Ended(status)
+
+    def save():
+        with files.replacing(tmp_path / "last.ckpt") as temporary:
+            temporary.write_text("written while the other took over")
+            beats(tmp_path)
+            if over:
+                (tmp_path / "owner.json").unlink()
+                (tmp_path / "run.json").write_text("theirs")
+
+    monkeypatch.setattr(lease, "BEAT", 1000)  # as of a process that has just been continued
+    monkeypatch.setattr(lease.os, "_exit", end)
+    runs.write_spec(tmp_path.parent, RunSpec(id=tmp_path.name, config={"seed": 3}))
+    with owning(tmp_path):
+        (tmp_path / "last.ckpt").write_text("ours")
+        with pytest.raises(Ended):
+            save()
+        with pytest.raises(Ended):
+            runs.write_failure(tmp_path, "crashed", "ours", time.time())
+    kept = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert kept["last.ckpt"] == "ours"
+    assert kept.get("run.json") == ("theirs" if over else None)
+    assert not list(tmp_path.glob(".*"))
+    assert capsys.readouterr().err.startswith(f"{tmp_path.name}: taken over by ")
 
 
 @pytest.mark.parametrize(("age", "word"), [(0, "running"), (1e4, "to train")])

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from processes import alive, records, records_by_act, wait_until
+from processes import alive, children, records, records_by_act, wait_until
 
 
 def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_again(attnlab):
@@ -105,6 +105,33 @@ def test_workers_do_not_outlive_a_sweep_that_is_killed(attnlab):
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
     wait_until(lambda: not any(alive(pid) for _, _, pid, _ in attnlab.trained()))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "is killed",
+        pytest.param("ends", marks=pytest.mark.rare),
+        pytest.param("is interrupted", marks=pytest.mark.rare),
+        pytest.param("is killed with all it started", marks=pytest.mark.rare),
+    ],
+)
+def test_nothing_stays_among_temporary_files_however_a_sweep_ends(attnlab, how):
+    place = attnlab.folder / "temporary"
+    place.mkdir()
+    attnlab.environment["TMPDIR"] = str(place)
+    process = attnlab.start("model.act=train" if how == "ends" else "model.act=sleep", "seed=0,1")
+    if how != "ends":
+        wait_until(lambda: len(attnlab.trained()) == 2)
+        below = [process.pid, *children(process.pid), *(int(pid) for _, _, pid, _ in attnlab.trained())]
+        assert any(place.iterdir())
+        for pid in below if how.endswith("started") else below[:1]:
+            os.kill(pid, signal.SIGINT if how == "is interrupted" else signal.SIGKILL)
+        wait_until(lambda: not any(alive(pid) for pid in below))
+    process.communicate(timeout=30)
+    if how.endswith("started"):  # nobody was left to do it: the next command does
+        assert attnlab("model.act=train")[0] == 0
+    wait_until(lambda: not any(place.iterdir()))
 
 
 def test_on_gpus_every_run_is_an_interpreter_that_sees_its_own_device_only(attnlab):

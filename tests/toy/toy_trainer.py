@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from attnlab.store import runs
-from attnlab.store.files import write_json
+from attnlab.store.files import replacing, write_json
 from attnlab.store.guards import digests
 from attnlab.store.schema import Metric, RunRecord
 
@@ -113,6 +113,9 @@ def act(what: str, folder: Path):
         case "full" if not Path("mended").exists():
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # nothing more can be written, a record neither
             raise OSError("no space for the toy")
+        case "fill" if not Path("mended").exists():
+            with replacing(folder / "last.ckpt") as temporary:
+                temporary.write_bytes(b"x" * 10**8)
         case "hoard":
             resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
             bytearray(2**33)

@@ -5,12 +5,14 @@ with the bits of an undisturbed run.
 import json
 import os
 import resource
+import shutil
 import signal
 import time
 from multiprocessing import get_context
 
 import pytest
 import torch
+from disks import disk, fill  # noqa: F401 - fixtures
 from processes import wait_until
 from safetensors.torch import load_file
 
@@ -75,6 +77,23 @@ def test_neither_sigterm_nor_a_full_disk_loses_a_bit(compose, store, start):
     assert record(broken)["status"] == "crashed"
     assert "could not be written: is the disk full?" in record(broken)["failure"]["message"]
     assert newest_checkpoint(broken) is not None
+    assert ended(start(broken)) == 0
+    assert_same_weights(whole, broken)
+
+
+@pytest.mark.rare
+def test_a_full_disk_is_recorded_as_that_and_loses_no_bit(compose, store, start, disk, fill):  # noqa: F811
+    config = compose("trainer.max_steps=60", "sweep.checkpoint_every=20", "model.dropout=0.1")
+    whole, elsewhere = store("whole", config), store("broken", config)
+    run.run(whole)
+    broken = disk / "broken"
+    shutil.copytree(elsewhere, broken)
+    balloon = fill(100_000)  # room for all but a checkpoint
+    assert ended(start(broken)) == 1
+    assert record(broken)["status"] == "crashed"
+    assert record(broken)["failure"]["message"] == f"no space left on device: {broken / 'last.ckpt'}"
+    assert not list(broken.glob(".*"))
+    balloon.unlink()
     assert ended(start(broken)) == 0
     assert_same_weights(whole, broken)
 

@@ -87,7 +87,7 @@ def _question(path: Path) -> str:
 
 def _text(path: Path) -> str:
     """What is in a file; nothing where it cannot be read: a broken file hides no other."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
+    try:  # a pipe would be waited for
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     except OSError:
         return ""

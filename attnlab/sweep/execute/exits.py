@@ -1,16 +1,18 @@
 """What is recorded of a run whose worker could not do it: a kill, a hard exit, a lost machine."""
 
 import signal
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from filelock import Timeout
 
+from attnlab.errors import NO_SPACE, no_space
 from attnlab.store import runs
-from attnlab.store.lease import owning
+from attnlab.store.lease import TAKEN_OVER, owning
 from attnlab.store.schema import Status
-from attnlab.sweep.execute.process import TERMINATED
+from attnlab.sweep.execute.process import FULL, TERMINATED
 
 
 def classify(code: int, memory_ran_out: bool) -> tuple[Status, str]:
@@ -19,13 +21,16 @@ def classify(code: int, memory_ran_out: bool) -> tuple[Status, str]:
         return "out_of_memory", "the system ran out of memory and killed the worker"
     if code < 0:
         return "killed", f"the worker was ended by {signal.Signals(-code).name}"
+    if code == FULL:
+        return "crashed", NO_SPACE
     return "crashed", f"the worker exited with status {code}"
 
 
 def record_exit(folder: Path, code: int, memory_ran_out: bool, since: float) -> None:
     """Record what a worker's exit status says, where the worker itself recorded nothing."""
-    if code not in (0, TERMINATED) and runs.record(folder) is None:
+    if code not in (0, TERMINATED, TAKEN_OVER) and runs.record(folder) is None:
         status, message = classify(code, memory_ran_out)
+        message += f": {folder}" if code == FULL else ""
         record_lost(folder, status, message, since)
 
 
@@ -46,6 +51,10 @@ def record_lost(folder: Path, status: Status, message: str, since: float, wait: 
                 runs.write_failure(folder, status, message, since)
     except Timeout:
         return False  # another sweep trains this run: the record is its to write
+    except OSError as error:
+        if (full := no_space(error, folder)) is None:
+            raise
+        print(f"{folder}: {message}; that could not be recorded: {full}", file=sys.stderr, flush=True)
     return True
 
 

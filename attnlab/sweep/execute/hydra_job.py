@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from attnlab.errors import Refused, printable
 from attnlab.store import fingerprint, runs
 from attnlab.store.guards import trust, users
+from attnlab.store.inputs import is_name
 from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.execute import worker
 from attnlab.sweep.execute.pool import Pool
@@ -25,6 +26,8 @@ from attnlab.sweep.plan.trainer import trainer, trainer_of
 def run(config: DictConfig) -> RunRecord | None:
     """Returns the record. Failures are recorded, not raised: launchers differ in what they make of those."""
     if config.get("id"):
+        if not is_name(str(config.id)):
+            raise Refused(f"id={config.id}: a run's id is a folder of the store, and no path")
         folder = Path(config.paths.runs) / str(config.id)
         trust.refuse_unknown(
             runs.spec(folder).config, folder / "spec.json", trust.names(Composer.resolve(config))

@@ -11,6 +11,7 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.store import runs as store
+from attnlab.store.lease import TAKEN_OVER, taken_over
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots as places
 from attnlab.sweep.execute.exits import record_exit, record_timeout
@@ -62,8 +63,10 @@ class Pool:
                     running.remove(run)
                     free += run.slots
                     record = store.record(run.folder)
-                    self.progress.finished(run.folder, record)
-                    if self.fail_fast and (record is None or not record.done):
+                    lost = record is None and run.worker.code() == TAKEN_OVER
+                    note = f"taken over by {taken_over(run.folder)}" if lost else None
+                    self.progress.finished(run.folder, record, note)
+                    if self.fail_fast and not lost and (record is None or not record.done):
                         return
         finally:
             places.end([run.worker for run in running])

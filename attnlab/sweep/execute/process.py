@@ -11,7 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 
+from attnlab.errors import no_space
+from attnlab.store import temporary
+
 TERMINATED = 128 + signal.SIGTERM
+FULL = 74  # the exit status of a worker that could not even record that there is no space left
 GRACE = 20.0  # seconds to end a step and save a checkpoint in
 
 
@@ -19,7 +23,10 @@ def enter(module: str, arguments: list[str], log: Path, environment: Mapping[str
     """A forked child's first words: a process group of its own, its device, its log; then the module."""
     os.setsid()
     os.environ.update(environment)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        sys.exit(FULL if no_space(error) else str(error))
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -32,6 +39,7 @@ def guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads()
+    temporary.claim()
     return main(arguments)
 
 

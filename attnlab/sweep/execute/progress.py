@@ -51,13 +51,12 @@ class Progress:
         else:
             print(line, file=self.out, flush=True)
 
-    def finished(self, folder: Path, record: RunRecord | None) -> None:
+    def finished(self, folder: Path, record: RunRecord | None, note: str | None = None) -> None:
+        """A line for the run; `note` is what became of one that is no failure and left no record."""
         self.ended += 1
-        status = record.status if record else "missing"
-        self.failed += status != "done"
-        self.say(
-            f"[{self.ended}/{self.total}] {self.labels.get(folder, folder.name)}  {ending(record)}  {folder}"
-        )
+        self.failed += note is None and (record is None or not record.done)
+        name = self.labels.get(folder, folder.name)
+        self.say(f"[{self.ended}/{self.total}] {name}  {note or ending(record)}  {folder}")
 
     def tick(self, running: Sequence[tuple[Path, int]]) -> None:
         """Redraw where it is time to. `running` holds folders and their slots."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused
+from attnlab.errors import Refused, no_space
 from attnlab.store import fingerprint
 from attnlab.store import runs as store
 from attnlab.store.guards import trust
@@ -72,8 +72,11 @@ def _submit(runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str],
             launcher.launch(jobs, initial_job_idx=index)
         except Refused:
             raise
-        except Exception:  # a third party's launcher: what it did manage is in the store
-            traceback.print_exc()
+        except Exception as error:  # a third party's launcher: what it did manage is in the store
+            if full := no_space(error, root):
+                print(full, file=sys.stderr)
+            else:
+                traceback.print_exc()
             print("the launcher failed: the report says which runs are missing", file=sys.stderr)
             return FAILED
         index += len(ready)

@@ -12,7 +12,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from attnlab.errors import is_out_of_memory
+from attnlab.errors import is_out_of_memory, no_space
 from attnlab.store import runs
 from attnlab.store.guards import digests
 from attnlab.store.lease import owning
@@ -28,7 +28,15 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m attnlab.sweep.execute.worker RUN_FOLDER", file=sys.stderr)
         return 2
-    return train(Path(arguments[0]))
+    folder = Path(arguments[0])
+    try:
+        return train(folder)
+    except OSError as error:  # not even its owner could be told
+        if (full := no_space(error, folder)) is None:
+            raise
+        with suppress(OSError):
+            print(full, file=sys.stderr, flush=True)
+        return process.FULL
 
 
 def train(folder: Path) -> int:
@@ -53,19 +61,32 @@ def train(folder: Path) -> int:
             with ranks.others(folder, spec.config):
                 module.run(folder)
         except Exception as error:
-            traceback.print_exc()
+            with suppress(OSError):  # a log that takes no more
+                traceback.print_exc()
             _flush()
-            step = getattr(error, "step", None)
-            runs.write_failure(folder, classify(error), _message(error), started, step)
-            return 1
+            return _failed(folder, classify(error), _message(error, folder), started, error)
         finally:
             runs.put_back(folder)
         _flush()
         if not runs.is_done(folder):
             message = f"training ended without a valid record: {runs.fault(folder)}"
-            runs.write_failure(folder, "crashed", message, started)
-            return 1
+            return _failed(folder, "crashed", message, started)
     return 0
+
+
+def _failed(
+    folder: Path, status: Status, message: str, started: float, error: BaseException | None = None
+) -> int:
+    """Records the failure. Where there is no space even for that, a line on stderr is all that is left."""
+    try:
+        runs.write_failure(folder, status, message, started, getattr(error, "step", None))
+    except OSError as full:
+        if no_space(full) is None:
+            raise
+        with suppress(OSError):
+            print(f"{folder.name}: {message}; that could not be recorded", file=sys.stderr, flush=True)
+        return process.FULL
+    return 1
 
 
 def assist(folder: Path) -> int:
@@ -108,7 +129,9 @@ def classify(error: BaseException) -> Status:
     return "out_of_memory" if is_out_of_memory(error) else "crashed"
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, folder: Path) -> str:
+    if full := no_space(error, folder / "log.txt"):  # a log is what is written without a name
+        return full
     first = str(error).strip().splitlines()
     return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
 

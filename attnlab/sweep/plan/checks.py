@@ -9,7 +9,7 @@ import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
+from attnlab.store import inputs, temporary
 from attnlab.store.schema import Estimate, reading
 from attnlab.sweep.plan import kept
 from attnlab.sweep.plan.trainer import trainer
@@ -46,7 +47,7 @@ def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = _Warm(threads)
-    context.set_forkserver_preload([module, "attnlab.sweep.execute.worker", *also])
+    context.set_forkserver_preload([temporary.__name__, module, "attnlab.sweep.execute.worker", *also])
     return context
 
 
@@ -59,14 +60,27 @@ class _Warm(BaseContext):
     def Process(  # noqa: N802 - multiprocessing's name
         self, *, target: Callable[..., object], args: tuple[Any, ...]
     ) -> BaseProcess:
-        before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when loaded
+        told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), self._threads)  # read when loaded
+        told[temporary.VARIABLE] = temporary.claim()
+        before = {name: os.environ.get(name) for name in told}
+        os.environ.update(told)
+        resource_tracker.ensure_running()  # apart: it lets SIGINT through again once it runs
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C while it imports is ours
         try:
             forkserver.ensure_running()
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
         return multiprocessing.get_context(self._name).Process(target=target, args=args)
+
+
+def end_server() -> None:
+    """Ends the server at once, also in the midst of its imports; its children live on without it."""
+    server: Any = getattr(forkserver, "_forkserver")  # noqa: B009 - without a public way to its process
+    with suppress(ProcessLookupError, TypeError):  # TypeError: none was started
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+        server._stop()
 
 
 class Checker:
@@ -74,10 +88,12 @@ class Checker:
 
     def __init__(self, context: Context, module: str) -> None:
         self.module, self._context = module, context
+        self._process: BaseProcess | None = None
         self._pipe: Connection | None = None  # started by the first question: until then the server imports
 
     def check(self, config: Mapping[str, Any]) -> Estimate:
         """The trainer's answer, asked once per config, code, device and data: see `kept`."""
+        inputs.check(config)
         answer = kept.remembered(config, self.module, lambda: self._answer(self.module, "check", config))
         try:
             return Estimate.model_validate(answer)
@@ -100,8 +116,7 @@ class Checker:
     def _ask(self, question: Any) -> tuple[str, Any]:
         if self._pipe is None:
             self._pipe, theirs = self._context.Pipe()
-            context: Any = self._context
-            self._process = context.Process(target=serve, args=(theirs,))
+            self._process = self._context.Process(target=serve, args=(theirs,))
             self._process.start()
             theirs.close()
         try:
@@ -116,6 +131,8 @@ class Checker:
             return
         with suppress(OSError):
             self._pipe.close()
+        if self._process is None or self._process.pid is None:  # interrupted before it was there
+            return
         self._process.join(2)
         if self._process.is_alive():
             self._process.kill()

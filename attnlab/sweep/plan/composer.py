@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 from attnlab.store import experiment_files
+from attnlab.store.files import no_file
 from attnlab.sweep.plan.overrides import parse
 
 _AS_WRITTEN = ("arm_overrides", "size_overrides")
@@ -135,6 +136,11 @@ class _Read(ConfigRepository):
     def load_config(self, config_path: str) -> ConfigResult | None:
         key = (config_path, *map(str, self.sources))
         if key not in self._read:
+            for source in self.sources:
+                lies = Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml")
+                kind = no_file(lies) if source.scheme() == "file" else None
+                if kind:
+                    raise Refused(f"{lies} is {kind}: a config is a file")
             file = self.file(config_path)
             if file is not None and config_path.startswith(f"{experiment_files.GROUP}/"):
                 experiment_files.check(file, self.file)

@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from attnlab.errors import printable
+from attnlab.errors import Refused, nearest, printable
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
@@ -23,7 +23,8 @@ _OPEN = ("to train", "running", "stopped")
 
 def show(kind: str, plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> None:
     """Prints the plan, or how it stands; `watch` draws it anew until every run has ended."""
-    assert kind in KINDS, kind
+    if kind not in KINDS:
+        raise Refused(f"sweep.show={kind}{nearest(str(kind), KINDS)}: use python -m attnlab plan, or status")
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = 200  # a file has room for whole lines
