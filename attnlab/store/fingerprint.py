@@ -34,7 +34,7 @@ OBSERVERS = tuple(
         "store.answers", "store.declarations", "store.files", "store.fingerprint", "store.lease",
         "store.runs", "store.schema", "store.source", "training.loggers", "training.record",
         "training.callbacks", "training.preflight", "training.end", "training.measuring", "training.again",
-        "training.targets",
+        "training.targets", "training.refusals", "store.values",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures
