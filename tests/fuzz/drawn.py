@@ -16,7 +16,9 @@ from omegaconf import OmegaConf
 from attnlab.config import CONF, register_resolvers
 from attnlab.store.fingerprint import flatten
 from attnlab.sweep.plan.composer import Loader
+from attnlab.training.settings import OWNED
 
+SETTINGS = inspect.signature(pl.Trainer).parameters.keys() - {"self", *OWNED} | {"max_epochs", "logger"}
 NASTY = (
     "1" + 30 * "0",
     "1e300", "-1e300", "1e-300", "true", "false", "nan", "inf", "-1", "0", "abc", "''", "[]", "{}",
@@ -24,7 +26,6 @@ NASTY = (
     "{_target_: abc}",
     "'../..'", "'a b'", "0.5", "1.5",
 )  # fmt: skip
-GOOD = ("1", "2", "3", "4", "8", "16", "0.1", "1.0", "null", "true", "false")
 AXES = (
     "model", "heads", "position", "score", "mask", "epilogue", "kernel", "decode", "data", "data/tokenizer",
 )  # fmt: skip
@@ -73,27 +74,43 @@ def lines(seed: int, folder: Path) -> list[str]:
         "+callbacks=ema" if seed % 29 == 0 else "seed=0",
         f"paths.cache={folder}/cache", f"paths.runs={folder}/runs", f"paths.reports={folder}/reports",
     ]  # fmt: skip
-    keys = [*_keys(tuple(line)), *ADDED, *(f"trainer.{key}" for key in _settings())]
-    for key in random_.sample(keys, random_.choice((1, 1, 1, 2, 3))):
-        value = random_.choice(NASTY if random_.random() < 0.8 else GOOD)
-        line.append(f"{'' if key == 'seed' else '++'}{key}={value}")
+    there = _leaves(tuple(line))
+    targets = [key for key in there if key.rpartition(".")[2] in ("_target_", "path", "_partial_")]
+    plain = sorted(there.keys() - targets)
+    whole = sorted({above for key in there for above in _above(key)})
+    settings = [f"trainer.{key}" for key in sorted(SETTINGS)]
+    for pool in random_.choices(
+        (plain, whole, ADDED, settings, targets), (16, 2, 2, 2, 1), k=random_.randint(1, 3)
+    ):
+        key = random_.choice(pool)
+        nasty = key not in there or random_.random() < 0.4
+        value = random_.choice(NASTY if nasty else _near(there[key]))
+        line.append(f"{'' if key in ('seed', 'size') else '++'}{key}={value}")
     return line
 
 
 @cache
-def _keys(line: tuple[str, ...]) -> list[str]:
-    """Every dotted key of what a line composes to: leaves, and what holds them."""
+def _leaves(line: tuple[str, ...]) -> dict[str, Any]:
+    """Every dotted key of what a line composes to, with its value as it is written."""
     config = loader().load_configuration("config", list(line), RunMode.RUN)
     plain: Any = OmegaConf.to_container(config, resolve=False)
     plain.pop("hydra")
-    return sorted({key for leaf, _ in flatten(plain) for key in _above(leaf)})
+    return {key: value for key, value in flatten(plain) if not key.startswith("paths.")} | {"paths.runs": ""}
+
+
+def _near(value: Any) -> list[str]:
+    """Values that may well do in the place of one."""
+    if isinstance(value, bool):
+        return ["true", "false"]
+    if isinstance(value, int):
+        return [str(near) for near in (0, 1, 2, value - 1, value + 1, 2 * value, 3 * value, value // 2)]
+    if isinstance(value, float):
+        return [str(near) for near in (0, 1, value / 10, value * 10, value / 1e9, value * 1e9, value * 1e30)]
+    if isinstance(value, str) and value.startswith("${"):
+        return ["1", "2", "3", "4", "5", "8", "16", "24", "0.5"]
+    return ["null", "1", "0.5", "8", "true", "auto", "[]", "{}"]
 
 
 def _above(key: str) -> Iterator[str]:
-    while key:
+    while key := key.rpartition(".")[0]:
         yield key
-        key = key.rpartition(".")[0]
-
-
-def _settings() -> list[str]:
-    return sorted(set(inspect.signature(pl.Trainer).parameters) - {"self"})

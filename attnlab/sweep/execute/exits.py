@@ -10,7 +10,7 @@ from filelock import Timeout
 from attnlab.store import runs
 from attnlab.store.lease import owning
 from attnlab.store.schema import Status
-from attnlab.sweep.execute.process import TERMINATED
+from attnlab.sweep.execute.process import NOT_RECORDED, TERMINATED
 
 
 def classify(code: int, memory_ran_out: bool) -> tuple[Status, str]:
@@ -24,7 +24,7 @@ def classify(code: int, memory_ran_out: bool) -> tuple[Status, str]:
 
 def record_exit(folder: Path, code: int, memory_ran_out: bool, since: float) -> None:
     """Record what a worker's exit status says, where the worker itself recorded nothing."""
-    if code not in (0, TERMINATED) and runs.record(folder) is None:
+    if code not in (0, TERMINATED, NOT_RECORDED) and runs.record(folder) is None:
         status, message = classify(code, memory_ran_out)
         record_lost(folder, status, message, since)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 TERMINATED = 128 + signal.SIGTERM
+NOT_RECORDED = 78  # a worker's exit status: what failed is not the run's own
 GRACE = 20.0  # seconds to end a step and save a checkpoint in
 
 

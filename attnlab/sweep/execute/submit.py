@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.errors import Refused
+from attnlab.store import fingerprint
 from attnlab.store import runs as store
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute.microbatch import halved
@@ -15,15 +16,17 @@ FAILED = 1
 
 
 def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpec]:
-    """The runs to launch, each once: those without a record, the failed ones where that is asked for, and the
-    finished ones in which something was measured by other code than today's.
+    """The runs to launch, each once: those without a record, the failed ones where that is asked for or what
+    failed was none of theirs, and the finished ones in which something was measured by other code than
+    today's.
     """
     wanted = []
     for run in {run.id: run for run in runs}.values():
         record = store.record(root / run.id)
-        failed = record is not None and not record.done
+        failure = record.failure if record is not None and not record.done else None
+        again = failure is not None and (retry_failed or fingerprint.outside(failure.message))
         old = record is not None and record.done and record.outdated(run.estimate)
-        if record is None or old or (failed and retry_failed):
+        if record is None or old or again:
             wanted.append(run)
     return wanted
 
