@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help experiment test test-rare survive claims lint pins clean
+.PHONY: help experiment test test-rare fuzz survive claims lint pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ test: .venv/dev  ## run the tests, but for those that are rare
 
 test-rare: .venv/dev  ## run the long ones: every experiment, kills at random, a browser, SLURM, Ray
 	$(BIN)/python -m pytest -n 2 -m rare
+
+fuzz: .venv/dev  ## plan 2,000 command lines drawn by lot: each is refused in one line, or trains two steps
+	FUZZ=2000 $(BIN)/python -m pytest -m rare tests/fuzz
 
 survive: .venv/dev  ## kill sweeps at random for some minutes and compare every bit
 	$(BIN)/python -m pytest tests/sweep/test_survival.py

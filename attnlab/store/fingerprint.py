@@ -8,6 +8,7 @@ a digest of its own in the record.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
@@ -33,9 +34,9 @@ OBSERVERS = tuple(
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
         "store.answers", "store.declarations", "store.experiment_files", "store.files",
         "store.fingerprint", "store.guards", "store.inputs", "store.lease", "store.runs", "store.schema",
-        "store.source", "store.temporary", "training.again", "training.callbacks", "training.end",
-        "training.loggers", "training.measuring", "training.preflight", "training.record",
-        "training.targets",
+        "store.source", "store.temporary", "store.values", "training.again", "training.callbacks",
+        "training.end", "training.loggers", "training.measuring", "training.preflight",
+        "training.record", "training.refusals", "training.targets",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures
@@ -135,6 +136,22 @@ def unseeded(config: Mapping[str, Any]) -> Any:
     rest = {key: value for key, value in config.items() if key not in ("seed", "replica", "parent")}
     seeded = {key: {**(config.get(key) or {}), "seed": None} for key in _SEEDED}
     return kept({**rest, **seeded})
+
+
+_MACHINES = ("paths", "logger", "sweep", "hydra", "launcher")
+_NAMED = {key for key in EXCLUDED if "." in key} - {"model.n_heads"}  # n_heads is told of what is made of it
+
+
+def outside(message: str) -> str | None:
+    """The key that a failure names, where no run's id knows of it: the failure is none of the id's. Our own
+    begin with the key; other people's have its last part somewhere, which is telling where it has several
+    words.
+    """
+    first = re.match(r"(?:\w+: )?([a-z_]+(?:\.[a-z_]+)+)", message)
+    if first and (first[1] in _NAMED or first[1].partition(".")[0] in _MACHINES):
+        return first[1]
+    words = set(re.findall(r"\w+", message))
+    return next((key for key in sorted(_NAMED) if "_" in key and key.rpartition(".")[2] in words), None)
 
 
 def flatten(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

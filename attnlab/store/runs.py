@@ -152,13 +152,11 @@ def write_failure(
     write_record(folder, ended)
 
 
-def refuse_unwritable(root: Path) -> None:
-    """A store that cannot be written to is found out before anything is trained."""
+def refuse_unwritable(root: Path, key: str = "paths.runs") -> None:
+    """A folder that cannot be written to is found out before anything is trained."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as error:
-        raise Refused(
-            f"paths.runs={root} cannot be written ({error.strerror}): choose another folder"
-        ) from error
+        raise Refused(f"{key}={root} cannot be written ({error.strerror}): choose another folder") from error

@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.store import fingerprint, runs
+from attnlab.store import fingerprint, runs, values
 from attnlab.store.guards import users
 from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
@@ -38,6 +38,7 @@ class Terminated(SystemExit):
 
 def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launcher: Any) -> int:
     """Plan, train what is missing, time, report; returns the exit status. Refused: nothing was started."""
+    refuse_values(config)
     settings = _plain(config.get("sweep"))
     sweep = _Sweep(
         arguments=list(arguments),
@@ -47,10 +48,18 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
         logger=_plain(config.get("logger")),
         root=Path(config.paths.runs),
         reports=Path(config.paths.reports),
+        cache=Path(config.paths.cache) if "cache" in config.paths else None,
         context=_warm(config, settings),
     )
     with _sigterm_raised():
         return sweep.run()
+
+
+def refuse_values(config: DictConfig) -> None:
+    """Refused, one line, for a value that the groups which the sweep itself reads cannot have."""
+    groups = ("sweep", "paths", "logger")
+    read = OmegaConf.masked_copy(config, [key for key in groups if key in config])
+    values.refuse(_plain(read), groups)
 
 
 @dataclass
@@ -64,12 +73,15 @@ class _Sweep:
     logger: dict[str, Any]
     root: Path
     reports: Path
+    cache: Path | None
     context: checks.Context
     users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
 
     def run(self) -> int:
         """The steps, in their order."""
         began = time.monotonic()
+        if self.cache is not None:  # planning writes into it
+            runs.refuse_unwritable(self.cache, "paths.cache")
         try:
             plans = self.planned()
         except (KeyboardInterrupt, Terminated):
@@ -109,6 +121,8 @@ class _Sweep:
     def admit(self, plans: Sequence[Plan]) -> None:
         """Refused where something is known to fail before anything is written."""
         runs.refuse_unwritable(self.root)
+        if any(plan.experiment for plan in plans):
+            runs.refuse_unwritable(self.reports, "paths.reports")
         submit.refuse_unknown_parents([run for plan in plans for run in plan.runs], self.root)
         submit.refuse_strangers([run for plan in plans for run in plan.all_runs], self.root)
         if hasattr(self.launcher, "admit"):  # a third party's has no such thing

@@ -12,8 +12,10 @@ from attnlab.measure import length, size, timing
 from attnlab.measure.measurement import length_names
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
-from attnlab.store import inputs
+from attnlab.store import inputs, values
 from attnlab.training import end, measuring, settings, targets
+from attnlab.training.refusals import signatures, sizes
+from attnlab.training.refusals.building import building
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,21 +25,29 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     Builds the data (and its cache), the model on the meta device, and one small real pass through every
     kind of layer.
     """
+    values.refuse(config)
     targets.check(config)
     inputs.check(config)
-    data = make(config["data"])
+    settings.refuse(config)
+    signatures.check(config)
+    sizes.check_data(config)
+    with building("data"):
+        data = make(config["data"])
     _refuse_settings(config, data)
-    with torch.device("meta"):
+    with building("model"), torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
-    make(config["optim"], model=model)
-    if (config.get("decode") or {}).get("cache"):
-        new_caches(make(config["decode"]["cache"]), [block.mixer for block in model.blocks])
+    with building("optim"):
+        make(config["optim"], model=model)
+    with building("decode"):
+        _try_cache(config, model)
     model = model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
     device = _device(config)
-    if config.get("measurement"):
-        measuring.check(config, model, data)
-    else:
-        _try_layers(config, device)
+    sizes.check_model(config, model, data.task.vocab_size, device)
+    with building("measurement" if config.get("measurement") else "model.attention"):
+        if config.get("measurement"):
+            measuring.check(config, model, data)
+        else:
+            _try_layers(config, device)
     facts = {
         "data": data.facts(),
         "device_kind": device_kind(device),
@@ -50,10 +60,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
     """What is wrong with single settings, before anything is built of them."""
-    trainer, every = config["trainer"], config["measure"]["every"]
-    steps, devices = trainer["max_steps"], trainer["devices"]
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"trainer.max_steps must be a whole number of at least 1, got {steps}")
+    trainer = config["trainer"]
+    devices = trainer["devices"]
     if str(trainer["precision"]) in ("16", "16-mixed", "16-true"):
         raise ValueError(
             f"trainer.precision={trainer['precision']}: half precision needs loss scaling; use bf16-mixed"
@@ -61,15 +69,19 @@ def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
     settings.check(config)
     make(config["logger"])
     batch_size = config["data"]["batch_size"]
-    if type(devices) is not int or devices < 1 or batch_size % devices:
+    if batch_size % devices:
         raise ValueError(
             f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
         )
-    if every < 1:
-        raise ValueError(f"measure.every must be at least 1, got {every}")
     length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
     if config.get("convert") and not config["parent"]:
         raise ValueError("convert is for the weights of another run: set parent, or convert=null")
+
+
+def _try_cache(config: Mapping[str, Any], model: Transformer) -> None:
+    cache = (config.get("decode") or {}).get("cache")
+    if cache:
+        new_caches(make(cache), [block.mixer for block in model.blocks])
 
 
 def _device(config: Mapping[str, Any]) -> str:

@@ -86,11 +86,11 @@ _HIDDEN = ("show", "command")  # of `sweep`, set by `plan`, `status` and `compar
 _FREE = "protocol"  # an experiment's own values, which others of its keys refer to
 
 
-def check(config: Mapping[str, Any]) -> None:
-    """ValueError, one line, where a setting would be dropped or the Trainer would refuse it."""
+def refuse(config: Mapping[str, Any]) -> None:
+    """ValueError, one line, where a setting would be dropped, or is none of those that a run may have."""
     _refuse_unread(config)
-    trainer = config["trainer"]
     refuse_environment()
+    trainer = config["trainer"]
     for key, reason in OWNED.items():
         if key in trainer:
             value = "" if isinstance(trainer[key], Mapping | list) else f"={trainer[key]}"
@@ -100,7 +100,11 @@ def check(config: Mapping[str, Any]) -> None:
         raise ValueError(
             "callbacks look at a training, and a measurement trains nothing: drop one of the two"
         )
-    built = {"trainer": trainer, "callbacks": config.get("callbacks")}
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """ValueError, one line, where the callbacks or the Trainer cannot be built."""
+    built = {"trainer": config["trainer"], "callbacks": config.get("callbacks")}
     _try(canonical(built))
 
 
@@ -148,6 +152,7 @@ def quiet() -> Iterator[None]:
 
 
 def _refuse_unread(config: Mapping[str, Any]) -> None:
+    """ValueError, one line, for a key that nothing reads."""
     groups = _declared()
     for key in config:
         if key not in groups:
@@ -173,12 +178,6 @@ def _declared() -> dict[str, set[str]]:
 
 
 def _refuse_values(trainer: Mapping[str, Any]) -> None:
-    for key in ("accumulate_grad_batches", "log_every_n_steps"):
-        if type(trainer[key]) is not int or trainer[key] < 1:
-            raise ValueError(f"trainer.{key} must be a whole number of at least 1, got {trainer[key]}")
-    clip = trainer.get("gradient_clip_val")
-    if clip is not None and not (isinstance(clip, int | float) and clip >= 0):
-        raise ValueError(f"trainer.gradient_clip_val must be a number of at least 0, or null, got {clip}")
     for key, values in (("deterministic", (True, False, None, "warn")), ("benchmark", (True, False, None))):
         if trainer.get(key) not in values:
             raise ValueError(f"trainer.{key}={trainer[key]}: it is one of {', '.join(map(str, values))}")

@@ -19,7 +19,7 @@ def check(config: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or "." not in name:
             raise ValueError(f"{key}={name}: give a dotted name, as in package.module.Class")
         try:
-            thing = _locate(name)
+            thing = located(name)
         except LookupError as error:
             raise ValueError(f"{key}={name}: {error.args[0]}") from error
         if not callable(thing) and not key.endswith(".path"):
@@ -41,7 +41,7 @@ def named(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from named(value, f"{path}[{i}]")
 
 
-def _locate(name: str) -> Any:
+def located(name: str) -> Any:
     """What Hydra would find, in the same order: attributes before submodules. LookupError with the reason."""
     first, *rest = name.split(".")
     thing, path = _module(first), first

@@ -114,7 +114,10 @@ REFUSED = {
         ["+trainer.gradient_clip_algorithm=volume"],
         "trainer: `gradient_clip_algorithm` volume is invalid",
     ),
-    "a precision that is none": (["trainer.precision=31-true"], "trainer: Precision '31-true' is invalid"),
+    "a precision that is none": (
+        ["trainer.precision=31-true"],
+        "trainer.precision=31-true: it must be",
+    ),
     "a negative clip": (["trainer.gradient_clip_val=-1"], "trainer.gradient_clip_val must be a number of at"),
     "no accumulation": (["trainer.accumulate_grad_batches=0"], "accumulate_grad_batches must be a whole"),
     "no interval": (["trainer.log_every_n_steps=0"], "trainer.log_every_n_steps must be a whole number"),

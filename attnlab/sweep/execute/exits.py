@@ -12,7 +12,7 @@ from attnlab.errors import NO_SPACE, no_space
 from attnlab.store import runs
 from attnlab.store.lease import TAKEN_OVER, owning
 from attnlab.store.schema import Status
-from attnlab.sweep.execute.process import FULL, TERMINATED
+from attnlab.sweep.execute.process import FULL, NOT_RECORDED, TERMINATED
 
 
 def classify(code: int, memory_ran_out: bool) -> tuple[Status, str]:
@@ -28,7 +28,7 @@ def classify(code: int, memory_ran_out: bool) -> tuple[Status, str]:
 
 def record_exit(folder: Path, code: int, memory_ran_out: bool, since: float) -> None:
     """Record what a worker's exit status says, where the worker itself recorded nothing."""
-    if code not in (0, TERMINATED, TAKEN_OVER) and runs.record(folder) is None:
+    if code not in (0, TERMINATED, TAKEN_OVER, NOT_RECORDED) and runs.record(folder) is None:
         status, message = classify(code, memory_ran_out)
         message += f": {folder}" if code == FULL else ""
         record_lost(folder, status, message, since)

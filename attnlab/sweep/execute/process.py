@@ -16,6 +16,7 @@ from attnlab.store import temporary
 
 TERMINATED = 128 + signal.SIGTERM
 FULL = 74  # the exit status of a worker that could not even record that there is no space left
+NOT_RECORDED = 78  # a worker's exit status: what failed is not the run's own
 GRACE = 20.0  # seconds to end a step and save a checkpoint in
 
 

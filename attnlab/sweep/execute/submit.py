@@ -18,15 +18,16 @@ FAILED = 1
 
 
 def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpec]:
-    """The runs to launch, each once: those without a record, the failed ones where that is asked for, and the
-    finished ones that `mend` has something to do for.
+    """The runs to launch, each once: those without a record, the failed ones where that is asked for or what
+    failed was none of theirs, and the finished ones that `mend` has something to do for.
     """
     by_id = {run.id: run for run in runs}
     wanted = {}
     for run in by_id.values():
         record = store.record(root / run.id)
-        failed = record is not None and not record.done
-        if record is None or (failed and retry_failed) or mend.wanted(run, root, retry_failed):
+        failure = record.failure if record is not None and not record.done else None
+        again = failure is not None and (retry_failed or fingerprint.outside(failure.message))
+        if record is None or again or mend.wanted(run, root, retry_failed):
             wanted[run.id] = run
     queue = list(wanted.values())
     while queue:

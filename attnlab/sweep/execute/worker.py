@@ -3,7 +3,8 @@ submits.
 
 The lock on the run's folder is held for the process's life and falls with it. A run that ends badly is
 recorded here, where the exception is known; the parent records what this one cannot (a kill, a hard exit).
-An interrupted run records nothing: it is unfinished, not failed.
+An interrupted run records nothing: it is unfinished, not failed. Nor does one that fails over a key which its
+id does not know of: with another value the same run would do.
 """
 
 import sys
@@ -13,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from attnlab.errors import is_out_of_memory, no_space
-from attnlab.store import runs
+from attnlab.store import fingerprint, runs
 from attnlab.store.guards import digests
 from attnlab.store.lease import owning
 from attnlab.store.schema import RunRecord, RunSpec, Status
@@ -40,7 +41,9 @@ def main(arguments: list[str]) -> int:
 
 
 def train(folder: Path) -> int:
-    """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1."""
+    """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1, or
+    `process.NOT_RECORDED`.
+    """
     with owning(folder):  # waits where another sweep trains this very run
         started, record, reopened = time.time(), runs.record(folder), None
         if record is None:
@@ -63,6 +66,10 @@ def train(folder: Path) -> int:
         except Exception as error:
             with suppress(OSError):  # a log that takes no more
                 traceback.print_exc()
+            if key := fingerprint.outside(_message(error, folder)):
+                print(f"not recorded: {key} is no part of what the run is", file=sys.stderr)
+                _flush()
+                return process.NOT_RECORDED
             _flush()
             return _failed(folder, classify(error), _message(error, folder), started, error)
         finally:

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
-from attnlab.store import fingerprint
+from attnlab.store import fingerprint, values
 from attnlab.store.schema import Estimate, RunSpec, Use
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.checks import Checker
@@ -63,6 +63,7 @@ def arm(
         overrides += (f"{key}={_match(config, key, figure, value, checker)}",)
     resolved = Composer.resolve(config)
     _refuse_non_finite(resolved)
+    values.refuse(resolved, ("", "sweep", "paths"))
     estimate = checker.check(resolved)
     return Arm(name, config, overrides, estimate, fingerprint.source(resolved, trainer_of(resolved)))
 

@@ -7,6 +7,7 @@ and later steps change the result, so what is kept is only ever handed out as a 
 """
 
 import copy
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -24,11 +25,25 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 from attnlab.store import experiment_files
+from attnlab.store.declarations import Experiment
 from attnlab.store.files import no_file
+from attnlab.store.fingerprint import flatten
+from attnlab.store.values import GROUPS, Top
 from attnlab.sweep.plan.overrides import parse
+from attnlab.sweep.plan.trainer import TRAINER, trainer_of
 
 _AS_WRITTEN = ("arm_overrides", "size_overrides")
 _NOT_RESOLVED = ("hydra", *_AS_WRITTEN)
+_KNOWN = {
+    *GROUPS,
+    *Top.model_fields,
+    *Experiment.key_names(),
+    "hydra",
+    "decode",
+    "callbacks",
+    "protocol",
+    "id",
+}
 
 
 class Composer:
@@ -44,10 +59,13 @@ class Composer:
 
     @staticmethod
     def resolve(config: DictConfig) -> dict[str, Any]:
-        """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make."""
+        """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make. A key of
+        a user's own that others refer to is read by that, and left out, but for a user's own trainer.
+        """
         values: dict[str, Any] = {}
+        referred = _referred(config) if trainer_of(config) == TRAINER else set()
         for key in config:
-            if key not in _NOT_RESOLVED:
+            if key not in _NOT_RESOLVED and key not in referred:
                 value = config[key]
                 values[str(key)] = (
                     OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
@@ -57,6 +75,16 @@ class Composer:
         written = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
         assert isinstance(written, dict)
         return values | {str(key): value for key, value in written.items()}
+
+
+def _referred(config: DictConfig) -> set[str]:
+    """The keys at the top, none of attnlab's, that interpolations name."""
+    own = {str(key) for key in config} - _KNOWN
+    if not own:
+        return own
+    kept = [str(key) for key in config if key != "hydra"]
+    written = OmegaConf.to_container(OmegaConf.masked_copy(config, kept))
+    return own & {name for _, leaf in flatten(written) for name in re.findall(r"\$\{(\w+)[.}\[]", str(leaf))}
 
 
 class Loader(ConfigLoaderImpl):

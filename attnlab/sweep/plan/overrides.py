@@ -4,8 +4,9 @@
 """
 
 import itertools
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import OmegaConf
 
 from attnlab.errors import Refused
+
+MOST_RUNS = 10_000  # of a command; more were never meant
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,28 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
             raise Refused(f"{override.input_line}: an interval has no end; list the values, or use range()")
         elif override.is_sweep_override():
             key = override.get_key_element()
-            axes.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            axes.append([f"{key}={value}" for value in _few(override.sweep_string_iterator(), override)])
         else:
             axes.append([str(override.input_line)])
+    if (count := len(seeds or [0]) * math.prod(map(len, axes))) > MOST_RUNS:
+        raise Refused(f"the swept keys ask for {count} runs, and a command has at most {MOST_RUNS}")
     return Command(seeds, tuple(itertools.product(*axes)))
 
 
+def _few(swept: Iterable[Any], override: Override) -> list[Any]:
+    """What is swept; Refused where there is more of it than can be meant, without going to its end."""
+    found = list(itertools.islice(swept, MOST_RUNS + 1))
+    if len(found) > MOST_RUNS:
+        raise Refused(
+            f"{override.input_line}: more values than a command can mean, which is {MOST_RUNS}: name fewer"
+        )
+    return found
+
+
 def _seeds(override: Override) -> tuple[int, ...]:
-    value = override.value()
-    values = list(override.sweep_iterator()) if override.is_sweep_override() else value
-    values = values if isinstance(values, list) else [values]
+    value: Any = override.value()
+    given = value if isinstance(value, list) else [value]
+    values = _few(override.sweep_iterator() if override.is_sweep_override() else given, override)
     if not values or any(type(seed) is not int for seed in values):
         raise Refused(f"{override.input_line}: seeds are integers, as in seed=0,1,2 or seed=range(5)")
     return tuple(values)

@@ -1,0 +1,202 @@
+"""What the values of a run's config may be, where no constructor's signature says it: types and ranges.
+
+`refuse` looks at the keys that are there, so that a trainer of a user's needs none of them. Each field's
+description is what a refusal asks for. Nothing here imports torch: a plan asks before anything is built.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
+
+from attnlab.errors import Refused
+
+LARGEST = 3.4e38  # that a float32 holds, which models are made of
+MOST_STEPS = 10**12
+MOST_MAPS = 10_000  # all are kept until the run's end
+MOST_LAYERS = 2048  # building them takes seconds, and more were never meant
+MOST_TOKENS = 2**31  # of a batch, or of a window
+MOST_WORKERS = 1024
+LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1  # that torch's generators take
+
+Number = Annotated[int, Strict()] | Annotated[float, Strict()]
+
+
+def _told(says: str, **bounds: Any) -> Any:
+    return Field(None, description=says, **bounds)
+
+
+def _whole(least: int, most: int) -> Any:
+    return _told(f"a whole number of at least {least}, and at most {most}", ge=least, le=most)
+
+
+_POSITIVE: Any = {"ge": 0, "le": LARGEST, "allow_inf_nan": False}
+_FOLDER = _told("a folder", min_length=1)
+_SWITCH = _told("true or false")
+_SEED = _whole(LEAST_SEED, MOST_SEED)
+
+
+class Values(BaseModel):
+    """Keys that are not declared here are somebody else's business; one that is may be absent."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+    ours: ClassVar[bool] = False  # only where `_target_` names a part of attnlab's: another may differ
+
+
+class Top(Values):
+    """What stands in no group."""
+
+    seed: int = _SEED
+    replica: int | str = _told("a whole number or a text")
+    parent: str | None = _told("a run's id, an arm, or null", min_length=1)
+    convert: dict[str, Any] | None = _told("{_target_: ...}, or null")
+    measurement: dict[str, Any] | None = _told("{_target_: ...}, or null")
+
+
+class Measure(Values):
+    """What a run measures."""
+
+    maps: int = _whole(0, MOST_MAPS)
+    every: int = _whole(1, MOST_STEPS)
+    lengths: list[Annotated[Number, Field(ge=1, le=MOST_TOKENS, allow_inf_nan=False)]] = _told(
+        "a list of multiples of data.length of at least 1, as in [1,1.5,2]"
+    )
+    trained: int | None = _told("a length of at least 2 tokens, or null", ge=2, le=MOST_TOKENS)
+    exclusive: bool = _SWITCH
+    timing: bool = _SWITCH
+
+
+class Sweep(Values):
+    """How runs are carried out; none of it is in a run's id."""
+
+    device: str | None = _told("a GPU's name as nvidia-smi has it, or null", min_length=1)
+    slots: int | None = _told("the number of runs at a time, or null", ge=1, le=10_000)
+    max_time: Number | None = _told("seconds, or null for no limit", gt=0, le=MOST_STEPS, allow_inf_nan=False)
+    fail_fast: bool = _SWITCH
+    retry_failed: bool = _SWITCH
+    slots_per_gpu: int = _told("the number of runs that share a GPU, at least 1", ge=1, le=10_000)
+    halve_batch: bool = _SWITCH
+    unchecked: bool = _SWITCH
+    checkpoint_every: int = _whole(1, MOST_STEPS)
+    train: str = _told("the name of a module", min_length=1)
+
+
+class Paths(Values):
+    """Where things are kept."""
+
+    runs: str = _FOLDER
+    reports: str = _FOLDER
+    cache: str = _FOLDER
+
+
+class Logger(Values):
+    """Weights & Biases."""
+
+    ours = True
+    mode: str = _told("offline, online or disabled")
+    project: str = _told("a name", min_length=1)
+    entity: str | None = _told("a name, or null", min_length=1)
+    report: bool = _SWITCH
+    workspace: bool = _SWITCH
+    patience: Number = _told("more than 0 seconds, and at most a day's", gt=0, le=86400, allow_inf_nan=False)
+
+
+class Trainer(Values):
+    """Of the Trainer's settings those that the harness reads itself."""
+
+    max_steps: int = _whole(1, MOST_STEPS)
+    devices: int = _whole(1, 10_000)
+    accelerator: Literal["auto", "cpu", "gpu", "cuda"] = _told("auto, cpu, gpu or cuda")
+    accumulate_grad_batches: int = _whole(1, 10**6)
+    log_every_n_steps: int = _whole(1, MOST_STEPS)
+    gradient_clip_val: Number | None = _told("a number of at least 0, or null", **_POSITIVE)
+
+
+class Optim(Values):
+    """attnlab's own training step."""
+
+    ours = True
+    lr: Number = _told("a finite number above 0", **_POSITIVE | {"gt": 0})
+    min_lr: Number = _told("a finite number of at least 0", **_POSITIVE)
+    warmup: int = _whole(0, MOST_STEPS)
+    betas: list[Annotated[Number, Field(ge=0, lt=1)]] = _told(
+        "two numbers of at least 0 and below 1, as in [0.9,0.99]", min_length=2, max_length=2
+    )
+    weight_decay: Number = _told("a finite number of at least 0", **_POSITIVE)
+    compile: bool = _SWITCH
+    seed: int = _SEED
+
+
+class Data(Values):
+    """What every task of attnlab's has."""
+
+    ours = True
+    length: int = _whole(1, MOST_TOKENS)
+    batch_size: int = _whole(1, MOST_TOKENS)
+    val_batch_size: int = _whole(1, MOST_TOKENS)
+    val_windows: int | None = _told(
+        "a whole number, at least 1, or null for all of them", ge=1, le=MOST_TOKENS
+    )
+    num_workers: int = _whole(0, MOST_WORKERS)
+    seed: int = _SEED
+
+
+class Model(Values):
+    """What every model of attnlab's has; its parts have signatures."""
+
+    ours = True
+    dim: int = _whole(1, MOST_TOKENS)
+    n_layers: int = _whole(1, MOST_LAYERS)
+    n_heads: int = _whole(1, MOST_TOKENS)
+    ffn_width: int = _whole(1, MOST_TOKENS)
+    dropout: Number = _told("a number of at least 0 and below 1", ge=0, lt=1)
+    init_std: Number = _told("a finite number of at least 0", **_POSITIVE)
+    qk_gain: Number | None = _told("a finite number above 0, or null", **_POSITIVE | {"gt": 0})
+    seed: int = _SEED
+    attention: dict[str, Any] = _told("{_target_: ...}")
+    mixer: dict[str, Any] | None = _told("{_target_: ...}, or null")
+    layers: list[dict[str, Any]] | None = _told(
+        "a list of patches of the mixer, as in [{}, {dropout: 0.1}], or null"
+    )
+
+
+GROUPS: Mapping[str, type[Values]] = {
+    "": Top, "paths": Paths, "sweep": Sweep, "measure": Measure, "logger": Logger, "trainer": Trainer,
+    "optim": Optim, "data": Data, "model": Model,
+}  # fmt: skip
+
+
+def refuse(config: Mapping[str, Any], groups: Iterable[str] = GROUPS) -> None:
+    """Refused, one line with the key, for the first value that is none of what its key may have."""
+    for group in groups:
+        if not group:
+            _refuse(config, Top, "")
+        elif group in config:
+            content = config[group]
+            if not isinstance(content, Mapping):
+                raise Refused(
+                    f"{group}={shown(content)}: {group} is a group of keys, as in {group}.KEY=VALUE"
+                )
+            target = content.get("_target_", "attnlab.")
+            if not GROUPS[group].ours or str(target).startswith("attnlab."):
+                _refuse(content, GROUPS[group], f"{group}.")
+
+
+def _refuse(content: Mapping[str, Any], declared: type[Values], prefix: str) -> None:
+    try:
+        declared.model_validate({key: content[key] for key in declared.model_fields if key in content})
+    except ValidationError as error:
+        key = str(error.errors(include_url=False)[0]["loc"][0])
+        says = declared.model_fields[key].description
+        raise Refused(f"{prefix}{key} must be {says}, got {shown(content[key])}") from error
+
+
+def shown(value: Any) -> str:
+    """A value as a command line has it, cut where it is long."""
+    text = {None: "null", True: "true", False: "false"}.get(value) if _is_word(value) else str(value)
+    text = " ".join(str(text).split()) or "''"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _is_word(value: Any) -> bool:
+    return value is None or isinstance(value, bool)

@@ -1,0 +1,147 @@
+"""Every value of a run is looked at when it is planned: what a key cannot have is one line that names it."""
+
+import time
+
+import pytest
+
+from attnlab.errors import Refused
+from attnlab.store import values
+from attnlab.training.preflight import check
+from attnlab.training.refusals.signatures import annotations, fits
+
+NONE_OF_THESE = [10**30, 1e300, True, float("nan"), -1, "abc", "", [], {}, None]
+WHOLE = [
+    "trainer.max_steps", "trainer.log_every_n_steps", "trainer.accumulate_grad_batches", "trainer.devices",
+    "optim.warmup", "data.batch_size", "data.val_batch_size", "measure.every", "measure.maps",
+    "sweep.checkpoint_every", "sweep.slots_per_gpu", "model.dim", "model.n_layers", "model.ffn_width",
+]  # fmt: skip
+
+
+def put(config, key, value):
+    *groups, last = key.split(".")
+    for group in groups:
+        config = config[group]
+    config[last] = value
+
+
+@pytest.mark.parametrize("key", WHOLE)
+def test_a_number_of_things_is_a_whole_number_in_its_range(compose, key):
+    config = compose()
+    for value in NONE_OF_THESE:
+        put(config, key, value)
+        with pytest.raises(ValueError, match=rf"^{key}( must be|=)") as refused:
+            check(config)
+        assert "\n" not in str(refused.value)
+
+
+NOT_A_SWITCH = [10**30, 1e300, float("nan"), -1, "abc", "", [], {}, None]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["model.tie", "model.bias", "optim.compile", "measure.exclusive", "measure.timing", "sweep.fail_fast"],
+)
+def test_a_switch_is_true_or_false(compose, key):
+    config = compose()
+    for value in NOT_A_SWITCH:
+        put(config, key, value)
+        with pytest.raises(ValueError, match=rf"^{key}.* must be true or false"):
+            check(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("optim.betas", [0.9, 1.0], "optim.betas must be two numbers"),
+        ("optim.betas", [0.9], "optim.betas must be two numbers"),
+        ("optim.lr", True, "optim.lr must be a finite number"),
+        ("optim.weight_decay", float("nan"), "optim.weight_decay must be a finite number"),
+        ("model.init_std", -1, "model.init_std must be a finite number"),
+        ("model.attention.scale_exponent", True, "model.attention.scale_exponent=true: it must be a number"),
+        ("model.attention.scale_exponent", 1e300, "model.attention.scale_exponent=1e.300: it must be"),
+        ("model.attention.rotary.base", "abc", "model.attention.rotary.base=abc: it must be a number"),
+        ("model.attention.heads", 3, "model.attention.heads=3: it must be {_target_"),
+        ("model.attention", 3, "model.attention must be {_target_"),
+        ("model.norm.eps", "abc", "model.norm.eps=abc: it must be a number"),
+        ("model.layers", [3], "model.layers must be a list of patches"),
+        ("data.val_fraction", True, "data.val_fraction=true: it must be a number"),
+        ("data.path", 3, "data.path=3: it must be a text"),
+        ("data", 3, "data=3: data is a group of keys"),
+        ("trainer.precision", 31, "trainer.precision=31: it must be one of"),
+        ("trainer.accelerator", "tpu", "trainer.accelerator must be auto, cpu, gpu or cuda"),
+        ("trainer.detect_anomaly", "abc", "trainer.detect_anomaly=abc: it must be true or false"),
+        ("trainer.profiler", 0.5, "trainer.profiler=0.5: it must be"),
+        ("measure.lengths", [float("inf")], "measure.lengths must be a list of multiples"),
+        ("measurement", 3, "measurement must be {_target_"),
+        ("convert", "abc", "convert must be {_target_"),
+        ("decode.cache", 3, "decode cannot be built of its values: AttributeError"),
+        ("sed", 3, "sed: nothing reads a key of that name"),
+        ("logger.patience", "abc", "logger.patience must be more than 0 seconds"),
+        ("paths.runs", "", "paths.runs must be a folder"),
+        ("seed", 2**63, "seed must be a whole number"),
+    ],
+)  # fmt: skip
+def test_what_a_key_cannot_have_is_refused_with_the_keys_name(compose, key, value, says):
+    config = compose()
+    put(config, key, value)
+    with pytest.raises(ValueError, match=f"^{says}"):
+        check(config)
+
+
+DRAWN = {
+    "_target_": "attnlab.data.module.Data", "length": 16, "batch_size": 4, "val_batch_size": 4, "val_windows": 4,
+    "seed": 0,
+}  # fmt: skip
+COPY = {"symbols": 16, "longest": 4, "val_longest": 4, "backwards": False}
+RECALL = {"vocabulary": 128, "pairs": 4, "power": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("group", "changes", "says"),
+    [
+        ("model", {"dim": 10**9}, "the model takes .* GB in training"),
+        ("model", {"n_layers": 10**8}, "model.n_layers must be a whole number"),
+        ("model", {"ffn_width": 10**30}, "model.ffn_width must be a whole number"),
+        ("data", {"task": "copying.Copying", **COPY, "length": 10**9}, "their tokens take .* GB"),
+        (
+            "data",
+            {"task": "recall.Recall", **RECALL, "vocabulary": 10**9},
+            "data.vocabulary=1000000000: more",
+        ),
+        ("data", {"task": "copying.Copying", **COPY, "val_windows": 10**9}, "their tokens take .* GB"),
+        ("data", {"task": "copying.Copying", **COPY, "batch_size": 10**9}, "their tokens take .* GB"),
+    ],
+)
+def test_what_no_machine_holds_is_refused_before_memory_is_taken(compose, group, changes, says):
+    config = compose()
+    if "task" in changes:
+        task = {"_target_": f"attnlab.data.{changes['task']}", "_partial_": True}
+        config["data"] = {**DRAWN, **changes, "task": task}
+    config[group] |= {key: value for key, value in changes.items() if key != "task"}
+    began = time.monotonic()
+    with pytest.raises(ValueError, match=says):
+        check(config)
+    assert time.monotonic() - began < 30  # where memory is taken, or a billion layers made, it is minutes
+
+
+def test_a_users_own_class_without_annotations_takes_what_it_is_given():
+    def plain(a, b=3):
+        return a, b
+
+    assert annotations(plain) == {}
+
+
+def test_an_annotation_says_what_fits():
+    assert fits(3, float)
+    assert fits(None, float | None)
+    assert fits({"a": None, "b": {"_target_": "x"}}, dict[str, type])
+    assert not fits(True, int)
+    assert not fits(2**63, int)
+    assert not fits([1, "a"], list[int])
+    assert not fits([1, 2, 3], tuple[int, int])
+
+
+def test_a_trainer_of_a_users_may_lack_any_key():
+    values.refuse({"model": {"width": 3}, "sweep": {}})
+    with pytest.raises(Refused, match=r"sweep\.slots must be"):
+        values.refuse({"sweep": {"slots": "abc"}})
