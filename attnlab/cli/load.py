@@ -20,7 +20,7 @@ from attnlab.model.build import build_model, make
 from attnlab.model.transformer import LearnedPositions, Transformer
 from attnlab.store import runs
 from attnlab.store.guards import digests, trust
-from attnlab.store.inputs import refuse_no_file
+from attnlab.store.guards.inputs import refuse_no_file
 
 
 @dataclass(frozen=True)

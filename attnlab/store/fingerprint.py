@@ -33,10 +33,10 @@ OBSERVERS = tuple(
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
         "store.answers", "store.declarations", "store.experiment_files", "store.files",
-        "store.fingerprint", "store.guards", "store.inputs", "store.lease", "store.runs", "store.schema",
-        "store.source", "store.temporary", "store.values", "training.again", "training.callbacks",
-        "training.end", "training.loggers", "training.measuring", "training.preflight",
-        "training.record", "training.refusals", "training.targets",
+        "store.fingerprint", "store.guards", "store.lease", "store.runs", "store.schema", "store.source",
+        "store.temporary", "store.values", "training.again", "training.callbacks", "training.end",
+        "training.loggers", "training.measuring", "training.preflight", "training.record",
+        "training.refusals", "training.targets",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures

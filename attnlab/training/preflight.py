@@ -12,7 +12,8 @@ from attnlab.measure import length, size, timing
 from attnlab.measure.measurement import length_names
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
-from attnlab.store import inputs, values
+from attnlab.store import values
+from attnlab.store.guards import inputs
 from attnlab.training import end, measuring, settings, targets
 from attnlab.training.refusals import signatures, sizes
 from attnlab.training.refusals.building import building

@@ -9,7 +9,7 @@ import pytest
 
 from attnlab.cli.main import main
 from attnlab.errors import Refused
-from attnlab.store import inputs
+from attnlab.store.guards import inputs
 
 OURS = {"_target_": "attnlab.data.text.file"}
 

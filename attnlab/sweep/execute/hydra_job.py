@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from attnlab.errors import Refused, printable
 from attnlab.store import fingerprint, runs
 from attnlab.store.guards import trust, users
-from attnlab.store.inputs import is_name
+from attnlab.store.guards.inputs import is_name
 from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.execute import worker
 from attnlab.sweep.execute.pool import Pool

@@ -20,7 +20,8 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
-from attnlab.store import inputs, temporary
+from attnlab.store import temporary
+from attnlab.store.guards import inputs
 from attnlab.store.schema import Estimate, reading
 from attnlab.sweep.plan import kept
 from attnlab.sweep.plan.trainer import trainer
