@@ -15,6 +15,7 @@ from attnlab.store.schema import Estimate, RunRecord, Use
 from attnlab.sweep.execute import worker
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, ending
+from attnlab.sweep.execute.sending import Sending
 from attnlab.sweep.plan.arms import identified
 from attnlab.sweep.plan.trainer import trainer, trainer_of
 
@@ -28,7 +29,12 @@ def run(config: DictConfig) -> RunRecord | None:
         Pool(settings, Progress({folder: folder.name}), None).run([folder])
         return runs.record(folder)
     folder = _prepare(config)
+    logger: Any = OmegaConf.to_container(config.get("logger") or OmegaConf.create(), resolve=True)
+    sending = Sending(folder.parent, logger, None)
+    sending.watch([folder.name])
     status = worker.train(folder)
+    sending.end()
+    sending.tell()
     print(f"{ending(runs.record(folder))}  {folder}", flush=True)
     if status:
         sys.exit(status)
