@@ -1,4 +1,4 @@
-"""What W&B is sent, whatever its server does: nothing is lost, little is waited for, the rest is sent later."""
+"""What W&B is sent, whatever its server does: nothing is lost, little is waited for, all can go later."""
 
 import os
 import subprocess

@@ -6,6 +6,7 @@ The child is forked from the server that later forks the runs: what it waits for
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -50,6 +51,9 @@ def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
     return context
 
 
+_STARTING = threading.Lock()  # the environment is one for all threads
+
+
 class _Warm(BaseContext):
     _name: Literal["forkserver"] = "forkserver"
 
@@ -59,13 +63,14 @@ class _Warm(BaseContext):
     def Process(  # noqa: N802 - multiprocessing's name
         self, *, target: Callable[..., object], args: tuple[Any, ...]
     ) -> BaseProcess:
-        before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-        os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when loaded
-        try:
-            forkserver.ensure_running()
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        with _STARTING:
+            before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+            os.environ.update(dict.fromkeys(before, self._threads))  # thread pools read these when loaded
+            try:
+                forkserver.ensure_running()
+            finally:
+                for name, value in before.items():
+                    os.environ.pop(name) if value is None else os.environ.update({name: value})
         return multiprocessing.get_context(self._name).Process(target=target, args=args)
 
 
