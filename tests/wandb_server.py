@@ -162,11 +162,13 @@ class _Handler(BaseHTTPRequestHandler):
         server = self.server_of
         if not any(one.get("name") == run for one in server.runs):
             return None
+        tail = [json.dumps(row) for row in server.history(run)[-1:]]
         return {
             "id": "cnVu", "name": run, "displayName": run, "logLineCount": 0, "eventsLineCount": 0,
-            "historyLineCount": len(server.rows.get(run, {})), "historyTail": "[]", "eventsTail": "[]",
+            "historyLineCount": len(server.rows.get(run, {})), "historyTail": json.dumps(tail),
+            "eventsTail": "[]",
             "summaryMetrics": json.dumps(server.summaries.get(run, {})), "config": "{}", "tags": [],
-            "notes": None, "wandbConfig": "{}",
+            "notes": None, "wandbConfig": '{"t": 1}',
         }  # fmt: skip
 
     def _stream(self, run: str, sent: dict[str, Any]) -> None:
