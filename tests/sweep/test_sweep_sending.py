@@ -193,11 +193,10 @@ def test_a_hanging_server_costs_a_sweep_of_many_runs_twenty_seconds_in_all(attnl
         ended = time.time()
     assert process.returncode == 0, err
     records = sorted(path.stat().st_mtime for path in attnlab.folder.glob("runs/*/run.json"))
-    (report,) = attnlab.folder.glob("reports/*/report.json")
+    (written,) = attnlab.folder.glob("runs/wandb/*.sent")  # the report's run is on disk, and the wait begins
     assert len(records) == 6
-    waited = ended - report.stat().st_mtime
-    assert 10 < waited < 20 + 10  # and the time to write the report for W&B, and to end
-    assert records[-1] - records[0] < 20  # six short runs, on a slow machine
+    assert 10 < ended - written.stat().st_mtime < 20 + 3  # and the command's own end, on a slow machine
+    assert records[-1] - records[0] < 20  # no run waits for it
     assert out.count("W&B lacks 7 runs") == 1
     assert len(list(attnlab.folder.glob("runs/*/wandb/unsent.txt"))) == 6
 

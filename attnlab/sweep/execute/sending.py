@@ -185,7 +185,8 @@ def main(arguments: list[str]) -> int:
     except BaseException as error:  # whatever goes wrong, or the end that it is told to come to
         with suppress(OSError):
             _unmark(files)
-        print(f"W&B {type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        said = " ".join(str(error).split()) or "W&B's own process died"
+        print(f"W&B {type(error).__name__}: {said}", file=sys.stderr, flush=True)
         return 1
     return 0
 
