@@ -8,26 +8,44 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+STAGES = ("init", "middle", "end")
+FAULTS = (
+    "401", "403", "429", "500", "portal", "redirects", "cut", "drips", "hangs", "drops", "nonsense", "dies",
+)  # fmt: skip
+
 
 class Server:
-    """`url` to point WANDB_BASE_URL at. `history`, `summary`, `runs`, `files`: what it was sent.
+    """`url` to point WANDB_BASE_URL at. `rows`, `summaries`: per run, what it was sent; `runs`, `files`.
 
-    `after_init`: what becomes of all that a run sends once it has begun: answers, hangs, dies (hangs until
-    `close`, then refuses), nonsense.
+    `fault`: what becomes of all that is asked of it from `stage` on: `init` (at once), `middle` (once a run
+    has begun), `end` (once it has been sent history: that very answer is the first). Faults: an HTTP status,
+    a `portal` that greets with HTML, `redirects` that never end, a body that is `cut` or `drips`, silence
+    (`hangs`), connections that it `drops`, `nonsense`, or it `dies` (hangs until `close`, then refuses).
     """
 
-    def __init__(self, after_init: str = "answers") -> None:
-        self.after_init, self.closed = after_init, threading.Event()
-        self.history: list[dict[str, Any]] = []
+    def __init__(self, fault: str = "", stage: str = "middle") -> None:
+        self.fault, self.stage, self.closed = fault, stage, threading.Event()
+        self.rows: dict[str, dict[int, dict[str, Any]]] = {}
+        self.summaries: dict[str, dict[str, Any]] = {}
         self.runs: list[dict[str, Any]] = []
-        self.summary: dict[str, Any] = {}
         self.views: list[dict[str, Any]] = []
         self.operations: list[str] = []
         self.files: list[str] = []
+        self.met = 0  # times that it misbehaved
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"server_of": self}))
         self._http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    @property
+    def reached(self) -> str:
+        """The stage that its one run has come to."""
+        return "end" if any(self.rows.values()) else "middle" if self.runs else "init"
+
+    def history(self, run: str) -> list[dict[str, Any]]:
+        """The rows that it has of a run, in their order; a row that was sent twice is there once."""
+        rows = self.rows.get(run, {})
+        return [rows[at] for at in sorted(rows)]
 
     def close(self) -> None:
         """From here on connections are refused."""
@@ -98,12 +116,14 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def do_GET(self) -> None:
-        self._answer({})
+        if not self._misbehaved():
+            self._answer({})
 
     def do_PUT(self) -> None:
-        self.server_of.files.append(self.path.removeprefix("/upload/"))
         self._body()
-        self._answer({})
+        if not self._misbehaved():
+            self.server_of.files.append(self.path.removeprefix("/upload/"))
+            self._answer({})
 
     def do_POST(self) -> None:
         body = self._body()
@@ -111,13 +131,15 @@ class _Handler(BaseHTTPRequestHandler):
             asked = json.loads(body)
             self._graphql(asked.get("operationName") or "", asked["query"], asked.get("variables") or {})
         elif self.path.endswith("/file_stream"):
-            self._stream(json.loads(body))
-        else:
+            self._stream(self.path.split("/")[-2], json.loads(body))
+        elif not self._misbehaved():
             self._answer({})
 
     def _graphql(self, name: str, query: str, variables: dict[str, Any]) -> None:
         server = self.server_of
         server.operations.append(name)
+        if self._misbehaved():
+            return
         server.views += [variables] if "upsertView" in query else []
         if "upsertBucket" in query:
             server.runs.append(variables)
@@ -127,41 +149,88 @@ class _Handler(BaseHTTPRequestHandler):
                 "project": {"id": "cA==", "name": "attnlab", "entity": {"id": "ZQ==", "name": "me"}},
             }  # fmt: skip
             self._answer({"data": {"upsertBucket": {"bucket": bucket, "inserted": True}}})
-        elif "createRunFiles" not in query:
-            self._answer({"data": _KNOWN | {"upsertView": {"view": _VIEW, "inserted": True}}})
-        elif not self._misbehaved():
+        elif "createRunFiles" in query:
             files = [{"name": one, "uploadUrl": f"{server.url}/upload/{one}"} for one in variables["files"]]
             made = {"runID": "cnVu", "uploadHeaders": [], "files": files}
             self._answer({"data": {"createRunFiles": made}})
+        elif "createArtifact(" in query:
+            made = {
+                "id": "YQ==",
+                "state": "COMMITTED",
+                "artifactSequence": {"latestArtifact": {"id": "YQ=="}},
+            }
+            self._answer({"data": {"createArtifact": {"artifact": made}}})
+        elif "historyLineCount" in query:
+            self._answer({"data": {"model": {**_PROJECT, "bucket": self._status(variables["name"])}}})
+        else:
+            self._answer({"data": _KNOWN | {"upsertView": {"view": _VIEW, "inserted": True}}})
 
-    def _stream(self, sent: dict[str, Any]) -> None:
+    def _status(self, run: str) -> dict[str, Any] | None:
+        server = self.server_of
+        if not any(one.get("name") == run for one in server.runs):
+            return None
+        tail = [json.dumps(row) for row in server.history(run)[-1:]]
+        return {
+            "id": "cnVu", "name": run, "displayName": run, "logLineCount": 0, "eventsLineCount": 0,
+            "historyLineCount": len(server.rows.get(run, {})), "historyTail": json.dumps(tail),
+            "eventsTail": "[]",
+            "summaryMetrics": json.dumps(server.summaries.get(run, {})), "config": "{}", "tags": [],
+            "notes": None, "wandbConfig": '{"t": 1}',
+        }  # fmt: skip
+
+    def _stream(self, run: str, sent: dict[str, Any]) -> None:
         if self._misbehaved():
             return
-        files = sent.get("files") or {}
-        for line in (files.get("wandb-history.jsonl") or {}).get("content") or []:
-            self.server_of.history.append(json.loads(line))
+        server, files = self.server_of, sent.get("files") or {}
+        history = files.get("wandb-history.jsonl") or {}
+        for at, line in enumerate(history.get("content") or [], start=history.get("offset") or 0):
+            server.rows.setdefault(run, {})[at] = json.loads(line)
         for line in (files.get("wandb-summary.json") or {}).get("content") or []:
-            self.server_of.summary = json.loads(line)
-        self._answer({})
+            server.summaries[run] = json.loads(line)
+        if not self._misbehaved():
+            self._answer({})
 
     def _misbehaved(self) -> bool:
-        if self.server_of.after_init in ("hangs", "dies"):
-            self.server_of.closed.wait(60)
-            self.close_connection = True
-            return True
-        if self.server_of.after_init == "nonsense":
-            self._answer({})
-            return True
-        return False
+        server = self.server_of
+        if not server.fault or STAGES.index(server.reached) < STAGES.index(server.stage):
+            return False
+        server.met += 1
+        match server.fault:
+            case "hangs" | "dies":
+                server.closed.wait(60)
+                self.close_connection = True
+            case "drops":
+                self.close_connection = True
+            case "nonsense":
+                self._answer({})
+            case "portal":
+                self._send(200, b"<html><body>Please sign in</body></html>", "text/html")
+            case "redirects":
+                self._send(307, b"", "text/html", Location=self.path)
+            case "cut":
+                self._send(200, b'{"data": {"up', "application/json", promised=1000)
+                self.close_connection = True
+            case "drips":
+                self._send(200, b"{", "application/json", promised=10_000)
+                with suppress(OSError):
+                    while not server.closed.wait(0.1):
+                        self.wfile.write(b" ")
+                self.close_connection = True
+            case status:
+                self._send(int(status), b'{"errors": [{"message": "no"}]}', "application/json")
+        return True
 
     def _body(self) -> bytes:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
 
     def _answer(self, what: Any) -> None:
-        body = json.dumps(what).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        self._send(200, json.dumps(what).encode(), "application/json")
+
+    def _send(self, status: int, body: bytes, kind: str, promised: int = 0, **headers: str) -> None:
+        self.send_response(status)
+        told = {"Content-Type": kind, "Content-Length": str(promised or len(body)), **headers}
+        for name, value in told.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

@@ -20,6 +20,7 @@ from attnlab.store.guards import users
 from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, submit
+from attnlab.sweep.execute.sending import Sending
 from attnlab.sweep.plan import checks, laws_gate
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.plan import Plan
@@ -76,6 +77,9 @@ class _Sweep:
     cache: Path | None
     context: checks.Context
     users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
+
+    def __post_init__(self) -> None:
+        self.sending = Sending(self.root, self.logger, self.context)
 
     def run(self) -> int:
         """The steps, in their order."""
@@ -152,6 +156,8 @@ class _Sweep:
         names = {
             run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs
         }
+        self.sending.watch(names)  # with what an earlier command did not get sent
+        self.sending.watch([run.id for run in todo])
         halving = bool(self.settings.get("halve_batch"))
         composed = submit.composed([run for plan in plans for run in plan.all_runs])
         return submit.launch(todo, self.root, names, self.launcher, halving, composed)
@@ -179,12 +185,13 @@ class _Sweep:
         publish: bool,
     ) -> None:
         """A report per experiment; a line per run that no launcher has told of, where there is none."""
+        published = []
         for i, plan in enumerate(plans):
             if plan.experiment:
                 reporting.report(plan, self.root, self.reports, times.get(i), self.arguments)
                 users.published(self.users[i])
                 if publish:
-                    wandb_report.publish(self.reports / plan.title, self.root, self.logger, self.context)
+                    published.append(self.reports / plan.title)
             else:
                 ids = {run.id for run in launched}
                 silent = [
@@ -193,7 +200,19 @@ class _Sweep:
                 reporting.show_runs(silent, self.root)
                 if publish:
                     users.ended(self.users[i])
-        wandb_report.tell_unsent(self.root, [run.id for run in launched])
+        self.mirrored(published, publish)
+
+    def mirrored(self, published: Sequence[Path], patient: bool) -> None:
+        """What W&B is to have beside the runs, and the one wait for all that it has not been sent yet."""
+        mirror = (self.root, self.logger, self.context)
+        for folder in published:
+            name = wandb_report.publish(folder, *mirror)
+            if name is not None:
+                self.sending.watch_report(name)
+        left = self.sending.end(None if patient else 2.0)
+        self.sending.tell()
+        for folder in published if self.logger.get("workspace") and not self.sending.trouble else ():
+            wandb_report.page(folder, *mirror, left)
 
 
 def _plain(node: Any) -> dict[str, Any]:

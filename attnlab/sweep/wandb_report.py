@@ -1,7 +1,8 @@
 """A sweep's own W&B run, of job type `report`: the comparison as a table, the verdicts, the effects.
 
 Surprising: it is written by a process of its own, after the report is on disk, and that process may take its
-time, hang or die: the sweep waits for a while, says one line, and ends as it would have ended.
+time, hang or die: the sweep waits for a while, says one line, and ends as it would have ended. Like a run's,
+it is a file on disk, and sent from there (`execute.sending`).
 """
 
 import json
@@ -10,16 +11,16 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attnlab.config import wandb_mode
-from attnlab.errors import printable
 from attnlab.store.files import read_json, write_json
 from attnlab.store.fingerprint import digest
-from attnlab.sweep.execute import slots
+from attnlab.sweep.execute import process, slots
 from attnlab.sweep.plan.checks import Context
+from attnlab.training.loggers.unsent import note
 
 MODULE = "attnlab.sweep.wandb_report"
 PREFIX = "W&B "
@@ -31,18 +32,44 @@ def wanted(settings: Mapping[str, Any]) -> bool:
     return wandb_mode(settings.get("mode")) in ("offline", "online")
 
 
-def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Context | None) -> None:
-    """Mirrors the report of `folder`, for as long as W&B's patience goes; says what went wrong in a line.
+def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Context | None) -> str | None:
+    """Writes the report of `folder` as a W&B run below `root`; says what went wrong in a line.
 
-    A report that W&B has as it is, byte for byte and with these settings, is not sent again.
+    Returns the run's id, or None where there is none. A report that is written as it is, byte for byte and
+    with these settings, is not written again.
     """
-    if not wanted(settings):
-        return
-    mark, sent = root / "wandb" / f"{folder.name}.sent", _content(folder, settings)
-    if sent is not None and read_json(mark) == sent:
-        return
-    bound, log = 5.0 * float(settings.get("patience", 20.0)), root / "wandb" / "report.log"
-    task = {"folder": str(folder.absolute()), "root": str(root.absolute()), "logger": dict(settings)}
+    content = _content(folder, settings) if wanted(settings) else None
+    if content is None:
+        return None
+    mark, name = root / "wandb" / f"{folder.name}.sent", _name(folder)
+    if read_json(mark) != content:
+        said = _child(folder, root, settings, context, "write", 5.0 * float(settings.get("patience", 20.0)))
+        for line in said:
+            print(printable(line), flush=True)
+        if not said:
+            write_json(mark, content)
+    return name
+
+
+def page(
+    folder: Path, root: Path, settings: Mapping[str, Any], context: Context | None, seconds: float
+) -> None:
+    """Writes a W&B Report of a report that W&B has, for as long as is left; says what went wrong."""
+    for line in _child(folder, root, settings, context, "page", seconds):
+        print(printable(line), flush=True)
+
+
+def _child(
+    folder: Path, root: Path, settings: Mapping[str, Any], context: Context | None, act: str, bound: float
+) -> list[str]:
+    """What the process says that writes to W&B, waited for within bounds."""
+    log = root / "wandb" / "report.log"
+    task = {
+        "folder": str(folder.absolute()),
+        "root": str(root.absolute()),
+        "logger": dict(settings),
+        "act": act,
+    }
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
@@ -59,12 +86,16 @@ def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Cont
             said = [f"{PREFIX}did not take the report within {bound:g} s; it is on disk"]
         elif child.code() and not said:
             said = [f"{PREFIX}has no report run; {log} says why"]
-        elif not said and sent is not None:
-            write_json(mark, sent)
     except OSError as error:
         said = [f"{PREFIX}has no report run: {error}"]
-    for line in said:
-        print(printable(line), flush=True)
+    return said
+
+
+def _name(folder: Path) -> str:
+    """The W&B id of a report's run: the same sweep's is the same run."""
+    report = read_json(folder / "report.json")
+    assert report is not None
+    return digest([folder.name, sorted(str(run["id"]) for run in report["runs"])])
 
 
 def _content(folder: Path, settings: Mapping[str, Any]) -> str | None:
@@ -73,15 +104,6 @@ def _content(folder: Path, settings: Mapping[str, Any]) -> str | None:
     if not path.is_file():
         return None
     return digest([path.read_text("utf-8"), {**settings, "mode": wandb_mode(settings.get("mode"))}], 32)
-
-
-def tell_unsent(root: Path, ids: Iterable[str]) -> None:
-    """One line about the runs of which not all is with the server."""
-    missing = [name for name in ids if (root / name / "wandb" / "unsent.txt").exists()]
-    if missing:
-        why = root / missing[0] / "wandb" / "unsent.txt"
-        print(f"{PREFIX}lacks {len(missing)} runs ({why} says why); send them later: "
-              f"wandb sync {root}/*/wandb/*run-*", flush=True)  # fmt: skip
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,13 +143,14 @@ def comparison(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
 
 
 def main(arguments: list[str]) -> int:
-    """The process: writes the W&B run of the report it is told of. 0, or 1 after one line."""
+    """The process: writes the W&B run of a report, or the W&B Report of it. 0, or 1 after one line."""
     task = json.loads(arguments[0])
     folder, root = Path(task["folder"]), Path(task["root"])
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):  # what an artifact stages stays with the store
         os.environ.setdefault(name, str(root / "wandb"))
     try:
-        _write(folder, root, task["logger"])
+        act = _workspace if task.get("act") == "page" else _write
+        act(folder, root, task["logger"])
     except Exception as error:  # the server's, the network's or wandb's own
         _warn(f"gave up on the report ({type(error).__name__}: {error})")
         return 1
@@ -137,14 +160,15 @@ def main(arguments: list[str]) -> int:
 def _write(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
     from attnlab.model.build import make
 
-    mirror, report = make(settings), read_json(folder / "report.json")
+    mirror, report, name = make(settings), read_json(folder / "report.json"), _name(folder)
     assert report is not None
-    name = digest([folder.name, sorted(str(run["id"]) for run in report["runs"])])
-    for old in root.glob(f"wandb/offline-run-*-{name}"):  # the same sweep's, and about to be written anew
+    for old in root.glob(f"wandb/*run-*-{name}"):  # the same sweep's, and about to be written anew
         shutil.rmtree(old)
+    if mirror.mode == "online":
+        note(root / "wandb", "has not been sent the report yet")
     experiment = report["experiment"]
     run = mirror.open(
-        root, _warn, id=name, group=experiment["name"], job_type="report", name=folder.name,
+        root, id=name, group=experiment["name"], job_type="report", name=folder.name,
         tags=[experiment["name"], "report"], config=experiment,
     )  # fmt: skip
     code = 1
@@ -168,20 +192,22 @@ def _fill(run: Any, mirror: Any, folder: Path, report: Mapping[str, Any]) -> Non
         if (folder / "figures").is_dir():
             artifact.add_dir(str(folder / "figures"), name="figures")
         run.log_artifact(artifact)
-    if mirror.workspace and not run.offline:
-        _workspace(run, folder, report)
 
 
-def _workspace(run: Any, folder: Path, report: Mapping[str, Any]) -> None:
+def _workspace(folder: Path, _root: Path, settings: Mapping[str, Any]) -> None:
     """A W&B Report: the Markdown of ours over the curves of the runs."""
+    import wandb
     import wandb_workspaces.reports.v2 as pages
 
-    experiment = report["experiment"]
-    runs = pages.Runset(entity=run.entity, project=run.project, filters=f"Group == '{experiment['name']}'")
+    report = read_json(folder / "report.json")
+    assert report is not None
+    experiment, project = report["experiment"], settings["project"]
+    entity = str(settings["entity"] or wandb.Api().default_entity)
+    runs = pages.Runset(entity=entity, project=project, filters=f"Group == '{experiment['name']}'")
     curves = pages.LinePlot(x="trainer/global_step", y=[experiment["metric"]])
     text = (folder / "report.md").read_text(encoding="utf-8")
     page = pages.Report(
-        project=run.project, entity=run.entity, title=f"attnlab: {folder.name}",
+        project=project, entity=entity, title=f"attnlab: {folder.name}",
         description=report["verdict"]["headline"],
         blocks=[pages.MarkdownBlock(text=text), pages.PanelGrid(runsets=[runs], panels=[curves])],
     )  # fmt: skip
@@ -191,3 +217,7 @@ def _workspace(run: Any, folder: Path, report: Mapping[str, Any]) -> None:
 
 def _warn(trouble: str) -> None:
     print(f"{PREFIX}{' '.join(trouble.split())}; the report is on disk", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(process.guarded(main, sys.argv[1:]))

@@ -13,6 +13,7 @@ def test_the_sweep_waits_for_a_while_and_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(wandb_report, "MODULE", "sleeper")
     (tmp_path / "sleeper.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "report.json").write_text('{"runs": []}')
     wandb_report.publish(tmp_path, tmp_path / "runs", LOGGER | {"patience": 0.05}, None)
     assert capsys.readouterr().out == "W&B did not take the report within 0.25 s; it is on disk\n"
 

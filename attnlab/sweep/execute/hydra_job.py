@@ -18,6 +18,7 @@ from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.execute import worker
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, ending
+from attnlab.sweep.execute.sending import Sending
 from attnlab.sweep.plan.arms import identified
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.trainer import trainer, trainer_of
@@ -37,8 +38,13 @@ def run(config: DictConfig) -> RunRecord | None:
         Pool(settings, Progress({folder: folder.name}), None).run([folder])
         return runs.record(folder)
     folder, remembered = _prepare(config)
+    logger: Any = OmegaConf.to_container(config.get("logger") or OmegaConf.create(), resolve=True)
+    sending = Sending(folder.parent, logger, None)
+    sending.watch([folder.name])
     status = worker.train(folder)
     users.ended(remembered)
+    sending.end()
+    sending.tell()
     print(printable(f"{ending(runs.record(folder))}  {folder}"), flush=True)
     if status:
         sys.exit(status)

@@ -9,10 +9,11 @@ from typing import Any
 from attnlab.errors import Refused, no_space
 from attnlab.store import fingerprint
 from attnlab.store import runs as store
+from attnlab.store.files import CHECKPOINTS
 from attnlab.store.guards import trust
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
-from attnlab.sweep.execute.microbatch import halved
+from attnlab.sweep.execute.ranks import devices
 
 FAILED = 1
 
@@ -146,3 +147,21 @@ def refuse_unknown_parents(runs: Sequence[RunSpec], root: Path) -> None:
                 f"parent={parent} of {run.arm}: {lack}; give the command that trained it, with "
                 "sweep.retry_failed=true"
             )
+
+
+def halved(run: RunSpec, root: Path) -> bool:
+    """Whether the run failed for want of memory and can be cut further; then its spec says so: once more with
+    its batches in twice as many parts. The parts' gradients add up to the whole batch's, so the id stays.
+    """
+    folder = root / run.id
+    record = store.record(folder)
+    if record is None or record.status != "out_of_memory":
+        return False
+    parts = 2 * store.split(folder)
+    if run.config["data"]["batch_size"] % (parts * devices(run.config)):
+        return False
+    spec = store.spec(folder)
+    store.write_spec(root, spec.but(use=spec.use.model_copy(update={"split": parts})))
+    for name in ("run.json", *CHECKPOINTS):  # a checkpoint counts in parts of the old size
+        (folder / name).unlink(missing_ok=True)
+    return True

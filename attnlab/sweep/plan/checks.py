@@ -6,6 +6,7 @@ The child is forked from the server that later forks the runs: what it waits for
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -52,6 +53,9 @@ def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
     return context
 
 
+_STARTING = threading.Lock()  # the environment is one for all threads
+
+
 class _Warm(BaseContext):
     _name: Literal["forkserver"] = "forkserver"
 
@@ -63,16 +67,17 @@ class _Warm(BaseContext):
     ) -> BaseProcess:
         told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), self._threads)  # read when loaded
         told[temporary.VARIABLE] = temporary.claim()
-        before = {name: os.environ.get(name) for name in told}
-        os.environ.update(told)
-        resource_tracker.ensure_running()  # apart: it lets SIGINT through again once it runs
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C while it imports is ours
-        try:
-            forkserver.ensure_running()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        with _STARTING:
+            before = {name: os.environ.get(name) for name in told}
+            os.environ.update(told)
+            resource_tracker.ensure_running()  # apart: it lets SIGINT through again once it runs
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C meanwhile is ours
+            try:
+                forkserver.ensure_running()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                for name, value in before.items():
+                    os.environ.pop(name) if value is None else os.environ.update({name: value})
         return multiprocessing.get_context(self._name).Process(target=target, args=args)
 
 

@@ -1,10 +1,10 @@
 """Weights & Biases as a mirror: what is on disk is the result, and no trouble of the mirror's may delay or
 fail a run.
 
-Surprising: training never talks to W&B. It puts what it has to say into a queue, and a thread of the
-mirror's opens the W&B run, sends, and ends it; whatever goes wrong there is one line. Offline by default.
-Online is tried behind a probe and bounded waits; a server that cannot be had turns it into an offline run.
-`WANDB_MODE` is honoured over the config, as W&B's users expect.
+Surprising: a run never talks to W&B. What it logs goes into a queue, and a thread writes it into a W&B run
+that is offline whatever the mode; whatever goes wrong there is one line. With the mode `online` a note beside
+it says that it is to be sent, and `sweep.execute.sending` sends it, while the run goes on. `WANDB_MODE` is
+honoured over the config, as W&B's users expect.
 """
 
 import os
@@ -17,17 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, final
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 from pytorch_lightning.loggers.logger import Logger
 
 from attnlab.config import wandb_mode
+from attnlab.training.loggers.unsent import command, note
 
-PROBE_SECONDS = 3.0
+WRITING_SECONDS = 60.0  # for the last of it to be on disk; no server is waited for
 LEAVING_SECONDS = 5.0  # for the mirror of a run that failed or was told to stop: its record waits for it
 MODES = ("offline", "online", "disabled")
-UNSENT = "unsent.txt"  # in a run's wandb/: why not all of it is with the server
 
 
 @final
@@ -35,8 +33,8 @@ UNSENT = "unsent.txt"  # in a run's wandb/: why not all of it is with the server
 class Wandb:
     """The settings of the mirror. ValueError, one line, where they cannot hold; nothing is contacted.
 
-    `patience`: the seconds that W&B may take to answer, at the start and again at the end. `report` and
-    `workspace` are the sweep's business, once its report is written.
+    `patience`: the seconds that a command waits for W&B in all, once its runs have ended. It, `report` and
+    `workspace` are the sweep's business.
     """
 
     mode: str
@@ -70,50 +68,35 @@ class Wandb:
         """
         if self.mode == "disabled":
             return False
-        return Mirror(lambda warn: self.open(folder, warn, **run), folder, self.patience)
+        return Mirror(lambda: self.open(folder, **run), folder, online=self.mode == "online")
 
-    def open(self, folder: Path, warn: Callable[[str], None], **run: Any) -> Any:
-        """An open W&B run, offline where the server cannot be had; then `warn` is told why."""
+    def open(self, folder: Path, **run: Any) -> Any:
+        """An open W&B run that is written into `folder`/wandb; no server is asked for anything."""
         os.environ.setdefault("WANDB_SILENT", "true")
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its farewell waits 10 s for a mute server
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
-        settings = {
-            "silent": True, "console": "off", "disable_git": True, "disable_code": True,
-            "x_disable_stats": True, "init_timeout": self.patience, "finish_timeout": self.patience,
-            "finish_timeout_raises": True,
-            "reinit": "create_new",  # somebody else's run in this process stays as it is
-        }  # fmt: skip
-        given = {**run, "project": self.project, "entity": self.entity, "dir": str(folder), "resume": "allow"}
-        if self.mode == "online":
-            try:
-                _probe(wandb.setup().settings.base_url, min(PROBE_SECONDS, self.patience))
-                return wandb.init(**given, mode="online", settings=wandb.Settings(**settings))
-            except Exception as error:  # whatever the mirror's trouble is, the run goes on
-                warn(f"is not reachable ({error})")
-        return wandb.init(**given, mode="offline", settings=wandb.Settings(**settings))
-
-
-def _probe(address: str, seconds: float) -> None:
-    """OSError where nobody answers HTTP there; any answer will do. wandb itself would wait far longer."""
-    try:
-        urlopen(address, timeout=seconds).close()
-    except HTTPError:
-        return
+        settings = wandb.Settings(
+            silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True,
+            reinit="create_new",  # somebody else's run in this process stays as it is
+        )  # fmt: skip
+        begun = any(folder.glob(f"wandb/*run-*-{run['id']}/*.wandb"))  # then it goes on where that ends
+        given: dict[str, Any] = {**run, "project": self.project, "entity": self.entity, "dir": str(folder)}
+        return wandb.init(**given, mode="offline", resume="allow" if begun else None, settings=settings)
 
 
 @final
 class Mirror(Logger):
-    """A queue, and the thread that empties it into a W&B run. `open_` is given a function to warn with."""
+    """A queue, and the thread that empties it into the W&B run that `open_` gives. `online`: to be sent."""
 
-    def __init__(self, open_: Callable[[Callable[[str], None]], Any], folder: Path, patience: float) -> None:
+    def __init__(self, open_: Callable[[], Any], folder: Path, online: bool = False) -> None:
         super().__init__()
-        self.folder, self.patience, self.warned = folder, patience, False
+        self.folder, self.warned = folder, False
         self._open, self._queue = open_, SimpleQueue[Callable[[Any], Any] | None]()
         self._thread = threading.Thread(target=self._serve, daemon=True, name="mirror")
-        with suppress(OSError):
-            (folder / "wandb" / UNSENT).unlink(missing_ok=True)
+        if online:
+            self._note("has not been sent all of this run yet")
         self._thread.start()
 
     @property
@@ -137,32 +120,33 @@ class Mirror(Logger):
         self._queue.put(lambda wandb_logger: wandb_logger.log_image(key, images, step=step))
 
     def end(self, summary: Mapping[str, Any], code: int) -> None:
-        """Sends the summary and ends the W&B run with an exit code, waiting no longer than its patience."""
-        bound = LEAVING_SECONDS if code else 2 * self.patience + PROBE_SECONDS
+        """Writes the summary and ends the W&B run with an exit code; the disk alone is waited for."""
+        bound = LEAVING_SECONDS if code else WRITING_SECONDS
         self._queue.put(lambda wandb_logger: wandb_logger.experiment.summary.update(dict(summary)))
         self._queue.put(lambda wandb_logger: wandb_logger.experiment.finish(exit_code=code))
         self._queue.put(None)
         self._thread.join(bound)
         if self._thread.is_alive():
-            self._warn(f"did not take the end of the run within {bound:g} s")
+            self._warn(f"did not write the end of the run within {bound:g} s")
 
     def _serve(self) -> None:
         try:
             from pytorch_lightning.loggers import WandbLogger
 
-            wandb_logger = WandbLogger(experiment=self._open(self._warn))
+            wandb_logger = WandbLogger(experiment=self._open())
             while (act := self._queue.get()) is not None:
                 act(wandb_logger)
-        except Exception as error:  # the server's, the network's or wandb's own: none of it is the run's
+        except Exception as error:  # wandb's own or the disk's: none of it is the run's
             self._warn(f"gave up ({type(error).__name__}: {error})")
 
     def _warn(self, trouble: str) -> None:
         if self.warned:
             return
         self.warned = True
-        text = f"W&B {' '.join(trouble.split())}; the run goes on, and what it logs stays on disk: "
-        text += f"wandb sync {self.folder}/wandb/*run-*"
-        print(text, file=sys.stderr, flush=True)
+        self._note(trouble)
+        said = f"W&B {' '.join(trouble.split())}; the run goes on, and what it has logged stays on disk"
+        print(f"{said}: {command(self.folder / 'wandb')}", file=sys.stderr, flush=True)
+
+    def _note(self, why: str) -> None:
         with suppress(OSError):
-            (self.folder / "wandb").mkdir(exist_ok=True)
-            (self.folder / "wandb" / UNSENT).write_text(text + "\n", encoding="utf-8")
+            note(self.folder / "wandb", why)
