@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.config import wandb_mode
+from attnlab.errors import printable
 from attnlab.store.files import read_json, write_json
 from attnlab.store.fingerprint import digest
 from attnlab.sweep.execute import process, slots
