@@ -107,7 +107,7 @@ def test_a_parents_weights_are_what_is_measured(compose, store):
         (["measurement={_target_: builtins.dict}"], "makes a dict, which cannot be called"),
         ([STATED, "parent=aaaa"], "looks at no weights: set parent=null"),
         (["measurement={_target_: attnlab.measure.studies.losses.Losses, lengths: [0]}"], "give multiples"),
-        (["measure.lengths=[1,2]", "measure.trained=1"], "measure.trained=1: give a length"),
+        (["measure.lengths=[1,2]", "measure.trained=1"], "measure.trained must be a length"),
         ([f"measurement={GENERATION}"], "make_cache is null"),
         ([f"measurement={PRUNING}", "model=gru", "position=none"], "has another mixer"),
     ],

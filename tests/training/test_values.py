@@ -90,8 +90,7 @@ def test_what_a_key_cannot_have_is_refused_with_the_keys_name(compose, key, valu
 
 DRAWN = {
     "_target_": "attnlab.data.module.Data", "length": 16, "batch_size": 4, "val_batch_size": 4,
-    "val_windows": 4,
-    "seed": 0,
+    "val_windows": 4, "seed": 0,
 }  # fmt: skip
 COPY = {"symbols": 16, "longest": 4, "val_longest": 4, "backwards": False}
 RECALL = {"vocabulary": 128, "pairs": 4, "power": 0.01}
