@@ -178,3 +178,25 @@ def test_an_arm_that_hydra_refuses_is_named_with_its_line(mine):
     assert one_line(refused.value, []).startswith(
         "own/experiment/mine.yaml:7: arm one: heads has no option tow"
     )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "[parameters]",
+            "[paramters]",
+            "own/experiment/mine.yaml:12: held of mine: no run has a resource param",
+        ),
+        ("name: mine", "name: ../evil", "own/experiment/mine.yaml:3: name='../evil' is no plain word"),
+    ],
+)
+def test_a_command_that_is_refused_ends_in_status_2_with_nothing_trained_or_written(attnlab, old, new, told):
+    file = attnlab.folder / "own" / "experiment" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(GOOD.replace(old, new))
+    status, _, err = attnlab("--config-dir", "own", "+experiment=mine")
+    assert status == 2
+    assert f"attnlab: {told}" in err
+    assert not attnlab.trained()
+    assert {path.name for path in attnlab.folder.iterdir()} <= {"own", ".cache"}
