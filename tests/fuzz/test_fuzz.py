@@ -91,6 +91,7 @@ def trained(spec: RunSpec, folder: Path) -> str:
     config = spec.config
     trainer = {**config["trainer"], "max_steps": min(2, config["trainer"]["max_steps"]), "strategy": "auto"}
     trainer["accumulate_grad_batches"] = min(3, trainer["accumulate_grad_batches"])
+    trainer["devices"] = 1  # other ranks are started by a worker
     trainer.pop("benchmark", None)
     changed = {
         "trainer": trainer,

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from attnlab.errors import Refused
@@ -133,3 +134,8 @@ def test_the_commands_own_values_are_refused_in_one_line():
         Refused, match=r"^sweep\.slots must be the number of runs at a time, or null, got abc$"
     ):
         engine.refuse_values(OmegaConf.create(command))
+
+
+def test_an_option_that_is_no_name_is_refused(planned):
+    with pytest.raises(ConfigCompositionException, match="an option of a group is a name"):
+        planned("heads=[null]")

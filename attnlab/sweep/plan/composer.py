@@ -19,6 +19,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
+from hydra.errors import ConfigCompositionException
 from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -120,6 +121,11 @@ class Loader(ConfigLoaderImpl):
         self, config_name: str | None, overrides: list[str]
     ) -> tuple[list[Override], CachingConfigRepository]:
         parsed = self._parse(overrides)
+        for override in parsed:
+            value: Any = None if override.is_sweep_override() else override.value()
+            odd = isinstance(value, list) and not all(isinstance(option, str) for option in value)
+            if odd and self.repository.group_exists(override.key_or_group):  # Hydra itself would break
+                raise ConfigCompositionException(f"{override.input_line}: an option of a group is a name")
         repository = CachingConfigRepository(self.repository)
         self._process_config_searchpath(config_name, parsed, repository)
         return parsed, repository
