@@ -16,7 +16,6 @@ from attnlab.cli import ending
 from attnlab.cli.commands import VERBS, parse, parsers
 from attnlab.cli.hydra import explain, hydra
 from attnlab.errors import Refused, nearest, no_space, printable
-from attnlab.store.guards import trust
 
 EPILOG = """\
 groups (GROUP=OPTION; any key of the config can be set as KEY=VALUE, KEY=A,B sweeps):
@@ -81,6 +80,8 @@ def _trusting(line: Sequence[str]) -> list[str]:
         if flag != "--trust":
             rest.append(word)
             continue
+        from attnlab.store import trust  # late: most lines have none, and a help text costs nothing
+
         module = module if equals else next(words, "")
         print(f"{module} is trusted from now on: {trust.trust(module)}", file=sys.stderr)
     return rest
