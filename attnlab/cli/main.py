@@ -80,7 +80,7 @@ def _trusting(line: Sequence[str]) -> list[str]:
         if flag != "--trust":
             rest.append(word)
             continue
-        from attnlab.store import trust  # late: most lines have none, and a help text costs nothing
+        from attnlab.store.guards import trust  # late: most lines have none, and a help text costs nothing
 
         module = module if equals else next(words, "")
         print(f"{module} is trusted from now on: {trust.trust(module)}", file=sys.stderr)

@@ -32,7 +32,7 @@ OBSERVERS = tuple(
     f"attnlab.{name}"
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
-        "store.answers", "store.declarations", "store.experiment_files", "store.files", "store.guards",
+        "store.answers", "store.declarations", "store.experiment_files", "store.files",
         "store.fingerprint", "store.guards", "store.lease", "store.runs", "store.schema", "store.source",
         "store.temporary", "store.values", "training.again", "training.callbacks", "training.end",
         "training.loggers", "training.measuring", "training.preflight", "training.record",
