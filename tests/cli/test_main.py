@@ -109,7 +109,7 @@ def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):
         (["model.width=0"], "model.width=0"),
         (["model.width=???"], "model.width has no value"),
         (["heads=two", "parent=../x"], "parent=../x: give the id of a run in the store"),
-        (["+experiment=heads", "name=../x"], "name=../x: an experiment's name is a folder in the reports"),
+        (["+experiment=heads", "name=../x"], "name='../x' is no plain word"),
         (
             ["heads=two", "++sweep.show=wacht"],
             "sweep.show=wacht (nearest: watch): use python -m attnlab plan",

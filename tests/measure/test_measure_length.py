@@ -104,7 +104,7 @@ def test_spans_are_validation_text_and_score_no_token_twice(compose):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["measure.lengths=[0.5]"], r"measure\.lengths=\[0\.5\]: give multiples"),
+        (["measure.lengths=[0.5]"], r"measure\.lengths must be a list of multiples"),
         (["measure.lengths=[1,200]"], r"the longest takes 3201"),
     ],
 )

@@ -43,8 +43,8 @@ def test_pages_show_the_report_that_another_command_wrote_meanwhile(
     first, second = (asking(made["nothing"][0], question) for question in ("first?", "second?"))
     second["runs"] = second["runs"][:1]
 
-    def interrupted(report: dict[str, Any]) -> str:
-        page = html(report)
+    def interrupted(report: dict[str, Any], *drawn: Any) -> str:
+        page = html(report, *drawn)
         monkeypatch.setattr(files, "html", html)
         publish(second, tmp_path / "one")  # the other command, from its beginning to its end
         return page

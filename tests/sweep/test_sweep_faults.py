@@ -79,7 +79,7 @@ def test_a_worker_that_was_stopped_and_taken_over_says_so_and_leaves_the_run_to_
     wait_until(attnlab.trained)
     worker = int(attnlab.trained()[0][2])
     os.kill(worker, signal.SIGSTOP)
-    [folder] = (attnlab.folder / "runs").iterdir()
+    [folder] = (path.parent for path in (attnlab.folder / "runs").glob("*/spec.json"))
     other = {"host": "elsewhere", "pid": 17, "time": time.time(), "token": "theirs"}
     (folder / "owner.json").write_text(json.dumps(other))
     os.kill(worker, signal.SIGCONT)
