@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 PREFIX, VARIABLE = "attnlab-", "ATTNLAB_TEMPORARY"
+LONGEST = 104  # bytes of the name of a socket
 
 
 def claim() -> str:
@@ -25,11 +26,18 @@ def claim() -> str:
     config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]
     found = config.get("tempdir")
     if found is None:
-        _remove_old(Path(tempfile.gettempdir()))
-        found = config["tempdir"] = tempfile.mkdtemp(prefix=PREFIX)
+        _remove_old(place := _place())
+        found = config["tempdir"] = tempfile.mkdtemp(prefix=PREFIX, dir=place)
         _lock(Path(found))
         util.Finalize(None, _forget, args=(found,), exitpriority=-100)
     return str(found)
+
+
+def _place() -> Path:
+    """The usual place, or the system's where the name of a socket in it would be too long."""
+    usual, system = Path(tempfile.gettempdir()), Path("/tmp")
+    fits = len(str(usual)) + len(f"/{PREFIX}12345678/listener-12345678") < LONGEST
+    return usual if fits or not os.access(system, os.W_OK) else system
 
 
 def _lock(folder: Path) -> None:

@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from processes import alive, children, records, records_by_act, wait_until
@@ -117,8 +119,7 @@ def test_workers_do_not_outlive_a_sweep_that_is_killed(attnlab):
     ],
 )
 def test_nothing_stays_among_temporary_files_however_a_sweep_ends(attnlab, how):
-    place = attnlab.folder / "temporary"
-    place.mkdir()
+    place = Path(tempfile.mkdtemp(dir="/tmp"))  # short: the name of a socket has 107 bytes at most
     attnlab.environment["TMPDIR"] = str(place)
     process = attnlab.start("model.act=train" if how == "ends" else "model.act=sleep", "seed=0,1")
     if how != "ends":
@@ -132,6 +133,15 @@ def test_nothing_stays_among_temporary_files_however_a_sweep_ends(attnlab, how):
     if how.endswith("started"):  # nobody was left to do it: the next command does
         assert attnlab("model.act=train")[0] == 0
     wait_until(lambda: not any(place.iterdir()))
+    place.rmdir()
+
+
+def test_a_temporary_folder_with_a_long_name_stops_nothing(attnlab):
+    place = attnlab.folder / ("long" * 20)
+    place.mkdir()
+    attnlab.environment["TMPDIR"] = str(place)
+    status, _, err = attnlab("model.act=train")
+    assert status == 0, err
 
 
 def test_on_gpus_every_run_is_an_interpreter_that_sees_its_own_device_only(attnlab):

@@ -17,6 +17,11 @@ ALONE = {  # the same together as alone, or dear: cuts at every place
     "layers_share_nothing",
     "trains",
     "decode_equals_full_pass",
+    "can_be_measured",
+    "costs_are_counted",
+    "long_texts_do_not_leak",
+    "long_texts_decode",
+    "dropout_keeps_the_mean",
 }
 QUICK = {
     "builds",
