@@ -26,6 +26,7 @@ def test_without_w_and_b_nothing_of_it_is_imported_or_written(attnlab):
     assert not wandb_report.wanted({"mode": "disabled"})
 
 
+@pytest.mark.rare
 def test_a_sweep_ends_with_a_report_run(attnlab):
     line = [f"++logger.{key}={'null' if value is None else value}" for key, value in LOGGER.items()]
     status, out, err = attnlab(
