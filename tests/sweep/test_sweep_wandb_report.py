@@ -1,5 +1,7 @@
 """A sweep and its own W&B run: it is there, it is waited for, and where it is not wanted it costs nothing."""
 
+import pytest
+
 from attnlab.sweep import wandb_report
 
 LOGGER = {
