@@ -45,7 +45,8 @@ def refuse_no_file(key: str, path: Path, *, below: bool) -> None:
 
 def _reads_a_file(data: Mapping[str, Any]) -> bool:
     """Whether it is attnlab's own data that read `path`; what another's `path` is, only they know."""
-    target = (data.get("task") or {}).get("_target_")
+    task = data.get("task")
+    target = task.get("_target_") if isinstance(task, Mapping) else None
     return isinstance(data.get("path"), str) and str(target).startswith("attnlab.")
 
 
