@@ -80,7 +80,7 @@ import sys
 from pathlib import Path
 from attnlab.training.loggers.wandb import Wandb
 mirror = Wandb(mode="offline", project="p", entity=None, report=False, workspace=False, patience=20)
-run = mirror.open(Path("here"), print, id="ours")
+run = mirror.open(Path("here"), id="ours")
 print(run.id, run.settings.sweep_id)
 run.finish()
 """
