@@ -1,33 +1,21 @@
 """W&B's offline files, read through wandb's own message classes."""
 
-import struct
 from contextlib import suppress
+
+from attnlab.training.loggers import files
 
 
 def records(path):
-    """The messages of a .wandb file: LevelDB's log format, blocks of 32 KiB, 7-byte headers.
+    """The messages of a .wandb file.
 
     Ends W&B's service of this process first: a finished run's last records may still be with it.
     """
     import wandb
-    from wandb.proto import wandb_internal_pb2
 
     with suppress(ConnectionError):
         wandb.teardown()
 
-    data, at, parts = path.read_bytes(), 7, []
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        parts.append(data[at + 7 : at + 7 + length])
-        at += 7 + length
-        if kind in (1, 4):  # whole, or last part
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(b"".join(parts))
-            yield record
-            parts = []
+    yield from files.records(path.read_bytes())
 
 
 def history(path):

@@ -8,11 +8,10 @@ W&B marks files as synced that a portal or a cut answer has swallowed, so the se
 import base64
 import json
 import os
-import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from urllib.request import Request, urlopen
 from attnlab.config import wandb_mode
 from attnlab.sweep.execute import process, slots
 from attnlab.sweep.plan.checks import Context
+from attnlab.training.loggers.files import records
 from attnlab.training.loggers.unsent import UNSENT, command, note
 
 MODULE = "attnlab.sweep.execute.sending"
@@ -230,30 +230,11 @@ def _logged(files: Iterable[Path]) -> tuple[int, set[str]]:
     """Of a run's W&B files: how many rows of history, and the top names of the summary."""
     rows, names = 0, set[str]()
     for file in files:
-        for record in _records(file.read_bytes()):
+        for record in records(file.read_bytes()):
             rows += record.HasField("history")
             if record.HasField("summary"):
                 names |= {item.key or item.nested_key[0] for item in record.summary.update}
     return rows, names
-
-
-def _records(data: bytes) -> Iterator[Any]:
-    """The messages of a W&B file: LevelDB's log format, blocks of 32 KiB after 7 bytes of W&B's own."""
-    from wandb.proto import wandb_internal_pb2 as messages
-
-    at, parts = 7, list[bytes]()
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:
-            at += 32768 - at % 32768
-            continue
-        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        parts.append(data[at + 7 : at + 7 + length])
-        at += 7 + length
-        if kind in (1, 4) and at <= len(data):  # whole, or the last part
-            record: Any = messages.Record()  # type: ignore[attr-defined]
-            record.ParseFromString(b"".join(parts))
-            yield record
-            parts = []
 
 
 if __name__ == "__main__":
