@@ -16,6 +16,7 @@ from attnlab.store.guards import digests
 from attnlab.store.schema import Failure, RunRecord, RunSpec, Status, reading, refuse_other_version
 
 BEFORE = "before.json"  # the record of a finished run while it is trained again
+EDITED = "edited.json"  # what somebody made of a record, kept beside the one that was made again
 
 
 def record(folder: Path) -> RunRecord | None:

@@ -4,6 +4,7 @@ One definition gives validation with a clear line, types for readers, and the JS
 other programs use (`attnlab schema`). A record of another version is refused: nothing is guessed.
 """
 
+import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -114,7 +115,8 @@ class Estimate(Budget):
 
 class Use(Record):
     """How a run came about; nothing of it changes what the run is. `split`: the parts of a batch; `composed`:
-    what of a user's own the command names, in any of its runs.
+    what of a user's own the command names, in any of its runs; `instead`: the failure that was there when
+    the run was asked for (its record's `failed`).
     """
 
     experiment: str | None = None
@@ -122,6 +124,7 @@ class Use(Record):
     overrides: tuple[str, ...] = ()
     split: int = 1
     composed: tuple[str, ...] = ()
+    instead: str | None = None
     commit: str | None = None
     dirty: bool | None = None
 
@@ -214,6 +217,11 @@ class RunRecord(Record):
     @property
     def done(self) -> bool:
         return self.status == "done"
+
+    @property
+    def failed(self) -> str | None:
+        """What tells this failure from the run's next one; None where it did not fail."""
+        return None if self.done else hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def outdated(self, today: Estimate) -> list[str]:
         """The parts that today's code would measure otherwise, and can measure again."""

@@ -126,7 +126,7 @@ def test_an_edited_metric_is_named_and_measured_again(trained, tmp_path, capsys)
     assert worker.train(folder) == 0
     assert attempts(tmp_path) == before, "its weights are sound, so nothing was trained"
     assert runs.record(folder) == was
-    assert json.loads((folder / mend.EDITED).read_text())["metrics"] == {"val/loss": 0.001}
+    assert json.loads((folder / runs.EDITED).read_text())["metrics"] == {"val/loss": 0.001}
 
 
 @pytest.mark.parametrize(("changes", "name"), [({"seconds": 1.0}, None), ({"metrics": {"a": 1.0}}, WEIGHTS)])

@@ -58,6 +58,7 @@ def failing(monkeypatch, tmp_path):
             return "cpu"
 
         def run(self, folder):
+            make.attempts += 1
             raise ValueError(self.message)
 
     broken = Failing()
@@ -69,6 +70,7 @@ def failing(monkeypatch, tmp_path):
         runs.write_spec(tmp_path, run)
         return run, tmp_path / "a"
 
+    make.attempts = 0
     return make
 
 
@@ -89,7 +91,25 @@ def test_one_that_was_stored_before_is_tried_again_and_a_runs_own_is_not(failing
     runs.write_failure(
         folder, "crashed", "ValueError: sweep.checkpoint_every must be at least 1", time.time()
     )
-    assert submit.todo([run], folder.parent, retry_failed=False) == [run]
+    [again] = submit.todo([run], folder.parent, retry_failed=False)
+    assert again.id == run.id
+
+
+@pytest.mark.parametrize("retry", [False, True])
+def test_a_failure_that_came_after_a_run_was_asked_for_is_not_repeated(failing, retry):
+    run, folder = failing("shapes differ")
+    if retry:
+        runs.write_failure(folder, "crashed", "the first", time.time())
+    asked = [submit.todo([run], folder.parent, retry) for _ in range(2)]  # by two commands at once
+    for todo in asked:
+        for one in todo:
+            runs.write_spec(folder.parent, one)
+            assert worker.train(folder) == 1
+    assert failing.attempts == 1
+    [last] = submit.todo([run], folder.parent, retry_failed=True)
+    runs.write_spec(folder.parent, last)
+    assert worker.train(folder) == 1
+    assert failing.attempts == 2
 
 
 def test_a_key_that_others_refer_to_is_read(planned):

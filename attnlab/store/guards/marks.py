@@ -17,19 +17,20 @@ from filelock import FileLock
 from attnlab.errors import Refused
 from attnlab.store import fingerprint, runs
 from attnlab.store.files import CHECKPOINTS, read_json, write_json
+from attnlab.store.guards.digests import FILES
 from attnlab.store.lease import owning
 from attnlab.store.schema import RunSpec
 
 MARK, LOCK, WHAT = ".attnlab", ".attnlab.lock", "a store of attnlab's runs"
-USERS = "users"  # who uses the runs: attnlab/store/users.py
+USERS = "users"  # who uses the runs: attnlab/store/guards/users.py
 BESIDE_RUNS = ("timing", "wandb", "slurm", USERS)  # folders that a sweep makes in its store
 ID = re.compile(r"[0-9a-f]{16}")
 
 # What a run writes into its folder, in the order in which it is removed: one that was cut short is first no
 # longer done, and is known for a run to its end.
 WRITTEN = (
-    "run.json", *CHECKPOINTS, "model.safetensors", "attention.npz", "curves.parquet", "progress.json",
-    "log.txt", "spec.json", "owner.json", "lock",
+    "run.json", runs.BEFORE, runs.EDITED, *CHECKPOINTS, *FILES, "progress.json", "log.txt", "spec.json",
+    "owner.json", "lock",
 )  # fmt: skip
 _HALF = re.compile(rf"\.({'|'.join(map(re.escape, WRITTEN))})\.[a-z0-9_]{{8}}(\.[a-z]+)?")  # `replacing`'s
 _MIRROR = re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|unsent\.txt")  # W&B's, in `wandb`

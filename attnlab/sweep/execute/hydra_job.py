@@ -71,6 +71,8 @@ def _prepare(config: DictConfig) -> tuple[Path, Path]:
     [remembered] = users.begin(
         root, [users.user("run", None, "hydra.mode=RUN", Path(config.paths.reports), ids)]
     )
-    if runs.record(root / run.id) is None or not _stored(root / run.id, run):
-        runs.write_spec(root, run)
+    record = runs.record(root / run.id)
+    if record is None or not _stored(root / run.id, run):
+        instead = record and record.failed
+        runs.write_spec(root, run.but(use=run.use.model_copy(update={"instead": instead})))
     return root / run.id, remembered

@@ -12,15 +12,13 @@ from attnlab.store import runs
 from attnlab.store.guards import digests
 from attnlab.store.schema import RunRecord, RunSpec
 
-EDITED = "edited.json"  # what somebody made of a record, kept beside the one that was made again
 # The fields of a record that measuring again makes anew from the weights.
 MEASURED = {"metrics", "undefined", "censored", "by_position", "head_scores", "foresight", "measured_by"}
 
 
-def wanted(run: RunSpec, root: Path, retry_failed: bool) -> bool:
-    """Whether a finished run has parts to be made again."""
-    record = runs.record(root / run.id)
-    if record is None or not record.done:
+def wanted(run: RunSpec, record: RunRecord, root: Path, retry_failed: bool) -> bool:
+    """Whether a finished run, with this record, has parts to be made again."""
+    if not record.done:
         return False
     names = digests.FILES if retry_failed else digests.PICTURED
     return bool(record.outdated(run.estimate) or digests.broken(root / run.id, record, names))
@@ -59,7 +57,7 @@ def reopened(folder: Path) -> RunRecord | None:
     record, changed = runs.edited(folder)
     if record is None:
         return None
-    (folder / EDITED).write_bytes((folder / "run.json").read_bytes())
+    (folder / runs.EDITED).write_bytes((folder / "run.json").read_bytes())
     measurable = bool(runs.spec(folder).estimate.measured_by) and set(changed) <= MEASURED
     if not record.done or not measurable or digests.broken(folder, record):
         return None
@@ -70,5 +68,5 @@ def reopened(folder: Path) -> RunRecord | None:
 
 def give_up(folder: Path) -> None:
     """What was edited and could not be measured again stays edited, and is not trusted."""
-    if (folder / EDITED).exists():
-        (folder / EDITED).replace(folder / "run.json")
+    if (folder / runs.EDITED).exists():
+        (folder / runs.EDITED).replace(folder / "run.json")

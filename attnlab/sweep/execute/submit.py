@@ -28,8 +28,8 @@ def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpe
         record = store.record(root / run.id)
         failure = record.failure if record is not None and not record.done else None
         again = failure is not None and (retry_failed or fingerprint.outside(failure.message))
-        if record is None or again or mend.wanted(run, root, retry_failed):
-            wanted[run.id] = run
+        if record is None or again or mend.wanted(run, record, root, retry_failed):
+            wanted[run.id] = run.but(use=run.use.model_copy(update={"instead": record and record.failed}))
     queue = list(wanted.values())
     while queue:
         parent = by_id.get(str(queue.pop().config.get("parent")))

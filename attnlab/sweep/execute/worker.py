@@ -52,8 +52,8 @@ def train(folder: Path) -> int:
             if not digests.broken(folder, record):
                 return _measure_again(folder, record, edited=reopened is not None)
             runs.set_aside(folder)
-        if record is not None and not record.done and _since_asked(folder):
-            return 1
+        if record is not None and not record.done and record.failed != runs.spec(folder).use.instead:
+            return 1  # another sweep's, after this one was asked for: not repeated
         (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
         try:
             spec = runs.spec(folder)
@@ -122,11 +122,6 @@ def _measure_again(folder: Path, record: RunRecord, edited: bool) -> int:
             mend.give_up(folder)
         return 1
     return 0
-
-
-def _since_asked(folder: Path) -> bool:
-    """Whether a failure was recorded after the run was asked for: another sweep's, not repeated."""
-    return (folder / "run.json").stat().st_mtime_ns > (folder / "spec.json").stat().st_mtime_ns
 
 
 def classify(error: BaseException) -> Status:
