@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from attnlab.model.transformer import Transformer
 
+MIXERS = ("attention", "mixer", "layers", "n_heads")  # of `model`: what its layers mix with, and no argument
 WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}  # other precisions keep float32 weights
 
 
@@ -39,11 +40,7 @@ def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
     turn.
     """
     mixers = mixer_configs(config)
-    model = {
-        key: value
-        for key, value in config["model"].items()
-        if key not in ("attention", "mixer", "layers", "n_heads")
-    }
+    model = {key: value for key, value in config["model"].items() if key not in MIXERS}
     return make(model, make_mixer=lambda layer: make(mixers[layer % len(mixers)]), vocab_size=vocab_size)
 
 

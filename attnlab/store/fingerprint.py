@@ -40,6 +40,7 @@ OBSERVERS = tuple(
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures
+GETTERS = "hydra.utils.get_"  # get_class, get_method, ...: what they get is named by `path`
 VERSIONED = ("torch", "pytorch-lightning")
 
 
@@ -155,7 +156,7 @@ def outside(message: str) -> str | None:
 
 
 def flatten(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and leaves of a config; a list is a leaf."""
+    """Dotted keys and leaves of a config; a list is a leaf, an empty mapping too."""
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
             yield from flatten(value, f"{path}.{key}" if path else str(key))
@@ -164,13 +165,20 @@ def flatten(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def targets(node: Any) -> Iterator[str]:
-    """Every dotted name that Hydra would locate: `_target_`, and `path` of `hydra.utils.get_*`."""
+    """Every dotted name of `named` that is one."""
+    return (name for _, name in named(node) if isinstance(name, str))
+
+
+def named(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(key, dotted name) of everything that Hydra would locate: `_target_`, and `path` of its getters."""
     if isinstance(node, Mapping):
-        target = node.get("_target_")
-        if isinstance(target, str):
-            yield target
-            if target.startswith("hydra.utils.get_") and isinstance(node.get("path"), str):
-                yield node["path"]
-    children = node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ()
-    for child in children:
-        yield from targets(child)
+        prefix = f"{path}." if path else ""
+        if "_target_" in node:
+            yield f"{prefix}_target_", node["_target_"]
+            if str(node["_target_"]).startswith(GETTERS):
+                yield f"{prefix}path", node.get("path")
+        for key, value in node.items():
+            yield from named(value, f"{prefix}{key}")
+    elif isinstance(node, list | tuple):
+        for i, value in enumerate(node):
+            yield from named(value, f"{path}[{i}]")

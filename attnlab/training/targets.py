@@ -2,13 +2,12 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 from attnlab.errors import nearest
-
-_GETTERS = "hydra.utils.get_"  # get_class, get_method, ...: what they get is named by `path`
+from attnlab.store.fingerprint import named
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -24,21 +23,6 @@ def check(config: Mapping[str, Any]) -> None:
             raise ValueError(f"{key}={name}: {error.args[0]}") from error
         if not callable(thing) and not key.endswith(".path"):
             raise ValueError(f"{key}={name} is a {type(thing).__name__}, which cannot be called")
-
-
-def named(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(key, dotted name) of everything that Hydra would locate."""
-    if isinstance(node, Mapping):
-        prefix = f"{path}." if path else ""
-        if "_target_" in node:
-            yield f"{prefix}_target_", node["_target_"]
-            if str(node["_target_"]).startswith(_GETTERS):
-                yield f"{prefix}path", node.get("path")
-        for key, value in node.items():
-            yield from named(value, f"{prefix}{key}")
-    elif isinstance(node, list | tuple):
-        for i, value in enumerate(node):
-            yield from named(value, f"{path}[{i}]")
 
 
 def located(name: str) -> Any:

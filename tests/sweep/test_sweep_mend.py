@@ -9,7 +9,7 @@ from attnlab.errors import Refused
 from attnlab.store import runs
 from attnlab.store.guards import digests
 from attnlab.sweep import reporting
-from attnlab.sweep.execute import mend, submit, worker
+from attnlab.sweep.execute import submit, worker
 from attnlab.sweep.status.states import state, states
 from attnlab.sweep.timing import timing
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
 
 
 @final
@@ -75,7 +75,7 @@ class DifferentialHeads(nn.Module):
         a, b, c, d = self.lambdas
         share = (a @ b).exp() - (c @ d).exp() + self.lambda_init
         y = self.norm(first - share * second) * (1 - self.lambda_init)
-        return self.out(y.transpose(1, 2).flatten(2))
+        return self.out(merged(y))
 
     def state_size(self) -> int:
         """2 G D numbers per token, in bytes of the weights' dtype."""

@@ -5,19 +5,10 @@ from typing import Any
 from attnlab.report.verdicts.alike import versions
 from attnlab.report.verdicts.runs import Sweep, common
 from attnlab.store.declarations import Experiment
+from attnlab.store.fingerprint import flatten
 
 # What every run has of its own, and what the experiment says to all of them: no arm's design.
 NOT_DESIGN = {"seed", "replica", "parent", "id", "paths", "logger", "sweep", *Experiment.model_fields}
-
-
-def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """`model.attention.heads.n_heads -> 4`; lists are leaves, empty mappings too."""
-    if not isinstance(config, dict) or not config:
-        return {prefix: config}
-    out: dict[str, Any] = {}
-    for key in sorted(config):
-        out.update(flatten(config[key], f"{prefix}.{key}" if prefix else str(key)))
-    return out
 
 
 def config_diff(sweep: Sweep) -> dict[str, Any]:
@@ -27,7 +18,7 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
         config = next((run.record.config for run in sweep.of(arm) if run.record and run.record.config), None)
         if config is not None:
             whole[arm] = {key: value for key, value in config.items() if key not in NOT_DESIGN}
-    flat = {arm: flatten(config) for arm, config in whole.items()}
+    flat = {arm: dict(flatten(config)) for arm, config in whole.items()}
     rows = []
     for key in sorted({key for leaves in flat.values() for key in leaves}):
         cells = [{"arm": arm, "present": key in flat[arm], "value": flat[arm].get(key)} for arm in flat]

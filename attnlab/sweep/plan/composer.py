@@ -29,9 +29,10 @@ from attnlab.store import experiment_files
 from attnlab.store.declarations import Experiment
 from attnlab.store.files import no_file
 from attnlab.store.fingerprint import flatten
+from attnlab.store.guards.trust import TRAINER
 from attnlab.store.values import GROUPS, Top
 from attnlab.sweep.plan.overrides import parse
-from attnlab.sweep.plan.trainer import TRAINER, trainer_of
+from attnlab.sweep.plan.trainer import trainer_of
 
 _AS_WRITTEN = ("arm_overrides", "size_overrides")
 _NOT_RESOLVED = ("hydra", *_AS_WRITTEN)

@@ -9,10 +9,10 @@ from typing import Any
 
 from attnlab.errors import Refused
 from attnlab.store import answers, fingerprint
+from attnlab.store.guards.trust import TRAINER
 from attnlab.store.source import sources
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.plan.trainer import TRAINER
 
 LAWS = "attnlab.testing"  # what attnlab's own trainer verifies with; the rest of it decides no law
 _MADE_OF = ("attention", "mixer", "positions", "layers")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from attnlab.errors import Refused
+from attnlab.store.guards.trust import TRAINER
 
-TRAINER = "attnlab.training.run"
 PARTS = ("check", "run", "measure_again", "device_kind", "verify")
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from attnlab.attention.contracts import Cache, Unsupported, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import real
-from attnlab.testing.laws.positions import LENGTH, LONG, constants
-from attnlab.testing.laws.variant import Variant, named_generator, same
+from attnlab.testing.laws.positions import LONG, drawn, long
+from attnlab.testing.laws.variant import Variant, same
 
 CUTS = 24  # in two, of a long text
 Step = Callable[[slice], Tensor]
@@ -148,9 +148,9 @@ def check_long_texts_decode(variant: Variant) -> None:
     they get in a full pass.
     """
     layer, cache = variant.layer(), variant.new_cache()
-    places = [n for n in constants([variant.attention, variant.cache]) if n <= LONG]
-    T = min(max([LENGTH, *places]) + 8, declared(cache, Cache, "room") or LONG)
-    x = torch.randn(1, T, variant.dim, dtype=torch.float64, generator=named_generator(0, "long"))
+    _, T = long(variant.attention, variant.cache)
+    T = min(T, declared(cache, Cache, "room") or LONG)
+    x = drawn(variant, 1, T)
     steps = min(3, T - 1)
     got = fed(lambda part: layer(x[:, part], cache=cache), (T - steps, *[1] * steps))
     same(got[:, -steps:], layer(x)[:, -steps:], f"the last {steps} of {T} tokens, decoded one by one")
@@ -161,7 +161,7 @@ def check_cache_room(variant: Variant) -> None:
     """2. A cache takes the tokens that it declares to have room for; one more gets a ValueError."""
     layer, cache = variant.layer(), variant.new_cache()
     room = declared(cache, Cache, "room")
-    x = torch.randn(1, room + 1, variant.dim, dtype=torch.float64, generator=named_generator(0, "long"))
+    x = drawn(variant, 1, room + 1)
     layer(x[:, :room], cache=cache)
     try:
         layer(x[:, room:], cache=cache)

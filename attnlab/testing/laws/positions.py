@@ -55,6 +55,18 @@ def _in_code(code: CodeType) -> Iterator[int]:
                 yield int(number)
 
 
+def long(*parts: Any) -> tuple[list[int], int]:
+    """Those constants of some parts that a long text reaches, and the tokens T of one that goes past them."""
+    places = sorted(n for n in constants(parts) if n <= LONG)
+    return places, max([LENGTH, *places]) + 8
+
+
+def drawn(variant: Variant, rows: int, T: int) -> Tensor:
+    """[rows, T, dim]: a text longer than `variant.x`."""
+    generator = named_generator(0, "long")
+    return torch.randn(rows, T, variant.dim, dtype=torch.float64, generator=generator)
+
+
 def _asked(variant: Variant) -> Tensor:
     """All positions at first, then those around every constant of the masks and scores, and its doubles."""
     parts = [variant.attention.get(key) or {} for key in ("masks", "scores")]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Mixer, declared
 from attnlab.attention.masks.data import documents, padding, real
-from attnlab.testing.laws.positions import LENGTH, LONG, constants
+from attnlab.testing.laws.positions import drawn, long
 from attnlab.testing.laws.variant import Variant, named_generator, same
 
 PLACES = 6  # constants looked at in the long text
@@ -88,10 +88,8 @@ def check_long_texts_do_not_leak(variant: Variant) -> None:
     """3. In a text longer than the constants in the source of its parts, an output stays the same where
     tokens that it may not see are others, or are not there.
     """
-    layer, places = variant.layer(), sorted(n for n in constants(variant.attention) if n <= LONG)
-    T = max([LENGTH, *places]) + 8
-    drawn = torch.randn(2, T, variant.dim, dtype=torch.float64, generator=named_generator(0, "long"))
-    x, other = drawn[:1], drawn[1:]
+    layer, (places, T) = variant.layer(), long(variant.attention)
+    x, other = drawn(variant, 2, T).split(1)
     random = torch.randperm(T - 2, generator=named_generator(1, "cuts"))[:3] + 1
     visible, whole = variant.visible(torch.arange(T)), layer(x)
     for cut in (T - 1, *random.tolist(), *(n + d for n in places[-PLACES:] for d in (0, 1))):

@@ -16,13 +16,12 @@ from typing import Any, Literal, get_args, get_origin
 from omegaconf import OmegaConf
 from torch import nn
 
-from attnlab.model.build import mixer_configs
+from attnlab.model.build import MIXERS, mixer_configs
+from attnlab.store.fingerprint import GETTERS
 from attnlab.store.values import LARGEST, shown
 from attnlab.training.targets import located
 
-_GETTERS = "hydra.utils.get_"  # `path` names what they get
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
-_NO_MODEL = ("attention", "mixer", "layers", "n_heads")  # of `model`, read by what builds it
 _LISTS = (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
 _PARTS = ("attnlab", "pytorch_lightning", "lightning_fabric")  # what their classes are is known
 _MAPPINGS = (collections.abc.Mapping, dict)
@@ -37,7 +36,7 @@ def check(config: Mapping[str, Any]) -> None:
 def _nodes(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, node in config.items():
         if key == "model" and isinstance(node, Mapping):
-            yield key, {name: value for name, value in node.items() if name not in _NO_MODEL}
+            yield key, {name: value for name, value in node.items() if name not in MIXERS}
             where = "model.mixer" if node.get("mixer") else "model.attention"
             for mixer in mixer_configs(config):
                 yield where, OmegaConf.to_container(mixer) if OmegaConf.is_config(mixer) else mixer
@@ -49,7 +48,7 @@ def _check(node: Any, path: str, more: Mapping[str, Any]) -> None:
     """`more`: annotations of keys that the node's own target hands on."""
     if isinstance(node, Mapping):
         target = node.get("_target_")
-        if isinstance(target, str) and not target.startswith(_GETTERS):
+        if isinstance(target, str) and not target.startswith(GETTERS):
             takes = {**_handed_on(node), **more, **annotations(located(target))}
             for key, value in node.items():
                 if key in takes and not fits(value, takes[key]):
