@@ -41,12 +41,21 @@ class Claim(Record):
     )
     threshold: FiniteFloat = Field(description="In the metric's unit; a ratio has none.")
     direction: Direction | None = Field(None, description="Which values of the metric are better.")
+    identity: bool = Field(
+        False,
+        description="It holds by construction (an equality, a theorem): asked of every pair, and no part of "
+        "the family of hypotheses. What is counted is one without saying so.",
+    )
+    reason: str | None = Field(None, description="Why this threshold; written before the first run.")
     source: str | None = Field(None, description="Who says so: a paper, a document.")
     source_says: str | None = Field(None, description="What exactly the source says, with its numbers.")
 
     def plain(self) -> dict[str, Any]:
         """What was written, nothing filled in."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+Looks = Annotated[list[int], Field(min_length=1, max_length=10)] | Literal["anytime"]
 
 
 class Tune(Record):
@@ -80,7 +89,16 @@ class Experiment(Record):
         {}, description="Size: what all arms set at it, as Hydra overrides."
     )
     baseline: str = Field(description="The arm that the others are compared with.")
-    seeds: list[int] = Field(description="One run of every arm per seed; a seed is one observation.")
+    seeds: list[int] = Field(
+        description="One run of every arm per seed; a seed is one observation. With looks that are numbers, "
+        "left out: 0, 1, 2 and so on to the last look."
+    )
+    looks: Looks | None = Field(
+        None,
+        description="After how many seeds the claims are tried, as in [4, 8, 12, 16]: an arm gets no more "
+        "seeds once all claims about it are decided. `anytime`: after any number of seeds, at wider "
+        "intervals. Left out: once, after all seeds.",
+    )
     held: list[str] = Field(
         [], description="The resources that all arms have alike, as in [parameters, tokens]."
     )

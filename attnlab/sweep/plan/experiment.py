@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from hydra.errors import OverrideParseException
@@ -40,13 +41,11 @@ def complete(config: Mapping[str, Any]) -> Experiment:
     declared["name"] = name = plain_word(name)
     overrides = _arm_overrides(declared, name)
     arms = _arms(declared, overrides, name)
-    seeds = declared.get("seeds")
-    if not isinstance(seeds, list) or not seeds:
-        raise Refused(f"{name} has no seeds: set seeds=[0,1,2], or seed=0,1,2", ("seeds",))
+    seeds = _seeds(declared, name)
     _refuse_unmatched(declared, name)
     completed = {
         **declared,
-        "seeds": list(no_repeat([integer(seed, "seeds") for seed in seeds])),
+        "seeds": seeds,
         "arm_overrides": overrides,
         "claims": _claims(declared, arms, overrides, name),
     }
@@ -54,6 +53,35 @@ def complete(config: Mapping[str, Any]) -> Experiment:
     if experiment.margin < 0:
         raise Refused(f"margin={experiment.margin:g} of {name}: no margin is below 0", ("margin",))
     return experiment
+
+
+def _seeds(declared: Mapping[str, Any], name: str) -> list[int]:
+    """The seeds, each once; of declared looks as many as the last one has."""
+    seeds, looks = declared.get("seeds"), declared.get("looks")
+    last = _last(looks, name) if isinstance(looks, list) else None
+    if seeds is None and last is not None:
+        return list(range(last))
+    if not isinstance(seeds, list) or not seeds:
+        raise Refused(f"{name} has no seeds: set seeds=[0,1,2], or seed=0,1,2", ("seeds",))
+    whole = list(no_repeat([integer(seed, "seeds") for seed in seeds]))
+    if last is not None and len(whole) < last:
+        raise Refused(
+            f"looks={looks} of {name}: the last look has {last} seeds, and there are {len(whole)}: drop "
+            "seeds, or give as many",
+            ("looks",),
+        )
+    return whole[:last]
+
+
+def _last(looks: Sequence[Any], name: str) -> int:
+    """The seeds of the last look; Refused where they do not grow from look to look."""
+    counts = [integer(look, "looks") for look in looks]
+    if not counts or counts[0] < 2 or any(b <= a for a, b in pairwise(counts)):
+        raise Refused(
+            f"looks={looks} of {name}: give numbers of seeds that grow, from 2 on, as in [4,8,12,16]",
+            ("looks",),
+        )
+    return counts[-1]
 
 
 def plain_word(name: Any) -> str:

@@ -110,11 +110,15 @@ def _plan(
     base = composer.resolve(base_config)
     written = _written(base_config, point, seeds)
     if "arms" not in base and written.file is None:
+        if base.get("looks") is not None:
+            raise Refused(f"looks={base['looks']}: without an experiment nothing is claimed; name one")
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
-    if seeds is not None:
+    if seeds is not None and list(seeds) != base.get("seeds"):
         base["seeds"] = list(seeds)
+        if "looks" not in command.keys(point):  # nobody knows after which of them somebody looked
+            base["looks"] = "anytime"
     try:
         base["name"] = _name(base_config, written)
         experiment = experiments.complete(base)
