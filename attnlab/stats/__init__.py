@@ -5,12 +5,16 @@ Surprising: what cannot be known (the interval of one pair, the p of no pairs) i
 infinity; a NaN that comes in is an error, because a failed run is counted, not averaged.
 """
 
+from attnlab.stats.betting import Ranks, Shares, doubt, seeds_without_exception
 from attnlab.stats.blocks import Ratio, median_interval, ratio_draws, ratio_of_medians
+from attnlab.stats.designs import FIXED, Anytime, Design, Fixed, Look, designs
 from attnlab.stats.difference import Paired, Tested, noninferior, paired, tost
 from attnlab.stats.evidence import Differences, Draws, Evidence, Exact, region, support
 from attnlab.stats.family import Decision, Question, decide, holm, holm_levels
 from attnlab.stats.power import (
+    Deciding,
     Planning,
+    deciding,
     detectable,
     planning,
     power,
@@ -22,22 +26,33 @@ from attnlab.stats.sensitivity import Flips, Pairing, leave_one_out, pairing, si
 from attnlab.stats.threshold import Race, Solved, race, solved
 
 __all__ = [
+    "FIXED",
+    "Anytime",
+    "Deciding",
     "Decision",
+    "Design",
     "Differences",
     "Draws",
     "Evidence",
     "Exact",
+    "Fixed",
     "Flips",
+    "Look",
     "Paired",
     "Pairing",
     "Planning",
     "Question",
     "Race",
+    "Ranks",
     "Ratio",
+    "Shares",
     "Solved",
     "Tested",
     "decide",
+    "deciding",
+    "designs",
     "detectable",
+    "doubt",
     "holm",
     "holm_levels",
     "leave_one_out",
@@ -53,6 +68,7 @@ __all__ = [
     "region",
     "seeds_for_equivalence",
     "seeds_needed",
+    "seeds_without_exception",
     "sign_flip",
     "solved",
     "support",
