@@ -60,7 +60,21 @@ def _from_2(report: dict[str, Any]) -> None:
         table["axis"] = "multiple of the trained length" if table["key"] == "length" else "distance"
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2}  # from a version to the next, in order
+def _from_3(report: dict[str, Any]) -> None:
+    """What version 3 did not keep: looks (it had one, after all seeds) and what stands beside a claim now."""
+    report["schema"] = 4
+    empty = ("looks", "interval", "deciding", "flipped", "reason")
+    new = {"identity": False, **dict.fromkeys(empty)}
+    for row in [*report["verdict"]["claims"], *report["effects"]]:
+        row["outliers"] = []
+        for old in ("power", "worst_case"):
+            row.pop(old, None)
+    for claim in report["verdict"]["claims"]:
+        claim.update(new)
+
+
+# from a version to the next, in order
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2, 3: _from_3}
 
 
 def misfit(value: Any, shape: dict[str, Any], at: str = "report") -> str | None:

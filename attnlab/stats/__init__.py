@@ -7,10 +7,10 @@ infinity; a NaN that comes in is an error, because a failed run is counted, not 
 
 from attnlab.stats.betting import Ranks, Shares, doubt, seeds_without_exception
 from attnlab.stats.blocks import Ratio, median_interval, ratio_draws, ratio_of_medians
-from attnlab.stats.designs import FIXED, Anytime, Design, Fixed, Look, designs
+from attnlab.stats.designs import FIXED, Anytime, Design, Early, Fixed, Look, designs
 from attnlab.stats.difference import Paired, Tested, noninferior, paired, tost
 from attnlab.stats.evidence import Differences, Draws, Evidence, Exact, region, support
-from attnlab.stats.family import Decision, Question, decide, holm, holm_levels
+from attnlab.stats.family import Decision, Question, decide, holds, holm, holm_levels
 from attnlab.stats.power import (
     Deciding,
     Planning,
@@ -22,7 +22,16 @@ from attnlab.stats.power import (
     seeds_needed,
     tost_power,
 )
-from attnlab.stats.sensitivity import Flips, Pairing, leave_one_out, pairing, sign_flip, worst_case
+from attnlab.stats.sensitivity import (
+    Flipped,
+    Flips,
+    Pairing,
+    flipped,
+    leave_one_out,
+    outliers,
+    pairing,
+    sign_flip,
+)
 from attnlab.stats.threshold import Race, Solved, race, solved
 
 __all__ = [
@@ -33,9 +42,11 @@ __all__ = [
     "Design",
     "Differences",
     "Draws",
+    "Early",
     "Evidence",
     "Exact",
     "Fixed",
+    "Flipped",
     "Flips",
     "Look",
     "Paired",
@@ -53,11 +64,14 @@ __all__ = [
     "designs",
     "detectable",
     "doubt",
+    "flipped",
+    "holds",
     "holm",
     "holm_levels",
     "leave_one_out",
     "median_interval",
     "noninferior",
+    "outliers",
     "paired",
     "pairing",
     "planning",
@@ -74,5 +88,4 @@ __all__ = [
     "support",
     "tost",
     "tost_power",
-    "worst_case",
 ]

@@ -70,7 +70,7 @@ def _spent(looks: Sequence[int], level: float) -> list[float]:
 
 @lru_cache(maxsize=32)
 def _gains(looks: tuple[int, ...]) -> np.ndarray:
-    """[levels, looks]: log of a look's tail over what it may spend, as some rejections repeat earlier ones."""
+    """[levels, looks]: log of a look's tail over what it may spend: it repeats rejections of earlier ones."""
     kept = _stored().get(_key(looks))
     return np.array(kept) if kept is not None else _simulated(looks, PATHS)
 

@@ -54,6 +54,17 @@ class Look:
 
 
 @final
+class Early:
+    """Before the first look: nothing is tried, so nothing is rejected."""
+
+    def critical(self, n: int, level: float) -> float:
+        return math.inf
+
+    def p(self, n: int, t: float) -> float:
+        return 1.0
+
+
+@final
 class Anytime:
     """After any number of seeds: a t that holds however often, and however willingly, seeds were added.
 
@@ -77,12 +88,12 @@ class Anytime:
         return min(1.0, math.exp(-gain) / 2)
 
 
-def designs(looks: Sequence[int] | str | None) -> list[tuple[int | None, Design]]:
-    """The looks of a declared plan in turn: how many seeds each has (None: all there are), and its design."""
+def designs(looks: Sequence[int] | str | None, seeds: int) -> list[tuple[int, Design]]:
+    """The looks of a declared plan in turn: how many of the seeds each has, and its design."""
     if looks is None:
-        return [(None, FIXED)]
+        return [(seeds, FIXED)]
     if isinstance(looks, str):
-        return [(None, Anytime())]
+        return [(seeds, Anytime())]
     counts = tuple(looks)
     return [(count, Look(counts, i)) for i, count in enumerate(counts)]
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+from scipy import special
 
 from attnlab.stats.designs import FIXED, Design
 
@@ -77,6 +78,11 @@ class Differences:
         critical = self.design.critical(self.n, (1 - fraction(level, "level")) / 2)
         half = critical * self.sd / math.sqrt(self.n)
         return self.estimate - half, self.estimate + half
+
+    def tail(self, level: float) -> float:
+        """Of Student's t beyond an end of the interval at `level`: of half of 1 - level."""
+        critical = self.design.critical(self.n, (1 - fraction(level, "level")) / 2)
+        return float(special.stdtr(self.n - 1, -critical))
 
     def p_above(self, threshold: float) -> float | None:
         return None if self.estimate is None else self._tail(self.estimate - threshold)

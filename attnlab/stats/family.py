@@ -65,35 +65,44 @@ def holm_levels(pvalues: Values, alpha: float = 0.05) -> list[float]:
 
 
 def decide(
-    questions: Sequence[Question], alpha: float = 0.05, before: Sequence[Decision] = ()
+    questions: Sequence[Question | None], alpha: float = 0.05, before: Sequence[Decision] = ()
 ) -> list[Decision]:
     """Every claim of the family at its Holm level; the chance of any false SUPPORTED is at most alpha.
 
     Exact quantities cannot err and take no share. A claim without data keeps its share: the family stays as
-    declared. `before` has the decisions of the look before this one: those that hold, or do not, stand.
+    declared. `before` has the decisions of the look before this one: those that hold, or do not, stand, and
+    so does what is known of a claim that this look does not ask for (None).
     """
-    stands = {i: decision for i, decision in enumerate(before) if decision.holds is not None}
+    stands = {
+        i: decision for i, decision in enumerate(before) if decision.holds is not None or questions[i] is None
+    }
     tolerant: list[bool] = []
     p: list[float | None] = []
     for q in questions:
+        if q is None:
+            tolerant.append(False)
+            p.append(None)
+            continue
         where = region(q.relation, q.threshold, q.centre)
         one_sided = None if q.evidence is None else support(q.evidence, where)
         tolerant.append(where[0] < q.centre < where[1])
         p.append(one_sided if one_sided is None or tolerant[-1] else min(1.0, 2 * one_sided))
-    family = [i for i, q in enumerate(questions) if not isinstance(q.evidence, Exact)]
     for i, decision in stands.items():
         p[i] = 0.0 if decision.holds else 1.0
+    exact = {i for i, q in enumerate(questions) if q and isinstance(q.evidence, Exact)}
+    exact |= {i for i, decision in stands.items() if decision.exact}
+    family = [i for i in range(len(questions)) if i not in exact]
     certain = [1.0 if (value := p[i]) is None else value for i in family]
     shares = dict(zip(family, holm_levels(certain, alpha), strict=True))
     adjusted = dict(zip(family, holm(certain), strict=True))
 
     decisions = []
     for i, q in enumerate(questions):
-        if i in stands:
+        if q is None or i in stands:
             decisions.append(stands[i])
         elif isinstance(q.evidence, Exact):
             n, point, ends = q.evidence.n, q.evidence.estimate, q.evidence.interval(1.0)
-            whole = _holds(q, ends) is True
+            whole = holds(q, ends) is True
             decisions.append(Decision(n, point, *ends, None, None, None, None, exact=True, holds=whole))
         else:
             level = 1 - shares[i] * (2 if tolerant[i] else 1)
@@ -101,16 +110,17 @@ def decide(
             low, high = interval or (None, None)
             n, value = (q.evidence.n, q.evidence.estimate) if q.evidence else (0, None)
             p_holm = None if p[i] is None else adjusted[i]
-            holds = None if interval is None else _holds(q, interval)
+            told = None if interval is None else holds(q, interval)
             decisions.append(
-                Decision(n, value, low, high, level, shares[i], p[i], p_holm, exact=False, holds=holds)
+                Decision(n, value, low, high, level, shares[i], p[i], p_holm, exact=False, holds=told)
             )
     return decisions
 
 
-def _holds(question: Question, interval: tuple[float, float]) -> bool | None:
+def holds(question: Question, interval: tuple[float, float]) -> bool | None:
     """True where the whole interval satisfies the claim, False where none of it does."""
     low, high = region(question.relation, question.threshold, question.centre)
+    assert interval[0] <= interval[1], "low, then high, and no NaN"
     if low < interval[0] and interval[1] < high:
         return True
     return False if interval[1] <= low or interval[0] >= high else None

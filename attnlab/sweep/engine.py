@@ -101,15 +101,15 @@ class _Sweep:
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
         try:
             plans, status = self.tuned(plans)
-            todo = self.todo([run for plan in plans for run in plan.runs if run.arm not in plan.untuned])
+            todo = self.todo(self.needed(plans))
             reporting.announce(plans, todo, self.root, time.monotonic() - began)
-            status = self.trained(todo, plans) or status
+            status = self.looked(todo, plans) or status
             times = {i: self.timed(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, Terminated) as interrupt:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
         self.report(plans, todo, times, publish=status < INTERRUPTED)
-        unfinished = any(not runs.is_done(self.root / run.id) for plan in plans for run in plan.runs)
+        unfinished = any(not runs.is_done(self.root / run.id) for run in self.needed(plans))
         return status or (FAILED if unfinished else 0)
 
     def planned(self) -> list[Plan]:
@@ -146,6 +146,24 @@ class _Sweep:
         plans = self.planned()
         self.using(plans)
         return plans, status
+
+    def needed(self, plans: Sequence[Plan]) -> list[RunSpec]:
+        """The runs that the claims need by now, look by look; an arm without a learning rate has none."""
+        return [
+            run for plan in plans for run in reporting.needed(plan, self.root) if run.arm not in plan.untuned
+        ]
+
+    def looked(self, todo: list[RunSpec], plans: Sequence[Plan]) -> int:
+        """Trains the runs of a look, then those of the next one, until no claim needs more seeds."""
+        status = self.trained(todo, plans)
+        while not status:
+            more = [run for run in self.needed(plans) if runs.record(self.root / run.id) is None]
+            if not more or {run.id for run in more} <= {run.id for run in todo}:
+                break
+            reporting.announce_look(more)
+            todo += more
+            status = self.trained(more, plans)
+        return status
 
     def todo(self, wanted: Sequence[RunSpec]) -> list[RunSpec]:
         """Those of the runs that are to be launched."""

@@ -51,7 +51,7 @@ def report(
         runs.append(read_run(folder, run.arm, run.seed) if trusted else lost)
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    document = build(_asked(plan, _outdated(plan, root)), runs, times, source)
+    document = build(_asked(plan, _outdated(plan, root), _wanted(plan, root)), runs, times, source)
     folder = reports / plan.title
     page = write(folder, document, runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
@@ -60,6 +60,37 @@ def report(
     for claim in document["verdict"]["claims"]:
         print(printable(f"  {claim['sentence']}"))
     print(f"report: {page}", flush=True)
+
+
+def needed(plan: Plan, root: Path) -> list[RunSpec]:
+    """The runs that a plan's claims need by now: those of the looks so far, and of the next one where a claim
+    about the arm is still open. Of a plan with one look, all.
+    """
+    counts = _wanted(plan, root)
+    order = {seed: i for i, seed in enumerate(plan.experiment.seeds)} if plan.experiment else {}
+    runs = [run for run in plan.runs if run.arm not in counts or order[run.seed] < counts[run.arm]]
+    parents = {run.config.get("parent") for run in runs}
+    ids = {run.id for run in runs}
+    return [*runs, *(run for run in plan.runs if run.id in parents and run.id not in ids)]
+
+
+def _wanted(plan: Plan, root: Path) -> dict[str, int]:
+    """Arm -> how many of the seeds are needed by now; empty where there are no looks to go by."""
+    if plan.experiment is None or not isinstance(plan.experiment.looks, list):
+        return {}
+    from attnlab.report import Asked, Run, seeds_wanted
+
+    found = [Run(run.arm, run.seed, run.id, store.record(root / run.id)) for run in plan.runs]
+    return seeds_wanted(Asked(plan.experiment), found)
+
+
+def announce_look(runs: Sequence[RunSpec]) -> None:
+    """What the next look takes."""
+    seeds = sorted({run.seed for run in runs})
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    print(
+        f"undecided: {len(runs)} more runs, seeds {seeds[0]} to {seeds[-1]} of {', '.join(arms)}", flush=True
+    )
 
 
 def _outdated(plan: Plan, root: Path) -> dict[str, int]:
@@ -73,7 +104,7 @@ def _outdated(plan: Plan, root: Path) -> dict[str, int]:
     return counts
 
 
-def _asked(plan: Plan, outdated: dict[str, int]) -> "Asked":
+def _asked(plan: Plan, outdated: dict[str, int], wanted: dict[str, int]) -> "Asked":
     """The experiment, with what its file declares beside it, so that the report can name each departure."""
     from attnlab.report import Asked
 
@@ -84,6 +115,7 @@ def _asked(plan: Plan, outdated: dict[str, int]) -> "Asked":
         overrides=plan.changed,
         unchecked=plan.unchecked,
         outdated=outdated,
+        wanted=wanted,
         tuning=plan.tuned.told() if plan.tuned is not None else None,
         declared={key: value for key, value in plan.declared.items() if key in Experiment.decisive()},
     )

@@ -115,7 +115,7 @@ def test_planned_seeds_stay_in_the_denominator():
 def test_one_pair_says_that_it_has_no_interval():
     assert (
         sentence(MARGIN, decision(None, None, 1), Verdict.INCONCLUSIVE, planned=6)
-        == "INCONCLUSIVE: gqa costs 0.016 nats in the only pair, which has no interval (margin 0.03). "
+        == "INCONCLUSIVE: gqa costs 0.016 nats, which is the only pair and has no interval (margin 0.03). "
         "1 of 6 paired seeds."
     )
 

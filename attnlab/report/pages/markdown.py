@@ -70,18 +70,19 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         lines += [f"{number}. {MARKS[claim['verdict']]} **{cell(claim['sentence'])}** {cell(claim['plain'])}"]
     lines += [""] if lines else ["No claim was declared.", ""]
     for number, claim in enumerate(report["verdict"]["claims"], 1):
-        power = claim["power"]
-        if power:
-            effect, half = (
-                text(power["detectable"], claim["digits"], unit=claim["unit"]),
-                power["seeds_for_half"],
-            )
-            lines += [
-                f"Power of claim {number}: {claim['decision']['n']} seeds detect {effect} (80 %); "
-                f"half of that needs {text(half) if half else 'more than 10,000'} seeds.",
-                "",
-            ]
+        if deciding := claim["deciding"]:
+            lines += [f"Claim {number}: {_deciding(deciding)}", ""]
     return lines
+
+
+def _deciding(answer: dict[str, Any]) -> str:
+    if answer["seeds"] is None:
+        return "no number of seeds would decide it: the estimate lies at the threshold."
+    high = text(answer["high"]) if answer["high"] else "more than 10,000"
+    return (
+        f"about {text(answer['seeds'])} seeds in all would {answer['ends']} it in 80 % of such sweeps, if "
+        f"the truth is as it was seen (between {text(answer['low'])} and {high})."
+    )
 
 
 def _budget(report: dict[str, Any]) -> list[str]:

@@ -39,7 +39,7 @@ def failures(sweep: Sweep) -> dict[str, Any]:
             }
         )
     counts = [
-        {"arm": arm, "planned": len(sweep.seeds), "failed": sum(not r.done for r in sweep.of(arm))}
+        {"arm": arm, "planned": len(sweep.of(arm)), "failed": sum(not r.done for r in sweep.of(arm))}
         for arm in sweep.arms
     ]
     seen = [row["word"] for row in rows]
