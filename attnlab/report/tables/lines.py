@@ -119,8 +119,8 @@ def _sized(experiment: Mapping[str, Any]) -> str:
 
 
 def interval(claim: Mapping[str, Any]) -> dict[str, float] | None:
-    """The interval of a claim's effect at LEVEL: that of its row; of a report that is too old to have one, the
-    t interval that decided, at this level. None where there is none, as of what is exact.
+    """The interval of a claim's effect at LEVEL: that of its row; of a report that is too old to have one,
+    the t interval that decided, at this level. None where there is none, as of what is exact.
     """
     if claim.get("interval") or claim.get("looks"):
         given: dict[str, float] | None = claim.get("interval")
