@@ -16,7 +16,7 @@ CLAIMS = (
 
 @pytest.fixture
 def looked(planned, tmp_path, monkeypatch):
-    """`looked(threshold)`: a plan with looks at 2, 4 and 6 seeds, and a function that trains what it needs."""
+    """`looked(threshold)`: a plan with looks at 2, 4 and 6 seeds, and what trains the runs it needs."""
     monkeypatch.chdir(tmp_path)
 
     def call(threshold):
