@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from attnlab.errors import Refused
 from attnlab.store.declarations import Experiment
 from attnlab.store.guards import bounded, digests
+from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
 Pair = dict[str, Any]
@@ -90,6 +91,7 @@ class Asked:
     `overrides` are the command line's, `unchecked` the laws that the sweep was told to go on without, and
     `tuning` the grid of learning rates: metric, seeds, rates, committed, and per arm what was found.
     `outdated` counts, per part of a record, the runs in which other code than today's has measured it.
+    `on_record` is the declaration in the store's log, None where there is none.
     """
 
     experiment: Experiment
@@ -98,6 +100,7 @@ class Asked:
     tuning: dict[str, Any] | None = None
     declared: dict[str, Any] | None = None
     outdated: Mapping[str, int] = field(default_factory=dict)
+    on_record: Declared | None = None
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,11 @@ class Arm:
             specs.append(identified(Composer.resolve(self.config), self.estimate, self.source, use))
         return specs
 
+    def recipe(self) -> str:
+        """A digest of its config at one seed, whatever the seeds that it is trained with."""
+        OmegaConf.update(self.config, "seed", 1)  # not 0: what is made of the seed shows
+        return fingerprint.digest(fingerprint.kept(Composer.resolve(self.config)))
+
     def at(self, key: str, value: float, figure: str) -> "Arm":
         """The arm with another value of a key that is one of its estimates, and that no other depends on."""
         config = self.config.copy()

@@ -46,6 +46,7 @@ class Plan:
     unchecked: tuple[str, ...] = ()  # the laws that its arms break, where that was let pass
     grid: list[RunSpec] = field(default_factory=list)  # what is trained to tune the learning rate
     tuned: lr_grid.Tuning | None = None
+    recipes: dict[str, str] = field(default_factory=dict)  # a digest of each arm's config, whatever its seeds
 
     @property
     def title(self) -> str:
@@ -141,7 +142,8 @@ def _plan(
     declared_config = base_config if len(named) == len(point) else composer.compose(named)
     declared = experiments.keys(composer.resolve(declared_config))
     changes = _changes(point, seeds, declared_config, declared)
-    return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned)
+    recipes = {name: arm.recipe() for name, arm in arms.items()}
+    return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned, recipes=recipes)
 
 
 def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | None) -> Written:
