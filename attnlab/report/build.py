@@ -66,6 +66,7 @@ def build(
         "warnings": warnings(sweep, table, maps, declared=left is not None),
     }
     document: dict[str, Any] = plain(report)
+    document["declared"] = asked.on_record.plain() if asked.on_record else None  # unrounded, as in the log
     return document
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.store import fingerprint, runs, values
-from attnlab.store.guards import users
+from attnlab.store.guards import declared, users
+from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, submit
@@ -77,6 +78,7 @@ class _Sweep:
     cache: Path | None
     context: checks.Context
     users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
+    declared: dict[int, Declared] = field(default_factory=dict)  # by plan: what its experiment declares
 
     def __post_init__(self) -> None:
         self.sending = Sending(self.root, self.logger, self.context)
@@ -101,6 +103,7 @@ class _Sweep:
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
         try:
             plans, status = self.tuned(plans)
+            self.declare(plans)
             todo = self.todo(self.needed(plans))
             reporting.announce(plans, todo, self.root, time.monotonic() - began)
             status = self.looked(todo, plans) or status
@@ -127,6 +130,7 @@ class _Sweep:
         runs.refuse_unwritable(self.root)
         if any(plan.experiment for plan in plans):
             runs.refuse_unwritable(self.reports, "paths.reports")
+            declared.refuse_unwritable(self.root)
         submit.refuse_unknown_parents([run for plan in plans for run in plan.runs], self.root)
         submit.refuse_strangers([run for plan in plans for run in plan.all_runs], self.root)
         if hasattr(self.launcher, "admit"):  # a third party's has no such thing
@@ -146,6 +150,12 @@ class _Sweep:
         plans = self.planned()
         self.using(plans)
         return plans, status
+
+    def declare(self, plans: Sequence[Plan]) -> None:
+        """What decides goes on record before a run of the comparison begins; once, also where none did."""
+        for i, plan in enumerate(plans):
+            if plan.experiment and i not in self.declared:
+                self.declared[i] = reporting.declare(plan, self.root, self.arguments)
 
     def needed(self, plans: Sequence[Plan]) -> list[RunSpec]:
         """The runs that the claims need by now, look by look; an arm without a learning rate has none."""
@@ -203,10 +213,13 @@ class _Sweep:
         publish: bool,
     ) -> None:
         """A report per experiment; a line per run that no launcher has told of, where there is none."""
+        self.declare(plans)  # where it was interrupted before it had
         published = []
         for i, plan in enumerate(plans):
             if plan.experiment:
-                reporting.report(plan, self.root, self.reports, times.get(i), self.arguments)
+                reporting.report(
+                    plan, self.root, self.reports, times.get(i), self.arguments, self.declared[i]
+                )
                 users.published(self.users[i])
                 if publish:
                     published.append(self.reports / plan.title)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnlab.report.charts.figures import mark
-from attnlab.report.tables.format import MINUS, TIMES, pvalue, span, text
+from attnlab.report.tables.format import MINUS, TIMES, on_record, pvalue, span, text
 from attnlab.report.verdicts.alike import DECISIVE
 
 SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
@@ -33,13 +33,15 @@ def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence
         "",
     ]
     if verdict["exploratory"]:
-        lines += ["**EXPLORATORY**: the sweep left what its file declares.", ""]
+        lines += ["**EXPLORATORY**: the sweep left what was declared.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
     lines += _verdict(report) + _picture("verdict", pictures)
     lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
     lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
     lines += ["## Failures and caveats", "", *_failures(report)]
+    if report.get("declared"):
+        lines += [cell(on_record(report["declared"])), ""]
     provenance = report["reproduce"]
     dirty = {True: "dirty", False: "clean", None: "unknown"}[provenance.get("dirty")]
     lines += ["## Reproduce", "", "```sh", str(provenance.get("command")), "```", ""]

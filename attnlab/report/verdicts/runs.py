@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnlab.errors import Refused
 from attnlab.store.declarations import Experiment
 from attnlab.store.guards import bounded, digests
+from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
 Pair = dict[str, Any]
@@ -92,6 +93,7 @@ class Asked:
     `tuning` the grid of learning rates: metric, seeds, rates, committed, and per arm what was found.
     `wanted` says how many seeds of an arm its claims have needed, where not all. `outdated` counts, per part
     of a record, the runs in which other code than today's has measured it.
+    `on_record` is the declaration in the store's log, None where there is none.
     """
 
     experiment: Experiment
@@ -101,6 +103,7 @@ class Asked:
     declared: dict[str, Any] | None = None
     wanted: Mapping[str, int] = field(default_factory=dict)
     outdated: Mapping[str, int] = field(default_factory=dict)
+    on_record: Declared | None = None
 
 
 @dataclass(frozen=True)
