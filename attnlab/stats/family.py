@@ -70,9 +70,10 @@ def decide(
     """Every claim of the family at its Holm level; the chance of any false SUPPORTED is at most alpha.
 
     Exact quantities cannot err and take no share. A claim without data keeps its share: the family stays as
-    declared. `before` has the decisions of the look before this one: those that hold, or do not, stand.
+    declared. `before` has the decisions of the look before this one: those that hold, or do not, stand; only
+    an identity is asked again, since a later pair can break it.
     """
-    stands = {i: decision for i, decision in enumerate(before) if decision.holds is not None}
+    stands = {i: past for i, past in enumerate(before) if past.holds is not None and not past.exact}
     tolerant: list[bool] = []
     p: list[float | None] = []
     for q in questions:
