@@ -35,9 +35,14 @@ def doubt(values: Sequence[float] | np.ndarray, mean: float) -> float:
 
 def seeds_without_exception(best: float, mean: float, level: float) -> int | None:
     """How many values of `best` and no other it takes to reject "the mean is at most `mean`"; None: never."""
-    if best <= mean:
+    if best <= max(mean, 0):
         return None
-    return math.ceil(round(math.log(1 / (WEIGHTS[0] * fraction(level, "level"))) / math.log(best / mean), 9))
+    if mean <= 0:
+        return 1
+    enough = math.ceil(-math.log(WEIGHTS[0] * fraction(level, "level")) / math.log(best / mean))  # by bet one
+    while enough > 1 and doubt([best] * (enough - 1), mean) <= level:
+        enough -= 1
+    return enough
 
 
 class Shares:
@@ -74,10 +79,8 @@ class Ranks:
         self.values = np.asarray(differences, dtype=float)
         self.n = int(self.values.size)
         known = np.sort(self.values[~np.isnan(self.values)])
-        middle = (known[(known.size - 1) // 2], known[known.size // 2]) if known.size else (math.nan,) * 2
-        self.estimate: float | None = float(middle[0] if middle[0] == middle[1] else sum(middle) / 2)
-        if not math.isfinite(self.estimate):
-            self.estimate = None
+        low, high = (float(known[(known.size - k) // 2]) for k in (1, 0)) if known.size else (math.nan,) * 2
+        self.estimate: float | None = (low + high) / 2 if math.isfinite(low + high) else None
 
     def p_above(self, threshold: float) -> float | None:
         return doubt(self.values > threshold, 0.5) if self.n else None

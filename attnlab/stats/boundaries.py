@@ -44,18 +44,15 @@ def level_of(looks: Sequence[int], look: int, tail: float) -> float:
     """The smallest one-sided level over all looks at which look number `look` (from 0) rejects a t that
     leaves this tail; 1 where none does.
     """
-    if tail >= tails(looks, LEVELS[-1])[look]:
+    share = _spent(looks, 1.0)[look]
+    if len(looks) == 1:
+        return tail
+    known = np.log(share) + np.log(LEVELS) + _gains(tuple(looks))[:, look]  # log tails at those levels
+    if tail >= np.exp(known[-1]):
         return 1.0
-    low, high = 0.0, LEVELS[-1]
-    for _ in range(60):
-        middle = (low + high) / 2 if low else high / 4
-        if tails(looks, middle)[look] >= tail:
-            high = middle
-        elif middle < tail:  # a look never has more than all
-            break
-        else:
-            low = middle
-    return high
+    if tail < np.exp(known[0]):
+        return min(tail / share, LEVELS[0])
+    return float(np.exp(np.interp(np.log(tail), known, np.log(LEVELS))))
 
 
 def error(looks: Sequence[int], level: float) -> float:
@@ -70,7 +67,7 @@ def _spent(looks: Sequence[int], level: float) -> list[float]:
 
 @lru_cache(maxsize=32)
 def _gains(looks: tuple[int, ...]) -> np.ndarray:
-    """[levels, looks]: log of a look's tail over what it may spend: it repeats rejections of earlier ones."""
+    """[levels, looks]: log of a look's tail over what it may spend: some rejections repeat earlier ones."""
     kept = _stored().get(_key(looks))
     return np.array(kept) if kept is not None else _simulated(looks, PATHS)
 

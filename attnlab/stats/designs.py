@@ -50,7 +50,7 @@ class Look:
         return -_quantile(n, boundaries.tails(self.looks, level)[self.look])
 
     def p(self, n: int, t: float) -> float:
-        return boundaries.level_of(self.looks, self.look, _tail(n, t)) if t > 0 else 1.0
+        return boundaries.level_of(self.looks, self.look, _tail(n, t))
 
 
 @final
@@ -75,16 +75,14 @@ class Anytime:
 
     def critical(self, n: int, level: float) -> float:
         r = 1 + n * PRIOR
-        q = (math.sqrt(r) / (2 * level)) ** (2 / n) if level < 0.5 else 0.0
-        if q >= r or n < 2:
-            return math.inf
-        return math.sqrt((n - 1) * (q - 1) / (1 - q / r)) if q > 1 else 0.0
+        q = (math.sqrt(r) / (2 * level)) ** (2 / n)
+        return math.sqrt((n - 1) * (q - 1) / (1 - q / r)) if q < r and n > 1 else math.inf
 
     def p(self, n: int, t: float) -> float:
         if t <= 0 or n < 2:
             return 1.0
         r, x = 1 + n * PRIOR, t * t / (n - 1)
-        gain = n / 2 * (math.log1p(x) - math.log1p(x / r)) - math.log(r) / 2
+        gain = -n / 2 * math.log((1 - 1 / r) / (1 + x) + 1 / r) - math.log(r) / 2
         return min(1.0, math.exp(-gain) / 2)
 
 

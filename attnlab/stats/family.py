@@ -70,11 +70,13 @@ def decide(
     """Every claim of the family at its Holm level; the chance of any false SUPPORTED is at most alpha.
 
     Exact quantities cannot err and take no share. A claim without data keeps its share: the family stays as
-    declared. `before` has the decisions of the look before this one: those that hold, or do not, stand, and
-    so does what is known of a claim that this look does not ask for (None).
+    declared. `before` has the decisions of the last look: those that hold, or do not, stand, and so does what
+    this one does not ask for (None); an identity is asked again, since a later pair can break it.
     """
     stands = {
-        i: decision for i, decision in enumerate(before) if decision.holds is not None or questions[i] is None
+        i: past
+        for i, past in enumerate(before)
+        if questions[i] is None or (past.holds is not None and not past.exact)
     }
     tolerant: list[bool] = []
     p: list[float | None] = []

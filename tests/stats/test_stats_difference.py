@@ -121,6 +121,19 @@ def test_an_exact_value_is_certain_and_does_not_touch_its_threshold(value, p):
     assert support(Exact(value), region("below", 0.5)) == p
 
 
+@pytest.mark.parametrize(
+    ("values", "low", "high", "estimate"),
+    [([0.0, 0.0, 0.0], 0, 0, 0), ([0.0, 1e-9, 0.0], 0, 1e-9, 1e-9), ([0.1, 0.0, -0.3], -0.3, 0.1, -0.3)],
+)
+def test_an_identity_holds_in_every_pair_or_not_at_all(values, low, high, estimate):
+    found = Exact(*values)
+    assert (found.n, found.interval(0.95), found.estimate) == (3, (low, high), estimate)
+    assert support(found, region("within", 1e-12)) == (0.0 if high == low == 0 else 1.0)
+    assert support(found, region("within", 0.5)) == 0.0
+    with pytest.raises(ValueError, match="exact value: nan at position 1"):
+        Exact(0.0, math.nan)
+
+
 def test_draws_count_the_share_on_the_wrong_side():
     draws = Draws(20, 0.5, np.arange(99) / 99)
     assert draws.p_above(9.5 / 99) == (1 + 10) / (1 + 99)

@@ -71,7 +71,7 @@ def found(sweep: Sweep, claims: Sequence[Declared]) -> list[Found]:
         asked = list[stats.Question | None]()
         for i, claim in enumerate(claims):
             made = _made(sweep, claim, count)
-            open_ = not number or decisions[i].holds is None
+            open_ = not number or decisions[i].holds is None or decisions[i].exact
             asked.append(
                 _question(sweep, claim, count, design if made else stats.Early())
                 if open_ and (made or not number)
