@@ -53,7 +53,7 @@ def test_a_stricter_level_takes_a_larger_t(design):
 
 
 def test_one_look_is_the_fixed_design():
-    ((count, alone),) = designs([8])
+    ((count, alone),) = designs([8], 8)
     assert count == 8
     for n in (2, 7, 8):
         for level in (1e-4, 0.05, 0.3):
@@ -77,11 +77,11 @@ def test_a_look_with_a_missing_pair_leaves_the_same_tail():
 
 
 def test_a_plan_says_how_many_seeds_each_look_has():
-    assert designs(None) == [(None, FIXED)]
-    ((count, anytime),) = designs("anytime")
-    assert count is None
+    assert designs(None, 6) == [(6, FIXED)]
+    ((count, anytime),) = designs("anytime", 5)
+    assert count == 5
     assert isinstance(anytime, Anytime)
-    assert designs([4, 8]) == [(4, Look((4, 8), 0)), (8, Look((4, 8), 1))]
+    assert designs([4, 8], 8) == [(4, Look((4, 8), 0)), (8, Look((4, 8), 1))]
 
 
 @pytest.mark.parametrize("level", [0.01, 0.025, 0.05, 0.25])
