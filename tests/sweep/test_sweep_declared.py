@@ -78,7 +78,7 @@ def test_what_is_right_is_planned(mine):
         ("threshold: 0.5}", "treshold: 0.5}", 21, "claim 1 of mine"),
         ("{says: one is no worse, ", "{", 21, "claim 1 of mine has no says"),
         ("says: one is no worse", "says: ''", 21, "says nothing"),
-        ("is: below, threshold: 0.5}", "is: within, threshold: 0}", 21, "claim 1 of mine: is: within, thresh"),
+        ("is: below, threshold: 0.5}", "is: within, threshold: 0}", 21, "claim 1 of mine: is: within"),
         ("is: below, threshold: 0.5}", "is: within, threshold: -1}", 21, "give a number above 0"),
         ("threshold: 0.5}", "threshold: 0, compare: ratio}", 21, "a ratio is never below 0"),
         ("is: below, threshold", "threshold", 21, "claim 1 of mine has no is"),
