@@ -38,8 +38,8 @@ def narrow(interval: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, level: interval(self, 0.9 * level)
 
 
-def every_claim_holds(_region: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *_: (float("-inf"), float("inf"))
+def higher_is_worse_too(_harm: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda interval, _direction: interval
 
 
 def forgets_the_step(train_batch: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,8 +74,8 @@ SABOTAGE = {
         "store/test_fingerprint.py::test_editing_a_users_module_or_its_helper_changes_the_source",
     ),
     "report": (
-        verdict, "region", every_claim_holds,
-        "report/test_verdict.py::test_a_claim_is_supported_by_the_whole_interval_or_refuted_by_it",
+        verdict, "_harm", higher_is_worse_too,
+        "report/test_verdict.py::test_the_words_mirror_where_higher_is_better",
     ),
     "sweep": (
         matching, "solve", lambda _: lambda _at, _target, start, **_: start,

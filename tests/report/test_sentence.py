@@ -190,3 +190,9 @@ def test_decimals_show_two_digits_of_the_width(width, digits):
 )
 def test_a_declared_number_keeps_its_own_decimals(value, digits, text):
     assert declared(value, digits) == text
+
+
+def test_a_ratio_that_is_hardly_bounded_is_told_all_the_same():
+    claim = Wording("gqa", "mha", "below", 0.25, compare="ratio", metric="train/loss", unit="")
+    wide = Decision(2, 1.0, 1e-300, 1e304, 0.975, 0.025, 0.9, 0.9, exact=False)
+    assert "at most 1e+304x" in sentence(claim, wide, Verdict.INCONCLUSIVE)

@@ -183,6 +183,8 @@ def _say(claim: Wording, *sides: tuple[str, str]) -> str:
 def _outward(amount: float, digits: int, up: bool) -> str:
     if not up and amount:  # a bound that is surely not zero is not printed as zero
         digits = max(digits, -math.floor(math.log10(amount)))
+    if amount >= 1e15:  # two pairs may leave a ratio that wide
+        return f"{amount:.0e}"
     rounding = ROUND_CEILING if up else ROUND_FLOOR
     return f"{Decimal(repr(float(amount))).quantize(Decimal(1).scaleb(-digits), rounding):f}"
 
