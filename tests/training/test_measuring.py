@@ -8,6 +8,7 @@ import torch
 
 from attnlab.measure.measurement import Measured
 from attnlab.report import Asked, build, read_run
+from attnlab.report.charts.drawing import Drawn
 from attnlab.report.pages.html import html
 from attnlab.store import runs as stored
 from attnlab.store.declarations import Claim, Experiment
@@ -75,7 +76,7 @@ def test_what_a_measurement_declares_is_what_the_page_says(compose, store):
     (found,) = report["verdict"]["claims"]
     assert (found["label"], found["unit"], found["timed"]) == ("slope", "m", True)
     assert "is within 0.5 m of left" in found["plain"]
-    assert "slope (m)" in html(report)
+    assert "slope (m)" in html(report, Drawn())
     assert set(report["reproduce"]["versions"]) >= {"torch", "pytorch-lightning"}
 
 
