@@ -1,4 +1,4 @@
-"""One report of each kind, built once: tests read them and never change them. And pages without pictures."""
+"""One report of each kind, built once: tests read them and never change them."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,6 @@ import pytest
 from synthetic import World, experiment, provenance, timing, write_runs
 
 from attnlab.report import build, write
-from attnlab.report.charts import drawing
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 WORLDS = {
@@ -35,15 +34,3 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, 
         write(folder, report, runs)
         found[name] = (report, folder)
     return found
-
-
-@pytest.fixture
-def blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages have an empty picture in the place of each, where only their words are read: drawing takes longer
-    than all else.
-    """
-    monkeypatch.setattr(drawing, "_answers", lambda tasks: ([_empty(task) for task in tasks], ""))
-
-
-def _empty(task: dict[str, Any]) -> tuple[str, str]:
-    return ("png", "") if task["label"] is None else ("svg", "<svg></svg>")
