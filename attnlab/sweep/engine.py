@@ -258,10 +258,9 @@ def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
     plain = OmegaConf.to_container(config)
     assert isinstance(plain, dict)
     own = {name.rpartition(".")[0] for name in fingerprint.targets(plain) if name.startswith("attnlab.")}
-    logged = wandb_report.wanted(plain.get("logger") or {})
-    return checks.warm(
-        trainer_of({"sweep": settings}), threads, [*sorted(own), "pandas", *(_WANDB if logged else ())]
-    )
+    late = ["pandas"] if own else []  # by pyarrow, which writes the curves of attnlab's own runs
+    late += _WANDB if wandb_report.wanted(plain.get("logger") or {}) else ()
+    return checks.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])
 
 
 def _check_laws(plans: Sequence[Plan], checker: checks.Checker, unchecked: bool) -> None:

@@ -83,6 +83,7 @@ def text_of(page: str) -> str:
     return " ".join(markup.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
+@pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_the_page_of_a_known_truth_says_it(tmp_path: Path, name: str) -> None:
     world = WORLDS[name]

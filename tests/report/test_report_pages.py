@@ -159,7 +159,7 @@ _NO_OTHER = "set ATTNLAB_OTHER_PYTHON to a Python with jinja2, numpy, pillow, py
 @pytest.mark.parametrize(
     ("python", "seed", "locale", "zone"),
     [
-        (sys.executable, "1", "C", "UTC"),
+        pytest.param(sys.executable, "1", "C", "UTC", marks=pytest.mark.rare),
         (sys.executable, "2", "de_DE.UTF-8", "Asia/Kolkata"),
         pytest.param(
             OTHER_PYTHON, "3", "C", "UTC", marks=pytest.mark.skipif(not OTHER_PYTHON, reason=_NO_OTHER)
