@@ -1,4 +1,4 @@
-"""Accuracy at the end, by condition, and the steps until 90 %, censored at the budget.
+"""Accuracy and loss of answers at the end, by condition, and the steps until 90 %, censored at the budget.
 
 Surprising: the step is that of the first validation that reached it, so it is known to `measure.every` steps
 only, and null, which is no number of steps, where no validation did.
@@ -23,17 +23,24 @@ def recall(condition: str) -> Metric:
     )  # fmt: skip
 
 
+def answer_loss(condition: str) -> Metric:
+    """The loss of the answers under one of the task's conditions. It tells two arms that solve a task apart,
+    and two that do not, and scatters evenly, where a share is stuck at 0 or 1.
+    """
+    return Metric(f"loss/{condition}", f"loss at {condition}", "nats", "lower")
+
+
 def accuracy(validation: Mapping[str, Any], conditions: Sequence[str]) -> dict[str, float]:
-    """Metrics of the last validation: `val/accuracy` and `recall/<condition>`. None for a task without."""
+    """Metrics of the last validation: `val/accuracy`, `recall/<condition>` and `loss/<condition>`. None for a
+    task without conditions.
+    """
     if "accuracy" not in validation:
         return {}
-    by_condition = zip(
-        conditions, validation["by_condition"], strict=False
-    )  # the last ones may have no target
-    return {
-        ACCURACY.name: validation["accuracy"],
-        **{recall(name).name: value for name, value in by_condition if not math.isnan(value)},
-    }
+    kept = {ACCURACY.name: validation["accuracy"]}
+    for metric, key in ((recall, "by_condition"), (answer_loss, "loss_by_condition")):
+        values = zip(conditions, validation[key], strict=False)  # the last ones may have no target
+        kept |= {metric(name).name: value for name, value in values if not math.isnan(value)}
+    return kept
 
 
 def steps_to_solve(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attnlab.measure import length, size
-from attnlab.measure.accuracy import ACCURACY, STEPS, accuracy, recall, steps_to_solve
+from attnlab.measure.accuracy import ACCURACY, STEPS, accuracy, answer_loss, recall, steps_to_solve
 from attnlab.measure.foresight import batch_of, foresight
 from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.model.loss import VALIDATION
@@ -23,10 +23,9 @@ def expected(task: Any) -> dict[str, Metric]:
     """What a training on this task is sure to measure, declared before it starts: a report calls a loss by
     its unit where no run has ended too.
     """
-    by_condition = (
-        named(ACCURACY, STEPS, *map(recall, task.conditions)) if hasattr(task, "conditions") else {}
-    )
-    return LOSSES | by_condition
+    if not hasattr(task, "conditions"):
+        return LOSSES
+    return LOSSES | named(ACCURACY, STEPS, *map(recall, task.conditions), *map(answer_loss, task.conditions))
 
 
 # What is measured at a run's end, to the modules that do it: where one of them was edited, that part is taken

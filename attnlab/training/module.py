@@ -104,21 +104,21 @@ class LanguageModel(pl.LightningModule):
         """Empties the sums."""
         self._sum: Any = 0.0  # tensors by position from the first batch on
         self._count: Any = 0
-        self._answers: list[tuple[Tensor, Tensor]] = []
+        self._answers: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Adds this batch's losses to the sums per position, and keeps which answers were right."""
+        """Adds this batch's losses to the sums per position, and keeps what each answer was worth."""
         logits, targets = self.logits(batch), batch["targets"]
-        scored = targets >= 0
-        self._sum = self._sum + cross_entropy(logits, targets).double().sum(0)
+        scored, losses = targets >= 0, cross_entropy(logits, targets).double()
+        self._sum = self._sum + losses.sum(0)
         self._count = self._count + scored.sum(0)
         if "condition" in batch:
             right = logits.argmax(-1) == targets
-            self._answers.append((batch["condition"][scored], right[scored]))
+            self._answers.append((batch["condition"][scored], right[scored].double(), losses[scored]))
 
     def on_validation_epoch_end(self) -> None:
-        """Mean over all targets, and by position (NaN where a position has no target); the share of targets
-        that got the highest logit, in all and by condition, for a task that has conditions.
+        """Mean over all targets, and by position (NaN where a position has no target); for a task that has
+        conditions the share of targets that got the highest logit, in all and by condition, and their loss.
         """
         loss = (self._sum.sum() / self._count.sum()).item()
         if not math.isfinite(loss):
@@ -126,12 +126,12 @@ class LanguageModel(pl.LightningModule):
         by_position = (self._sum / self._count).tolist()
         self.validation = {"step": self.trainer.global_step, "loss": loss, "by_position": by_position}
         if self._answers:
-            condition, right = map(torch.cat, zip(*self._answers, strict=True))
+            condition, right, losses = map(torch.cat, zip(*self._answers, strict=True))
             counts = torch.bincount(condition)
-            by_condition = torch.bincount(condition, weights=right.double()) / counts
             self.validation |= {
-                "accuracy": right.double().mean().item(),
-                "by_condition": by_condition.tolist(),
+                "accuracy": right.mean().item(),
+                "by_condition": (torch.bincount(condition, weights=right) / counts).tolist(),
+                "loss_by_condition": (torch.bincount(condition, weights=losses) / counts).tolist(),
             }
 
     def configure_gradient_clipping(

@@ -1,6 +1,7 @@
 """Accuracy, by condition, and the steps until a task is solved."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
@@ -25,11 +26,14 @@ def test_steps_to_solve_are_the_first_that_reach_it_and_censored_where_none_does
 
 
 def test_conditions_get_their_names_and_those_without_a_target_none():
-    taken = {"accuracy": 0.4, "by_condition": [0.25, float("nan"), 1.0]}
+    nan = float("nan")
+    taken = {"accuracy": 0.4, "by_condition": [0.25, nan, 1.0], "loss_by_condition": [2.0, nan, 0.1]}
     assert accuracy(taken, ("distance/1", "distance/2", "distance/4", "distance/8")) == {
         "val/accuracy": 0.4,
         "recall/distance/1": 0.25,
         "recall/distance/4": 1.0,
+        "loss/distance/1": 2.0,
+        "loss/distance/4": 0.1,
     }
     assert accuracy({"loss": 1.0}, ()) == {}
 
@@ -61,6 +65,9 @@ def test_accuracy_counts_scored_targets_over_all_batches(echo, monkeypatch):
     for validation in found:
         assert validation["accuracy"] == 3 / 6
         assert validation["by_condition"] == [1 / 3, pytest.approx(float("nan"), nan_ok=True), 2 / 3]
+        right, wrong = math.log1p(4 * math.exp(-9)), 9 + math.log1p(4 * math.exp(-9))
+        of_three = [(right + 2 * wrong) / 3, float("nan"), (2 * right + wrong) / 3]
+        assert validation["loss_by_condition"] == pytest.approx(of_three, nan_ok=True, rel=1e-6)
 
 
 def test_a_run_records_accuracy_curve_and_censoring(compose, store):
@@ -76,8 +83,10 @@ def test_a_run_records_accuracy_curve_and_censoring(compose, store):
     record = json.loads((folder / "run.json").read_text())
     metrics = record["metrics"]
     assert {name for name in metrics if "/" in name} == {
-        "val/loss", "val/best_loss", "train/loss", "val/accuracy", "recall/distance/2", "recall/distance/8"
+        "val/loss", "val/best_loss", "train/loss", "val/accuracy", "recall/distance/2", "recall/distance/8",
+        "loss/distance/2", "loss/distance/8",
     }  # fmt: skip
+    assert metrics["val/loss"] == pytest.approx((metrics["loss/distance/2"] + metrics["loss/distance/8"]) / 2)
     assert metrics["val/accuracy"] == pytest.approx(
         (metrics["recall/distance/2"] + metrics["recall/distance/8"]) / 2
     )

@@ -48,7 +48,7 @@ def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_a
 
 
 def test_a_run_that_was_killed_once_is_run_again_by_the_same_command(attnlab):
-    status, out, _ = attnlab("+experiment=ends", "arms=[train,unlucky]")
+    status, _, _ = attnlab("+experiment=ends", "arms=[train,unlucky]")
     assert status == 0
     assert [act for act, *_ in attnlab.trained()].count("unlucky") == 2
     assert {record["status"] for record in records(attnlab.folder).values()} == {"done"}

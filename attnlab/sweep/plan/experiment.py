@@ -9,10 +9,11 @@ from hydra.errors import OverrideParseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused, nearest
-from attnlab.store.declarations import FIGURES, SPENT, Claim, Experiment, canonical
+from attnlab.store.declarations import Claim, Experiment
 from attnlab.store.experiment_files import Key
-from attnlab.store.schema import Budget, Estimate, Record, reading
+from attnlab.store.schema import Record, reading
 from attnlab.sweep.plan import matching
+from attnlab.sweep.plan.answerable import about
 from attnlab.sweep.plan.overrides import keys as overridden
 
 _NEEDED = tuple(  # arms and seeds have words of their own
@@ -94,54 +95,6 @@ def plain_word(name: Any) -> str:
             ("name",),
         )
     return text
-
-
-def refuse_unmeasured(
-    experiment: Experiment, written: Sequence[Any], estimates: Mapping[str, Estimate]
-) -> None:
-    """Refused where it holds what is no resource, or asks for a metric that its arms' runs will not have.
-
-    `written` has the claims as they are declared; those about arms that were left out are not asked.
-    """
-    name, known = experiment.name, [*estimates.values()]
-    resources = {*Budget.model_fields, *FIGURES, SPENT, *(key for one in known for key in one.budget())}
-    for i, held in enumerate(experiment.held):
-        if held not in resources:
-            raise Refused(
-                f"held of {name}: no run has a resource {held}{nearest(held, resources)}", ("held", i)
-            )
-    wanted: list[tuple[str, Key]] = [(experiment.metric, ("metric",))]
-    wanted += [(metric, ("metrics", i)) for i, metric in enumerate(experiment.metrics)]
-    for metric, at in wanted:
-        if all(_lacks(one, metric) for one in known):
-            raise Refused(f"{at[0]} of {name}: no run measures {metric}{_measured(known, metric)}", at)
-    asked = [i for i, claim in enumerate(written) if _about(claim, experiment.arms)]
-    for i, claim in zip(asked, experiment.claims, strict=True):
-        metric = canonical(claim.metric or experiment.metric)
-        for arm in (claim.arm, claim.against or experiment.baseline):
-            if _lacks(estimates[arm], metric):
-                raise Refused(
-                    f"claim {i + 1} of {name}: no run of arm {arm} measures {metric}"
-                    f"{_measured([estimates[arm]], metric)}",
-                    ("claims", i, "metric"),
-                )
-
-
-def _lacks(estimate: Estimate, metric: str) -> bool:
-    """Whether it is certain that no run with this estimate has a figure of that name."""
-    value = estimate.get(metric)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    known = estimate.figures is None or metric in (*estimate.figures, *estimate.declared)
-    words = value is not None and not number  # a kernel's name is no figure
-    return words or not (number or known)
-
-
-def _measured(estimates: Sequence[Estimate], metric: str) -> str:
-    """The nearest figures, and what has to be set for a loss at a length."""
-    names = {name for one in estimates for name in (*(one.figures or ()), *one.declared)}
-    names = {name for name in names if not all(_lacks(one, name) for one in estimates)}
-    asked = f"length/{metric.rpartition('/')[2]}" if metric.startswith("length/") else ""
-    return nearest(metric, names) + (f"; for {asked}, add it to measure.lengths" if asked else "")
 
 
 def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
@@ -241,7 +194,7 @@ def _claims(
     ]
     for i, claim in enumerate(claims):
         _refuse_threshold(claim, f"claim {i + 1} of {name}", ("claims", i, "threshold"))
-    return [claim for claim, raw in zip(claims, written, strict=True) if _about(raw, arms)]
+    return [claim for claim, raw in zip(claims, written, strict=True) if about(raw, arms)]
 
 
 def _refuse_threshold(claim: Claim, what: str, at: Key) -> None:
@@ -251,11 +204,6 @@ def _refuse_threshold(claim: Claim, what: str, at: Key) -> None:
         raise Refused(f"{what}: {asked}: how far from no difference? give a number above 0", at)
     if claim.compare == "ratio" and claim.relation != "within" and claim.threshold <= 0:
         raise Refused(f"{what}: {asked}: a ratio is never below 0; give a number above it", at)
-
-
-def _about(claim: Mapping[str, Any], arms: Sequence[str]) -> bool:
-    """Whether the arms that a claim names are all among these."""
-    return all(claim[key] in arms for key in ("arm", "against") if claim.get(key))
 
 
 def _refuse_claim(claim: Any, overrides: Mapping[str, Any], baseline: str, name: str, at: Key) -> None:

@@ -23,6 +23,7 @@ from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import lr_grid
 from attnlab.sweep.plan import matching as match
 from attnlab.sweep.plan import overrides as command
+from attnlab.sweep.plan.answerable import refuse_unanswerable
 from attnlab.sweep.plan.arms import Arm, with_parents
 from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
@@ -125,7 +126,7 @@ def _plan(
         experiment = experiments.complete(base)
         arms = _arms(experiment, point, base.get("size"), composer, checker, written)
         estimates = {name: arm.estimate for name, arm in arms.items()}
-        experiments.refuse_unmeasured(experiment, base.get("claims") or [], estimates)
+        refuse_unanswerable(experiment, base.get("claims") or [], estimates)
         tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
     except Refused as error:
         raise Refused(f"{written.place(error.at)}{error}") from error
