@@ -90,8 +90,9 @@ class Experiment(Record):
     )
     baseline: str = Field(description="The arm that the others are compared with.")
     seeds: list[int] = Field(
+        [],
         description="One run of every arm per seed; a seed is one observation. With looks that are numbers, "
-        "left out: 0, 1, 2 and so on to the last look."
+        "left out: 0, 1, 2 and so on to the last look.",
     )
     looks: Looks | None = Field(
         None,
@@ -106,6 +107,11 @@ class Experiment(Record):
         "none", description="The resource that is made equal by solving for `match_by`."
     )
     match_by: str | None = Field(None, description="The key that is solved for, as in model.ffn_width.")
+    unmatched: list[str] = Field(
+        [],
+        description="Arms that `match` leaves as they are. They are compared all the same: how far they are "
+        "from the others is shown.",
+    )
     metric: str = Field(description="What decides, as in val/loss.")
     metrics: Annotated[list[str], Elsewhere] = Field([], description="Further metrics that the report shows.")
     direction: Direction = Field("lower", description="Which values of the metric are better.")

@@ -159,7 +159,8 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
     old = {id: record for id, record in finished.items() if id in wanted}
     again = sum(not digests.broken(root / id, record) for id, record in old.items())
     done = len(finished) - len(old)
-    failed = len(records) - len(wanted & records.keys()) - done
+    failed = sum(id not in wanted and not (record is None or record.done) for id, record in records.items())
+    later = len(records) - len(wanted & records.keys()) - done - failed
     for plan in plans:
         if plan.experiment:
             seeds = len(plan.experiment.seeds)
@@ -174,6 +175,8 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
         parts.append(f"{edited} edited, to be measured again, or trained where that is not enough")
     if again:
         parts.append(f"{again} to be measured again, by code that was changed")
+    if later:
+        parts.append(f"{later} at later looks, as far as claims are open then")
     if failed:
         parts.append(f"{failed} failed before (sweep.retry_failed=true runs them again)")
     print(", ".join(parts), flush=True)

@@ -97,6 +97,15 @@ def test_an_unequal_held_budget_is_not_comparable_and_says_why(tmp_path: Path) -
     assert words(found)[1] == "SUPPORTED", "the other arm's budget is equal"
 
 
+def test_what_was_not_to_be_made_equal_is_no_reason_not_to_compare(tmp_path: Path) -> None:
+    found = report(tmp_path, World(parameters={"gqa": 130_000}), unmatched=["gqa"])
+    assert "NOT COMPARABLE" not in words(found)
+    [row] = [row for row in found["budget"]["rows"] if row["key"] == "parameters"]
+    assert (row["mark"], row["cells"][1]["value"]) == ("differs", 130_000), "and the page shows it"
+    found = report(tmp_path / "both", World(parameters={"gqa": 130_000, "mqa": 130_000}), unmatched=["gqa"])
+    assert words(found)[:2] == ["SUPPORTED", "NOT COMPARABLE"], "the other one was to be"
+
+
 def test_an_arm_that_sees_its_targets_is_not_comparable_whoever_it_is_compared_with(tmp_path: Path) -> None:
     seen = {"full": 0.055, "prefix": 4.2, "difference": 5.0, "flagged": 1, "declared": 0}
     found = report(tmp_path, World(foresight={"gqa": seen}))

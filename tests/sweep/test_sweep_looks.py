@@ -64,6 +64,7 @@ def test_the_command_trains_look_by_look_and_the_page_says_at_which_it_was_decid
     assert status == 0, err
     seeds = sorted(int(seed) for _, seed, *_ in attnlab.trained())
     assert seeds == [0, 0, 1, 1]
+    assert "12 runs, 0 done, 4 to train, 8 at later looks, as far as claims are open then\n" in out
     assert "Decided at the first of three looks, 2 paired seeds" in out
     [path] = attnlab.folder.glob("reports/*/report.json")
     report = json.loads(path.read_text())

@@ -48,6 +48,12 @@ def test_arms_are_matched_to_the_baseline_by_the_key_that_is_solved_for(planned)
     assert len({run.estimate.parameters for run in plan.runs}) == 1
 
 
+def test_an_arm_may_be_left_as_it_is(planned):
+    [plan] = planned("+experiment=heads", "seed=0", "+unmatched=[four]")
+    widths = {run.arm: run.config["model"]["width"] for run in plan.runs}
+    assert widths == {"two": 12, "one": 14, "four": 12}
+
+
 def test_the_seed_in_an_arms_override_is_that_of_each_run(planned):
     [plan] = planned("+experiment=heads", "arms=[two,seeded]", "seed=3,5")
     assert [run.config["replica"] for run in plan.arms()["seeded"]] == [3, 5]
@@ -104,6 +110,8 @@ def test_only_what_changes_the_experiment_renames_its_report(planned):
         ("margin_reason=null", "has no margin_reason"),
         ("match=parms", "match=parms of heads (nearest: params)"),
         ("match_by=model.act", "must name a positive integer"),
+        ("+unmatched=[thre]", "unmatched of heads: thre is no arm of it"),
+        ("+unmatched=[two]", "unmatched of heads: two is the baseline, which nothing is made equal to"),
         ("trainer.max_steps=0", "must be positive"),
         ("+model.scale=inf", "model.scale=inf is not a finite number"),
         ("arm_overrides.one=['seed=3']", "arm one of heads sets seed"),

@@ -65,6 +65,7 @@ def budget(sweep: Sweep) -> dict[str, Any]:
         "seeds": counts,
         "match": sweep.experiment.match,
         "match_by": sweep.experiment.match_by,
+        "unmatched": sweep.experiment.unmatched,
         "lr_tuning": sentence(tuned),
         "tuning": tuned,
     }
@@ -94,10 +95,13 @@ def _row(sweep: Sweep, metric: Metric, measured: dict[str, tuple[Any, bool]], he
 
 
 def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str]]:
-    """Why a claim about these two arms cannot be decided: the held rows in which they differ, in words."""
+    """Why a claim about these two arms cannot be decided: the held rows in which they differ, in words. What
+    would have been made equal in an arm that was left out of that is no reason.
+    """
+    excused = canonical(table["match"]) if {arm, against} & set(table["unmatched"]) else None
     reasons = []
     for row in table["rows"]:
-        if not row["held"]:
+        if not row["held"] or row["key"] == excused:
             continue
         ours, theirs = (next(c for c in row["cells"] if c["arm"] == name) for name in (arm, against))
         if ours["value"] is None or theirs["value"] is None:

@@ -116,9 +116,9 @@ def _refuse_shares(experiment: Experiment, shares: Sequence[tuple[Claim, int]]) 
         if (needed := needs.pop(place)[left - 1]) > seeds:
             many = f"it takes {needed:g}" if math.isfinite(needed) else "nor could any number"
             raise Refused(
-                f"claim {place + 1} of {experiment.name} is about a share, and {seeds} seeds could not decide "
-                f"it though every one were perfect: {many}. Ask for a loss, as in loss/..., for steps_to_90, "
-                "for another threshold, or for more seeds",
+                f"claim {place + 1} of {experiment.name} is about a share, and {seeds} seeds could not "
+                f"decide it though every one were perfect: {many}. Ask for a loss, as in loss/..., "
+                "for steps_to_90, for another threshold, or for more seeds",
                 _at(place, "threshold"),
             )
 

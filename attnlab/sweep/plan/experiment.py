@@ -169,7 +169,17 @@ def _arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str]], name:
 
 def _refuse_unmatched(declared: Mapping[str, Any], name: str) -> None:
     match = declared.get("match", "none")
+    for i, arm in enumerate(declared.get("unmatched") or []):
+        if arm == declared["baseline"] or arm not in (declared.get("arm_overrides") or {}):
+            what = (
+                "the baseline, which nothing is made equal to"
+                if arm == declared["baseline"]
+                else "no arm of it"
+            )
+            raise Refused(f"unmatched of {name}: {arm} is {what}", ("unmatched", i))
     if match == "none":
+        if declared.get("unmatched"):
+            raise Refused(f"unmatched of {name}: with match=none no arm is matched", ("unmatched",))
         return
     if match not in matching.FIGURES:
         known = ["none", *matching.FIGURES]

@@ -192,7 +192,7 @@ def _arms(
             error.add_note(f"{written.place(('arm_overrides', name))}arm {name}: ")
             raise
         matching: tuple[str, str, float] | None = None
-        if figure is not None and arms:
+        if figure is not None and arms and name not in experiment.unmatched:
             by = experiment.match_by
             assert by is not None, "an experiment with `match` names it"
             if by in command.keys(own):
