@@ -16,8 +16,8 @@ from hydra.types import RunMode
 
 from attnlab.store.schema import Estimate
 from attnlab.sweep.plan.composer import Composer, Loader
-from attnlab.sweep.plan.lr_grid import Lookup
 from attnlab.sweep.plan.plan import Plan, plan
+from attnlab.sweep.plan.tuning.lr_grid import Lookup
 
 TOY = Path(__file__).parent / "toy"
 REPOSITORY = Path(__file__).parents[1]

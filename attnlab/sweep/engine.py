@@ -94,7 +94,7 @@ class _Sweep:
         if self.settings.get("show"):
             from attnlab.sweep.status.show import show
 
-            show(self.settings["show"], plans, self.root, self.settings)
+            show(self.settings["show"], plans, self.root, self.settings, self.planned)
             return 0
         self.admit(plans)
         self.using(plans)
@@ -137,14 +137,17 @@ class _Sweep:
         self.users = reporting.using(plans, self.root, self.reports, self.arguments, instead=self.users)
 
     def tuned(self, plans: list[Plan]) -> tuple[list[Plan], int]:
-        """Trains the grids of learning rates that are missing, and plans again with what they found."""
-        grid = self.todo([run for plan in plans for run in plan.grid])
-        if not grid:
-            return plans, 0
-        print(f"tuning the learning rate: {len(grid)} runs to train", flush=True)
-        status = self.trained(grid, plans)
-        plans = self.planned()
-        self.using(plans)
+        """Trains what tuning asks for and plans again with what that found, until it asks for nothing new."""
+        status, asked = 0, set[str]()
+        while rung := [
+            run for run in self.todo([run for plan in plans for run in plan.grid]) if run.id not in asked
+        ]:
+            asked |= {run.id for run in rung}
+            print(f"tuning the learning rate: {len(rung)} runs to train", flush=True)
+            status = self.trained(rung, plans) or status
+            plans = self.planned()
+            self.admit(plans)
+            self.using(plans)
         return plans, status
 
     def todo(self, wanted: Sequence[RunSpec]) -> list[RunSpec]:

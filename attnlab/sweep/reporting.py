@@ -103,8 +103,9 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
             seeds = len(plan.experiment.seeds)
             note = f"planned and checked in {seconds:.1f} s"
             print(f"{printable(plan.title)}: {len(plan.arms())} arms x {seeds} seeds, {note}")
-        for arm in plan.untuned:
-            print(f"{arm} is not trained: no learning rate of its grid has finished with every seed")
+        if plan.tuned:
+            for arm in plan.untuned:
+                print(printable(f"{arm} is not trained: {plan.tuned.lack(arm)}"))
     mend.tell((run for plan in plans for run in plan.runs), todo, root)
     edited = sum(bool(store.edited(root / id)[1]) for id in wanted)
     parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again - edited} to train"]
