@@ -1,4 +1,4 @@
-"""What the tests share: one thread, W&B that never leaves the machine, and composed configs of tiny runs."""
+"""What the tests share: one thread, W&B that never leaves the machine, tiny configs, undrawn pages."""
 
 import os
 from collections.abc import Callable
@@ -71,3 +71,16 @@ def store(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
         return tmp_path / "runs" / name
 
     return make
+
+
+@pytest.fixture
+def blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages have an empty picture in the place of each, where only their words are read: drawing takes longer
+    than all else.
+    """
+    from attnlab.report.charts import drawing
+
+    def empty(task: dict[str, Any]) -> tuple[str, str]:
+        return ("png", "") if task["label"] is None else ("svg", "<svg></svg>")
+
+    monkeypatch.setattr(drawing, "_answers", lambda tasks: ([empty(task) for task in tasks], ""))

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,16 +38,17 @@ def choices(tree: ast.Module) -> Iterator[str]:
                 yield part.value
 
 
-CHOICES = {path: set(choices(ast.parse(path.read_text()))) for path in FILES}
+@cache
+def chosen() -> dict[Path, set[str]]:
+    return {path: set(choices(ast.parse(path.read_text()))) for path in FILES}
 
 
 @pytest.mark.parametrize("axis", AXES)
 def test_no_code_branches_on_the_name_of_a_variant(axis):
     names = {path.stem for path in (CONF / axis).iterdir()} - WORDS
     assert names
-    for path in FILES:
-        chosen = names & CHOICES[path]
-        assert not chosen, f"{path.relative_to(HOME)} chooses on {chosen}"
+    for path, words in chosen().items():
+        assert not names & words, f"{path.relative_to(HOME)} chooses on {names & words}"
 
 
 def test_a_choice_is_seen_wherever_it_stands():

@@ -1,4 +1,4 @@
-"""A toy conf tree, a trainer that takes no time, and attnlab over them. Hydra is the real one."""
+"""A toy conf tree, a trainer and a renderer that take no time, attnlab over them. Hydra is the real one."""
 
 import os
 import signal
@@ -65,7 +65,8 @@ class Command:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOY), str(REPOSITORY)])}
+        path = [TOY, TOY / "pictures", REPOSITORY]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         line = [sys.executable, "-m", "attnlab", "--config-path", str(TOY / "conf"), *arguments]

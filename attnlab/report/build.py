@@ -19,7 +19,7 @@ from attnlab.report.tables.tradeoff import tradeoff
 from attnlab.report.verdicts import broken
 from attnlab.report.verdicts.alike import unlike
 from attnlab.report.verdicts.budget import budget, crosses
-from attnlab.report.verdicts.claims import claims, headline
+from attnlab.report.verdicts.claims import claims, headline, wanted
 from attnlab.report.verdicts.effects import effects
 from attnlab.report.verdicts.failures import departures, failures
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
@@ -66,7 +66,14 @@ def build(
         "warnings": warnings(sweep, table, maps, declared=left is not None),
     }
     document: dict[str, Any] = plain(report)
+    document["declared"] = asked.on_record.plain() if asked.on_record else None  # unrounded, as in the log
     return document
+
+
+def seeds_wanted(asked: Asked, runs: list[Run]) -> dict[str, int]:
+    """Arm -> how many of its seeds the claims need by now, of what has been trained so far."""
+    sweep = Sweep(asked, runs)
+    return wanted(sweep, budget(sweep))
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -94,10 +101,11 @@ def warnings(
         out.append(
             "Nothing says what the experiment file declares, so departures from it could not be checked."
         )
-    if len(sweep.seeds) < 6:
-        floor = 2.0 ** (1 - len(sweep.seeds))
+    least = min(len(sweep.of(arm)) for arm in sweep.arms)
+    if least < 6:
+        floor = 2.0 ** (1 - least)
         out.append(
-            f"With {len(sweep.seeds)} seeds the exact sign-flip test cannot go below {floor:.3g}: "
+            f"With {least} seeds the exact sign-flip test cannot go below {floor:.3g}: "
             "read the interval instead."
         )
     for row in table["rows"]:

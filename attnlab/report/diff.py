@@ -8,12 +8,15 @@ from typing import Any
 
 from attnlab.report.pages.files import find
 from attnlab.report.schema import load
+from attnlab.report.tables.claimed import same
 from attnlab.report.tables.format import NONE, span, text
 
 
 def compare(a: Path, b: Path) -> str:
     """What differs from report `a` to report `b`, as lines of text; says so where nothing does."""
     old, new = load(find(a)), load(find(b))
+    for claim in old["verdict"]["claims"]:
+        claim["says"] = (same(claim, new["verdict"]["claims"]) or claim)["says"]  # words may have been mended
     lines = [f"{old['experiment']['name']} -> {new['experiment']['name']}"]
     for title, say in (("verdict", _claims), ("effect", _effects), ("budget", _budget), ("run", _runs)):
         before, after = say(old), say(new)

@@ -1,136 +1,145 @@
-"""The ledger: a line for every claim of a folder of reports, beside what its source says.
+"""The ledger: a line for every claim of a folder of reports, beside what its source says, as Markdown and as
+a page with filters.
 
-A pure function of the report.json files and of the experiment files, from which `source` and `source_says` of
-a claim are read. Surprising: those come from the file as it is now, found by the claim's words, so that a
-citation can be mended without training anything again.
+A pure function of the report.json files and of the experiment files. Surprising: a claim's words, source and
+reason come from its file as it is now (`tables/claimed.py`), so that they can be mended without training
+anything again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from omegaconf import OmegaConf
+from markupsafe import Markup
 
-from attnlab.config import CONF
 from attnlab.report.pages.files import put
-from attnlab.report.schema import load
-from attnlab.report.tables.format import NONE, TIMES, span, text
-from attnlab.stats.null import LEAST, false_positives
+from attnlab.report.pages.html import TEMPLATES, environment
+from attnlab.report.tables.format import percent
+from attnlab.report.tables.lines import LEVEL, Ledger, Line, Ran, read, tally, totals
 
-COLUMNS = (
-    "experiment", "claim", "source", "what it says", "verdict here", "effect [interval]", "seeds", "cost",
-    "command",
-)  # fmt: skip
+MARK = "python -m attnlab report --ledger"  # in the first lines of each page that was made here
 HEAD = """# Ledger
 
 Every claim that was put to the test, what its source says, and what was found here. Made from the reports
-beside it by `python -m attnlab report --ledger {folder}`; the project's README says how to read a verdict.
-Documents 000 to 004 are the introductions to attention whose claims the suite began from; papers are named by
-author, year and arXiv number.
+beside it by `{mark} {folder}`; [ledger.html](ledger.html) is the same with filters.
+The project's README says how to read a verdict. Documents 000 to 004 are the introductions to attention whose
+claims the suite began from; papers are named by author, year and arXiv number.
+
+{totals}
 """
-NULL = "aa_null"  # the experiment in which nothing differs
+ABOUT, CITED = ("experiment", "claim", "what is asked"), ("source", "what it says", "verdict here")
+HYPOTHESES = """
+## Hypotheses
+
+What could have come out otherwise: {tally}. Beside each effect stands its {level} % interval; what decided is
+the interval at the level that was left to the claim among those of its report.
+"""
+IDENTITIES = """
+## Identities
+
+What holds by construction, a count, an equality or a theorem: {tally}. They fail only through a bug.
+"""
+RUN = """
+## What was run
+"""
 NOISE = """
 ## Where nothing differs
 
 The {runs} different runs of `aa_null`, dealt at random into pairs {rounds} times: how often each rule accepts
 what is false (a difference of nothing, or of just the margin). Nominal are 5 % at most. So few runs leave the
 rate uncertain: a rule would fail where its lower bound, over bootstrap samples of the runs, were above 5 %.
-
-| rule | accepts what is false | lower bound |
-| --- | --- | --- |
-{rows}
 """
 
 
-def write(folder: Path) -> Path:
-    """README.md beside the reports. ValueError where there is no report, or one that cannot be read."""
-    page = folder / "README.md"
-    put(page, ledger(folder).encode())
-    return page
+def write(folder: Path) -> list[Path]:
+    """README.md and ledger.html beside the reports. ValueError where there is no report, one that cannot be
+    read, or a page of somebody else's in the place of one of ours.
+    """
+    ledger = read(folder)
+    pages = {folder / "README.md": markdown(ledger, folder), folder / "ledger.html": html(ledger, folder)}
+    for page in pages:
+        if page.exists() and MARK not in page.read_text("utf-8", errors="replace")[:600]:
+            raise ValueError(f"{page}: is no ledger, and one would replace it; move it out of the way")
+    for page, content in pages.items():
+        put(page, content.encode())
+    return list(pages)
 
 
-def ledger(folder: Path) -> str:
-    """The page for all `*/report.json` under a folder."""
-    sources = sorted(folder.glob("*/report.json"))
-    if not sources:
-        raise ValueError(f"{folder}: no */report.json here; give the folder that holds the reports' folders")
-    reports = {source.parent.name: load(source) for source in sources}
-    rows, counts = [], dict[str, int]()
-    for name, report in reports.items():
-        cited = citations(report)
-        for claim in report["verdict"]["claims"]:
-            rows.append(_row(name, report, claim, cited.get(claim["says"], {})))
-            counts[claim["verdict"]] = counts.get(claim["verdict"], 0) + 1
-    tally = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    table = [COLUMNS, tuple("---" for _ in COLUMNS), *rows]
-    lines = "\n".join("| " + " | ".join(cells) + " |" for cells in table)
-    head = HEAD.format(folder=folder.as_posix())
-    noise = _noise(reports[NULL]) if NULL in reports else ""
-    return f"{head}\n{len(rows)} claims of {len(sources)} reports: {tally}.\n\n{lines}\n{noise}"
+def markdown(ledger: Ledger, folder: Path) -> str:
+    """README.md."""
+    hypotheses, identities, noise = ledger.of(identity=False), ledger.of(identity=True), ledger.noise
+    parts = [
+        HEAD.format(mark=MARK, folder=folder.as_posix(), totals=totals(ledger)),
+        HYPOTHESES.format(tally=tally(hypotheses), level=percent(LEVEL)),
+        _table(
+            (*ABOUT, "why there", *CITED, f"effect [{percent(LEVEL)} %]", "decided on", "seeds"),
+            [
+                (
+                    *_about(line),
+                    line.reason,
+                    *_cited(line),
+                    f"{line.effect} {line.interval}",
+                    line.decided,
+                    line.seeds,
+                )
+                for line in hypotheses
+            ],
+        ),
+        IDENTITIES.format(tally=tally(identities)),
+        _table(
+            (*ABOUT, *CITED, "found", "seeds"),
+            [(*_about(line), *_cited(line), line.effect, line.seeds) for line in identities],
+        ),
+        RUN,
+        _table(
+            ("experiment", "question", "cost", "command"),
+            [(_link(ran), ran.question, ran.cost, f"`{ran.command}`") for ran in ledger.ran],
+        ),
+    ]
+    if noise:
+        rules = _table(("rule", "accepts what is false", "lower bound"), noise["rules"])
+        parts += [NOISE.format(**noise), rules]
+    return "\n".join(parts)
 
 
-def _noise(report: Mapping[str, Any]) -> str:
-    """How often the rules find something where nothing is, from the runs of the A/A comparison."""
-    experiment = report["experiment"]
-    values = {run["metrics"][experiment["metric"]] for run in report["runs"] if run["status"] == "done"}
-    if len(values) < LEAST:  # twins have one value
-        return ""
-    outcomes = false_positives(sorted(values), experiment["margin"])
-    rows = [f"| {rule} | {outcome.rate:.1%} | {outcome.low:.1%} |" for rule, outcome in outcomes.items()]
-    rounds = next(iter(outcomes.values())).rounds
-    return NOISE.format(runs=len(values), rounds=f"{rounds:,}", rows="\n".join(rows))
+def _about(line: Line) -> tuple[str, ...]:
+    return _link(line), line.says, line.asked
 
 
-def citations(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """A claim's words to the claim as declared, by today's experiment file before that of the report."""
-    declared = (report["reproduce"].get("declared") or {}).get("claims") or []
-    path = CONF / "experiment" / f"{report['experiment']['name']}.yaml"
-    if path.is_file():
-        today = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        assert isinstance(today, dict)
-        declared = [*declared, *(today.get("claims") or [])]
-    return {claim["says"]: claim for claim in declared}
+def _cited(line: Line) -> tuple[str, ...]:
+    verdict = line.verdict + (" (exploratory)" if line.exploratory else "")
+    return "; ".join(line.sources), line.source_says, verdict
 
 
-def _row(
-    name: str, report: Mapping[str, Any], claim: Mapping[str, Any], cited: Mapping[str, Any]
-) -> tuple[str, ...]:
-    experiment, runs = report["experiment"], report["runs"]
-    seconds = sum(run["seconds"] or 0 for run in runs)
-    size = f", size {experiment['size']}" if experiment.get("size") else ""
-    finished = len({run["seed"] for run in runs if run["status"] == "done"})
-    verdict = claim["verdict"] + (" (exploratory)" if claim["exploratory"] else "")
-    cells = (
-        f"[{_cell(experiment['name'])}]({name}/report.md){size}",
-        _cell(claim["says"]),
-        _cell(cited.get("source") or NONE),
-        _cell(cited.get("source_says") or NONE),
-        verdict,
-        _effect(claim),
-        f"{finished} of {len(experiment['seeds'])}",
-        f"{len(runs)} runs, {text(round(seconds))} s, {_cell(report['reproduce'].get('device') or NONE)}",
-        f"`{_cell(report['reproduce'].get('command') or NONE)}`",
-    )
-    return tuple(cells)
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([_cell(value) for value in row] for row in rows)]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
 
 
-def _effect(claim: Mapping[str, Any]) -> str:
-    """The estimate and the interval that decided, `arm` against `against`."""
-    decision, ratio = claim["decision"], claim["compare"] == "ratio"
-    if decision["estimate"] is None:
-        return NONE
-    digits = None if decision["exact"] else claim["digits"]
-    unit = TIMES if ratio else claim["unit"]
-    estimate = text(decision["estimate"], digits, sign=not ratio, unit=unit)
-    between = (
-        "exact" if decision["exact"] else span(decision["low"], decision["high"], digits, sign=not ratio)
-    )
-    return (
-        f"{estimate} {between}, {_cell(claim['label'])}, "
-        f"{_cell(claim['arm'])} against {_cell(claim['against'])}"
-    )
-
-
-def _cell(value: Any) -> str:
+def _cell(value: str) -> str:
     """One line that ends no cell."""
-    return " ".join(str(value).split()).replace("|", "\\|")
+    return " ".join(value.split()).replace("|", "\\|")
+
+
+def _link(line: Line | Ran) -> str:
+    return f"[{line.experiment}]({line.folder}/report.md)"
+
+
+def html(ledger: Ledger, folder: Path) -> str:
+    """ledger.html: the same lines with filters, which a script adds; without one all lines are shown."""
+    choices = {
+        "axis": {line.axis for line in ledger.lines},
+        "verdict": {line.verdict for line in ledger.lines},
+        "source": {source for line in ledger.lines for source in line.sources},
+    }
+    page = environment().get_template("ledger.html")
+    return page.render(
+        ledger=ledger,
+        totals=totals(ledger),
+        tally=tally,
+        level=percent(LEVEL),
+        mark=MARK,
+        command=f"{MARK} {folder.as_posix()}",
+        choices={name: sorted(values) for name, values in choices.items()},
+        css=[Markup((TEMPLATES / name).read_text("utf-8")) for name in ("page.css", "ledger.css")],
+        js=[Markup((TEMPLATES / name).read_text("utf-8")) for name in ("page.js", "ledger.js")],
+    )

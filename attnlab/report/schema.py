@@ -62,8 +62,21 @@ def _from_2(report: dict[str, Any]) -> None:
 
 
 def _from_3(report: dict[str, Any]) -> None:
-    """What version 3 had of the learning rates: every one with all seeds, and the one with the best mean."""
+    """What version 3 did not keep: looks (it had one, after all seeds) and what stands beside a claim now."""
     report["schema"] = 4
+    empty = ("looks", "interval", "deciding", "flipped", "reason")
+    new = {"identity": False, **dict.fromkeys(empty)}
+    for row in [*report["verdict"]["claims"], *report["effects"]]:
+        row["outliers"] = []
+        for old in ("power", "worst_case"):
+            row.pop(old, None)
+    for claim in report["verdict"]["claims"]:
+        claim.update(new)
+
+
+def _from_4(report: dict[str, Any]) -> None:
+    """What version 4 had of the learning rates: every one with all seeds, and the one with the best mean."""
+    report["schema"] = 5
     if (found := report["budget"]["tuning"]) is None:
         return
     spent = {entry["arm"]: entry["value"] for entry in found.pop("tokens")}
@@ -81,7 +94,7 @@ def _from_3(report: dict[str, Any]) -> None:
 
 
 # from a version to the next, in order
-UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2, 3: _from_3}
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2, 3: _from_3, 4: _from_4}
 
 
 def misfit(value: Any, shape: dict[str, Any], at: str = "report") -> str | None:

@@ -5,12 +5,16 @@ Surprising: what cannot be known (the interval of one pair, the p of no pairs) i
 infinity; a NaN that comes in is an error, because a failed run is counted, not averaged.
 """
 
+from attnlab.stats.betting import Ranks, Shares, doubt, seeds_without_exception
 from attnlab.stats.blocks import Ratio, median_interval, ratio_draws, ratio_of_medians
+from attnlab.stats.designs import FIXED, Anytime, Design, Early, Fixed, Look, designs
 from attnlab.stats.difference import Paired, Tested, noninferior, paired, tost
 from attnlab.stats.evidence import Differences, Draws, Evidence, Exact, region, support
-from attnlab.stats.family import Decision, Question, decide, holm, holm_levels
+from attnlab.stats.family import Decision, Question, decide, holds, holm, holm_levels
 from attnlab.stats.power import (
+    Deciding,
     Planning,
+    deciding,
     detectable,
     planning,
     power,
@@ -18,31 +22,56 @@ from attnlab.stats.power import (
     seeds_needed,
     tost_power,
 )
-from attnlab.stats.sensitivity import Flips, Pairing, leave_one_out, pairing, sign_flip, worst_case
+from attnlab.stats.sensitivity import (
+    Flipped,
+    Flips,
+    Pairing,
+    flipped,
+    leave_one_out,
+    outliers,
+    pairing,
+    sign_flip,
+)
 from attnlab.stats.threshold import Race, Solved, race, solved
 
 __all__ = [
+    "FIXED",
+    "Anytime",
+    "Deciding",
     "Decision",
+    "Design",
     "Differences",
     "Draws",
+    "Early",
     "Evidence",
     "Exact",
+    "Fixed",
+    "Flipped",
     "Flips",
+    "Look",
     "Paired",
     "Pairing",
     "Planning",
     "Question",
     "Race",
+    "Ranks",
     "Ratio",
+    "Shares",
     "Solved",
     "Tested",
     "decide",
+    "deciding",
+    "designs",
     "detectable",
+    "doubt",
+    "flipped",
+    "holds",
     "holm",
     "holm_levels",
     "leave_one_out",
     "median_interval",
     "noninferior",
+    "outliers",
     "paired",
     "pairing",
     "planning",
@@ -53,10 +82,10 @@ __all__ = [
     "region",
     "seeds_for_equivalence",
     "seeds_needed",
+    "seeds_without_exception",
     "sign_flip",
     "solved",
     "support",
     "tost",
     "tost_power",
-    "worst_case",
 ]

@@ -6,6 +6,7 @@ one-sided 95 % bounds. Only `tost` and `noninferior` may call arms alike; a larg
 
 from dataclasses import dataclass
 
+from attnlab.stats.designs import FIXED, Design
 from attnlab.stats.evidence import Differences, Ends, Values, finite, region, support
 
 
@@ -18,6 +19,7 @@ class Paired(Ends):
     high: float | None
     level: float
     p: float | None  # two-sided, of a mean difference of zero
+    tied: bool = False  # all are equal, which leaves nothing to judge by
 
 
 @dataclass(frozen=True)
@@ -32,29 +34,31 @@ class Tested(Ends):
     passed: bool
 
 
-def paired(differences: Values, level: float = 0.95) -> Paired:
+def paired(differences: Values, level: float = 0.95, design: Design = FIXED) -> Paired:
     """Mean difference, its t interval, and the two-sided p of "no difference"."""
-    sample = Differences(finite(differences, "differences"))
+    sample = Differences(finite(differences, "differences"), design)
     low, high = sample.interval(level) or (None, None)
     above, below = sample.p_above(0), sample.p_below(0)
     p = None if above is None or below is None else min(1.0, 2 * min(above, below))
-    return Paired(sample.n, _mean(sample), sample.sd, low, high, level, p)
+    return Paired(sample.n, _mean(sample), sample.sd, low, high, level, p, sample.tied)
 
 
-def tost(differences: Values, margin: float, alpha: float = 0.05) -> Tested:
+def tost(differences: Values, margin: float, alpha: float = 0.05, design: Design = FIXED) -> Tested:
     """Equivalence: passed where the interval at 1 - 2 alpha lies inside +-margin."""
-    sample = Differences(finite(differences, "differences"))
+    sample = Differences(finite(differences, "differences"), design)
     low, high = sample.interval(1 - 2 * alpha) or (None, None)
     return _tested(sample, region("within", margin), low, high, alpha)
 
 
-def noninferior(differences: Values, margin: float, alpha: float = 0.05, direction: str = "lower") -> Tested:
+def noninferior(
+    differences: Values, margin: float, alpha: float = 0.05, direction: str = "lower", design: Design = FIXED
+) -> Tested:
     """Worse by less than the margin, by the one-sided bound on the side that hurts; the other end is None."""
     if margin <= 0:
         raise ValueError(f"margin={margin} must be positive: it is the largest cost that would be accepted")
     if direction not in ("lower", "higher"):
         raise ValueError(f"direction={direction!r} must be 'lower' or 'higher' (which of them is better)")
-    sample = Differences(finite(differences, "differences"))
+    sample = Differences(finite(differences, "differences"), design)
     low, high = sample.interval(1 - 2 * alpha) or (None, None)
     if direction == "lower":
         return _tested(sample, region("below", margin), None, high, alpha)
@@ -69,6 +73,6 @@ def _mean(sample: Differences) -> float:
 def _tested(
     sample: Differences, where: tuple[float, float], low: float | None, high: float | None, alpha: float
 ) -> Tested:
-    known = sample.sd is not None
+    known = sample.sd is not None and not sample.tied
     passed = known and all(end is None or where[0] < end < where[1] for end in (low, high))
     return Tested(sample.n, _mean(sample), low, high, 1 - 2 * alpha, alpha, support(sample, where), passed)

@@ -2,6 +2,8 @@
 
 Surprising: a claim that "no difference" would satisfy ("costs at most 0.03") is decided by the interval at
 1 - 2 alpha, as equivalence and non-inferiority are; a claim that asserts a difference, by that at 1 - alpha.
+What was decided at a look stays decided; what it leaves of the level goes to the claims that are still open
+(Ye et al. 2013, group-sequential Holm).
 """
 
 from collections.abc import Sequence
@@ -35,6 +37,7 @@ class Decision(Ends):
     p: float | None  # of the claim being false; doubled where it asserts a difference
     p_holm: float | None
     exact: bool
+    holds: bool | None = None  # the claim, as far as the interval tells
 
 
 def holm(pvalues: Values) -> list[float]:
@@ -61,36 +64,68 @@ def holm_levels(pvalues: Values, alpha: float = 0.05) -> list[float]:
     return [float(level) for level in levels]
 
 
-def decide(questions: Sequence[Question], alpha: float = 0.05) -> list[Decision]:
+def decide(
+    questions: Sequence[Question | None], alpha: float = 0.05, before: Sequence[Decision] = ()
+) -> list[Decision]:
     """Every claim of the family at its Holm level; the chance of any false SUPPORTED is at most alpha.
 
     Exact quantities cannot err and take no share. A claim without data keeps its share: the family stays as
-    declared.
+    declared. `before` has the decisions of the last look: those that hold, or do not, stand, and so does what
+    this one does not ask for (None); an identity is asked again, since a later pair can break it.
     """
+    stands = {
+        i: past
+        for i, past in enumerate(before)
+        if questions[i] is None or (past.holds is not None and not past.exact)
+    }
     tolerant: list[bool] = []
     p: list[float | None] = []
     for q in questions:
+        if q is None:
+            tolerant.append(False)
+            p.append(None)
+            continue
         where = region(q.relation, q.threshold, q.centre)
         one_sided = None if q.evidence is None else support(q.evidence, where)
         tolerant.append(where[0] < q.centre < where[1])
         p.append(one_sided if one_sided is None or tolerant[-1] else min(1.0, 2 * one_sided))
-    family = [i for i, q in enumerate(questions) if not isinstance(q.evidence, Exact)]
+    for i, decision in stands.items():
+        p[i] = 0.0 if decision.holds else 1.0
+    exact = {i for i, q in enumerate(questions) if q and isinstance(q.evidence, Exact)}
+    exact |= {i for i, decision in stands.items() if decision.exact}
+    family = [i for i in range(len(questions)) if i not in exact]
     certain = [1.0 if (value := p[i]) is None else value for i in family]
     shares = dict(zip(family, holm_levels(certain, alpha), strict=True))
     adjusted = dict(zip(family, holm(certain), strict=True))
 
     decisions = []
     for i, q in enumerate(questions):
-        if isinstance(q.evidence, Exact):
-            point = q.evidence.estimate
-            decisions.append(Decision(q.evidence.n, point, point, point, None, None, None, None, exact=True))
-            continue
-        level = 1 - shares[i] * (2 if tolerant[i] else 1)
-        low, high = (q.evidence.interval(level) if q.evidence else None) or (None, None)
-        n, value = (q.evidence.n, q.evidence.estimate) if q.evidence else (0, None)
-        p_holm = None if p[i] is None else adjusted[i]
-        decisions.append(Decision(n, value, low, high, level, shares[i], p[i], p_holm, exact=False))
+        if q is None or i in stands:
+            decisions.append(stands[i])
+        elif isinstance(q.evidence, Exact):
+            n, point, ends = q.evidence.n, q.evidence.estimate, q.evidence.interval(1.0)
+            whole = holds(q, ends) is True
+            decisions.append(Decision(n, point, *ends, None, None, None, None, exact=True, holds=whole))
+        else:
+            level = 1 - shares[i] * (2 if tolerant[i] else 1)
+            interval = q.evidence.interval(level) if q.evidence else None
+            low, high = interval or (None, None)
+            n, value = (q.evidence.n, q.evidence.estimate) if q.evidence else (0, None)
+            p_holm = None if p[i] is None else adjusted[i]
+            told = None if interval is None else holds(q, interval)
+            decisions.append(
+                Decision(n, value, low, high, level, shares[i], p[i], p_holm, exact=False, holds=told)
+            )
     return decisions
+
+
+def holds(question: Question, interval: tuple[float, float]) -> bool | None:
+    """True where the whole interval satisfies the claim, False where none of it does."""
+    low, high = region(question.relation, question.threshold, question.centre)
+    assert interval[0] <= interval[1], "low, then high, and no NaN"
+    if low < interval[0] and interval[1] < high:
+        return True
+    return False if interval[1] <= low or interval[0] >= high else None
 
 
 def _probabilities(pvalues: Values) -> np.ndarray:

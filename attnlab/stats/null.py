@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnlab.stats.designs import Look
 from attnlab.stats.difference import paired
 from attnlab.stats.evidence import Differences, Values, finite
 from attnlab.stats.family import Question, decide
@@ -52,11 +53,19 @@ def _family(fake: Fake, margin: float, alpha: float) -> bool:
     return any(_accepts(decision.p_holm, alpha) for decision in decide(questions, alpha))
 
 
+def _looked(fake: Fake, margin: float, alpha: float) -> bool:
+    """Above a threshold, tried after half of the pairs and after all."""
+    looks = len(fake) // 2, len(fake)
+    p = (Differences(fake[:n], Look(looks, i)).p_above(0.0) for i, n in enumerate(looks))
+    return any(_accepts(one_sided, alpha / 2) for one_sided in p)
+
+
 RULES: Mapping[str, Rule] = {
     "a difference": _difference,
     "above a threshold": _above,
     "within a margin": _within,
     "two claims under Holm": _family,
+    "above a threshold, in looks": _looked,
 }
 
 

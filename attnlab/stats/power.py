@@ -78,6 +78,44 @@ def planning(
     return Planning(estimate.sd, power, alpha, least * estimate.sd, for_half, for_margin)
 
 
+@dataclass(frozen=True)
+class Deciding:
+    """Seeds in all that would decide a claim with this power, if the truth is as it was seen.
+
+    `low` and `high` come from the 90 % interval of the sd; None where it takes more than 10 000.
+    """
+
+    seeds: int | None
+    low: int | None
+    high: int | None
+    power: float
+    ends: str  # "support" or "refute": what they would end in
+
+
+def deciding(values: Values, where: tuple[float, float], tail: float, power: float = 0.8) -> Deciding | None:
+    """For a claim that the mean lies in `where`, each of whose finite ends is tested one-sided at `tail`.
+
+    None for one pair, or where all differences are equal. Of looks it tells what one look at so many takes.
+    """
+    estimate = paired(values)
+    if not estimate.sd or estimate.tied:
+        return None
+    inside = where[0] < estimate.mean < where[1]
+    gaps = [abs(estimate.mean - end) for end in where if math.isfinite(end)]
+    gaps = gaps if inside else [min(gaps)]
+    df = estimate.n - 1
+    spread = [estimate.sd * math.sqrt(df / special.chdtri(df, q)) for q in (0.05, 0.95)]
+
+    def seeds(sd: float) -> int | None:
+        def enough(n: int) -> bool:
+            return 1 - sum(1 - _power(n, gap / sd, 2 * tail) for gap in gaps) >= power
+
+        return _fewest(enough)
+
+    low, high = map(seeds, spread)
+    return Deciding(seeds(estimate.sd), low, high, power, "support" if inside else "refute")
+
+
 _power = power  # `power` is also the name of an argument
 
 

@@ -1,4 +1,4 @@
-"""Rows beside the primary result that never overrule it: sign flips, one seed left out, pairing, failures.
+"""Rows beside the primary result that never overrule it: sign flips, one seed left out, pairing, outliers.
 
 Surprising: the exact permutation test cannot go below 2/2^n: with 5 seeds it never reaches .05.
 """
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlab.stats.difference import Paired, paired
 from attnlab.stats.evidence import Values, finite
 
+FAR = 7.0  # times the median distance from the median: the rule for a seed that is far from the others
 ENUMERABLE = 40  # pairs; two tables of 2^20 sums
 
 
@@ -42,6 +42,35 @@ def sign_flip(differences: Values) -> Flips:
     return Flips(float((above.sum() + below.sum()) / 2.0**values.size), floor)
 
 
+@dataclass(frozen=True)
+class Flipped:
+    """What sign flips say of a claim at the tail that t was given; `holds` None where they cannot tell, or
+    (`able` false) so few pairs could not.
+    """
+
+    p: float
+    tail: float
+    able: bool
+    holds: bool | None
+
+
+def flipped(differences: Values, where: tuple[float, float], tail: float) -> Flipped | None:
+    """Is the mean in `where`? Each end tested by sign flips around it, one-sided; None beyond 40 pairs."""
+    values, low, high = finite(differences, "differences"), *where
+    if values.size > ENUMERABLE:
+        return None
+
+    def above(shifted: np.ndarray) -> float:
+        half = (sign_flip(shifted).p or 0.0) / 2
+        return half if shifted.mean() > 0 else 1 - half
+
+    ends = [above(values - low)] if np.isfinite(low) else []
+    ends += [above(high - values)] if np.isfinite(high) else []
+    outside = min(above(end - values if end == low else values - end) for end in where if np.isfinite(end))
+    holds = True if max(ends) <= tail else False if outside <= tail else None
+    return Flipped(max(ends), tail, 2.0**-values.size <= tail, holds)
+
+
 def _sums(values: np.ndarray) -> np.ndarray:
     sums = np.zeros(1)
     for value in values:
@@ -71,10 +100,13 @@ def pairing(a: Values, b: Values) -> Pairing:
     return Pairing(a.size, correlation, gain)
 
 
-def worst_case(differences: Values, missing: int, direction: str = "lower", level: float = 0.95) -> Paired:
-    """The primary estimate again, every failed seed given the worst difference of any complete pair."""
-    if missing < 0 or direction not in ("lower", "higher"):
-        raise ValueError(f"missing={missing}, direction={direction!r}: need a count and 'lower' or 'higher'")
+def outliers(differences: Values) -> list[bool]:
+    """Which lie further from the median than `FAR` times the median distance from it; none of fewer than 4,
+    or where more than half are equal. For a normal sample that is 4.7 sd, one seed in 400,000.
+    """
     values = finite(differences, "differences")
-    worst = values.max() if direction == "lower" else values.min()
-    return paired(np.concatenate([values, np.full(missing, worst)]), level)
+    away = np.abs(values - np.median(values))
+    spread = float(np.median(away))
+    if values.size < 4 or not spread:
+        return [False] * values.size
+    return [bool(far) for far in away > FAR * spread]

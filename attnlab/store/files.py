@@ -92,6 +92,21 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def append(path: Path, line: str) -> None:
+    """Adds a line, on the disk once this returns. Of a last one that was cut short nothing is lost: it gets
+    its end, and whoever reads it finds it broken. Two at once need a lock.
+    """
+    with path.open("a+b") as file:
+        torn = False
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        file.write(b"\n" * torn + line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(path.parent)
+
+
 def no_file(path: Path) -> str | None:
     """`a pipe`, `a device` or `a socket` where that is what lies there; None for all else."""
     try:

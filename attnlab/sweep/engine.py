@@ -16,7 +16,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.store import fingerprint, runs, values
-from attnlab.store.guards import users
+from attnlab.store.guards import declared, users
+from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, submit
@@ -77,6 +78,7 @@ class _Sweep:
     cache: Path | None
     context: checks.Context
     users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
+    declared: dict[int, Declared] = field(default_factory=dict)  # by plan: what its experiment declares
 
     def __post_init__(self) -> None:
         self.sending = Sending(self.root, self.logger, self.context)
@@ -101,15 +103,16 @@ class _Sweep:
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
         try:
             plans, status = self.tuned(plans)
-            todo = self.todo([run for plan in plans for run in plan.runs if run.arm not in plan.untuned])
+            self.declare(plans)
+            todo = self.todo(self.needed(plans))
             reporting.announce(plans, todo, self.root, time.monotonic() - began)
-            status = self.trained(todo, plans) or status
+            status = self.looked(todo, plans) or status
             times = {i: self.timed(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, Terminated) as interrupt:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
         self.report(plans, todo, times, publish=status < INTERRUPTED)
-        unfinished = any(not runs.is_done(self.root / run.id) for plan in plans for run in plan.runs)
+        unfinished = any(not runs.is_done(self.root / run.id) for run in self.needed(plans))
         return status or (FAILED if unfinished else 0)
 
     def planned(self) -> list[Plan]:
@@ -127,6 +130,7 @@ class _Sweep:
         runs.refuse_unwritable(self.root)
         if any(plan.experiment for plan in plans):
             runs.refuse_unwritable(self.reports, "paths.reports")
+            declared.refuse_unwritable(self.root)
         submit.refuse_unknown_parents([run for plan in plans for run in plan.runs], self.root)
         submit.refuse_strangers([run for plan in plans for run in plan.all_runs], self.root)
         if hasattr(self.launcher, "admit"):  # a third party's has no such thing
@@ -149,6 +153,30 @@ class _Sweep:
             self.admit(plans)
             self.using(plans)
         return plans, status
+
+    def declare(self, plans: Sequence[Plan]) -> None:
+        """What decides goes on record before a run of the comparison begins; once, also where none did."""
+        for i, plan in enumerate(plans):
+            if plan.experiment and i not in self.declared:
+                self.declared[i] = reporting.declare(plan, self.root, self.arguments)
+
+    def needed(self, plans: Sequence[Plan]) -> list[RunSpec]:
+        """The runs that the claims need by now, look by look; an arm without a learning rate has none."""
+        return [
+            run for plan in plans for run in reporting.needed(plan, self.root) if run.arm not in plan.untuned
+        ]
+
+    def looked(self, todo: list[RunSpec], plans: Sequence[Plan]) -> int:
+        """Trains the runs of a look, then those of the next one, until no claim needs more seeds."""
+        status = self.trained(todo, plans)
+        while not status:
+            more = [run for run in self.needed(plans) if runs.record(self.root / run.id) is None]
+            if not more or {run.id for run in more} <= {run.id for run in todo}:
+                break
+            reporting.announce_look(more)
+            todo += more
+            status = self.trained(more, plans)
+        return status
 
     def todo(self, wanted: Sequence[RunSpec]) -> list[RunSpec]:
         """Those of the runs that are to be launched."""
@@ -188,10 +216,13 @@ class _Sweep:
         publish: bool,
     ) -> None:
         """A report per experiment; a line per run that no launcher has told of, where there is none."""
+        self.declare(plans)  # where it was interrupted before it had
         published = []
         for i, plan in enumerate(plans):
             if plan.experiment:
-                reporting.report(plan, self.root, self.reports, times.get(i), self.arguments)
+                reporting.report(
+                    plan, self.root, self.reports, times.get(i), self.arguments, self.declared[i]
+                )
                 users.published(self.users[i])
                 if publish:
                     published.append(self.reports / plan.title)
@@ -230,10 +261,9 @@ def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
     plain = OmegaConf.to_container(config)
     assert isinstance(plain, dict)
     own = {name.rpartition(".")[0] for name in fingerprint.targets(plain) if name.startswith("attnlab.")}
-    logged = wandb_report.wanted(plain.get("logger") or {})
-    return checks.warm(
-        trainer_of({"sweep": settings}), threads, [*sorted(own), "pandas", *(_WANDB if logged else ())]
-    )
+    late = ["pandas"] if own else []  # by pyarrow, which writes the curves of attnlab's own runs
+    late += _WANDB if wandb_report.wanted(plain.get("logger") or {}) else ()
+    return checks.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])
 
 
 def _check_laws(plans: Sequence[Plan], checker: checks.Checker, unchecked: bool) -> None:

@@ -1,5 +1,6 @@
 """The end of a sweep: a report of its runs as they lie in the store, and the lines that a terminal shows."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from attnlab.errors import printable
 from attnlab.store import runs as store
 from attnlab.store.declarations import Experiment
-from attnlab.store.guards import digests, users
+from attnlab.store.guards import declared as log
+from attnlab.store.guards import digests, marks, users
+from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import ending
@@ -36,8 +39,29 @@ def _user(plan: Plan, reports: Path, arguments: Sequence[str]) -> users.User:
     return users.user(plan.title, name, typed(arguments), reports, [*ids, *parents])
 
 
+def declare(plan: Plan, root: Path, arguments: Sequence[str]) -> Declared:
+    """Has the store put on record what a plan's experiment declares; tells of what that contradicts."""
+    assert plan.experiment is not None
+    arms = {arm: runs for arm, runs in plan.arms().items() if arm not in plan.untuned}
+    recipes = {arm: recipe if arm in arms else None for arm, recipe in plan.recipes.items()}
+    texts = {arm: runs[0].estimate.data.get("sha256") for arm, runs in plan.arms().items()}
+    ids = {arm: {run.seed: run.id for run in runs} for arm, runs in arms.items()}
+    declared = log.declare(root, plan.experiment, recipes, texts, ids, typed(arguments))
+    for line in declared.departures:
+        print(printable(f"{plan.title} is EXPLORATORY: {line}"), flush=True)
+    if broken := log.read(root).broken:
+        lines = ", ".join(map(str, broken))
+        print(f"{root / marks.LOG}: broken and passed over: line {lines}", file=sys.stderr, flush=True)
+    return declared
+
+
 def report(
-    plan: Plan, root: Path, reports: Path, times: dict[str, Any] | None, arguments: Sequence[str]
+    plan: Plan,
+    root: Path,
+    reports: Path,
+    times: dict[str, Any] | None,
+    arguments: Sequence[str],
+    declared: Declared | None = None,
 ) -> None:
     """Builds and writes the report of a plan's runs, finished or not, and prints its verdicts."""
     from attnlab.report import Run, build, read_run, write  # late: a plan or a status needs none of it
@@ -51,7 +75,8 @@ def report(
         runs.append(read_run(folder, run.arm, run.seed) if trusted else lost)
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    document = build(_asked(plan, _outdated(plan, root)), runs, times, source)
+    asked = _asked(plan, _outdated(plan, root), _wanted(plan, root), declared)
+    document = build(asked, runs, times, source)
     folder = reports / plan.title
     page = write(folder, document, runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
@@ -60,6 +85,39 @@ def report(
     for claim in document["verdict"]["claims"]:
         print(printable(f"  {claim['sentence']}"))
     print(f"report: {page}", flush=True)
+    if declared is not None:
+        log.keep_known(root, declared)
+
+
+def needed(plan: Plan, root: Path) -> list[RunSpec]:
+    """The runs that a plan's claims need by now: those of the looks so far, and of the next one where a claim
+    about the arm is still open. Of a plan with one look, all.
+    """
+    counts = _wanted(plan, root)
+    order = {seed: i for i, seed in enumerate(plan.experiment.seeds)} if plan.experiment else {}
+    runs = [run for run in plan.runs if run.arm not in counts or order[run.seed] < counts[run.arm]]
+    parents = {run.config.get("parent") for run in runs}
+    ids = {run.id for run in runs}
+    return [*runs, *(run for run in plan.runs if run.id in parents and run.id not in ids)]
+
+
+def _wanted(plan: Plan, root: Path) -> dict[str, int]:
+    """Arm -> how many of the seeds are needed by now; empty where there are no looks to go by."""
+    if plan.experiment is None or not isinstance(plan.experiment.looks, list):
+        return {}
+    from attnlab.report import Asked, Run, seeds_wanted
+
+    found = [Run(run.arm, run.seed, run.id, store.record(root / run.id)) for run in plan.runs]
+    return seeds_wanted(Asked(plan.experiment), found)
+
+
+def announce_look(runs: Sequence[RunSpec]) -> None:
+    """What the next look takes."""
+    seeds = sorted({run.seed for run in runs})
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    print(
+        f"undecided: {len(runs)} more runs, seeds {seeds[0]} to {seeds[-1]} of {', '.join(arms)}", flush=True
+    )
 
 
 def _outdated(plan: Plan, root: Path) -> dict[str, int]:
@@ -73,7 +131,9 @@ def _outdated(plan: Plan, root: Path) -> dict[str, int]:
     return counts
 
 
-def _asked(plan: Plan, outdated: dict[str, int]) -> "Asked":
+def _asked(
+    plan: Plan, outdated: dict[str, int], wanted: dict[str, int], on_record: Declared | None
+) -> "Asked":
     """The experiment, with what its file declares beside it, so that the report can name each departure."""
     from attnlab.report import Asked
 
@@ -84,8 +144,10 @@ def _asked(plan: Plan, outdated: dict[str, int]) -> "Asked":
         overrides=plan.changed,
         unchecked=plan.unchecked,
         outdated=outdated,
+        wanted=wanted,
         tuning=plan.tuned.told() if plan.tuned is not None else None,
         declared={key: value for key, value in plan.declared.items() if key in Experiment.decisive()},
+        on_record=on_record,
     )
 
 

@@ -61,6 +61,21 @@ def test_a_claim_that_fell_fails_the_command_by_name(tmp_path, capsys):
     assert "one:" not in out
 
 
+def test_a_claim_whose_words_were_mended_is_known_by_what_it_asks(tmp_path, capsys):
+    asks = {"arm": "a", "against": "b", "metric": "m", "is": "below", "threshold": 0.5}
+    put(tmp_path / "reference" / "one", claim("so is a", **asks), claim("so is c", **asks | {"arm": "c"}))
+    today = claim("a is better than b", **asks)
+    assert again(Runs(one=today), tmp_path / "reference") == 1
+    out = capsys.readouterr().out
+    assert "1 of 2 claims hold" in out
+    assert "one: was SUPPORTED, is NO RESULT: so is c" in out
+
+
+def test_an_identity_stays_whatever_its_kind(tmp_path):
+    row = claim(exact=False, identity=True, **{"from": None, "to": 0.03})
+    assert claims.standing({"verdict": {"claims": [row]}}) == [row]
+
+
 def test_a_command_that_leaves_no_report_has_lost_its_claims(tmp_path, capsys):
     put(tmp_path / "reference" / "one", claim())
     put(tmp_path / "again" / "one", claim())  # of a run before, which must not pass for this one

@@ -171,6 +171,7 @@ def test_a_store_of_an_older_version_has_nothing_but_runs_in_it(tmp_path, monkey
     root = tmp_path / "runs"
     stored(root, "single")
     (root / "timing").mkdir()
+    (root / marks.LOG).write_text("{}\n")
     (root / "notes.txt").write_text("mine")
     with pytest.raises(Refused, match=r"holds notes\.txt"):
         run("--yes")
@@ -178,6 +179,7 @@ def test_a_store_of_an_older_version_has_nothing_but_runs_in_it(tmp_path, monkey
     run("--yes")
     assert here(root) == set()
     assert (root / "timing").is_dir()
+    assert (root / marks.LOG).read_text() == "{}\n"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,20 @@ def test_the_file_declares_what_the_line_says_and_the_rest_stays_on_the_line():
     assert read == found
 
 
+@pytest.mark.parametrize(
+    ("words", "looks", "seeds"),
+    [
+        ([], "anytime", [0, 1, 2, 3, 4, 5]),
+        (["looks=null", "seed=0,1"], None, [0, 1]),
+        (["looks=[2,4]"], [2, 4], None),
+        (["seed=range(9)", "looks=[2,4]"], [2, 4], list(range(9))),
+    ],
+)
+def test_any_number_of_seeds_may_be_looked_at_unless_looks_are_declared(words, looks, seeds):
+    found, left = declare([["heads=mha"], ["heads=gqa"]], words)
+    assert (found["looks"], found.get("seeds"), left) == (looks, seeds, [])
+
+
 def test_where_more_is_better_no_worse_means_above_minus_the_margin():
     found, _ = declare([["heads=mha"], ["heads=gqa"]], ["direction=higher", "metric=val/accuracy"])
     assert (found["claims"][0]["is"], found["claims"][0]["threshold"]) == ("above", -0.03)

@@ -148,6 +148,7 @@ def test_plan_shows_every_run_and_trains_none(run, tmp_path):
     assert not (tmp_path / "trained").exists()
 
 
+@pytest.mark.usefixtures("blank")
 def test_compare_asks_without_a_file_status_says_how_it_stands_and_the_file_keeps_it(run, tmp_path):
     status, out, errors = run("compare", "heads=two", "heads=four", "seed=0,1", "margin=0.5")
     assert status == 0, errors

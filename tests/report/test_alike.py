@@ -11,6 +11,7 @@ from attnlab.report import Run, build
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
 
+pytestmark = pytest.mark.usefixtures("blank")
 WORLD = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from conftest import EVIL
 
+from attnlab.report import ledger
+
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install -e '.[browser]'"
 )
@@ -18,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-PAGES = ["good", "broken", "nothing", "single", "index"]
+PAGES = ["good", "broken", "nothing", "single", "index", "ledger"]
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,8 @@ class Visit:
 
 
 def where(made: dict, name: str) -> Path:
+    if name == "ledger":
+        return ledger.write(made["good"][1].parent)[1]
     return made["good"][1].parent / "index.html" if name == "index" else made[name][1] / "report.html"
 
 
@@ -195,8 +199,9 @@ def test_it_prints_with_all_folds_open(browser: Any, made: dict) -> None:
 
 @pytest.mark.parametrize(
     ("name", "scheme", "width"),
-    [("good", "dark", 390), ("broken", "light", 1280), ("nothing", "dark", 1280), ("index", "light", 390)],
-)
+    [("good", "dark", 390), ("broken", "light", 1280), ("nothing", "dark", 1280), ("index", "light", 390),
+     ("ledger", "dark", 390), ("ledger", "light", 1280)],
+)  # fmt: skip
 def test_no_serious_barrier_is_found(browser: Any, made: dict, name: str, scheme: str, width: int) -> None:
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e '.[browser]'"
@@ -237,3 +242,36 @@ def test_a_hostile_address_opens_nothing(browser: Any, made: dict) -> None:
         with Visit(browser, where(made, "good"), address) as visit:
             visit.page.wait_for_timeout(100)
             assert visit.trouble == []
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_the_ledger_is_filtered_by_keyboard_and_its_address_keeps_the_filter(
+    browser: Any, made: dict, width: int
+) -> None:
+    path = where(made, "ledger")
+    with Visit(browser, path, viewport={"width": width, "height": 900}) as visit:
+        page = visit.page
+        rows, said = page.locator("tr[data-axis]:visible"), page.locator("#filters output")
+        total = rows.count()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert said.inner_text().startswith(f"{total} of {total} claims: ")
+        page.locator("select[name=verdict]").focus()
+        page.keyboard.type("SUPPORTED")
+        left = rows.count()
+        assert 0 < left < total
+        assert said.inner_text() == f"{left} of {total} claims: {left} SUPPORTED"
+        assert page.locator("[data-tally]").all_inner_texts() == [
+            f"{page.locator(f'#{table} tr[data-axis]:visible').count()} SUPPORTED"
+            for table in ("hypotheses", "identities")
+        ]
+        address = page.evaluate("location.hash")
+        page.locator("#filters button").press("Enter")
+        rows.nth(total - 1).wait_for()  # no script of ours: the page's own policy refuses an eval
+        assert rows.count() == total
+        assert page.evaluate("location.hash") == ""
+    with Visit(browser, path, address) as visit:
+        assert visit.page.locator("tr[data-axis]:visible").count() == left
+        assert visit.trouble == []
+    with Visit(browser, path, java_script_enabled=False) as visit:
+        assert visit.page.locator("tr[data-axis]:visible").count() == total
+        assert not visit.page.locator("#filters").is_visible()

@@ -50,6 +50,7 @@ def _with(run: Run, wings: Wings) -> Run:
     return but(run, metrics=metrics, declared=run.record.declared | found.declarations())
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_words_of_a_users_measurement_arrive_in_the_page(tmp_path: Path) -> None:
     report = measured(tmp_path, Wings("count"), metrics=[NAME])
     (claim,) = report["verdict"]["claims"]

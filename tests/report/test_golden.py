@@ -55,7 +55,7 @@ def decisive(report: dict[str, Any]) -> dict[str, Any]:
                 "interval": [short(claim["decision"]["low"]), short(claim["decision"]["high"])],
                 "p_holm": short(claim["decision"]["p_holm"]),
                 "because": claim["not_comparable"],
-                "seeds_for_half": (claim["power"] or {}).get("seeds_for_half"),
+                "deciding": claim["deciding"],
             }
             for claim in report["verdict"]["claims"]
         ],
@@ -66,7 +66,6 @@ def decisive(report: dict[str, Any]) -> dict[str, Any]:
                 "mean": short(row["mean"]),
                 "interval": [short(row["low"]), short(row["high"])],
                 "word": row["word"],
-                "worst_case": short((row["worst_case"] or {}).get("mean")),
             }
             for row in report["effects"]
         ],
@@ -84,6 +83,7 @@ def text_of(page: str) -> str:
     return " ".join(markup.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
+@pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_the_page_of_a_known_truth_says_it(tmp_path: Path, name: str) -> None:
     world = WORLDS[name]

@@ -1,32 +1,52 @@
-"""The ledger has a line per claim, with what its source says and what was found."""
+"""The ledger has a line per claim, with what its source says, why its threshold, and what was found."""
 
+import json
+import math
+import re
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 from synthetic import World, experiment, provenance, timing, write_runs
 
+from attnlab import stats
 from attnlab.cli import main as entry
 from attnlab.config import CONF
-from attnlab.report import build, ledger, write
+<<<<<<< HEAD
+from attnlab.report import build, ledger
+from attnlab.report.diff import compare
+from attnlab.report.tables.claimed import axis, cited, question, same
+from attnlab.report.tables.lines import LEVEL, interval, read
 from attnlab.stats.null import RULES
+from attnlab.store.declarations import Claim
 
 SIX = [0, 1, 2, 3, 4, 5]
+SHIPPED = sorted((CONF / "experiment").glob("*.yaml"))
+=======
+from attnlab.report import build, ledger, write
+from attnlab.stats.null import RULES, FalsePositives
+
+SIX = [0, 1, 2, 3, 4, 5]
+pytestmark = pytest.mark.usefixtures("blank")
+>>>>>>> testtime
 
 
 def put(root: Path, name: str, cited: bool = True, **effects: float) -> None:
     """A report of a made-up experiment, whose first claim cites a source."""
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06, **effects}, seeds=SIX)
-    found = experiment(world, name=name)
-    declared = [claim.plain() for claim in found.experiment.claims]
+    asked = experiment(world, name=name)
+    declared = [claim.plain() for claim in asked.experiment.claims]
     if cited:
-        declared[0] |= {"source": "A | B 2001", "source_says": "as good"}
+        declared[0] |= {"source": "A | B 2001; C", "source_says": "as good", "reason": "what <nobody> sees"}
     runs = write_runs(root / "runs" / name, world)
     told = provenance(declared={"claims": declared}, command=f"python -m attnlab +experiment={name}")
-    write(root / "reference" / name, build(found, runs, timing(world), told), runs)
+    folder = root / "reference" / name
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(build(asked, runs, timing(world), told)), "utf-8")
 
 
 def rows(page: str) -> list[list[str]]:
+    """The cells of all lines about claims and reports."""
     lines = [line.replace("\\|", "/") for line in page.splitlines() if line.startswith("| [")]
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
 
@@ -34,20 +54,30 @@ def rows(page: str) -> list[list[str]]:
 def test_a_line_per_claim_says_what_the_report_says(tmp_path):
     put(tmp_path, "mine")
     put(tmp_path, "other", cited=False, gqa=0.2)
-    page = ledger.ledger(tmp_path / "reference")
-    found = rows(page)
-    assert len(found) == 6
-    assert all(len(row) == len(ledger.COLUMNS) for row in found)
-    first, fourth = found[0], found[3]
-    assert first[0] == "[mine](mine/report.md), size debug"
-    assert first[2:5] == ["A / B 2001", "as good", "SUPPORTED"]
-    assert first[5].startswith("+0.004 nats [")
-    assert (first[6], first[8]) == ("6 of 6", "`python -m attnlab +experiment=mine`")
-    assert fourth[2:5] == ["–", "–", "REFUTED"]
-    assert found[2][5].startswith("0.5 × exact")
-    assert "6 claims of 2 reports: 1 REFUTED, 5 SUPPORTED." in page
+    page = ledger.markdown(read(tmp_path / "reference"), tmp_path / "reference")
+    hypotheses = rows(page.partition("## Hypotheses")[2].partition("## Identities")[0])
+    identities = rows(page.partition("## Identities")[2].partition("## What was run")[0])
+    run = rows(page.partition("## What was run")[2])
+    assert (len(hypotheses), len(identities), len(run)) == (4, 2, 2)
+    first, third = hypotheses[0], hypotheses[2]
+    assert first[0] == "[mine, size debug](mine/report.md)"
+    assert first[2:7] == [
+        "val/loss, gqa against mha: within ±0.03 nats", "what <nobody> sees", "A / B 2001; C", "as good",
+        "SUPPORTED",
+    ]  # fmt: skip
+    assert first[7].startswith("+0.004 nats [")
+    assert first[8].startswith("90 %: [")
+    assert first[9] == "6 of 6"
+    assert third[3:7] == ["–", "–", "–", "REFUTED"]
+    assert identities[0][6] == "0.5 × exact"
+    assert run[0][3] == "`python -m attnlab +experiment=mine`"
+    assert "6 claims of 2 reports, 4 hypotheses and 2 identities: 1 REFUTED, 5 SUPPORTED." in page
+    assert "otherwise: 1 REFUTED, 3 SUPPORTED." in page
 
 
+<<<<<<< HEAD
+def test_the_page_has_the_same_lines_and_what_its_filters_read(tmp_path):
+=======
 def test_a_citation_that_was_mended_in_the_file_comes_before_that_of_the_report():
     claims = OmegaConf.load(CONF / "experiment" / "gqa_vs_mha.yaml").claims
     old = [{"says": claims[0].says, "source": "old"}, {"says": "gone", "source": "kept"}]
@@ -57,27 +87,160 @@ def test_a_citation_that_was_mended_in_the_file_comes_before_that_of_the_report(
     assert found["gone"]["source"] == "kept"
 
 
-def test_the_runs_of_the_comparison_of_nothing_say_how_often_the_rules_err(tmp_path):
+def test_the_runs_of_the_comparison_of_nothing_say_how_often_the_rules_err(tmp_path, monkeypatch):
+    rates = {rule: FalsePositives(0.04, 0.01, rounds=1000, passed=True) for rule in RULES}
+    monkeypatch.setattr(ledger, "false_positives", lambda values, margin: rates)
+>>>>>>> testtime
     put(tmp_path, "mine")
-    assert "Where nothing differs" not in ledger.ledger(tmp_path / "reference")
+    page = ledger.html(read(tmp_path / "reference"), tmp_path / "reference")
+    read_by_filters = re.findall(r'data-axis="(\w+)" data-verdict="(\w+)" data-source="([^"]*)">', page)
+    assert read_by_filters == [("other", "SUPPORTED", source) for source in ("A | B 2001; C", "–", "–")]
+    assert page.count('href="mine/report.html#verdict"') == 3
+    assert "what &lt;nobody&gt; sees" in page
+    assert re.findall(r"<option>(.*?)</option>", page) == ["other", "SUPPORTED", "A | B 2001", "C", "–"]
+    assert '<form id="filters" aria-label="Filter the claims" hidden>' in page, "a script shows it"
+    assert not re.search(r'(?:src|href)="https?:', page)
+
+
+def claim(**change: object) -> dict[str, object]:
+    asked = {"says": "old words", "arm": "a", "against": "b", "metric": "m", "compare": "difference",
+             "is": "below", "threshold": 0.1}  # fmt: skip
+    return {**asked, **change}
+
+
+def test_a_claim_is_known_by_what_it_asks_then_by_its_words():
+    mended, other = claim(says="mended"), claim(threshold=0.2)
+    assert same(claim(), [other, mended]) is mended
+    assert same(claim(), [other]) is other
+    assert same(claim(), [claim(says="new", **{"is": "above"})]) is None
+    twice = claim(says="another")
+    assert same(claim(says="mended"), [twice, mended]) is mended
+
+
+def test_what_is_declared_with_a_claim_comes_from_the_file_of_today_before_the_report():
+    written = OmegaConf.load(CONF / "experiment" / "gqa_vs_mha.yaml").claims[0]
+    row = claim(says="once", arm="gqa", against="mha", metric="val/loss", threshold=written.threshold)
+    old = [{**row, "source": "old"}, {**row, "says": "gone", "arm": "mla", "source": "kept", "reason": "too"}]
+    gone = claim(says="gone", arm="mla", against="mha", metric="val/loss", threshold=7)
+    report = {
+        "experiment": {"name": "gqa_vs_mha", "baseline": "mha", "metric": "val/loss"},
+        "reproduce": {"declared": {"claims": old}},
+        "verdict": {"claims": [row, gone]},
+    }
+    first, second = cited(report)
+    assert (first["says"], first["source"], first["reason"]) == (written.says, written.source, written.reason)
+    assert second == {"says": "gone", "source": "kept"}, (
+        "a reason is one of a threshold, which is another here"
+    )
+
+
+def test_two_reports_are_compared_claim_by_claim_where_words_were_mended(tmp_path):
+    put(tmp_path, "mine")
+    folder = tmp_path / "reference" / "mine"
+    text = (folder / "report.json").read_text("utf-8")
+    (tmp_path / "old").mkdir()
+    old = text.replace("mqa is worse than mha", "so is mqa")
+    assert old != text
+    (tmp_path / "old" / "report.json").write_text(old, "utf-8")
+    assert "no verdict, effect, budget or run differs" in compare(tmp_path / "old", folder)
+
+
+@pytest.mark.parametrize(
+    ("arm", "against", "found"),
+    [
+        ("gate", "plain", "epilogue"), ("differential", "plain", "heads"), ("wide", "plain", "heads"),
+        ("lstm", "stated", "model"), ("stated", "twin", "other"), ("plain", "unknown", "heads"),
+    ],
+)  # fmt: skip
+def test_the_axis_of_a_claim_is_the_first_group_that_its_arms_choose_differently(arm, against, found):
+    chosen = {
+        "plain": ["heads=mha", "epilogue=none"], "gate": ["heads=mha", "epilogue=gate"],
+        "differential": ["heads=differential", "epilogue=none"],
+        "wide": ["heads=mha", "epilogue=none", "model.n_heads=1"],
+        "lstm": ["parent=plain", "model=lstm", "position=none"], "stated": ["measurement={a: 1}"],
+        "twin": ["replica=1"],
+    }  # fmt: skip
+    report = {"reproduce": {"declared": {"arm_overrides": chosen}}}
+    assert axis(report, {"arm": arm, "against": against}) == found
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.983])
+def test_the_interval_of_an_older_report_is_the_one_that_decided_at_the_level_of_all(level):
+    differences = [0.1, 0.3, -0.2, 0.4, 0.25]
+    own, whole = (stats.Differences(differences).interval(at) for at in (level, LEVEL))
+    decision = {"low": own[0], "high": own[1], "level": level, "n": 5}
+    row = {"compare": "difference", "kind": "seeds", "decision": decision}
+    assert interval(row) == {"low": pytest.approx(whole[0]), "high": pytest.approx(whole[1]), "level": LEVEL}
+    powers = {**decision, "low": math.exp(own[0]), "high": math.exp(own[1])}
+    found = interval({**row, "compare": "ratio", "decision": powers})
+    assert (found["low"], found["high"]) == pytest.approx((math.exp(whole[0]), math.exp(whole[1])))
+
+
+def test_the_interval_of_a_row_comes_first_and_what_was_not_seeds_has_none_else():
+    row = {"compare": "difference", "kind": "seeds", "decision": {"low": 0, "high": 1, "level": 0.9, "n": 4}}
+    assert interval({**row, "interval": {"low": 1, "high": 2, "level": LEVEL}})["high"] == 2
+    assert interval({**row, "interval": None})["low"] < 0, "upgraded from a version that had none"
+    assert interval({**row, "interval": None, "looks": {"design": "looks"}}) is None
+    assert interval({**row, "kind": "timing"}) is None
+
+
+def test_the_runs_of_the_comparison_of_nothing_say_how_often_the_rules_err(tmp_path, monkeypatch):
+    monkeypatch.setattr("attnlab.stats.null.POOLS", 4)
+    put(tmp_path, "mine")
+    folder = tmp_path / "reference"
+    assert "Where nothing differs" not in ledger.markdown(read(folder), folder)
     put(tmp_path, "aa_null")
-    page = ledger.ledger(tmp_path / "reference")
-    told = page.partition("## Where nothing differs")[2]
+    found = read(folder)
+    told = ledger.markdown(found, folder).partition("## Where nothing differs")[2]
     assert "The 18 different runs" in told
     assert len([line for line in told.splitlines() if line.count("%") == 2]) == len(RULES)
+    assert "The 18 different runs" in ledger.html(found, folder)
 
 
-def test_the_verb_writes_the_page_and_refuses_a_folder_without_reports(tmp_path, capsys):
+def test_the_verb_writes_both_pages_and_refuses_a_folder_without_reports(tmp_path, capsys):
     put(tmp_path, "mine")
-    assert entry.main(["report", "--ledger", str(tmp_path / "reference")]) == 0
-    page = (tmp_path / "reference" / "README.md").read_text("utf-8")
-    assert page == ledger.ledger(tmp_path / "reference")
+    folder = tmp_path / "reference"
+    for _ in range(2):
+        assert entry.main(["report", "--ledger", str(folder)]) == 0
+    assert (folder / "README.md").read_text("utf-8") == ledger.markdown(read(folder), folder)
+    assert (folder / "ledger.html").read_text("utf-8") == ledger.html(read(folder), folder)
+    assert capsys.readouterr().out.split()[:2] == [str(folder / "README.md"), str(folder / "ledger.html")]
     assert entry.main(["report", "--ledger", str(tmp_path)]) == 2
     assert "no */report.json here" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_shipped_claim_names_its_source_and_has_words_of_its_own(path):
-    claims = OmegaConf.load(path).claims
-    assert all(claim.source and claim.source_says for claim in claims)
+@pytest.mark.parametrize("name", ["README.md", "ledger.html"])
+def test_a_page_of_somebody_elses_is_not_replaced(name, tmp_path, capsys):
+    put(tmp_path, "mine")
+    page = tmp_path / "reference" / name
+    page.write_text("# My notes\n")
+    assert entry.main(["report", "--ledger", str(page.parent)]) == 2
+    assert f"{name}: is no ledger" in capsys.readouterr().err
+    assert page.read_text() == "# My notes\n"
+    assert [path.name for path in page.parent.iterdir() if path.is_file()] == [name]
+
+
+# How a claim begins that needs the one before it, and words that point at what it does not say.
+OPENINGS = (
+    "so ", "it ", "its ", "and ", "or ", "but ", "they ", "this ", "that ", "these ", "those ", "also ",
+    "then ", "such ", "with less", "with more", "grouped ones", "latent ones", "rolling ones", "of ",
+)  # fmt: skip
+POINTING = re.compile(r"\b(it|they|them|too|the margin|the others?|as much|is enough|the same weights)\b")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_claim_reads_by_itself_and_names_its_source_and_the_reason_of_its_threshold(path):
+    written = OmegaConf.to_container(OmegaConf.load(path))
+    claims = [Claim.model_validate(claim) for claim in written["claims"]]
+    for claim in claims:
+        assert claim.source, claim.says
+        assert claim.source_says, claim.says
+        assert not claim.says.lower().startswith(OPENINGS), claim.says
+        assert not POINTING.search(claim.says), claim.says
+        assert len(claim.says.split()) >= 5, claim.says
+        assert claim.reason, f"{claim.says}: why {claim.threshold}?"
+        theory = "stated" in (claim.against or written["baseline"])
+        assert claim.threshold or theory or claim.reason.startswith("Any difference"), claim.reason
     assert len({claim.says for claim in claims}) == len(claims)
+    asked = {question(claim.model_dump(by_alias=True)) for claim in claims}
+    assert len(asked) == len(claims), "two claims ask the same: the words of one could not be mended"

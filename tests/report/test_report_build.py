@@ -133,9 +133,6 @@ def test_a_failed_seed_leaves_its_pair_but_not_the_denominator(tmp_path: Path) -
     found = report(tmp_path, World(status=status))
     row = found["effects"][0]
     assert (row["n"], row["planned"]) == (3, 5)
-    assert row["worst_case"]["missing"] == 2
-    assert row["worst_case"]["n"] == 5
-    assert row["worst_case"]["mean"] > row["mean"]
     assert {(run["arm"], run["seed"], run["status"]) for run in found["failures"]["runs"]} == {
         ("mha", 3, "missing"),
         ("gqa", 1, "diverged"),

@@ -27,6 +27,7 @@ def test_the_index_lists_every_report_with_its_verdicts(made: dict) -> None:
     assert EVIL not in page
 
 
+@pytest.mark.usefixtures("blank")
 def test_a_page_of_somebody_else_is_not_replaced_by_an_index(made: dict, tmp_path: Path) -> None:
     folder = tmp_path / "mine" / "report"
     folder.mkdir(parents=True)
@@ -121,6 +122,7 @@ def flipped(path: Path) -> None:
     path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
 
 
+@pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize("spoil_file", [missing, cut, flipped])
 @pytest.mark.parametrize("name", digests.FILES)
 def test_a_broken_file_of_one_run_costs_what_it_holds_and_not_the_page(

@@ -27,6 +27,7 @@ def publish(report: dict[str, Any], folder: Path) -> Path:
     return write(folder, report, [])
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_temporary_files_of_another_command_are_left_to_it(made: dict, tmp_path: Path) -> None:
     publish(made["nothing"][0], tmp_path / "one")
     others = tmp_path / "one" / "figures" / ".verdict.png.abcd1234.png"
@@ -37,6 +38,7 @@ def test_the_temporary_files_of_another_command_are_left_to_it(made: dict, tmp_p
     assert not (tmp_path / "one" / "figures" / "older.png").exists()
 
 
+@pytest.mark.usefixtures("blank")
 def test_pages_show_the_report_that_another_command_wrote_meanwhile(
     made: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +59,7 @@ def test_pages_show_the_report_that_another_command_wrote_meanwhile(
     assert (tmp_path / "one" / "runs.csv").read_text("utf-8").count("\n") == 2
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_index_lists_a_report_that_another_command_wrote_meanwhile(
     made: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def test_a_reader_is_told_of_a_pick_at_an_end_of_no_pick_and_of_other_settings(b
 def test_a_table_of_means_of_an_older_report_is_shown_as_what_it_was(built: Any, tmp_path: Path) -> None:
     report = built(tuned(ARMS, bowl))
     cells = [[2.0, 3.0, 2.5], [None, 1.0, 1.0], [1.5, 1.0, 1.75]]
-    report["schema"] = 3
+    report["schema"] = 4
     report["budget"]["tuning"] = {
         "metric": "val/loss", "seeds": [7, 8, 9], "committed": True,
         "tokens": [{"arm": arm, "value": 60} for arm in ARMS],

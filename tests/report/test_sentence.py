@@ -115,7 +115,7 @@ def test_planned_seeds_stay_in_the_denominator():
 def test_one_pair_says_that_it_has_no_interval():
     assert (
         sentence(MARGIN, decision(None, None, 1), Verdict.INCONCLUSIVE, planned=6)
-        == "INCONCLUSIVE: gqa costs 0.016 nats in the only pair, which has no interval (margin 0.03). "
+        == "INCONCLUSIVE: gqa costs 0.016 nats, which is the only pair and has no interval (margin 0.03). "
         "1 of 6 paired seeds."
     )
 
@@ -190,3 +190,9 @@ def test_decimals_show_two_digits_of_the_width(width, digits):
 )
 def test_a_declared_number_keeps_its_own_decimals(value, digits, text):
     assert declared(value, digits) == text
+
+
+def test_a_ratio_that_is_hardly_bounded_is_told_all_the_same():
+    claim = Wording("gqa", "mha", "below", 0.25, compare="ratio", metric="train/loss", unit="")
+    wide = Decision(2, 1.0, 1e-300, 1e304, 0.975, 0.025, 0.9, 0.9, exact=False)
+    assert "at most 1e+304x" in sentence(claim, wide, Verdict.INCONCLUSIVE)

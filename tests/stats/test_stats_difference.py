@@ -67,16 +67,11 @@ def test_one_pair_has_a_mean_and_nothing_else():
     assert not noninferior([0.0], 1.0).passed
 
 
-@pytest.mark.parametrize(("value", "p"), [(0.1, 0.0), (0.0, 1.0)])
-def test_equal_differences_give_a_point(value, p):
-    found = paired([value] * 3)  # three times 0.1 sums to more than 0.3 in floats
-    assert (found.mean, found.sd, found.interval, found.p) == (value, 0.0, (value, value), p)
-
-
-@pytest.mark.parametrize(("margin", "passed", "p"), [(0.2, True, 0.0), (0.1, False, 1.0), (0.05, False, 1.0)])
-def test_equal_differences_are_equivalent_only_inside_the_margin(margin, passed, p):
-    found = tost([0.1] * 3, margin)
-    assert (found.passed, found.p) == (passed, p)
+@pytest.mark.parametrize("values", [[0.1] * 3, [0.0] * 2, [0.1, 0.1 + 1e-17, 0.30000000000000004 - 0.2]])
+def test_ties_prove_nothing(values):
+    found, tested = paired(values), tost(values, 0.2)
+    assert (found.interval, found.p, found.tied) == (None, None, True)
+    assert (tested.passed, tested.p) == (False, None)
 
 
 @pytest.mark.parametrize("bad", [[], [0.1, math.nan], [math.inf], [[1.0, 2.0]]], ids=str)
@@ -124,6 +119,19 @@ def test_a_region_holds_what_satisfies_the_claim(relation, centre, inside, outsi
 @pytest.mark.parametrize(("value", "p"), [(0.4, 0.0), (0.5, 1.0), (0.6, 1.0)])
 def test_an_exact_value_is_certain_and_does_not_touch_its_threshold(value, p):
     assert support(Exact(value), region("below", 0.5)) == p
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "estimate"),
+    [([0.0, 0.0, 0.0], 0, 0, 0), ([0.0, 1e-9, 0.0], 0, 1e-9, 1e-9), ([0.1, 0.0, -0.3], -0.3, 0.1, -0.3)],
+)
+def test_an_identity_holds_in_every_pair_or_not_at_all(values, low, high, estimate):
+    found = Exact(*values)
+    assert (found.n, found.interval(0.95), found.estimate) == (3, (low, high), estimate)
+    assert support(found, region("within", 1e-12)) == (0.0 if high == low == 0 else 1.0)
+    assert support(found, region("within", 0.5)) == 0.0
+    with pytest.raises(ValueError, match="exact value: nan at position 1"):
+        Exact(0.0, math.nan)
 
 
 def test_draws_count_the_share_on_the_wrong_side():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from attnlab.stats import Differences, Exact, Question, decide, holm, holm_levels, paired, region
+from attnlab.stats import Differences, Exact, Look, Question, decide, holm, holm_levels, paired, region
 
 FAMILIES = [np.random.default_rng(n).uniform(0, 0.08, n).tolist() for n in (1, 2, 3, 7, 20)] + [
     [0.02, 0.02, 0.02],
@@ -105,3 +105,77 @@ def test_a_claimed_effect_has_the_two_sided_p():
     values = [-0.01, -0.02, -0.04, -0.01]
     (decision,) = decide([Question(Differences(values), "below", 0.0)])
     assert decision.p == pytest.approx(paired(values).p, abs=1e-12)
+
+
+def test_ties_decide_nothing_however_wide_the_margin():
+    (decision,) = decide([Question(Differences([0.0, 0.0]), "within", 0.05)])
+    assert (decision.holds, decision.interval, decision.p) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "relation", "threshold", "holds"),
+    [
+        (0.02, "within", 0.1, True),
+        (0.5, "within", 0.1, False),
+        (0.09, "within", 0.1, None),
+        (0.5, "above", 0.1, True),
+        (-0.5, "above", 0.1, False),
+        (0.5, "below", 0.5, None),
+    ],
+)
+def test_a_claim_holds_where_all_of_the_interval_does_and_fails_where_none_of_it_does(
+    value, relation, threshold, holds
+):
+    sample = Differences(value + np.array([-0.02, 0.02, 0.0, 0.01]))
+    assert decide([Question(sample, relation, threshold)])[0].holds is holds
+
+
+LOOKS = (4, 8)
+CLEAR = np.array([1.01, 0.99, 1.02, 0.98, 1.0, 1.01, 0.97, 1.03])
+OPEN = np.array([0.3, -0.2, 0.25, 0.15, 0.5, 0.2, 0.1, 0.4])
+
+
+def at(look, *samples, claim=("above", 0.0)):
+    design = Look(LOOKS, look)
+    return [Question(Differences(sample[: LOOKS[look]], design), *claim) for sample in samples]
+
+
+def test_what_was_decided_stands_and_leaves_its_level_to_what_is_open():
+    first = decide(at(0, CLEAR, OPEN))
+    assert [decision.holds for decision in first] == [True, None]
+    turned, rest = decide(at(1, -CLEAR, OPEN), before=first)
+    assert turned == first[0]
+    assert rest.alpha == 0.05  # alone it would share with the other
+    assert decide(at(1, 0 * CLEAR, OPEN))[1].alpha == 0.025
+
+
+def test_what_was_refuted_stands_too_and_leaves_nothing():
+    first = decide(at(0, -CLEAR, OPEN))
+    assert [decision.holds for decision in first] == [False, None]
+    stands, rest = decide(at(1, CLEAR, OPEN), before=first)
+    assert stands == first[0]
+    assert rest.alpha == 0.025
+
+
+def test_an_open_claim_is_decided_by_this_look_alone():
+    (first,) = decide(at(0, OPEN))
+    assert first.holds is None
+    assert decide(at(1, OPEN), before=[first]) == decide(at(1, OPEN))
+
+
+def test_an_identity_that_a_later_pair_breaks_is_broken():
+    first = decide([Question(Exact(0.0, 0.0), "within", 1e-9)])
+    assert first[0].holds is True
+    (second,) = decide([Question(Exact(0.0, 0.0, 0.5), "within", 1e-9)], before=first)
+    assert (second.holds, second.estimate) == (False, 0.5)
+
+
+def test_the_chance_of_any_false_support_stays_below_alpha_over_all_looks():
+    draw, wrong, costs = np.random.default_rng(5), 0, ("below", 0.03)
+    for _ in range(800):
+        samples, decisions = draw.normal(0.03, 0.01, (3, 8)), []
+        samples[2] -= 0.03  # this one is so, and leaves its level to the two that are not
+        for look in (0, 1):
+            decisions = decide(at(look, *samples, claim=costs), before=decisions)
+        wrong += any(decision.holds for decision in decisions[:2])
+    assert 0.03 < wrong / 800 < 0.07

@@ -17,6 +17,7 @@ def test_the_rules_in_use_accept_what_is_false_about_as_often_as_they_say():
     assert set(found) == set(RULES)
     assert all(one.passed and one.low <= one.rate <= 0.075 and one.rounds == 1000 for one in found.values())
     assert found["a difference"].rate > 0.03  # it is a rate, not a nought
+    assert found["above a threshold, in looks"].rate > 0.015
 
 
 def test_a_rule_that_forgets_how_few_the_pairs_are_is_found_out():

@@ -2,7 +2,19 @@ import numpy as np
 import pytest
 from statsmodels.stats.power import TTestPower
 
-from attnlab.stats import detectable, planning, power, seeds_for_equivalence, seeds_needed, tost, tost_power
+from attnlab.stats import (
+    deciding,
+    detectable,
+    planning,
+    power,
+    region,
+    seeds_for_equivalence,
+    seeds_needed,
+    tost,
+    tost_power,
+)
+from attnlab.stats.calibration import by_t
+from attnlab.stats.designs import FIXED
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 10, 50])
@@ -70,6 +82,59 @@ def test_planning_speaks_in_the_metrics_unit():
 @pytest.mark.parametrize("values", [[0.1], [0.1, 0.1, 0.1]])
 def test_without_spread_there_is_no_planning_value(values):
     assert planning(values, margin=1.0) is None
+
+
+SEEN = np.random.default_rng(8).normal(0, 1, 6)
+SEEN = (SEEN - SEEN.mean()) / SEEN.std(ddof=1)  # mean 0, sd 1
+
+
+@pytest.mark.parametrize(
+    ("mean", "relation", "threshold", "tail", "word"),
+    [
+        (0.0, "below", 1.0, 0.05, 1),
+        (0.4, "within", 1.0, 0.05, 1),
+        (0.0, "within", 1.0, 0.01, 1),
+        (1.8, "within", 1.0, 0.05, -1),
+        (0.7, "above", 0.0, 0.025, 1),
+        (-1.5, "above", 0.0, 0.0125, -1),
+    ],
+)
+def test_seeds_that_decide_are_just_enough_where_the_truth_is_as_seen(mean, relation, threshold, tail, word):
+    where = region(relation, threshold)
+    found = deciding(SEEN + mean, where, tail)
+    assert found.ends == {1: "support", -1: "refute"}[word]
+    draws = np.random.default_rng(9).normal(mean, 1, (20_000, found.seeds))
+    often = [(by_t(draws[:, :n], FIXED, where, tail) == word).mean() for n in (found.seeds - 1, found.seeds)]
+    error = 3 * np.sqrt(0.16 / 20_000)
+    assert often[0] < 0.8 + error
+    assert often[1] > 0.8 - error
+    assert found.low <= found.seeds <= found.high
+
+
+def test_an_estimate_at_the_threshold_is_never_decided():
+    for where in (region("above", 0.25), region("within", 0.25)):
+        found = deciding(SEEN / 1024 + 0.25, where, 0.05)
+        assert (found.seeds, found.high) == (None, None)
+
+
+def test_it_takes_more_seeds_the_nearer_the_estimate_lies_to_the_threshold():
+    where = region("below", 1.0)
+    seeds = [deciding(SEEN + mean, where, 0.05).seeds for mean in (0.0, 0.5, 0.8, 0.95)]
+    assert seeds == sorted(set(seeds))
+    assert deciding(SEEN + 0.5, where, 0.05).seeds == deciding(SEEN + 1.5, where, 0.05).seeds  # refuted then
+    strict = [deciding(SEEN, where, tail).seeds for tail in (0.05, 0.01, 0.001)]
+    assert strict == sorted(set(strict))
+
+
+def test_the_unit_of_a_metric_changes_no_number_of_seeds():
+    assert deciding(SEEN + 0.2, region("within", 1.0), 0.05) == deciding(
+        (SEEN + 0.2) / 1024, region("within", 1 / 1024), 0.05
+    )
+
+
+@pytest.mark.parametrize("values", [[0.1], [0.1, 0.1, 0.1]])
+def test_without_spread_nobody_knows_what_would_decide(values):
+    assert deciding(values, region("above", 0.0), 0.05) is None
 
 
 @pytest.mark.parametrize(

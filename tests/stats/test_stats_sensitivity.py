@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from attnlab.stats import leave_one_out, paired, pairing, sign_flip, worst_case
+from attnlab.stats import flipped, leave_one_out, outliers, pairing, sign_flip
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 11])
@@ -65,8 +65,29 @@ def test_pairing_refuses_incomplete_pairs():
         pairing([1.0, 2.0], [1.0])
 
 
-@pytest.mark.parametrize(("direction", "worst"), [("lower", 0.4), ("higher", -0.2)])
-def test_the_worst_case_counts_every_failed_seed(direction, worst):
-    values = [0.1, 0.4, -0.2]
-    assert worst_case(values, 2, direction) == paired([*values, worst, worst])
-    assert worst_case(values, 0, direction) == paired(values)
+def test_a_seed_far_from_the_others_is_named():
+    values = [0.1, 0.12, 0.09, 0.11, 0.1, 0.9]
+    assert outliers(values) == [False] * 5 + [True]
+    assert not any(outliers(np.random.default_rng(0).normal(size=30)))
+    assert not any(outliers([0.1, 0.1, 0.1, 5.0]))  # more than half are equal: no distance to go by
+    assert not any(outliers([0.0, 0.1, 9.0]))
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "holds"),
+    [
+        ([0.1, 0.2, 0.15, 0.12, 0.11, 0.13], (0.0, np.inf), True),
+        ([-0.1, -0.2, -0.15, -0.12, -0.11, -0.13], (0.0, np.inf), False),
+        ([0.1, -0.2, 0.15, 0.12, -0.11, 0.13], (0.0, np.inf), None),
+        ([0.01, -0.02, 0.015, 0.012, -0.011, 0.013], (-0.03, 0.03), True),
+        ([0.04, 0.05, 0.06, 0.045, 0.044, 0.051], (-0.03, 0.03), False),
+    ],
+)
+def test_sign_flips_decide_the_claim_itself(values, where, holds):
+    found = flipped(values, where, 0.025)
+    assert (found.holds, found.able) == (holds, True)
+
+
+def test_sign_flips_of_few_pairs_cannot_reach_a_small_tail():
+    found = flipped([0.1, 0.2, 0.15], (0.0, np.inf), 0.025)
+    assert (found.able, found.holds, found.p) == (False, None, 1 / 8)

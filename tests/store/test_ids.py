@@ -11,14 +11,18 @@ import pytest
 import attnlab
 
 ASK = """
-import json, sys
+import json, os, sys
 from attnlab.store import fingerprint
 part = lambda name: {"_target_": f"attnlab.{name}"}
 config = {
     "model": {**part("model.transformer.Transformer"), "attention": part("attention.layer.Attention")},
     "optim": part("training.module.LanguageModel"), "data": part("data.module.Data"),
 }
-print(json.dumps(fingerprint.source(config, "attnlab.training.run")))
+for _ in sys.stdin:  # each answer from a process of its own, which has read nothing before
+    if os.fork() == 0:
+        print(json.dumps(fingerprint.source(config, "attnlab.training.run")), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
 """
 STATEMENT, COMMENT = "\nCHANGED = 1\n", "\n# changed\n"
 
@@ -32,19 +36,26 @@ def home(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
 def source(home):
-    """Module -> digest: what of the copy's source the id of a trained run is made of."""
-    asked = [sys.executable, "-c", ASK]
-    return json.loads(subprocess.run(asked, capture_output=True, text=True, check=True, cwd=home).stdout)
+    """`source()`: module -> digest, what of the copy's source the id of a trained run is made of."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", ASK], stdin=pipe, stdout=pipe, text=True, cwd=home) as asked:
+
+        def ask():
+            print(file=asked.stdin, flush=True)
+            return json.loads(asked.stdout.readline())
+
+        yield ask
 
 
 @pytest.fixture(scope="module")
-def before(home):
-    return source(home)
+def before(source):
+    return source()
 
 
 @pytest.fixture
-def edited(home):
+def edited(home, source):
     """`edited(file, text)`: the source with this text at the end of a file."""
     kept = {}
 
@@ -52,7 +63,7 @@ def edited(home):
         path = home / "attnlab" / file
         kept[path] = path.read_text()
         path.write_text(kept[path] + text)
-        return source(home)
+        return source()
 
     yield edit
     for path, text in kept.items():

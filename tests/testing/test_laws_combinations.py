@@ -9,7 +9,7 @@ import pytest
 
 from attnlab import testing
 from attnlab.testing.laws import LAWS
-from attnlab.testing.laws.compose import AXES, alone, combination, covering, one_at_a_time, options
+from attnlab.testing.laws.compose import AXES, USUAL, alone, combination, covering, one_at_a_time, options
 from attnlab.testing.laws.gaps import GAPS, gap
 
 ALONE = {  # the same together as alone, or dear: cuts at every place
@@ -34,6 +34,7 @@ QUICK = {
     "documents",
 }
 SLOW = {"decode_equals_full_pass", "long_texts_do_not_leak", "long_texts_decode"}  # under flex on a CPU
+FLEX = {*QUICK, "kernel_agrees", "blind_rows_are_zero", "scale"}  # what a kernel alone can get wrong
 LIKE_OTHERS = ("single", "mqa", "tied_qkv")  # one class with mha and gqa, other numbers
 CACHES = {"static": ("causal", "prefix", "full"), "rolling": ("window", "window_sinks")}
 
@@ -61,9 +62,15 @@ ALL = {law.name for law in LAWS}
 
 @pytest.mark.parametrize("axis", ["model", *AXES])
 def test_each_value_alone_obeys_every_law(axis):
+    """The usual value of every axis is the usual model, which the first of them tries."""
     for option in options(axis):
-        slow = SLOW if option == "flex" else set()
-        assert faults([alone(axis, option)], ALL - slow) == []
+        if option != USUAL.get(axis):
+            assert faults([alone(axis, option)], FLEX if option == "flex" else ALL) == []
+
+
+@pytest.mark.rare
+def test_flex_alone_obeys_every_law_that_is_quick_under_it():
+    assert faults([alone("kernel", "flex")], ALL - SLOW) == []
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,14 @@ def test_the_average_of_the_weights_is_what_is_validated_and_kept(train):
     assert loss["plain"] == loss["last"] != loss["mean"]
 
 
-@pytest.mark.parametrize("added", [["+callbacks=ema"], [OWN], ["+callbacks=ema", OWN]])
+@pytest.mark.parametrize(
+    "added",
+    [
+        ["+callbacks=ema", OWN],
+        pytest.param(["+callbacks=ema"], marks=pytest.mark.rare),
+        pytest.param([OWN], marks=pytest.mark.rare),
+    ],
+)
 def test_a_run_killed_in_the_middle_ends_with_the_bits_of_an_undisturbed_one(
     train, compose, store, mine, monkeypatch, added
 ):

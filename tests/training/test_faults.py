@@ -16,6 +16,7 @@ from disks import disk, fill  # noqa: F401 - fixtures
 from processes import wait_until
 from safetensors.torch import load_file
 
+from attnlab.store import runs
 from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.execute.process import enter
 from attnlab.sweep.execute.slots import Slot
@@ -32,7 +33,9 @@ def start():
     warm("attnlab.training.run", 1)
 
     def call(folder):
-        os.utime(folder / "spec.json")  # it is asked for now
+        spec, failed = runs.spec(folder), runs.record(folder)  # it is asked for now
+        instead = failed and failed.failed
+        runs.write_spec(folder.parent, spec.but(use=spec.use.model_copy(update={"instead": instead})))
         log, environment = folder / "log.txt", Slot(0, None, 1).environment()
         child = get_context("forkserver").Process(
             target=enter, args=(WORKER, [str(folder)], log, environment)

@@ -60,6 +60,7 @@ def test_a_curve_becomes_rows_and_a_time_is_named_as_one(compose, store):
     assert stored.record(folder).metric("c") == Metric("c", "slope", "m", kind="time")
 
 
+@pytest.mark.usefixtures("blank")
 def test_what_a_measurement_declares_is_what_the_page_says(compose, store):
     runs = []
     for arm in ("left", "right"):

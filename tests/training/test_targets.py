@@ -112,6 +112,7 @@ def test_every_place_of_a_name_is_looked_at():
     ]
 
 
+@pytest.mark.rare
 def test_a_command_with_a_wrong_name_is_one_line_and_exit_2_and_trains_nothing(tmp_path):
     wrong = "decode.cache.path=attnlab.attention.cache.Nowhere"
     line = ["size=debug", "data=reverse", "logger=none", "trainer.accelerator=cpu", wrong]

@@ -1,9 +1,10 @@
 """`python -m attnlab claims`: do the claims that reference reports call SUPPORTED still hold?
 
-What is run again is read from the reports: experiments at size S with a claim that is exact, or asserts an
-effect of some size. Times are left out, machines being noisy; so is what says that there is no effect.
+What is run again is read from the reports: experiments at size S with a claim that is exact or an identity,
+or asserts an effect of some size. Times are left out, machines being noisy; so is what says that there is no
+effect.
 Surprising: runs that the store holds are not trained again, since their ids say that nothing has changed
-which could change them.
+which could change them. A claim is known again by what it asks, since its words may have been mended.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 
 from attnlab.cli.words import split
 from attnlab.errors import Refused, printable
+from attnlab.report.tables.claimed import same
 
 SIZE = "S"
 Claims = list[Mapping[str, Any]]
@@ -30,12 +32,11 @@ def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     lost: list[str] = []
     for name, claims in wanted.items():
         report = _again(name, root.parent / "again", overrides, run or _command)
-        words = [verdict(report, claim["says"]) for claim in claims]
-        lost += [
-            f"{name}: was SUPPORTED, is {word}: {claim['says']}"
-            for claim, word in zip(claims, words, strict=True)
-            if word != "SUPPORTED"
-        ]
+        asked = (report.get("verdict") or {}).get("claims") or []
+        for claim in claims:
+            today = same(claim, asked) or {"says": claim["says"], "verdict": "NO RESULT"}
+            if today["verdict"] != "SUPPORTED":
+                lost.append(f"{name}: was SUPPORTED, is {today['verdict']}: {today['says']}")
     number = sum(map(len, wanted.values()))
     print(f"{number - len(lost)} of {number} claims hold, of {len(wanted)} experiments", flush=True)
     for line in lost:
@@ -103,7 +104,7 @@ def standing(report: Mapping[str, Any]) -> Claims:
         and not claim["exploratory"]
         and claim["kind"] != "timing"
         and not claim.get("timed")
-        and (claim["decision"]["exact"] or _separates(claim))
+        and (claim["decision"]["exact"] or claim.get("identity") or _separates(claim))
     ]
 
 
@@ -112,12 +113,6 @@ def _separates(claim: Mapping[str, Any]) -> bool:
     centre = 1.0 if claim["compare"] == "ratio" else 0.0
     low, high = claim["from"], claim["to"]
     return (low is not None and low > centre) or (high is not None and high < centre)
-
-
-def verdict(report: Mapping[str, Any], says: str) -> str:
-    """The word for a claim in a report; NO RESULT where the report does not have it."""
-    claims = (report.get("verdict") or {}).get("claims") or []
-    return next((claim["verdict"] for claim in claims if claim["says"] == says), "NO RESULT")
 
 
 def _command(overrides: Sequence[str]) -> int:

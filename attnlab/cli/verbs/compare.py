@@ -22,7 +22,7 @@ USAGE = (
 )
 SEEDS = [0, 1, 2, 3, 4, 5]
 DEFAULTS: dict[str, Any] = {
-    "seeds": SEEDS, "held": ["tokens"], "match": "none", "match_by": None,
+    "seeds": SEEDS, "looks": "anytime", "held": ["tokens"], "match": "none", "match_by": None,
     "metric": "val/loss", "direction": "lower", "margin": 0.03,
     "margin_reason": "The default of compare: 15 % of what a small model loses with one head for four.",
 }  # fmt: skip
@@ -82,6 +82,8 @@ def declare(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[st
                 given["margin_reason"] = "Given on the command line."
         else:
             left.append(str(override.input_line))
+    if isinstance(given["looks"], list) and given["seeds"] is SEEDS:
+        del given["seeds"]  # the last look has its own
     better = given["direction"] == "higher"
     margin = given["margin"]
     if isinstance(margin, bool) or not isinstance(margin, int | float):

@@ -20,7 +20,8 @@ def report(options: argparse.Namespace) -> int:
     elif options.ledger:
         from attnlab.report import ledger
 
-        print(printable(str(ledger.write(Path(options.ledger)))))
+        for page in ledger.write(Path(options.ledger)):
+            print(printable(str(page)))
     else:
         from attnlab.report import render
 

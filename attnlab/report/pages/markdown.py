@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnlab.report.charts.figures import mark
-from attnlab.report.tables.format import MINUS, TIMES, pvalue, span, text
+from attnlab.report.tables.format import MINUS, TIMES, on_record, pvalue, span, text
 from attnlab.report.verdicts.alike import DECISIVE
 
 SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
@@ -33,13 +33,15 @@ def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence
         "",
     ]
     if verdict["exploratory"]:
-        lines += ["**EXPLORATORY**: the sweep left what its file declares.", ""]
+        lines += ["**EXPLORATORY**: the sweep left what was declared.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
     lines += _verdict(report) + _picture("verdict", pictures)
     lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
     lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
     lines += ["## Failures and caveats", "", *_failures(report)]
+    if report.get("declared"):
+        lines += [cell(on_record(report["declared"])), ""]
     provenance = report["reproduce"]
     dirty = {True: "dirty", False: "clean", None: "unknown"}[provenance.get("dirty")]
     lines += ["## Reproduce", "", "```sh", str(provenance.get("command")), "```", ""]
@@ -70,18 +72,19 @@ def _verdict(report: dict[str, Any]) -> list[str]:
         lines += [f"{number}. {MARKS[claim['verdict']]} **{cell(claim['sentence'])}** {cell(claim['plain'])}"]
     lines += [""] if lines else ["No claim was declared.", ""]
     for number, claim in enumerate(report["verdict"]["claims"], 1):
-        power = claim["power"]
-        if power:
-            effect, half = (
-                text(power["detectable"], claim["digits"], unit=claim["unit"]),
-                power["seeds_for_half"],
-            )
-            lines += [
-                f"Power of claim {number}: {claim['decision']['n']} seeds detect {effect} (80 %); "
-                f"half of that needs {text(half) if half else 'more than 10,000'} seeds.",
-                "",
-            ]
+        if deciding := claim["deciding"]:
+            lines += [f"Claim {number}: {_deciding(deciding)}", ""]
     return lines
+
+
+def _deciding(answer: dict[str, Any]) -> str:
+    if answer["seeds"] is None:
+        return "no number of seeds would decide it: the estimate lies at the threshold."
+    high = text(answer["high"]) if answer["high"] else "more than 10,000"
+    return (
+        f"about {text(answer['seeds'])} seeds in all would {answer['ends']} it in 80 % of such sweeps, if "
+        f"the truth is as it was seen (between {text(answer['low'])} and {high})."
+    )
 
 
 def _budget(report: dict[str, Any]) -> list[str]:

@@ -1,5 +1,6 @@
 """How numbers are written: one function for HTML and Markdown, so that both say the same."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -65,3 +66,12 @@ def data_span(
 def percent(share: float) -> str:
     """A level in percent: 5, 2.5, 1.67."""
     return f"{100 * share:.3g}"
+
+
+def on_record(declared: Mapping[str, Any]) -> str:
+    """The declaration that a report cites, and what was finished before it."""
+    of = f"{declared['experiment']}, size {declared['size']}" if declared["size"] else declared["experiment"]
+    entry = f"entry {declared['hash'][:16]} of the store's declarations.jsonl"
+    before = f"{declared['known'] or 'None'} of {declared['pairs']} pairs of runs"
+    finished = f"{'was' if declared['known'] == 1 else 'were'} finished before that"
+    return f"Declared on {declared['time']}: {entry}, {of}. {before} {finished}."

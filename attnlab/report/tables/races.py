@@ -42,7 +42,7 @@ def _table(sweep: Sweep, metric: str, budget: float) -> dict[str, Any]:
                 "arm": arm,
                 "solved": asdict(alone.a),
                 "median": alone.a_median,
-                "planned": len(sweep.seeds),
+                "planned": len(sweep.of(arm)),
                 "race": None
                 if race is None
                 else {key: race[key] for key in ("n", "saved", "flips", "logrank_p")},

@@ -57,7 +57,7 @@ def budget(sweep: Sweep) -> dict[str, Any]:
         spent = {entry["arm"]: (entry["tokens"], False) for entry in tuned["arms"]}
         rows.append(_row(sweep, SPENT, spent, SPENT.name in held))
     counts = [
-        {"arm": arm, "planned": len(sweep.seeds), "finished": len(sweep.done(arm))} for arm in sweep.arms
+        {"arm": arm, "planned": len(sweep.of(arm)), "finished": len(sweep.done(arm))} for arm in sweep.arms
     ]
     return {
         "rows": rows,

@@ -1,48 +1,38 @@
 """The declared claims: what was measured for each, the decision over the whole family, and its word.
 
-A claim about a seed metric is decided on paired differences (or ratios), one about a counted quantity on
-its exact value, one about a measured time on a bootstrap of interleaved blocks.
+`evidence` says what a claim is decided on; here its verdict is worded, and what stands beside it.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
-from attnlab.report.verdicts import foresight
+from attnlab.report.verdicts import evidence, foresight
 from attnlab.report.verdicts.budget import crosses
 from attnlab.report.verdicts.effects import beside
-from attnlab.report.verdicts.runs import Pair, Sweep, common, kind
-from attnlab.report.verdicts.sentence import Wording, decimals, plain, sentence
+from attnlab.report.verdicts.evidence import Found
+from attnlab.report.verdicts.runs import Sweep
+from attnlab.report.verdicts.sentence import Wording, decimals, looked, plain, sentence
 from attnlab.report.verdicts.verdict import Verdict, claim_verdict
 from attnlab.store.declarations import canonical
 
-COUNTED = {"seeds": "paired seed", "exact": "exact count", "timing": "timing block"}
-
-
-class Ratios:
-    """Paired ratios, one per seed: Student's t on the mean of their logarithms, read back as a ratio."""
-
-    def __init__(self, pairs: list[Pair]):
-        self.logs = stats.Differences([math.log(pair["value"] / pair["against"]) for pair in pairs])
-        self.n = self.logs.n
-        self.estimate = None if self.logs.estimate is None else math.exp(self.logs.estimate)
-
-    def interval(self, level: float) -> tuple[float, float] | None:
-        ends = self.logs.interval(level)
-        return ends and (math.exp(ends[0]), math.exp(ends[1]))
-
-    def p_above(self, threshold: float) -> float | None:
-        return self.logs.p_above(math.log(threshold)) if threshold > 0 else 0.0
-
-    def p_below(self, threshold: float) -> float | None:
-        return self.logs.p_below(math.log(threshold)) if threshold > 0 else 1.0
+COUNTED = {
+    "seeds": "paired seed", "share": "paired seed", "ranks": "paired seed", "identity": "paired seed",
+    "exact": "exact count", "timing": "timing block",
+}  # fmt: skip
+SEEDED = ("seeds", "share", "ranks", "identity")
+LEVEL = 0.95  # of the interval beside the decision's own
 
 
 def declared(sweep: Sweep) -> list[dict[str, Any]]:
-    """The claims, by default against the baseline, on the primary metric, as a difference."""
-    return [
-        {
+    """The claims, by default against the baseline, on the primary metric, as a difference; each with the
+    direction that is better.
+    """
+    rows = []
+    for claim in sweep.experiment.claims:
+        row = {
             "says": claim.says,
             "arm": claim.arm,
             "against": claim.against or sweep.baseline,
@@ -50,96 +40,114 @@ def declared(sweep: Sweep) -> list[dict[str, Any]]:
             "compare": claim.compare,
             "is": claim.relation,
             "threshold": claim.threshold,
+            "identity": claim.identity,
+            "reason": claim.reason,
             "direction": claim.direction,
         }
-        for claim in sweep.experiment.claims
-    ]
+        rows.append({**row, "direction": _direction(sweep, row)})
+    return rows
 
 
-def _timed(sweep: Sweep, claim: dict[str, Any]) -> bool:
-    """Whether a run of the two arms made it of times."""
-    metric, arms = claim["metric"], (claim["arm"], claim["against"])
-    return any(kind(record, metric) == "time" for record in sweep.having(metric, arms))
-
-
-def _evidence(sweep: Sweep, claim: dict[str, Any]) -> tuple[stats.Evidence | None, str, list[Pair]]:
-    """What was measured for a claim, of which kind (seeds, exact, timing), and the pairs of seeds."""
-    arm, against, metric, ratio = claim["arm"], claim["against"], claim["metric"], claim["compare"] == "ratio"
-    if metric in sweep.times and not sweep.having(metric, sweep.arms):
-        rows = [((sweep.timing or {}).get("arms") or {}).get(name, {}).get(metric) for name in (arm, against)]
-        if not ratio or not all(row and row.get("samples") for row in rows):
-            return None, "timing", []
-        ours, theirs = (_blocks(row["samples"]) for row in rows)
-        return stats.ratio_draws(ours, theirs), "timing", []
-    if sweep.counted(metric, (arm, against)):
-        count, other = (common(sweep.values(name, metric)) for name in (arm, against))
-        if count is None or other is None or (ratio and not other):
-            return None, "exact", []
-        return stats.Exact(count / other if ratio else count - other), "exact", []
-    pairs = sweep.pairs(arm, against, metric)
-    if not pairs:
-        return None, "seeds", []
-    return (
-        Ratios(pairs) if ratio else stats.Differences([pair["difference"] for pair in pairs]),
-        "seeds",
-        pairs,
-    )
-
-
-def _blocks(samples: list[float]) -> list[list[float]]:
-    """Rounds of A B B A hold two samples of each arm, taken in the same moment."""
-    return [samples[i : i + 2] for i in range(0, len(samples) - 1, 2)]
+def wanted(sweep: Sweep, budget: dict[str, Any]) -> dict[str, int]:
+    """Arm -> how many of its seeds the claims need by now (`evidence.wanted`)."""
+    asked = declared(sweep)
+    return evidence.wanted(sweep, asked, [not _unequal(sweep, budget, claim) for claim in asked])
 
 
 def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict[str, Any]]:
     """Every claim with its numbers, its verdict and its sentences, in the declared order."""
     asked = declared(sweep)
-    measured = [_evidence(sweep, claim) for claim in asked]
-    centre = [1.0 if claim["compare"] == "ratio" else 0.0 for claim in asked]
-    questions = [
-        stats.Question(evidence, claim["is"], claim["threshold"], middle)
-        for claim, (evidence, _, _), middle in zip(asked, measured, centre, strict=True)
-    ]
-    decisions = zip(asked, measured, centre, stats.decide(questions), strict=True)
     return [
         {
             **claim,
             "exploratory": exploratory,
-            "kind": basis,
-            **({"timed": True} if _timed(sweep, claim) else {}),
-            **_told(sweep, budget, claim, basis, middle, decision, exploratory),
-            "decision": asdict(decision),
-            **beside(
-                sweep,
-                pairs if claim["compare"] == "difference" else [],
-                _hurts(claim, decision),
-                _margin(claim),
-            ),
+            "kind": found.basis,
+            **({"timed": True} if evidence.timed(sweep, claim) else {}),
+            **_told(sweep, budget, claim, found, exploratory),
+            "decision": _plain(found.decision),
+            "interval": _interval(found),
+            "deciding": _deciding(claim, found),
+            "flipped": _flipped(claim, found),
+            **beside(found.pairs if claim["compare"] == "difference" else []),
         }
-        for claim, (_, basis, pairs), middle, decision in decisions
+        for claim, found in zip(asked, evidence.found(sweep, asked), strict=True)
     ]
+
+
+def _plain(decision: stats.Decision) -> dict[str, Any]:
+    return {key: value for key, value in asdict(decision).items() if key != "holds"}
+
+
+def _looks(sweep: Sweep, found: Found) -> dict[str, Any] | None:
+    """The looks that a claim's verdict was earned in: what was planned, and a row for each that was made."""
+    if found.basis not in SEEDED or found.basis == "identity":
+        return None
+    plan = sweep.experiment.looks
+    design = "anytime" if isinstance(plan, str) else "looks" if plan else "fixed"
+    holds = found.decision.holds is not None and bool(found.steps)
+    return {
+        "design": design,
+        "planned": plan if isinstance(plan, list) else [len(sweep.seeds)],
+        "decided": len(found.steps) if holds else None,  # at which look, from 1
+        "made": [
+            {
+                "seeds": step.seeds,
+                "n": step.decision.n,
+                "estimate": step.decision.estimate,
+                "low": step.decision.low,
+                "high": step.decision.high,
+                "level": step.decision.level,
+            }
+            for step in found.steps
+        ],
+    }
+
+
+def _interval(found: Found) -> dict[str, Any] | None:
+    """The interval at one level for all claims, from the same evidence as the decision."""
+    ends = found.evidence.interval(LEVEL) if found.evidence is not None else None
+    return ends and {"low": ends[0], "high": ends[1], "level": LEVEL}
+
+
+def _flipped(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
+    """What sign flips say of the claim's own threshold, at the tail that t was given."""
+    decision, sample = found.decision, found.evidence
+    if not isinstance(sample, stats.Differences) or decision.level is None or not found.steps or sample.tied:
+        return None
+    where = stats.region(claim["is"], claim["threshold"])
+    answer = stats.flipped(found.sample, where, sample.tail(decision.level)) if sample.n > 1 else None
+    return asdict(answer) if answer else None
+
+
+def _deciding(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
+    """How many seeds would decide a claim about means that is still open, if the truth is as it was seen."""
+    decision = found.decision
+    if found.basis != "seeds" or claim["compare"] != "difference" or decision.holds is not None:
+        return None
+    if decision.level is None or decision.n < 2 or not found.steps:
+        return None
+    where = stats.region(claim["is"], claim["threshold"])
+    answer = stats.deciding(found.sample, where, (1 - decision.level) / 2)
+    return asdict(answer) if answer else None
 
 
 def _told(
     sweep: Sweep,
     budget: dict[str, Any],
     claim: dict[str, Any],
-    basis: str,
-    middle: float,
-    decision: stats.Decision,
+    found: Found,
     exploratory: bool,
 ) -> dict[str, Any]:
     """A decided claim's verdict, its sentences, and where on an axis the claim and its decision lie."""
-    arms = claim["arm"], claim["against"]
-    unequal = crosses(budget, *arms) + foresight.reasons(sweep, *arms)
+    decision, basis = found.decision, found.basis
+    unequal = _unequal(sweep, budget, claim)
     names = [reason["label"] for reason in unequal]
-    interval = None if decision.low is None or decision.high is None else (decision.low, decision.high)
-    word = claim_verdict(
-        claim["is"], claim["threshold"], interval, n=decision.n, comparable=not unequal, centre=middle
-    )
-    text = _wording(sweep, claim, basis)
-    low, high = stats.region(claim["is"], claim["threshold"], middle)
-    planned = len(sweep.seeds) if basis == "seeds" else None
+    interval = decision.interval
+    word = claim_verdict(decision.holds, n=decision.n, comparable=not unequal)
+    text = _wording(sweep, claim, found.basis)
+    low, high = stats.region(claim["is"], claim["threshold"], text.centre)
+    planned, looks = _planned(sweep, found), _looks(sweep, found)
+    narrow = interval is not None and math.isfinite(interval[1] - interval[0]) and interval[0] < interval[1]
     return {
         "direction": text.direction,
         "label": text.metric,
@@ -152,12 +160,14 @@ def _told(
             planned=planned,
             unequal=names,
             counted=COUNTED[basis],
+            looked=looked(looks),
             exploratory=exploratory,
         ),
         "plain": plain(text, word, names, exact=decision.exact),
         "not_comparable": [reason["text"] for reason in unequal],
         "planned": planned,
-        "digits": decimals(interval[1] - interval[0]) if interval and interval[0] != interval[1] else 3,
+        "looks": looks,
+        "digits": decimals(interval[1] - interval[0]) if interval and narrow else 3,
         "from": low if math.isfinite(low) else None,
         "to": high if math.isfinite(high) else None,
     }
@@ -174,12 +184,28 @@ def _wording(sweep: Sweep, claim: dict[str, Any], basis: str) -> Wording:
         claim["compare"],
         metric.words,
         unit="" if claim["compare"] == "ratio" else metric.unit,
-        direction=_direction(sweep, claim, basis),
+        direction=claim["direction"],
         baseline=sweep.baseline,
+        median=basis == "ranks",
     )
 
 
-def _direction(sweep: Sweep, claim: dict[str, Any], basis: str) -> str | None:
+def _unequal(sweep: Sweep, budget: dict[str, Any], claim: dict[str, Any]) -> list[dict[str, str]]:
+    """Why the two arms of a claim cannot be compared."""
+    arms = claim["arm"], claim["against"]
+    return crosses(budget, *arms) + foresight.reasons(sweep, *arms)
+
+
+def _planned(sweep: Sweep, found: Found) -> int | None:
+    """The seeds that the last look at a claim had, or that its first one will have."""
+    if found.basis not in SEEDED:
+        return None
+    if found.steps:
+        return found.steps[-1].seeds
+    return stats.designs(sweep.experiment.looks, len(sweep.seeds))[0][0]
+
+
+def _direction(sweep: Sweep, claim: dict[str, Any]) -> str | None:
     """Which is better: as the claim says, else the experiment of its metric, else the metric's declaration;
     of what is counted, timed or cut off at the budget the lower; None where nobody said it.
     """
@@ -189,19 +215,8 @@ def _direction(sweep: Sweep, claim: dict[str, Any], basis: str) -> str | None:
         return sweep.experiment.direction
     if known := sweep.metric(claim["metric"]).direction:
         return known
-    return None if basis == "seeds" and claim["metric"] not in sweep.budgets else "lower"
-
-
-def _margin(claim: dict[str, Any]) -> float | None:
-    """The width that an equality claim asks for; what the seeds needed are planned on."""
-    return claim["threshold"] if claim["is"] == "within" else None
-
-
-def _hurts(claim: dict[str, Any], decision: stats.Decision) -> str:
-    """The direction of failure that would speak against this claim, for the worst-case line."""
-    if claim["is"] == "within":
-        return "lower" if (decision.estimate or 0) >= 0 else "higher"
-    return "lower" if claim["is"] == "below" else "higher"
+    seeded = evidence.basis(sweep, claim) in SEEDED
+    return None if seeded and claim["metric"] not in sweep.budgets else "lower"
 
 
 def headline(found: list[dict[str, Any]]) -> str:

@@ -26,21 +26,18 @@ def metrics(sweep: Sweep) -> list[str]:
     return [m for m in wanted if m == asked.metric or any(sweep.values(arm, m) for arm in sweep.arms)]
 
 
-def beside(sweep: Sweep, pairs: list[dict[str, Any]], direction: str, margin: float | None) -> dict[str, Any]:
-    """Rows that never overrule: sign flips, one seed left out, failures at their worst, pairing, power."""
+def beside(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Rows that never overrule: sign flips, one seed left out, pairing, seeds far from the others."""
     differences = [pair["difference"] for pair in pairs]
     if not differences:
-        return {"sign_flip": None, "leave_one_out": None, "worst_case": None, "pairing": None, "power": None}
-    missing = len(sweep.seeds) - len(pairs)
-    worst = stats.worst_case(differences, missing, direction) if missing else None
-    power = stats.planning(differences, margin)
+        return {"sign_flip": None, "leave_one_out": None, "pairing": None, "outliers": []}
     out = stats.leave_one_out(differences)
+    far = stats.outliers(differences)
     return {
         "sign_flip": asdict(stats.sign_flip(differences)),
         "leave_one_out": {"low": out[0], "high": out[1]} if out else None,
-        "worst_case": {"missing": missing, **asdict(worst)} if worst else None,
         "pairing": asdict(stats.pairing([p["value"] for p in pairs], [p["against"] for p in pairs])),
-        "power": asdict(power) if power else None,
+        "outliers": [pair["seed"] for pair, is_far in zip(pairs, far, strict=True) if is_far],
     }
 
 
@@ -69,6 +66,15 @@ def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) 
     return rows
 
 
+def _design(sweep: Sweep, arm: str) -> stats.Design:
+    """What the looks so far allow an arm's interval: as with claims, none is read before its look."""
+    design: stats.Design = stats.Early()
+    for count, look in stats.designs(sweep.experiment.looks, len(sweep.seeds)):
+        if sweep.tried((arm, sweep.baseline), sweep.seeds[:count]):
+            design = look
+    return design
+
+
 def _alpha(sweep: Sweep, claims: list[dict[str, Any]], arm: str, metric: str) -> float:
     """The strictest level that was left to a claim about this difference; 5 % without one."""
     about = (arm, sweep.baseline, metric, "difference")
@@ -86,17 +92,20 @@ def _row(
     primary, said = metric == sweep.experiment.metric, sweep.metric(metric)
     pairs = sweep.pairs(arm, sweep.baseline, metric)
     differences = [pair["difference"] for pair in pairs]
-    estimate = stats.paired(differences) if differences else None
+    design = _design(sweep, arm)
+    estimate = stats.paired(differences, design=design) if differences else None
     wide = estimate.interval if estimate else None
     outer, inner = (
-        stats.paired(differences, level).interval if differences else None
+        stats.paired(differences, level, design).interval if differences else None
         for level in (1 - alpha, 1 - 2 * alpha)
     )
     # without a direction of its own, a second metric can only be described
     word = effect_word(outer, inner, margin, direction) if primary else None
-    equivalent = stats.tost(differences, margin) if margin and differences else None
+    equivalent = stats.tost(differences, margin, design=design) if margin and differences else None
     noninferior = (
-        stats.noninferior(differences, margin, direction=direction) if margin and differences else None
+        stats.noninferior(differences, margin, direction=direction, design=design)
+        if margin and differences
+        else None
     )
     digits = decimals(wide[1] - wide[0]) if wide else 3
     return {
@@ -108,7 +117,7 @@ def _row(
         "primary": primary,
         "margin": margin,
         "n": len(pairs),
-        "planned": len(sweep.seeds),
+        "planned": len(sweep.of(arm)),
         "digits": digits,
         "mean": estimate.mean if estimate else None,
         "sd": estimate.sd if estimate else None,
@@ -127,5 +136,5 @@ def _row(
         else "exploratory",
         "meaning": MEANING[word] if word and estimate else None,
         "pairs": pairs,
-        **beside(sweep, pairs, direction, margin),
+        **beside(pairs),
     }

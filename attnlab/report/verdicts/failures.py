@@ -39,7 +39,7 @@ def failures(sweep: Sweep) -> dict[str, Any]:
             }
         )
     counts = [
-        {"arm": arm, "planned": len(sweep.seeds), "failed": sum(not r.done for r in sweep.of(arm))}
+        {"arm": arm, "planned": len(sweep.of(arm)), "failed": sum(not r.done for r in sweep.of(arm))}
         for arm in sweep.arms
     ]
     seen = [row["word"] for row in rows]
@@ -79,20 +79,24 @@ def caveats(sweep: Sweep) -> list[str]:
 
 
 def departures(sweep: Sweep) -> list[str] | None:
-    """Where the sweep left what its file declares, in words; None where that is not known."""
+    """Where the sweep left what its file declares, and where that was changed after results were known, in
+    words; None where neither is known.
+    """
+    late = sweep.asked.on_record.departures if sweep.asked.on_record else []
     declared, used = sweep.asked.declared, sweep.experiment.plain()
     if not declared:
-        return None
+        return late or None
     said = {key: value for key, value in declared.items() if value is not None}
     meant = _defaults(declared) | Experiment.model_validate(used | said).model_dump(include=set(said))
     was = sweep.experiment.model_dump(include=set(declared))
     kept = {key: (meant[key], was[key]) for key in declared}
     kept["overrides"] = [], list(sweep.asked.overrides)
-    return [
+    left = [
         f"{key}: declared {_say(before)}, used {_say(now)}"
         for key, (before, now) in sorted(kept.items())
         if before != now
     ]
+    return left + late
 
 
 def _defaults(keys: Iterable[str]) -> dict[str, Any]:

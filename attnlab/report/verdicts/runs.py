@@ -1,6 +1,7 @@
 """What the report is made from: the runs of one sweep, found or missing, and how to look up their figures."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from attnlab.errors import Refused
 from attnlab.store.declarations import Experiment
 from attnlab.store.guards import bounded, digests
+from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
 Pair = dict[str, Any]
@@ -89,7 +91,9 @@ class Asked:
 
     `overrides` are the command line's, `unchecked` the laws that the sweep was told to go on without, and
     `tuning` the grid of learning rates: metric, seeds, rates, committed, and per arm what was found.
-    `outdated` counts, per part of a record, the runs in which other code than today's has measured it.
+    `wanted` says how many seeds of an arm its claims have needed, where not all. `outdated` counts, per part
+    of a record, the runs in which other code than today's has measured it.
+    `on_record` is the declaration in the store's log, None where there is none.
     """
 
     experiment: Experiment
@@ -97,7 +101,9 @@ class Asked:
     unchecked: Sequence[str] = ()
     tuning: dict[str, Any] | None = None
     declared: dict[str, Any] | None = None
+    wanted: Mapping[str, int] = field(default_factory=dict)
     outdated: Mapping[str, int] = field(default_factory=dict)
+    on_record: Declared | None = None
 
 
 @dataclass(frozen=True)
@@ -139,10 +145,11 @@ class Sweep:
     @property
     def planned(self) -> list[Run]:
         """Every arm and seed in the declared order, the missing ones too."""
-        return [self.at[arm, seed] for arm in self.arms for seed in self.seeds]
+        return [run for arm in self.arms for run in self.of(arm)]
 
     def of(self, arm: str) -> list[Run]:
-        return [self.at[arm, seed] for seed in self.seeds]
+        """Those that the looks have come to."""
+        return [self.at[arm, seed] for seed in self.seeds[: self.asked.wanted.get(arm)]]
 
     def done(self, arm: str) -> list[Run]:
         return [run for run in self.of(arm) if run.done]
@@ -216,10 +223,31 @@ class Sweep:
         """Whether the arm's runs measure it: none of them has ended well, or one that has knows it."""
         return bool(self.values(arm, metric)) or not self.done(arm)
 
-    def pairs(self, arm: str, against: str, metric: str) -> list[Pair]:
+    def tried(self, arms: Iterable[str], seeds: Iterable[int]) -> bool:
+        """Whether all of these runs have ended, well or not."""
+        return all(self.at[arm, seed].record is not None for arm in arms for seed in list(seeds))
+
+    def outcomes(
+        self, arm: str, against: str, metric: str, seeds: Sequence[int], direction: str | None
+    ) -> list[float]:
+        """The paired differences, where an arm that diverged has the worst outcome there is: infinity on the
+        side that is worse, and NaN where both did, or nobody says which side that is.
+        """
+        out = []
+        for seed in seeds:
+            ours, theirs = self.value(arm, seed, metric), self.value(against, seed, metric)
+            lost = [self.at[name, seed].status == "diverged" for name in (arm, against)]
+            if ours is not None and theirs is not None:
+                out.append(ours - theirs)
+            elif all(value is not None or gone for value, gone in zip((ours, theirs), lost, strict=True)):
+                worse = {"lower": math.inf, "higher": -math.inf}.get(direction or "", math.nan)
+                out.append(math.nan if all(lost) else worse if lost[0] else -worse)
+        return out
+
+    def pairs(self, arm: str, against: str, metric: str, seeds: Sequence[int] | None = None) -> list[Pair]:
         """The seeds that both arms finished: seed, value, against, difference."""
         rows = []
-        for seed in self.seeds:
+        for seed in self.seeds if seeds is None else seeds:
             ours, theirs = self.value(arm, seed, metric), self.value(against, seed, metric)
             if ours is not None and theirs is not None:
                 rows.append({"seed": seed, "value": ours, "against": theirs, "difference": ours - theirs})

@@ -5,9 +5,10 @@ cost is a positive difference where lower is better, a negative one where higher
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
 
 from attnlab.report.verdicts.verdict import Verdict, Word
 from attnlab.stats import Decision, region
@@ -26,6 +27,7 @@ class Wording:
     unit: str = "nats"
     direction: str | None = "lower"  # which is better; None for a metric of which neither is
     baseline: str = ""  # `against` is spelled out where it is another arm
+    median: bool = False  # what is told of is the median of the pairs, not their mean
 
     @property
     def centre(self) -> float:
@@ -41,11 +43,13 @@ def sentence(
     planned: int | None = None,
     unequal: Sequence[str] = (),
     counted: str = "paired seed",
+    looked: str = "",
     exploratory: bool = False,
 ) -> str:
     """One line: SUPPORTED: gqa costs at most 0.016 nats (margin 0.030). 6 paired seeds.
 
-    `unequal` names the held budget rows that differ; `counted` is what `decision.n` counts, in the singular.
+    `unequal` names the held budget rows that differ; `counted` is what `decision.n` counts, in the singular;
+    `looked` says at which look that was.
     """
     if verdict == Verdict.NO_RESULT:
         body = f"no {counted} of {claim.arm} and {claim.against} was completed"
@@ -54,7 +58,8 @@ def sentence(
     else:
         body = f"{claim.arm} {_found(claim, decision, verdict)} ({_asked(claim, decision)})"
     head = f"{verdict} (exploratory)" if exploratory else str(verdict)
-    return f"{head}: {body}. {_basis(decision, planned, counted)}."
+    basis = _basis(decision, planned, counted)
+    return f"{head}: {body}. {f'{looked}, {basis}' if looked else basis}."
 
 
 def plain(claim: Wording, verdict: Verdict, unequal: Sequence[str] = (), *, exact: bool = False) -> str:
@@ -98,20 +103,34 @@ def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
     low, high = decision.low, decision.high
     if claim.compare == "difference" and low == high == 0:
         return f"has the {claim.metric} of {claim.against} in every pair, to the last digit"
-    if low is None or high is None or decision.exact:
-        assert decision.estimate is not None, decision
+    if low is None or high is None or decision.exact or (math.isinf(low) and math.isinf(high)):
+        if decision.estimate is None:
+            return "failed as often as not"
         value = _side(claim, decision.estimate, True, ("", ""), lambda v, _: f"{v:.6g}")
-        return _say(claim, value) + ("" if decision.exact else " in the only pair, which has no interval")
+        return _say(claim, value) + ("" if decision.exact else f", which {_unbounded(decision)}")
 
     digits, words = decimals(high - low), ("at most", "at least")
-    upper = _side(claim, high, True, words, lambda v, up: _outward(v, digits, up))
-    lower = _side(claim, low, False, words, lambda v, up: _outward(v, digits, up))
+    upper, lower = (
+        _side(claim, end, is_upper, words, lambda v, up: _outward(v, digits, up))
+        if math.isfinite(end)
+        else ("", "")
+        for end, is_upper in ((high, True), (low, False))
+    )
     floor, ceiling = region(claim.relation, claim.threshold, claim.centre)
     if verdict == Verdict.REFUTED:
         return _say(claim, upper if high <= floor else lower)
+    if math.isinf(low) or math.isinf(high):
+        return _say(claim, lower if math.isinf(high) else upper)
     if verdict == Verdict.INCONCLUSIVE or claim.relation == "within":
         return _say(claim, *((upper, lower) if claim.direction == "higher" else (lower, upper)))
     return _say(claim, upper if math.isfinite(ceiling) else lower)
+
+
+def _unbounded(decision: Decision) -> str:
+    """Why there is no interval."""
+    if decision.n == 1:
+        return "is the only pair and has no interval"
+    return "is so far without bounds" if decision.low is not None else "is the same in every pair: no spread"
 
 
 def _asked(claim: Wording, decision: Decision) -> str:
@@ -157,12 +176,15 @@ def _say(claim: Wording, *sides: tuple[str, str]) -> str:
     if claim.compare == "ratio":
         return f"{verb} {said} the {claim.metric} of {claim.against}"
     versus = f"against {claim.against}" if claim.against != claim.baseline else ""
-    return " ".join(part for part in (verb, said, claim.unit, versus) if part)
+    middle = "in the median pair" if claim.median else ""
+    return " ".join(part for part in (verb, said, claim.unit, versus, middle) if part)
 
 
 def _outward(amount: float, digits: int, up: bool) -> str:
     if not up and amount:  # a bound that is surely not zero is not printed as zero
         digits = max(digits, -math.floor(math.log10(amount)))
+    if amount >= 1e15:  # two pairs may leave a ratio that wide
+        return f"{amount:.0e}"
     rounding = ROUND_CEILING if up else ROUND_FLOOR
     return f"{Decimal(repr(float(amount))).quantize(Decimal(1).scaleb(-digits), rounding):f}"
 
@@ -172,6 +194,26 @@ def _basis(decision: Decision, planned: int | None, counted: str) -> str:
         return "Exact"
     of = f"{decision.n} of {planned}" if planned not in (None, decision.n) else f"{decision.n}"
     return f"{of} {counted}{'' if of == '1' else 's'}"
+
+
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def looked(looks: Mapping[str, Any] | None) -> str:
+    """At which look a claim was decided, or how far it has been tried; nothing of a design of one look."""
+    if looks is None or looks["design"] == "fixed":
+        return "" if looks is None or looks["made"] else "Not all seeds are in"
+    if looks["design"] == "anytime":
+        return "At any number of seeds" if looks["made"] else "Not all seeds are in"
+    made, planned = len(looks["made"]), NUMBERS[len(looks["planned"]) - 1]
+    if looks["decided"]:
+        return f"Decided at the {ORDINALS[looks['decided'] - 1]} of {planned} looks"
+    if not made:
+        return "Before the first look"
+    if made == len(looks["planned"]):
+        return f"Open after all {planned} looks"
+    return f"Open after the {ORDINALS[made - 1]} of {planned} looks"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,8 +8,6 @@ COMPARABLE, because where nothing finished there is nothing to compare.
 import math
 from enum import StrEnum
 
-from attnlab.stats import region
-
 Interval = tuple[float, float]
 
 
@@ -31,33 +29,15 @@ class Word(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
-def claim_verdict(
-    relation: str,
-    threshold: float,
-    interval: Interval | None,
-    *,
-    n: int,
-    comparable: bool = True,
-    centre: float = 0.0,
-) -> Verdict:
-    """SUPPORTED where the whole interval satisfies the claim, REFUTED where none of it does.
-
-    The interval is the one that the claim was decided on (of an exact quantity the point, twice); n counts
-    complete pairs. The claim is strict: an end that touches the threshold does not satisfy it.
+def claim_verdict(holds: bool | None, *, n: int, comparable: bool = True) -> Verdict:
+    """SUPPORTED where every value that the decision leaves plausible satisfies the claim, REFUTED where none
+    does; n counts complete pairs.
     """
-    low, high = region(relation, threshold, centre)
     if n == 0:
         return Verdict.NO_RESULT
     if not comparable:
         return Verdict.NOT_COMPARABLE
-    if interval is None:
-        return Verdict.INCONCLUSIVE
-    assert interval[0] <= interval[1], "low, then high, and no NaN"
-    if low < interval[0] and interval[1] < high:
-        return Verdict.SUPPORTED
-    if interval[1] <= low or interval[0] >= high:
-        return Verdict.REFUTED
-    return Verdict.INCONCLUSIVE
+    return {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}[holds]
 
 
 def effect_word(

@@ -23,6 +23,7 @@ from attnlab.store.schema import RunSpec
 
 MARK, LOCK, WHAT = ".attnlab", ".attnlab.lock", "a store of attnlab's runs"
 USERS = "users"  # who uses the runs: attnlab/store/guards/users.py
+LOG = "declarations.jsonl"  # what was declared: attnlab/store/guards/declared.py
 BESIDE_RUNS = ("timing", "wandb", "slurm", USERS)  # folders that a sweep makes in its store
 ID = re.compile(r"[0-9a-f]{16}")
 
@@ -76,7 +77,7 @@ def refuse_foreign(root: Path) -> None:
 def _is_a_stores(path: Path) -> bool:
     if path.is_symlink():
         return False
-    return path.name == LOCK or (
+    return path.name in (LOCK, LOG) or (
         path.is_dir() and (path.name in BESIDE_RUNS or ID.fullmatch(path.name) is not None)
     )
 

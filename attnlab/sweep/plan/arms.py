@@ -38,6 +38,11 @@ class Arm:
             specs.append(identified(Composer.resolve(self.config), self.estimate, self.source, use))
         return specs
 
+    def recipe(self) -> str:
+        """A digest of its config at one seed, whatever the seeds that it is trained with."""
+        OmegaConf.update(self.config, "seed", 1)  # not 0: what is made of the seed shows
+        return fingerprint.digest(fingerprint.kept(Composer.resolve(self.config)))
+
     def at(self, key: str, value: float, figure: str) -> "Arm":
         """The arm with another value of a key that is one of its estimates, and that no other depends on."""
         config = self.config.copy()
@@ -75,11 +80,27 @@ def identified(config: dict[str, Any], estimate: Estimate, source: dict[str, str
     return RunSpec(id=run_id, config=config, identity=identity, estimate=estimate, use=use)
 
 
-def starting_from(run: RunSpec, parent: str) -> RunSpec:
+def _starting_from(run: RunSpec, parent: str) -> RunSpec:
     """The same run with its parent's id, which becomes part of its own."""
     config = {**run.config, "parent": parent, "id": None}
     use = run.use.model_copy(update={"overrides": (*run.use.overrides, f"parent='{parent}'")})
     return identified(config, run.estimate, run.identity["source"], use)
+
+
+def with_parents(runs: list[RunSpec], arms: set[str]) -> list[RunSpec]:
+    """`parent: <arm>` means the run of that arm with the same seed; its id becomes part of the child's."""
+    done = {(run.arm, run.seed): run for run in runs if run.config.get("parent") not in arms}
+    while len(done) < len(runs):
+        ready = [
+            run
+            for run in runs
+            if (run.arm, run.seed) not in done and (run.config["parent"], run.seed) in done
+        ]
+        if not ready:
+            raise Refused("parent: the arms continue from one another in a circle")
+        for run in ready:
+            done[run.arm, run.seed] = _starting_from(run, done[run.config["parent"], run.seed].id)
+    return [done[run.arm, run.seed] for run in runs]
 
 
 def _match(config: DictConfig, key: str, figure: str, target: float, checker: Checker) -> int:

@@ -239,7 +239,18 @@ def _claims(
     claims = [
         _read(Claim, claim, f"claim {i + 1} of {name}", ("claims", i)) for i, claim in enumerate(written)
     ]
+    for i, claim in enumerate(claims):
+        _refuse_threshold(claim, f"claim {i + 1} of {name}", ("claims", i, "threshold"))
     return [claim for claim, raw in zip(claims, written, strict=True) if _about(raw, arms)]
+
+
+def _refuse_threshold(claim: Claim, what: str, at: Key) -> None:
+    """A threshold that no measurement could meet, or that every one does."""
+    asked = f"is: {claim.relation}, threshold: {claim.threshold:g}"
+    if claim.relation == "within" and claim.threshold <= 0:
+        raise Refused(f"{what}: {asked}: how far from no difference? give a number above 0", at)
+    if claim.compare == "ratio" and claim.relation != "within" and claim.threshold <= 0:
+        raise Refused(f"{what}: {asked}: a ratio is never below 0; give a number above it", at)
 
 
 def _about(claim: Mapping[str, Any], arms: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import matching as match
 from attnlab.sweep.plan import overrides as command
-from attnlab.sweep.plan.arms import Arm, starting_from
+from attnlab.sweep.plan.arms import Arm, with_parents
 from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composer
@@ -47,6 +47,7 @@ class Plan:
     unchecked: tuple[str, ...] = ()  # the laws that its arms break, where that was let pass
     grid: list[RunSpec] = field(default_factory=list)  # what is trained to tune the learning rate
     tuned: Tuning | None = None
+    recipes: dict[str, str] = field(default_factory=dict)  # a digest of each arm's config, whatever its seeds
 
     @property
     def title(self) -> str:
@@ -138,13 +139,14 @@ def _plan(
     rank = {arm: i for i, arm in enumerate(experiment.arms)}
     # seed by seed: an interrupted sweep leaves whole pairs
     runs.sort(key=lambda run: (run.seed, rank[run.arm]))
-    runs = _with_parents(runs, set(rank))
+    runs = with_parents(runs, set(rank))
     _refuse_twins(runs)
     named = [line for line in point if "experiment" in command.keys([line])]
     declared_config = base_config if len(named) == len(point) else composer.compose(named)
     declared = experiments.keys(composer.resolve(declared_config))
     changes = _changes(point, seeds, declared_config, declared)
-    return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned)
+    recipes = {name: arm.recipe() for name, arm in arms.items()}
+    return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned, recipes=recipes)
 
 
 def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | None) -> Written:
@@ -228,22 +230,6 @@ def _refuse_twins(runs: Sequence[RunSpec]) -> None:
                 f"arms {other.arm} and {run.arm} are one and the same run ({run.id}): "
                 f"make them differ, or set replica=1 in one for a deliberate twin"
             )
-
-
-def _with_parents(runs: list[RunSpec], arms: set[str]) -> list[RunSpec]:
-    """`parent: <arm>` means the run of that arm with the same seed; its id becomes part of the child's."""
-    done = {(run.arm, run.seed): run for run in runs if run.config.get("parent") not in arms}
-    while len(done) < len(runs):
-        ready = [
-            run
-            for run in runs
-            if (run.arm, run.seed) not in done and (run.config["parent"], run.seed) in done
-        ]
-        if not ready:
-            raise Refused("parent: the arms continue from one another in a circle")
-        for run in ready:
-            done[run.arm, run.seed] = starting_from(run, done[run.config["parent"], run.seed].id)
-    return [done[run.arm, run.seed] for run in runs]
 
 
 def _changes(

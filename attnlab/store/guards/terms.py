@@ -1,0 +1,135 @@
+"""What of an experiment decides its verdicts; and in words, in what two of them decide otherwise."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import FiniteFloat
+
+from attnlab.store import fingerprint
+from attnlab.store.declarations import Claim, Experiment, Looks, Tune, canonical
+from attnlab.store.schema import Direction, Record
+
+
+class Terms(Record):
+    """What decides, without words and reasons. `recipes` has a digest of each arm's config, None where its
+    learning rate was not found yet, and `texts` the sha256 of its data. No `seeds` where any number of them
+    may be looked at.
+    """
+
+    arms: tuple[str, ...]
+    baseline: str
+    metric: str
+    direction: Direction
+    margin: FiniteFloat
+    claims: tuple[dict[str, Any], ...]
+    held: tuple[str, ...]
+    match: str
+    looks: Looks | None
+    seeds: tuple[int, ...] | None
+    tune: Tune | None
+    recipes: dict[str, str | None]
+    texts: dict[str, str | None]
+
+    @property
+    def compared(self) -> set[frozenset[str]]:
+        """Every two arms of which a difference is decided."""
+        claimed = {frozenset((claim["arm"], claim["against"])) for claim in self.claims}
+        return claimed | {frozenset((arm, self.baseline)) for arm in self.arms if arm != self.baseline}
+
+
+def terms(
+    experiment: Experiment, recipes: Mapping[str, str | None], texts: Mapping[str, str | None]
+) -> Terms:
+    """Of an experiment. What its file leaves out is filled in, so that to say it is no change."""
+    seeds = sorted(experiment.seeds) if experiment.looks is None else experiment.seeds
+    claims = [_decisive(claim, experiment) for claim in experiment.claims]
+    return Terms(
+        arms=tuple(sorted(experiment.arms)),
+        baseline=experiment.baseline,
+        metric=canonical(experiment.metric),
+        direction=experiment.direction,
+        margin=experiment.margin,
+        claims=tuple(sorted(claims, key=fingerprint.canonical)),
+        held=tuple(sorted({canonical(resource) for resource in experiment.held})),
+        match=experiment.match,
+        looks=experiment.looks,
+        seeds=None if experiment.looks == "anytime" else tuple(seeds),
+        tune=experiment.tune,
+        recipes=dict(recipes),
+        texts=dict(texts),
+    )
+
+
+def _decisive(claim: Claim, experiment: Experiment) -> dict[str, Any]:
+    """A claim without its words, its source and its reason."""
+    return {
+        "arm": claim.arm,
+        "against": claim.against or experiment.baseline,
+        "metric": canonical(claim.metric or experiment.metric),
+        "compare": claim.compare,
+        "is": claim.relation,
+        "threshold": claim.threshold,
+        "identity": claim.identity,
+    }
+
+
+def changed(before: Terms, now: Terms) -> list[str]:
+    """What decides otherwise than before, a line each. That a learning rate was found is no change."""
+    return [*_values(before, now), *_claims(before, now), *_arms(before, now)]
+
+
+def _values(before: Terms, now: Terms) -> Iterator[str]:
+    for key, say in _SAYING.items():
+        was, is_ = getattr(before, key), getattr(now, key)
+        told = key == "seeds" and None in (was, is_)  # by the looks
+        if was != is_ and not told:
+            yield f"{key}: first {say(was)}, now {say(is_)}"
+
+
+def _claims(before: Terms, now: Terms) -> Iterator[str]:
+    gone = " and ".join(_claim(claim) for claim in before.claims if claim not in now.claims)
+    new = " and ".join(_claim(claim) for claim in now.claims if claim not in before.claims)
+    if gone and new:
+        yield f"claims: first {gone}, now {new}"
+    elif gone or new:
+        yield f"claims: no longer {gone}" if gone else f"claims: now also {new}"
+
+
+def _arms(before: Terms, now: Terms) -> Iterator[str]:
+    for was, is_, words in (
+        (before.recipes, now.recipes, "another recipe"),
+        (before.texts, now.texts, "other data"),
+    ):
+        both = sorted(arm for arm in was if was[arm] is not None and is_.get(arm) is not None)
+        if arms := [arm for arm in both if was[arm] != is_[arm]]:
+            yield f"{'arm' if len(arms) == 1 else 'arms'} {', '.join(arms)}: {words}"
+
+
+def _names(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values)) or "nothing"
+
+
+def _looks(looks: Looks | None) -> str:
+    return "once, after all seeds" if looks is None else looks if isinstance(looks, str) else _names(looks)
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    row = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]}-{seeds[-1]}" if row else _names(seeds)
+
+
+def _tune(tune: Tune | None) -> str:
+    return "no grid" if tune is None else f"rates {_names(tune.lr)} on seeds {_names(tune.seeds)}"
+
+
+def _claim(claim: Mapping[str, Any]) -> str:
+    return (
+        f"{claim['arm']} against {claim['against']}, {claim['metric']}: {claim['compare']} {claim['is']} "
+        f"{claim['threshold']}{', by construction' if claim['identity'] else ''}"
+    )
+
+
+_SAYING: dict[str, Callable[[Any], str]] = {
+    "margin": str, "metric": str, "direction": str, "baseline": str, "arms": _names, "held": _names,
+    "match": str, "looks": _looks, "seeds": _seeds, "tune": _tune,
+}  # fmt: skip

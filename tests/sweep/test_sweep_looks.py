@@ -1,0 +1,73 @@
+"""Seeds come in looks: an arm gets the next ones while a claim about it is open, and no longer."""
+
+import json
+
+import pytest
+
+from attnlab.store import runs
+from attnlab.sweep import reporting
+from attnlab.sweep.execute import worker
+
+CLAIMS = (
+    "claims=[{says: four heads cost less than a half, arm: four, is: below, threshold: 0.5},"
+    "{says: one head costs nothing, arm: one, is: below, threshold: %s}]"
+)
+
+
+@pytest.fixture
+def looked(planned, tmp_path, monkeypatch):
+    """`looked(threshold)`: a plan with looks at 2, 4 and 6 seeds, and what trains the runs it needs."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(threshold):
+        [plan] = planned(
+            "+experiment=heads", CLAIMS % threshold, "match=none", "held=[]", "looks=[2,4,6]", "seeds=null"
+        )
+        root = tmp_path / "runs"
+
+        def train():
+            new = [run for run in reporting.needed(plan, root) if runs.record(root / run.id) is None]
+            for run in new:
+                runs.write_spec(root, run)
+                assert worker.train(root / run.id) == 0
+            return sorted((run.arm, run.seed) for run in new)
+
+        return plan, train
+
+    return call
+
+
+def test_a_decided_arm_gets_no_more_seeds_and_an_open_one_does(looked):
+    plan, train = looked(threshold=-0.038)
+    assert plan.experiment.seeds == [0, 1, 2, 3, 4, 5]
+    assert train() == [(arm, seed) for arm in ("four", "one", "two") for seed in (0, 1)]
+    assert train() == [(arm, seed) for arm in ("one", "two") for seed in (2, 3)]
+    assert train() == [(arm, seed) for arm in ("one", "two") for seed in (4, 5)]
+    assert train() == []
+
+
+def test_a_look_that_was_broken_off_is_made_once_it_is_whole(looked, tmp_path):
+    plan, train = looked(threshold=-0.038)
+    train()
+    train()
+    folder = tmp_path / "runs" / next(run.id for run in plan.runs if (run.arm, run.seed) == ("one", 3))
+    record = (folder / "run.json").read_bytes()
+    (folder / "run.json").unlink()
+    assert [(run.arm, run.seed) for run in reporting.needed(plan, tmp_path / "runs") if run.seed > 3] == []
+    (folder / "run.json").write_bytes(record)
+    assert train() == [(arm, seed) for arm in ("one", "two") for seed in (4, 5)]
+
+
+def test_the_command_trains_look_by_look_and_the_page_says_at_which_it_was_decided(attnlab):
+    line = ("+experiment=heads", "arms=[two,four]", "match=none", "held=[]", "looks=[2,4,6]", "seeds=null")
+    status, out, err = attnlab(*line, "paths.reports=reports")
+    assert status == 0, err
+    seeds = sorted(int(seed) for _, seed, *_ in attnlab.trained())
+    assert seeds == [0, 0, 1, 1]
+    assert "Decided at the first of three looks, 2 paired seeds" in out
+    [path] = attnlab.folder.glob("reports/*/report.json")
+    report = json.loads(path.read_text())
+    assert (report["verdict"]["finished"], report["verdict"]["planned"]) == (4, 4)
+    [claim] = report["verdict"]["claims"]
+    assert claim["looks"]["planned"] == [2, 4, 6]
+    assert [look["seeds"] for look in claim["looks"]["made"]] == [2]
