@@ -219,6 +219,11 @@ class RunRecord(Record):
         return self.status == "done"
 
     @property
+    def lost(self) -> bool:
+        """Whether the machine ended it and no number of its own: the same run may do well."""
+        return self.status in ("killed", "out_of_memory")
+
+    @property
     def failed(self) -> str | None:
         """What tells this failure from the run's next one; None where it did not fail."""
         return None if self.done else hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]

@@ -189,9 +189,8 @@ class _Sweep:
         }
         self.sending.watch(names)  # with what an earlier command did not get sent
         self.sending.watch([run.id for run in todo])
-        halving = bool(self.settings.get("halve_batch"))
         composed = submit.composed([run for plan in plans for run in plan.all_runs])
-        return submit.launch(todo, self.root, names, self.launcher, halving, composed)
+        return submit.launch(todo, self.root, names, self.launcher, self.settings, composed)
 
     def timed(self, plan: Plan) -> dict[str, Any] | None:
         """The times of the arms' finished runs, taken while nothing else runs."""

@@ -29,16 +29,29 @@ def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_a
     assert "report: reports/ends/report.html" in out
     assert (attnlab.folder / "reports/ends/report.json").exists()
 
-    status, out, _ = attnlab("+experiment=ends", "sweep.max_time=1")
+    tried = ["crash", "diverge", "kill", "kill", "memory", "memory", "sleep", "train"]
+    assert sorted(act for act, *_ in attnlab.trained()) == tried, "what the machine ended, once more"
+    assert "once more: kill seed=0, since the worker was ended by SIGKILL" in out
+
+    status, out, _ = attnlab("+experiment=ends", "sweep.max_time=1", "sweep.fail_fast=true")
     assert status == 1
-    assert "6 runs, 1 done, 0 to train, 5 failed before" in out
-    assert len(attnlab.trained()) == 6
+    assert "6 runs, 1 done, 2 to train, 3 failed before" in out
+    more = sorted(act for act, *_ in attnlab.trained()[8:])
+    assert set(more) <= {"kill", "memory"}
+    assert len(more) == len(set(more)), "asked to stop at the first failure"
 
     (attnlab.folder / "mended").touch()
     (attnlab.folder / "runs" / ends["train"]["id"] / "run.json").write_text('{"schema": 1, "id": "cut')
     attnlab("+experiment=ends", "sweep.max_time=1", "arms=[train,crash,sleep]", "sweep.retry_failed=true")
-    assert sorted(act for act, *_ in attnlab.trained()[6:]) == ["crash", "sleep", "train"]
+    assert sorted(act for act, *_ in attnlab.trained()[8 + len(more) :]) == ["crash", "sleep", "train"]
     assert {records_by_act(attnlab.folder)[act]["status"] for act in ("train", "crash", "sleep")} == {"done"}
+
+
+def test_a_run_that_was_killed_once_is_run_again_by_the_same_command(attnlab):
+    status, out, _ = attnlab("+experiment=ends", "arms=[train,unlucky]")
+    assert status == 0
+    assert [act for act, *_ in attnlab.trained()].count("unlucky") == 2
+    assert {record["status"] for record in records(attnlab.folder).values()} == {"done"}
 
 
 def test_a_run_out_of_memory_is_run_again_in_smaller_parts_where_that_is_asked(attnlab):

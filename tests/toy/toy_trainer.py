@@ -101,6 +101,9 @@ def act(what: str, folder: Path):
             raise KeyError("the toy broke")
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "unlucky" if not (folder / "killed").exists():
+            (folder / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         case "lost":  # with the process that started it, as when a machine goes
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(60)

@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from attnlab.store import fingerprint
 from attnlab.store import runs as store
 from attnlab.store.files import CHECKPOINTS
 from attnlab.store.guards import trust
-from attnlab.store.schema import RunSpec
+from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.ranks import devices
 
@@ -20,7 +20,7 @@ FAILED = 1
 
 def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpec]:
     """The runs to launch, each once: those without a record, the failed ones where that is asked for or what
-    failed was none of theirs, and the finished ones that `mend` has something to do for.
+    failed was none of theirs (a machine, a key), and the finished ones that `mend` has something to do for.
     """
     by_id = {run.id: run for run in runs}
     wanted = {}
@@ -28,8 +28,8 @@ def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpe
         record = store.record(root / run.id)
         failure = record.failure if record is not None and not record.done else None
         again = failure is not None and (retry_failed or fingerprint.outside(failure.message))
-        if record is None or again or mend.wanted(run, record, root, retry_failed):
-            wanted[run.id] = run.but(use=run.use.model_copy(update={"instead": record and record.failed}))
+        if record is None or again or record.lost or mend.wanted(run, record, root, retry_failed):
+            wanted[run.id] = _instead(run, record)
     queue = list(wanted.values())
     while queue:
         parent = by_id.get(str(queue.pop().config.get("parent")))
@@ -39,17 +39,23 @@ def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpe
     return list(wanted.values())
 
 
+def _instead(run: RunSpec, record: RunRecord | None) -> RunSpec:
+    """The run, asked for in the place of what this record says."""
+    return run.but(use=run.use.model_copy(update={"instead": record and record.failed}))
+
+
 def launch(
     runs: Sequence[RunSpec],
     root: Path,
     experiments: Mapping[str, str],
     launcher: Any,
-    halving: bool,
+    settings: Mapping[str, Any],
     composed: Sequence[str] = (),
 ) -> int:
-    """Train the runs; `experiments` names the one that each is for, `composed` what the whole command names.
-    1 where the launcher itself failed.
+    """Train the runs, and what a machine lost once more; `experiments` names the one that each is for,
+    `composed` what the whole command names. 1 where the launcher itself failed.
     """
+    halving, again = bool(settings.get("halve_batch")), not settings.get("fail_fast")
     runs = [run.but(use=run.use.model_copy(update={"composed": tuple(composed)})) for run in runs]
     status = _submit(runs, root, experiments, launcher)
     while halving and status == 0 and (smaller := [run for run in runs if halved(run, root)]):
@@ -57,7 +63,19 @@ def launch(
             parts = store.split(root / run.id)
             print(f"{run.arm} seed={run.seed} ran out of memory: once more, its batches in {parts} parts")
         status = _submit(smaller, root, experiments, launcher)
+    if status == 0 and again and (lost := list(_lost(runs, root))):
+        children = [run for run in runs if run.config.get("parent") and not store.record(root / run.id)]
+        status = _submit([*lost, *children], root, experiments, launcher)
     return status
+
+
+def _lost(runs: Sequence[RunSpec], root: Path) -> Iterator[RunSpec]:
+    """The runs that the machine ended, asked for anew."""
+    for run in runs:
+        record = store.record(root / run.id)
+        if record is not None and record.lost and record.failure:
+            print(f"once more: {run.arm} seed={run.seed}, since {record.failure.message}", flush=True)
+            yield _instead(run, record)
 
 
 def _submit(runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str], launcher: Any) -> int:
