@@ -98,6 +98,7 @@ class _Sweep:
 
             show(self.settings["show"], plans, self.root, self.settings, self.planned)
             return 0
+        took = time.monotonic() - began
         self.admit(plans)
         self.using(plans)
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
@@ -105,7 +106,7 @@ class _Sweep:
             plans, status = self.tuned(plans)
             self.declare(plans)
             todo = self.todo(self.needed(plans))
-            reporting.announce(plans, todo, self.root, time.monotonic() - began)
+            reporting.announce(plans, todo, self.root, took)
             status = self.looked(todo, plans) or status
             times = {i: self.timed(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, Terminated) as interrupt:
@@ -113,7 +114,8 @@ class _Sweep:
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
         self.report(plans, todo, times, publish=status < INTERRUPTED)
         unfinished = any(not runs.is_done(self.root / run.id) for run in self.needed(plans))
-        return status or (FAILED if unfinished else 0)
+        untuned = any(plan.untuned for plan in plans)
+        return status or (FAILED if unfinished or untuned else 0)
 
     def planned(self) -> list[Plan]:
         """All runs, composed, checked and named; arms that break a law are refused."""

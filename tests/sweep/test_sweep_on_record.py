@@ -21,7 +21,7 @@ from attnlab.sweep.plan.plan import Plan
 
 EDITS = [("margin: 0.5", "margin: 0.6"), ("seeds: [0]", "seeds: [0, 1]"), ("old: 0.5}", "old: 0.6}")]
 PLANS: dict[tuple[bool, bool], Plan] = {}
-TUNE = "+tune={lr:[0.2,0.4],seeds:[7]}"
+TUNE = "tune={lr:[0.2,0.4],seeds:[7,8,9],widen:0}"
 
 
 @pytest.fixture

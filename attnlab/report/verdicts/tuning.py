@@ -2,6 +2,7 @@
 cost.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from attnlab.report.verdicts.runs import Sweep
@@ -18,7 +19,6 @@ def tuning(sweep: Sweep) -> dict[str, Any] | None:
     found = sweep.asked.tuning
     if not found:
         return None
-    arms = {arm: found["arms"][arm] for arm in sweep.arms}
     return {
         "metric": found["metric"],
         "seeds": found["seeds"],
@@ -27,7 +27,7 @@ def tuning(sweep: Sweep) -> dict[str, Any] | None:
             {
                 "arm": arm,
                 "tokens": entry["tokens"],
-                "of_comparison": _ratio([entry]),
+                "of_comparison": _ratio(sweep, [arm]),
                 "rows": [
                     {
                         "lr": row["lr"],
@@ -39,7 +39,8 @@ def tuning(sweep: Sweep) -> dict[str, Any] | None:
                     for row in entry["rows"]
                 ],
             }
-            for arm, entry in arms.items()
+            for arm in sweep.arms
+            for entry in [found["arms"][arm]]
         ],
     }
 
@@ -55,10 +56,11 @@ def _fate(row: dict[str, Any], entry: dict[str, Any], found: dict[str, Any]) -> 
     return fate if row["lr"] in found["lr"] else f"{fate}, beyond the grid"
 
 
-def _ratio(entries: list[dict[str, Any]]) -> float | None:
-    """What tuning cost, as a share of what the comparison costs."""
-    whole = sum(entry["comparison"] for entry in entries)
-    return sum(entry["tokens"] for entry in entries) / whole if whole else None
+def _ratio(sweep: Sweep, arms: Sequence[str]) -> float | None:
+    """What tuning cost, as a share of what the comparison of these arms costs by now: look by look."""
+    found = (sweep.asked.tuning or {})["arms"]
+    whole = sum(found[arm]["comparison"] * len(sweep.of(arm)) / len(sweep.seeds) for arm in arms)
+    return sum(found[arm]["tokens"] for arm in arms) / whole if whole else None
 
 
 def sentence(sweep: Sweep) -> str:
@@ -69,7 +71,7 @@ def sentence(sweep: Sweep) -> str:
     first, *others = found["seeds"]
     rest, rates = ", ".join(map(str, others)), len(found["lr"])
     came = "the result lies beside the experiment" if found["committed"] else "trained for this report"
-    ratio = _ratio([found["arms"][arm] for arm in sweep.arms])
+    ratio = _ratio(sweep, sweep.arms)
     cost = "" if ratio is None else f"; all that took {_percent(ratio)} of the comparison's tokens"
     return (
         f"every arm was tried at {rates} rates with seed {first} (the first rung), then at the best and its "
@@ -96,5 +98,8 @@ def cautions(sweep: Sweep) -> list[str]:
                 "more may be added; a better one may lie beyond it."
             )
         if entry["same_settings"] is False:
-            out.append(f"{arm}: its learning rate was tuned for other settings than the ones compared here.")
+            out.append(
+                f"{arm}: its learning rate was tuned for other settings than the ones compared here; with "
+                "tuned=none it is tuned anew."
+            )
     return out

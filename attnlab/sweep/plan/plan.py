@@ -129,7 +129,7 @@ def _plan(
         arms = _arms(experiment, point, base.get("size"), composer, checker, written)
         estimates = {name: arm.estimate for name, arm in arms.items()}
         experiments.refuse_unmeasured(experiment, base.get("claims") or [], estimates)
-        tuned, grid = lr_grid.tuned(experiment, arms, base.get("size"), point, checker, lookup)
+        tuned, grid = lr_grid.tuned(experiment, arms, base.get("size"), point, checker, lookup, written.find)
     except Refused as error:
         raise Refused(f"{written.place(error.at)}{error}") from error
     if tuned is not None:

@@ -102,15 +102,14 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
 def _tuning(plan: Plan) -> list[str]:
     """What tuning takes: as far as its runs are known, and at most."""
     if plan.tuned is None or plan.tuned.committed:
-        return []
+        return plan.tuned.stale() if plan.tuned else []
     arms = plan.tuned.arms.values()
     known, most = len(plan.grid), plan.tuned.grid.most * len(arms)
     line = f"tuning takes {known} runs as far as they are known, and at most {most}"
     if all_tokens := sum(arm.comparison for arm in arms):
         spent, limit = (sum(getattr(arm, key) for arm in arms) for key in ("tokens", "most"))
-        line += (
-            f": {spent / all_tokens:.0%}, and at most {limit / all_tokens:.0%}, of the comparison's tokens"
-        )
+        part, whole = spent / all_tokens, limit / all_tokens
+        line += f": {part:.0%}, and at most {whole:.0%}, of what the comparison takes with all its seeds"
     return [line]
 
 

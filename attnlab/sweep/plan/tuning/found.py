@@ -92,6 +92,11 @@ class Tuning:
         more = f" and {len(missing) - 2} more" if len(missing) > 2 else ""
         return f"its learning rate is not known: no result at {', '.join(missing[:2])}{more}"
 
+    def stale(self) -> list[str]:
+        """A line for each arm whose rate was found with other settings than the ones compared."""
+        arms = [arm for arm, entry in self.arms.items() if entry.settings != entry.compared]
+        return [f"{arm}: its learning rate was tuned for other settings; {ANEW}" for arm in arms]
+
     def _median(self, found: Search, rate: float | None) -> Value:
         return None if rate is None else self._value(found.median(rate, self.grid.seeds))
 

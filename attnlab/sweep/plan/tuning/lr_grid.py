@@ -8,6 +8,7 @@ for the size that it was trained at, and nothing is trained for it again.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -15,6 +16,7 @@ from omegaconf import OmegaConf
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
 from attnlab.store.declarations import Experiment
+from attnlab.store.experiment_files import Find
 from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.plan import overrides as command
 from attnlab.sweep.plan.arms import Arm
@@ -25,6 +27,7 @@ from attnlab.sweep.plan.tuning.search import Grid, Search
 
 KEY, FIGURE, STEPS = "optim.lr", "lr", "trainer.max_steps"
 SEEDS = 3  # at least: of two, one bad one picks
+APART = 0.01  # nearer rates are one, and would be once those beyond them are rounded
 Lookup = Callable[[str], RunRecord | None]  # a run's id to its record, None where there is none
 
 
@@ -35,8 +38,10 @@ def tuned(
     point: Sequence[str],
     checker: Checker,
     lookup: Lookup,
+    find: Find,
 ) -> tuple[Tuning | None, list[RunSpec]]:
     """What tuning has found for each arm, and the runs that it asks for; none where it was committed."""
+    _refuse_unfound(point, find)
     declared = grid(experiment)
     if declared is None:
         return None, []
@@ -67,8 +72,13 @@ def grid(experiment: Experiment) -> Grid | None:
     if declared is None:
         return None
     rates, seeds = declared.lr, declared.seeds
-    if not (len(set(rates)) == len(rates) > 1 and all(rate > 0 for rate in rates)):
-        raise Refused(f"tune.lr={rates} of {name}: give two or more different rates above 0", ("tune", "lr"))
+    apart = all(b > (1 + APART) * a > 0 for a, b in pairwise(sorted(rates)))
+    if len(rates) < 2 or not apart:
+        raise Refused(
+            f"tune.lr={rates} of {name}: give two or more rates above 0, each {APART:.0%} or more above the "
+            "one before",
+            ("tune", "lr"),
+        )
     if not len(set(seeds)) == len(seeds) >= SEEDS:
         raise Refused(
             f"tune.seeds={seeds} of {name}: give {SEEDS} or more different seeds, or one bad one picks the "
@@ -82,6 +92,14 @@ def grid(experiment: Experiment) -> Grid | None:
             ("tune", "seeds"),
         )
     return Grid(tuple(float(rate) for rate in sorted(rates)), tuple(seeds), declared.widen, declared.share)
+
+
+def _refuse_unfound(point: Sequence[str], find: Find) -> None:
+    """`optional /tuned` lets pass what is not there; what was asked for by name is."""
+    for override in command.parse(point):
+        name = override.value() if override.key_or_group == "tuned" else None
+        if isinstance(name, str) and find(f"tuned/{name}") is None:
+            raise Refused(f"{override.input_line}: there is no tuned/{name}.yaml; {ANEW}")
 
 
 def _refuse_untunable(experiment: Experiment, arms: Mapping[str, Arm], point: Sequence[str]) -> None:
@@ -98,10 +116,10 @@ def _refuse_untunable(experiment: Experiment, arms: Mapping[str, Arm], point: Se
 
 
 def settings(config: Mapping[str, Any]) -> str:
-    """A word for an arm's configuration, its seeds and its learning rate aside."""
+    """A word for an arm's configuration; its seeds, its learning rate and what is measured aside."""
     optim = {key: value for key, value in config.get("optim", {}).items() if key not in ("lr", "min_lr")}
-    # the prefix: a digest alone may read as a number, 1e5 for one
-    return "config-" + fingerprint.digest(fingerprint.unseeded({**config, "optim": optim}), 8)
+    rest = fingerprint.unseeded({**config, "optim": optim, "measure": None})
+    return f"config-{fingerprint.digest(rest, 8)}"  # a digest alone may read as a number, 1e5 for one
 
 
 def _short(arm: Arm, grid: Grid, checker: Checker) -> Arm:
