@@ -12,7 +12,6 @@ from synthetic import World, experiment, provenance, timing, write_runs
 from attnlab import stats
 from attnlab.cli import main as entry
 from attnlab.config import CONF
-<<<<<<< HEAD
 from attnlab.report import build, ledger
 from attnlab.report.diff import compare
 from attnlab.report.tables.claimed import axis, cited, question, same
@@ -22,13 +21,7 @@ from attnlab.store.declarations import Claim
 
 SIX = [0, 1, 2, 3, 4, 5]
 SHIPPED = sorted((CONF / "experiment").glob("*.yaml"))
-=======
-from attnlab.report import build, ledger, write
-from attnlab.stats.null import RULES, FalsePositives
-
-SIX = [0, 1, 2, 3, 4, 5]
 pytestmark = pytest.mark.usefixtures("blank")
->>>>>>> testtime
 
 
 def put(root: Path, name: str, cited: bool = True, **effects: float) -> None:
@@ -75,22 +68,7 @@ def test_a_line_per_claim_says_what_the_report_says(tmp_path):
     assert "otherwise: 1 REFUTED, 3 SUPPORTED." in page
 
 
-<<<<<<< HEAD
 def test_the_page_has_the_same_lines_and_what_its_filters_read(tmp_path):
-=======
-def test_a_citation_that_was_mended_in_the_file_comes_before_that_of_the_report():
-    claims = OmegaConf.load(CONF / "experiment" / "gqa_vs_mha.yaml").claims
-    old = [{"says": claims[0].says, "source": "old"}, {"says": "gone", "source": "kept"}]
-    told = {"experiment": {"name": "gqa_vs_mha"}, "reproduce": {"declared": {"claims": old}}}
-    found = ledger.citations(told)
-    assert found[claims[0].says]["source"] == claims[0].source
-    assert found["gone"]["source"] == "kept"
-
-
-def test_the_runs_of_the_comparison_of_nothing_say_how_often_the_rules_err(tmp_path, monkeypatch):
-    rates = {rule: FalsePositives(0.04, 0.01, rounds=1000, passed=True) for rule in RULES}
-    monkeypatch.setattr(ledger, "false_positives", lambda values, margin: rates)
->>>>>>> testtime
     put(tmp_path, "mine")
     page = ledger.html(read(tmp_path / "reference"), tmp_path / "reference")
     read_by_filters = re.findall(r'data-axis="(\w+)" data-verdict="(\w+)" data-source="([^"]*)">', page)

@@ -76,7 +76,7 @@ def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ra
     }
     assert found["kill"]["failure"]["message"] == "the worker was ended by SIGKILL"
     assert "Ray lost the worker or its node" in found["lost"]["failure"]["message"]
-    assert len(on_ray.trained()) == 4  # nothing was tried again
+    assert len(on_ray.trained()) == 6, "what the machine ended, once more"
     assert "report: reports/ends" in out
 
 
