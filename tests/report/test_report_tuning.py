@@ -68,6 +68,13 @@ def test_every_rate_stands_on_the_page_with_its_seeds_its_rung_and_the_cost(buil
     assert lines[0] == "| gqa | 0.001 | 1.100 | – | – | – | dropped in the first rung |"
 
 
+def test_the_cost_is_a_share_of_the_seeds_that_the_looks_have_come_to(tmp_path: Path) -> None:
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
+    asked = experiment(world, tuning=tuned(ARMS, bowl), wanted={"gqa": 2})
+    arms = build(asked, write_runs(tmp_path, world), None, provenance())["budget"]["tuning"]["arms"]
+    assert {arm["arm"]: arm["of_comparison"] for arm in arms} == {"mha": 100 / 180, "gqa": 100 / 120}
+
+
 def test_a_reader_is_told_of_a_pick_at_an_end_of_no_pick_and_of_other_settings(built: Any) -> None:
     def warned(**changes: Any) -> str:
         return " ".join(built(tuned(ARMS, **changes))["warnings"])

@@ -121,3 +121,27 @@ def test_any_losses_end_in_a_pick_between_worse_ones_within_the_cost_that_was_to
             assert len(end.rates) == len(rates) + widen
         for near in end.rates[max(at - 1, 0) : at + 2]:
             assert median(losses[near, seed] for seed in seeds) >= end.median(end.best, seeds)
+
+
+def test_of_equals_the_lowest_is_picked_and_bracketed_like_any_other():
+    assert search(grid(1, 2, 4, 8), lambda rate, seed: max(3 - rate, 0)).best == 4
+    flat = search(grid(1, 2, 4, widen=2), lambda rate, seed: 1.0)
+    assert (flat.best, flat.rates) == (0.25, (0.25, 0.5, 1, 2, 4))
+
+
+def test_of_two_valleys_the_one_that_the_first_seed_finds_deeper_is_searched_to_its_floor():
+    depth = {1: 5, 2: 1, 4: 5, 8: 5, 16: 0, 32: 5}
+    found = search(grid(*depth), lambda rate, seed: depth[rate])
+    assert found.best == 16
+    assert found.losses(2, SEEDS) == [1, None, None]
+
+
+def test_what_is_lost_stops_the_search_where_it_is_needed_and_nowhere_else():
+    far = search(grid(1, 2, 4, 8), lambda rate, seed: None if (rate, seed) == (1, 101) else abs(rate - 4))
+    assert far.best == 4, "nobody asks for it"
+    for lost in ((1, 100), (2, 101)):
+        found = search(
+            grid(1, 2, 4, 8), lambda rate, seed, lost=lost: None if (rate, seed) == lost else abs(rate - 4)
+        )
+        assert found.best is None
+        assert [key for key, loss in found.asked.items() if loss is None] == [lost]
