@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from toys import attnlab, planned, toy  # noqa: F401 - fixtures
+from toys import attnlab, planned, shipped, toy  # noqa: F401 - fixtures
 
 from attnlab.store import runs
 from attnlab.store.schema import RunSpec, Use
@@ -16,20 +15,6 @@ os.environ.pop("WANDB_MODE", None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
-
-
-@cache
-def shipped() -> Any:
-    """A loader of `conf/`, which reads it once for all tests of a process."""
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
-    from attnlab.config import CONF, register_resolvers
-    from attnlab.sweep.plan.composer import Loader
-
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return Loader(GlobalHydra.instance().config_loader().config_search_path)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from attnlab.config import CONF
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+TUNED = sorted({path.stem for path in (CONF / "tuned").glob("*.yaml")} - {"none"})
 BY_HAND = "gqa_vs_mha"
 GRID = "mla_vs_gqa"
 FEW = ("causal_leakage", "qk_variance", GRID)  # a parent, a measurement, a grid
@@ -42,7 +43,7 @@ def line(name: str, folder: Path, *more: str) -> list[str]:
     return [
         f"+experiment={name}", "size=debug", f"seed={seeds}", "logger=none", f"paths.runs={folder / 'runs'}",
         f"paths.reports={folder / 'reports'}", f"paths.cache={folder / 'cache'}",
-        *(["tune=null"] if "tune" in declared and name != GRID else []), *more,
+        *(["+tune.widen=0" if name == GRID else "tune=null"] if "tune" in declared else []), *more,
     ]  # fmt: skip
 
 
@@ -68,6 +69,17 @@ def test_a_few_experiments_end_in_a_report(tmp_path):
 def test_every_other_experiment_ends_in_a_report(part, tmp_path):
     others = [name for name in EXPERIMENTS if name not in (*FEW, BY_HAND)]
     all_end_in_a_report(others[part::PARTS], tmp_path)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("name", TUNED)
+def test_a_committed_rate_was_found_with_the_settings_of_today(name, tmp_path):
+    for size in OmegaConf.load(CONF / "tuned" / f"{name}.yaml").tuned:
+        command = [sys.executable, "-m", "attnlab", "plan", f"+experiment={name}", f"size={size}"]
+        folders = [f"paths.runs={tmp_path}", f"paths.cache={tmp_path / 'cache'}"]
+        told = subprocess.run([*command, *folders], capture_output=True, text=True, timeout=300)
+        assert told.returncode == 0, told.stderr
+        assert "tuned" not in told.stdout, "neither for other settings, nor anew"
 
 
 def all_end_in_a_report(names, tmp_path):

@@ -14,10 +14,11 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
+from attnlab.config import CONF, register_resolvers
 from attnlab.store.schema import Estimate
 from attnlab.sweep.plan.composer import Composer, Loader
-from attnlab.sweep.plan.lr_grid import Lookup
 from attnlab.sweep.plan.plan import Plan, plan
+from attnlab.sweep.plan.tuning.lr_grid import Lookup
 
 TOY = Path(__file__).parent / "toy"
 REPOSITORY = Path(__file__).parents[1]
@@ -32,15 +33,25 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @cache
-def _loader() -> Loader:
+def _loader(conf: Path) -> Loader:
     """One for all tests of a process: the toy's files stay as they are."""
-    with initialize_config_dir(str(TOY / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(conf), version_base="1.3"):
+        return Loader(GlobalHydra.instance().config_loader().config_search_path)
+
+
+@cache
+def shipped() -> Loader:
+    """One of `conf/`, which reads it once for all tests of a process."""
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
         return Loader(GlobalHydra.instance().config_loader().config_search_path)
 
 
 @pytest.fixture
 def planned(toy: Path) -> Callable[..., list[Plan]]:
-    """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process."""
+    """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process; `conf` has
+    the toy's files where a test adds to them.
+    """
 
     class Asked:
         """What the checking process answers, without the process."""
@@ -51,8 +62,8 @@ def planned(toy: Path) -> Callable[..., list[Plan]]:
 
             return Estimate.model_validate(toy_trainer.check(config))
 
-    def call(*arguments: str, lookup: Lookup = lambda _id: None) -> list[Plan]:
-        loader = _loader()
+    def call(*arguments: str, lookup: Lookup = lambda _id: None, conf: Path = TOY / "conf") -> list[Plan]:
+        loader = _loader(conf)
         master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
         asked = [line for line in arguments if not line.startswith("hydra.")]  # those are in the master
         return plan(asked, Composer(loader, master), Asked(), lookup)

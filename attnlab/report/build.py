@@ -114,7 +114,7 @@ def warnings(
     for arm in sweep.others:
         if row := crosses(table, arm, sweep.baseline):
             out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
-    out += cautions(sweep, table["tuning"])
+    out += cautions(sweep)
     for run in sweep.planned:
         parts = run.record.split if run.record else 1
         if parts > 1:

@@ -6,6 +6,7 @@ It knows the words of JSON Schema that schema.json uses, and no others.
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 SHAPE = json.loads(Path(__file__).with_name("schema.json").read_text("utf-8"))
@@ -73,8 +74,27 @@ def _from_3(report: dict[str, Any]) -> None:
         claim.update(new)
 
 
+def _from_4(report: dict[str, Any]) -> None:
+    """What version 4 had of the learning rates: every one with all seeds, and the one with the best mean."""
+    report["schema"] = 5
+    if (found := report["budget"]["tuning"]) is None:
+        return
+    spent = {entry["arm"]: entry["value"] for entry in found.pop("tokens")}
+    rows: dict[str, list[dict[str, Any]]] = {arm: [] for arm in spent}
+    for row in found.pop("rows"):
+        for cell in row["cells"]:
+            whole = None not in cell["values"]
+            fate = "picked, by the mean" if cell["picked"] else "" if whole else "not finished"
+            middle = median(cell["values"]) if whole else None
+            kept = {"lr": row["lr"], "values": cell["values"], "picked": cell["picked"]}
+            rows[cell["arm"]].append({**kept, "median": middle, "fate": fate})
+    found["arms"] = [
+        {"arm": arm, "tokens": spent[arm], "of_comparison": None, "rows": rows[arm]} for arm in spent
+    ]
+
+
 # from a version to the next, in order
-UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2, 3: _from_3}
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2, 3: _from_3, 4: _from_4}
 
 
 def misfit(value: Any, shape: dict[str, Any], at: str = "report") -> str | None:

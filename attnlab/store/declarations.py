@@ -12,7 +12,7 @@ from attnlab.store.schema import Direction, Record
 # What an experiment file may call a figure of the budget.
 FIGURES = {"params": "parameters", "flops": "flops_per_token", "kv_bytes": "kv_bytes_per_token"}
 
-SPENT = "tuning_tokens"  # may be held too: what a grid of learning rates cost
+SPENT = "tuning_tokens"  # may be held too: what tuning the learning rate cost
 
 
 def canonical(name: str) -> str:
@@ -59,12 +59,24 @@ Looks = Annotated[list[int], Field(min_length=1, max_length=10)] | Literal["anyt
 
 
 class Tune(Record):
-    """A grid of learning rates, on seeds that the comparison does not have."""
+    """Learning rates that every arm is tried at first, on seeds that the comparison does not have."""
 
     model_config = ConfigDict(strict=True)
 
-    lr: list[FiniteFloat] = Field(description="The rates; every arm gets its own best.")
-    seeds: list[int] = Field(description="The grid's seeds, none of which the comparison has.")
+    lr: list[FiniteFloat] = Field(description="The rates; every arm gets its own best, by the median.")
+    seeds: list[int] = Field(
+        description="Three or more, none of which the comparison has. Every rate is tried with the first, "
+        "the best one and its neighbours with all."
+    )
+    widen: int = Field(
+        3,
+        ge=0,
+        le=10,
+        description="How many rates may be added beyond the ends of `lr`, where the best one lies at an end.",
+    )
+    share: FiniteFloat = Field(
+        1 / 3, gt=0, le=1, description="The share of trainer.max_steps for which a rate is tried."
+    )
 
 
 class Elsewhere:
@@ -121,10 +133,10 @@ class Experiment(Record):
         [], description="What is put to the test, with thresholds."
     )
     tune: Annotated[Tune | None, Elsewhere] = Field(
-        None, description="A grid of learning rates that is trained first."
+        None, description="Learning rates that every arm is tried at first, each to get its own best."
     )
     tuned: Annotated[dict[str, Any] | None, Elsewhere] = Field(
-        None, description="What a grid found before: it is not trained again."
+        None, description="What tuning found before, by size: it is not trained again."
     )
 
     @classmethod

@@ -96,8 +96,9 @@ class _Sweep:
         if self.settings.get("show"):
             from attnlab.sweep.status.show import show
 
-            show(self.settings["show"], plans, self.root, self.settings)
+            show(self.settings["show"], plans, self.root, self.settings, self.planned)
             return 0
+        took = time.monotonic() - began
         self.admit(plans)
         self.using(plans)
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
@@ -105,7 +106,7 @@ class _Sweep:
             plans, status = self.tuned(plans)
             self.declare(plans)
             todo = self.todo(self.needed(plans))
-            reporting.announce(plans, todo, self.root, time.monotonic() - began)
+            reporting.announce(plans, todo, self.root, took)
             status = self.looked(todo, plans) or status
             times = {i: self.timed(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, Terminated) as interrupt:
@@ -113,7 +114,8 @@ class _Sweep:
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
         self.report(plans, todo, times, publish=status < INTERRUPTED)
         unfinished = any(not runs.is_done(self.root / run.id) for run in self.needed(plans))
-        return status or (FAILED if unfinished else 0)
+        untuned = any(plan.untuned for plan in plans)
+        return status or (FAILED if unfinished or untuned else 0)
 
     def planned(self) -> list[Plan]:
         """All runs, composed, checked and named; arms that break a law are refused."""
@@ -141,14 +143,17 @@ class _Sweep:
         self.users = reporting.using(plans, self.root, self.reports, self.arguments, instead=self.users)
 
     def tuned(self, plans: list[Plan]) -> tuple[list[Plan], int]:
-        """Trains the grids of learning rates that are missing, and plans again with what they found."""
-        grid = self.todo([run for plan in plans for run in plan.grid])
-        if not grid:
-            return plans, 0
-        print(f"tuning the learning rate: {len(grid)} runs to train", flush=True)
-        status = self.trained(grid, plans)
-        plans = self.planned()
-        self.using(plans)
+        """Trains what tuning asks for and plans again with what that found, until it asks for nothing new."""
+        status, asked = 0, set[str]()
+        while rung := [
+            run for run in self.todo([run for plan in plans for run in plan.grid]) if run.id not in asked
+        ]:
+            asked |= {run.id for run in rung}
+            print(f"tuning the learning rate: {len(rung)} runs to train", flush=True)
+            status = self.trained(rung, plans) or status
+            plans = self.planned()
+            self.admit(plans)
+            self.using(plans)
         return plans, status
 
     def declare(self, plans: Sequence[Plan]) -> None:

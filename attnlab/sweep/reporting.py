@@ -68,7 +68,7 @@ def report(
 
     assert plan.experiment is not None
     runs = []
-    for run in plan.runs:
+    for run in (run for run in plan.runs if run.arm not in plan.untuned):
         folder = root / run.id
         trusted = store.record(folder) is not None
         lost = Run(run.arm, run.seed, run.id, broken=mend.faults(folder, digests.LARGE))
@@ -159,15 +159,18 @@ def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds
     old = {id: record for id, record in finished.items() if id in wanted}
     again = sum(not digests.broken(root / id, record) for id, record in old.items())
     done = len(finished) - len(old)
-    failed = sum(id not in wanted and not (record is None or record.done) for id, record in records.items())
+    failed = sum(not record.done for id, record in records.items() if record and id not in wanted)
     later = len(records) - len(wanted & records.keys()) - done - failed
     for plan in plans:
         if plan.experiment:
             seeds = len(plan.experiment.seeds)
             note = f"planned and checked in {seconds:.1f} s"
             print(f"{printable(plan.title)}: {len(plan.arms())} arms x {seeds} seeds, {note}")
-        for arm in plan.untuned:
-            print(f"{arm} is not trained: no learning rate of its grid has finished with every seed")
+        if plan.tuned:
+            for arm in plan.untuned:
+                print(printable(f"{arm} is not trained: {plan.tuned.lack(arm)}"))
+            for line in plan.tuned.stale():
+                print(printable(line))
     mend.tell((run for plan in plans for run in plan.runs), todo, root)
     edited = sum(bool(store.edited(root / id)[1]) for id in wanted)
     parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again - edited} to train"]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, experiment, provenance, timing, write_runs
+from synthetic import World, experiment, provenance, timing, tuned, write_runs
 
 from attnlab.report import build, write
 
@@ -20,6 +20,10 @@ WORLDS = {
     "nothing": World(status={(arm, seed): "crashed" for arm in ("mha", "gqa", "mqa") for seed in range(5)}),
     "single": World(seeds=[0]),
 }
+MORE = {
+    "good": {"tuning": tuned(World().effects, lambda rate, seed: abs(rate - 0.01) + seed / 1000)},
+    "broken": {"question": EVIL},
+}
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, 
     found, reports = {}, tmp_path_factory.mktemp("reports")
     for name, world in WORLDS.items():
         runs = write_runs(tmp_path_factory.mktemp(f"runs-{name}"), world)
-        asked = experiment(world, **({"question": EVIL} if name == "broken" else {}))
+        asked = experiment(world, **MORE.get(name, {}))
         report = build(asked, runs, timing(world) if name == "good" else None, provenance())
         folder = reports / name
         write(folder, report, runs)

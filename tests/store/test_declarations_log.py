@@ -63,7 +63,9 @@ def log(root):
         ({"looks": "anytime"}, "looks: first once, after all seeds, now anytime"),
         ({"seeds": list(range(8))}, "seeds: first 0-2, now 0-7"),
         ({"seeds": [0, 2]}, "seeds: first 0-2, now 0, 2"),
-        ({"tune": {"lr": [0.1, 0.2], "seeds": [7]}}, "tune: first no grid, now rates 0.1, 0.2 on seeds 7"),
+        ({"tune": {"lr": [0.1, 0.2], "seeds": [7, 8, 9]}},
+         "tune: first nothing, now rates 0.1, 0.2 on seeds 7, 8, 9, widened by 3 at most, for 0.333 of the "
+         "steps"),
         ({"claims": [{**CLAIM, "threshold": 0.04}]},
          "claims: first gqa against mha, val/loss: difference below 0.03, "
          "now gqa against mha, val/loss: difference below 0.04"),

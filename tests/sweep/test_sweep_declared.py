@@ -96,7 +96,7 @@ def test_what_is_right_is_planned(mine):
         ("[two, one, four]", "[two, oen]", 5, "no arm oen (nearest: one"),
         ("baseline: two", "baseline: tow", 10, "is not among arms"),
         ("seeds: [0]", "seeds: [0, 0]", 11, "name a seed twice"),
-        ("seeds: [0]", "seeds: [0]\ntune: {lr: [0.1], seeds: [100]}", 12, "two or more different rates"),
+        ("seeds: [0]", "seeds: [0]\ntune: {lr: [0.1], seeds: [100]}", 12, "two or more rates above 0"),
         ("match: params", "match: parms", 13, "nearest: params"),
         ("name: mine", "name: ../evil", 3, "name='../evil' is no plain word"),
         ("name: mine", "name: /tmp/evil", 3, "no plain word"),

@@ -2,114 +2,421 @@
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
+from shutil import copy, copytree
 
 import pytest
 import yaml
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from toys import TOY, shipped
 
+from attnlab import report
+from attnlab.config import CONF
 from attnlab.errors import Refused
-from attnlab.store.schema import RunRecord
+from attnlab.report.schema import load
+from attnlab.store import runs as store
+from attnlab.store.schema import Estimate, Failure, RunRecord
+from attnlab.sweep import engine, reporting
+from attnlab.sweep.plan.arms import Arm
+from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.plan import plan as plans_of
+from attnlab.sweep.plan.tuning import lr_grid
+from attnlab.sweep.plan.tuning.found import Entry, Tuning, kept
+from attnlab.sweep.plan.tuning.search import Grid
+from attnlab.sweep.status import show
 
-TUNE = "+tune={lr:[0.8,0.2,0.4],seeds:[7,8]}"
+RATES = (0.2, 0.3, 0.4, 0.8)
+TUNE = "tune={lr:[0.8,0.2,0.4,0.3],seeds:[7,8,9]}"
 BEST = {"one": 0.2, "two": 0.4, "four": 0.8}
+SEARCHED = {"one": (0.1333, 0.2, 0.3), "two": (0.3, 0.4, 0.8), "four": (0.4, 0.8, 1.6)}
+ROUNDS: list = []
+EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
 
 def toy_record(run, **changes):
-    off = abs(run.config["optim"]["lr"] - BEST[run.arm.split()[0]])
-    record = RunRecord(
-        id=run.id, status="done", seed=run.seed, config={}, metrics={"val/loss": off + run.seed}
-    )
+    arm, _, rate = run.arm.partition(" lr=")
+    loss = abs(float(rate or BEST[arm]) - BEST[arm]) + run.seed
+    record = RunRecord(id=run.id, status="done", seed=run.seed, config=run.config, metrics={"val/loss": loss})
     return record.model_copy(update=changes)
 
 
-def test_the_grid_is_every_arm_at_every_rate_on_seeds_of_its_own_before_anything_is_known(planned):
-    [plan] = planned("+experiment=heads", TUNE)
-    assert {(run.arm, run.seed) for run in plan.grid} == {
-        (f"{arm} lr={rate}", seed) for arm in BEST for rate in (0.2, 0.4, 0.8) for seed in (7, 8)
-    }
-    assert plan.untuned == list({"two": 0, "one": 0, "four": 0})
+@pytest.fixture
+def rounds(planned):
+    """What the toy's experiment is planned to be, before its tuning and after each round; made once."""
+    if not ROUNDS:
+        records = {}
+        while True:
+            [plan] = planned("+experiment=heads", TUNE, lookup=records.get)
+            ROUNDS.append(plan)
+            if all(run.id in records for run in plan.grid):
+                break
+            records |= {run.id: toy_record(run) for run in plan.grid if run.id not in records}
+    return ROUNDS
+
+
+def told(plan):
+    return {(run.arm, run.seed) for run in plan.grid}
+
+
+FIRST = {(f"{arm} lr={rate}", 7) for arm in BEST for rate in RATES}
+SECOND = {(f"{arm} lr={rate}", seed) for arm in BEST for rate in SEARCHED[arm] for seed in (7, 8, 9)}
+
+
+def test_the_first_rung_is_every_arm_at_every_rate_with_one_seed_for_a_third_of_the_steps(rounds):
+    plan = rounds[0]
+    assert told(plan) == FIRST
+    assert plan.untuned == ["two", "one", "four"]
     widths = {run.arm.split()[0]: run.config["model"]["width"] for run in plan.grid}
     assert widths == {"two": 12, "one": 14, "four": 8}, "an arm is tuned as it is compared: matched"
+    assert {(run.config["trainer"]["max_steps"], run.estimate.tokens) for run in plan.grid} == {(1, 10)}
+    assert all("trainer.max_steps=1" in run.overrides for run in plan.grid)
+    assert {run.config["trainer"]["max_steps"] for run in plan.runs} == {3}
 
 
-def test_each_arm_gets_its_best_rate_and_a_rate_that_failed_once_is_out(planned):
-    [before] = planned("+experiment=heads", TUNE)
-    records = {run.id: toy_record(run) for run in before.grid}
-    [plan] = planned("+experiment=heads", TUNE, lookup=records.get)
+def test_each_arm_gets_the_rate_with_the_best_median_between_two_worse_ones(rounds):
+    plan = rounds[-1]
     assert {run.arm: run.config["optim"]["lr"] for run in plan.runs} == BEST
     assert {run.arm: run.estimate.lr for run in plan.runs} == BEST, "what a budget table shows"
     assert not plan.untuned
     assert all("optim.lr=0.8" in run.overrides for run in plan.runs if run.arm == "four")
-
-    lost = next(run for run in before.grid if run.arm == "four lr=0.8" and run.seed == 8)
-    records[lost.id] = toy_record(lost, status="diverged")
-    [plan] = planned("+experiment=heads", TUNE, lookup=records.get)
-    assert {run.arm: run.config["optim"]["lr"] for run in plan.runs} == {**BEST, "four": 0.4}
-
-    for run in before.grid:
-        if run.arm.startswith("one"):
-            records[run.id] = toy_record(run, status="crashed")
-    [plan] = planned("+experiment=heads", TUNE, lookup=records.get)
-    assert plan.untuned == ["one"]
+    assert told(plan) == FIRST | SECOND
+    assert [len(plan.grid) for plan in rounds] == [12, 12 + 2 + 6, 32, 32], "two was bracketed at once"
 
 
-def test_what_was_tuned_is_read_back_and_other_settings_are_told(planned, tmp_path):
-    [before] = planned("+experiment=heads", TUNE)
-    records = {run.id: toy_record(run) for run in before.grid}
-    [tuned] = planned("+experiment=heads", TUNE, lookup=records.get)
-    tuned.tuned.write(tmp_path / "tuned.yaml", "heads")
-    kept = yaml.safe_load((tmp_path / "tuned.yaml").read_text())["tuned"]
-    given = "+tuned=" + json.dumps(kept).replace('"', "").replace(" ", "")
-    [plan] = planned("+experiment=heads", TUNE, given)
+@pytest.mark.parametrize(
+    ("record", "value"),
+    [
+        (None, None),
+        ({}, 2.5),
+        ({"status": "diverged"}, math.inf),
+        ({"status": "killed"}, None),
+        ({"status": "out_of_memory"}, None),
+        ({"status": "crashed"}, None),
+        ({"metrics": {"train/loss": 1.0}}, None),
+    ],
+)
+def test_what_diverged_is_the_worst_and_what_a_machine_lost_is_not_known(record, value):
+    whole = RunRecord(id="run", status="done", seed=7, config={}, metrics={"val/loss": 2.5})
+    assert (
+        lr_grid._value(whole.model_copy(update=record) if record is not None else None, "val/loss") == value
+    )
+
+
+def tuning(found, direction="lower"):
+    """A tuning of one arm, in which rates and seeds give what `found` says."""
+    one = Tuning(Grid((1, 2, 4), (7, 8, 9), 0, 1.0), "val/loss", direction, "S")
+    one.arms["one"] = Entry(one.search(found), "a", "a", 10, 20, 40)
+    return one
+
+
+def test_an_arm_has_no_rate_while_a_result_is_missing_or_where_the_best_rate_diverges():
+    lost = tuning(lambda rate, seed: None if (rate, seed) == (2, 8) else rate)
+    assert lost.picked("one") is None
+    assert lost.lack("one") == "its learning rate is not known: no result at 2 with seed 8"
+    bad = tuning(lambda rate, seed: 1 if seed == 7 else math.inf)
+    assert bad.picked("one") is None
+    assert bad.lack("one") == "even at its best learning rate, 1, half of the runs or more diverged"
+    once = tuning(lambda rate, seed: math.inf if (rate, seed) == (2, 8) else abs(rate - 2))
+    assert once.picked("one") == 2
+    assert once.told()["arms"]["one"]["rows"][1] == {
+        "lr": 2, "values": [0, "diverged", 0], "median": 0, "tried": 3,
+    }  # fmt: skip
+
+
+def test_where_more_is_better_the_largest_median_is_picked_and_shown_as_it_was_measured():
+    higher = tuning(lambda rate, seed: math.inf if rate == 4 else 1 - abs(rate - 2), "higher")
+    assert higher.picked("one") == 2
+    assert [row["median"] for row in higher.told()["arms"]["one"]["rows"]] == [0, 1, "diverged"]
+
+
+def test_a_pick_at_an_end_is_told():
+    assert tuning(lambda rate, seed: rate).told()["arms"]["one"]["at_end"]
+    assert not tuning(lambda rate, seed: abs(rate - 2)).told()["arms"]["one"]["at_end"]
+
+
+def written(plan, tmp_path):
+    """What the plan's tuned.yaml holds."""
+    plan.tuned.write(tmp_path / "tuned.yaml", "heads")
+    return yaml.safe_load((tmp_path / "tuned.yaml").read_text())["tuned"]
+
+
+def override(content):
+    return "+tuned=" + json.dumps(content).replace('"', "").replace(" ", "")
+
+
+def test_what_was_tuned_is_read_back_and_other_settings_are_told(planned, rounds, tmp_path):
+    content = override(written(rounds[-1], tmp_path))
+    [plan] = planned("+experiment=heads", TUNE, content)
     assert plan.grid == []
-    assert {run.id for run in plan.runs} == {run.id for run in tuned.runs}
-    assert plan.tuned.told() == {**tuned.tuned.told(), "committed": True}
+    assert {run.id for run in plan.runs} == {run.id for run in rounds[-1].runs}
+    assert plan.tuned.told() == {**rounds[-1].tuned.told(), "committed": True}
 
-    [longer] = planned("+experiment=heads", TUNE, given, "trainer.max_steps=5")
+    [longer] = planned("+experiment=heads", TUNE, content, "trainer.max_steps=5", "arms=[two]", "claims=[]")
     assert not any(found["same_settings"] for found in longer.tuned.told()["arms"].values())
-    [other_size] = planned("+experiment=heads", TUNE, given, "size=M")
-    assert len(other_size.grid) == 18, "another size is tuned for itself"
-    with pytest.raises(Refused, match="has not the grid of tune for arm two: tuned=none"):
-        planned("+experiment=heads", "+tune={lr:[0.2,0.4],seeds:[7,8]}", given)
+    assert longer.tuned.stale() == [
+        "two: its learning rate was tuned for other settings; tuned=none trains it anew"
+    ]
+    [looked] = planned("+experiment=heads", TUNE, content, "+measure.maps=9", "arms=[two]", "claims=[]")
+    assert not looked.tuned.stale(), "what is measured changes no rate"
+    [other_size] = planned("+experiment=heads", TUNE, content, "size=M", "arms=[two]", "claims=[]")
+    assert len(other_size.grid) == 4, "another size is tuned for itself"
+    less = written(rounds[-1], tmp_path)
+    less["S"]["arms"]["two"]["rows"].pop(1)
+    with pytest.raises(Refused, match="has no rate for arm two; tuned=none trains it anew"):
+        planned("+experiment=heads", TUNE, override(less), "arms=[two]", "claims=[]")
+
+
+def test_one_that_diverged_is_written_and_read_as_that(tmp_path):
+    one = tuning(lambda rate, seed: math.inf if (rate, seed) == (2, 8) else abs(rate - 2))
+    one.write(tmp_path / "tuned.yaml", "heads")
+    content = yaml.safe_load((tmp_path / "tuned.yaml").read_text())["tuned"]["S"]
+    again = lr_grid._again(lr_grid.Kept.model_validate(content["arms"]["one"]), one)
+    assert again == one.arms["one"].search
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda kept: kept.pop("lr"), "heads at size S has not the form of today: lr: Field required"),
+        (lambda kept: kept.update(widen=1), "with another tune or metric than today's"),
+        (lambda kept: kept.update(seeds=[7, 8, 10]), "with another tune or metric than today's"),
+        (lambda kept: kept.update(metric="train/loss"), "with another tune or metric than today's"),
+    ],
+)
+def test_what_was_tuned_otherwise_is_refused_with_the_way_out(rounds, tmp_path, change, line):
+    plan, content = rounds[-1], written(rounds[-1], tmp_path)
+    assert kept(plan.experiment.model_copy(update={"tuned": content}), plan.tuned) is not None
+    change(content["S"])
+    with pytest.raises(Refused, match=line) as refused:
+        kept(plan.experiment.model_copy(update={"tuned": content}), plan.tuned)
+    assert str(refused.value).endswith("; tuned=none trains it anew")
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["+tune={lr:[0.1],seeds:[7]}"], "two or more different rates"),
-        (["+tune={lr:[0.1,-1],seeds:[7]}"], "above 0"),
-        (["+tune={lr:[0.1,0.2],seeds:[]}"], "list of integers"),
-        (["+tune={lr:[0.1,0.2],seeds:[1]}"], "seed 1 of the comparison"),
-        (["+tune={lr:[0.1,0.2]}"], "tune.seeds: Field required"),
+        (["tune={lr:[0.1],seeds:[7,8,9]}"], "two or more rates"),
+        (["tune={lr:[0.1,0.1005],seeds:[7,8,9]}"], "each 1% or more above the one before"),
+        (["tune={lr:[0.1,-1],seeds:[7,8,9]}"], "above 0"),
+        (["tune={lr:[0.1,0.2],seeds:[7,8]}"], "give 3 or more different seeds, or one bad one picks"),
+        (["tune={lr:[0.1,0.2],seeds:[7,8,8]}"], "give 3 or more different seeds"),
+        (["tune={lr:[0.1,0.2],seeds:[1,7,8]}"], "seed 1 of the comparison"),
+        (["tune={lr:[0.1,0.2]}"], "tune.seeds: Field required"),
+        (["tune={lr:[0.1,0.2],seeds:[7,8,9],share:0}"], "tune.share: .*greater than 0"),
         ([TUNE, "optim.lr=0.3"], "drop it, or set tune=null"),
-        ([TUNE, "arms=[two,child]", "match=none", "claims=[]"], "arm child continues from two"),
+        ([TUNE, "arms=[two,child]", "match=none"], "arm child continues from two"),
+        ([TUNE, "+measurement={_target_: toy_variant.Heads}"], "arm two trains nothing"),
     ],
 )
 def test_a_grid_that_cannot_be_is_refused_in_one_line(planned, arguments, line):
+    few = [] if any(word.startswith("arms=") for word in arguments) else ["arms=[two]"]
     with pytest.raises(Refused, match=line) as refused:
-        planned("+experiment=heads", *arguments)
+        planned("+experiment=heads", *few, "claims=[]", *arguments)
     assert "\n" not in str(refused.value)
 
 
-def test_a_sweep_trains_the_grid_once_and_its_report_shows_and_charges_it(attnlab):
-    status, out, err = attnlab("+experiment=heads", TUNE, "claims=[]")
+def test_a_share_of_the_steps_is_at_least_one_and_needs_steps():
+    class Checked:
+        @staticmethod
+        def check(config):
+            return Estimate(steps=config["trainer"]["max_steps"])
+
+    def steps(most, share):
+        config = OmegaConf.create({"seed": 0, "optim": {"lr": 1.0}, "trainer": {"max_steps": most}})
+        asked = Grid((0.1, 0.2), (7, 8, 9), 0, share)
+        return lr_grid._short(Arm("two", config, (), Estimate(), {}), asked, Checked()).estimate.steps
+
+    assert [steps(300, 1 / 3), steps(200, 1 / 3), steps(2, 1 / 3), steps(200, 1)] == [100, 66, 1, 200]
+    with pytest.raises(Refused, match=r"a share of trainer.max_steps, which is None: tune=null"):
+        steps(None, 1 / 3)
+
+
+def test_without_an_experiment_there_is_nothing_to_tune(planned):
+    with pytest.raises(Refused, match="without an experiment there are no arms to tune"):
+        planned(TUNE)
+    assert planned("tune=null")
+    assert "tune" in shipped().load_configuration("config", [], RunMode.RUN), "so tune=... needs no +"
+
+
+class Stub:
+    """Answers for a shipped config what a cost is made of, without torch."""
+
+    @staticmethod
+    def check(config):
+        data, trainer = config["data"], config["trainer"]
+        return Estimate(tokens=trainer["max_steps"] * data["batch_size"] * data["length"])
+
+
+def test_tuning_costs_no_shipped_experiment_more_than_its_comparison_at_size_s():
+    files = {name: yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text()) for name in EXPERIMENTS}
+    declared = {name: file["baseline"] for name, file in files.items() if file.get("tune")}
+    assert declared
+    for name, arm in declared.items():
+        line = [f"+experiment={name}", "tuned=none", f"arms=[{arm}]", "claims=[]"]
+        master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
+        [plan] = plans_of(line, Composer(shipped(), master), Stub())
+        entry = plan.tuned.arms[arm]
+        each, looks = plan.runs[0].estimate.tokens, plan.experiment.looks
+        assert entry.comparison == each * len(plan.runs)
+        assert entry.most == plan.grid[0].estimate.tokens * plan.tuned.grid.most
+        seeds = looks[0] if isinstance(looks, list) else len(plan.runs)
+        assert 0 < entry.tokens < entry.most <= each * seeds, f"{name}, where it ends after its first look"
+
+
+def test_watching_goes_on_with_what_tuning_brings(rounds, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(show.time, "sleep", lambda _seconds: None)
+    coming = iter([*rounds[1:], rounds[-1]])
+
+    def train(plan):
+        for run in (*plan.grid, *(run for run in plan.runs if run.arm not in plan.untuned)):
+            store.write_spec(tmp_path, run)
+            store.write_record(tmp_path / run.id, toy_record(run))
+
+    def again():
+        plan = next(coming)
+        train(plan)
+        return [plan]
+
+    train(rounds[0])
+    show.show("watch", [rounds[0]], tmp_path, {}, again)
+    out = capsys.readouterr().out
+    assert out.count("heads") == 1, "drawn once: all had ended by then"
+    assert "38 done" in out
+    assert "tuning takes 32 runs as far as they are known, and at most 63" in out
+
+
+def test_watching_ends_where_an_arm_stays_untuned(rounds, tmp_path, capsys):
+    for run in rounds[0].grid:
+        store.write_spec(tmp_path, run)
+        lost = {"status": "killed", "metrics": {}, "failure": Failure(message="killed")}
+        store.write_record(tmp_path / run.id, toy_record(run, **lost))
+    show.show("watch", [rounds[0]], tmp_path, {}, lambda: [rounds[0]])
+    assert "one: its learning rate is not known: no result at 0.2 with seed 7, 0.3" in capsys.readouterr().out
+
+
+@pytest.fixture
+def commanded(monkeypatch, tmp_path):
+    """`commanded(plans, record)`: carries out plans, one after the other as it plans again; a run has the
+    record that is given for it. The exit status, and how many runs were trained each time.
+    """
+    trained = []
+
+    def call(plans, record=toy_record):
+        coming = iter(plans)
+
+        def train(_self, todo, _plans):
+            trained.append(len(todo))
+            for run in todo:
+                store.write_spec(tmp_path / "runs", run)
+                store.write_record(tmp_path / "runs" / run.id, record(run))
+            return 0
+
+        monkeypatch.setattr(engine._Sweep, "planned", lambda _self: [next(coming)])
+        monkeypatch.setattr(engine._Sweep, "trained", train)
+        monkeypatch.setattr(engine._Sweep, "timed", lambda *_: None)
+        monkeypatch.setattr(reporting, "report", lambda *_: None)
+        folders = (tmp_path / "runs", tmp_path / "reports")
+        return engine._Sweep([], None, None, {}, {"mode": "none"}, *folders, None, None).run(), trained
+
+    return call
+
+
+def test_a_command_trains_a_rung_and_plans_again_until_every_rate_is_known(rounds, commanded):
+    assert commanded(rounds) == (0, [12, 8, 12, 6])
+
+
+def test_an_arm_whose_rate_a_machine_lost_is_not_trained_and_the_command_fails(rounds, commanded, capsys):
+    def lost(run):
+        killed = {"status": "killed", "metrics": {}, "failure": Failure(message="killed")}
+        return toy_record(run, **(killed if run.arm.startswith("one") else {}))
+
+    def rated(plan):
+        return replace(
+            plan, tuned=replace(plan.tuned, arms={**plan.tuned.arms, "one": rounds[0].tuned.arms["one"]})
+        )
+
+    status, trained = commanded([rounds[0], *map(rated, rounds[1:])], lost)
+    assert (status, trained[-1]) == (engine.FAILED, 4)
+    out = capsys.readouterr().out
+    assert "one is not trained: its learning rate is not known: no result at 0.2 with seed 7" in out
+    assert "failed before" not in out, "no run of the comparison was tried"
+
+
+def test_a_run_at_the_lowest_rate_is_none_of_an_arm_whose_rate_is_not_known(rounds, tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(report, "write", lambda _folder, document, _runs: written.append(document))
+    for run in rounds[0].runs:
+        store.write_spec(tmp_path, run)
+        store.write_record(tmp_path / run.id, toy_record(run))
+    reporting.report(rounds[0], tmp_path, tmp_path / "reports", None, [])
+    assert written[0]["verdict"]["finished"] == 0
+    reporting.report(replace(rounds[0], tuned=None), tmp_path, tmp_path / "reports", None, [])
+    assert written[1]["verdict"]["finished"] == 6
+
+
+def test_what_was_tuned_is_committed_in_a_file_that_the_experiments_defaults_name(planned, rounds, tmp_path):
+    def conf(name):
+        folder = Path(copytree(TOY / "conf", tmp_path / name))
+        file = folder / "experiment" / "heads.yaml"
+        head, rest = file.read_text().split("\n", 1)
+        tune = TUNE.replace("=", ": ", 1).replace(":[", ": [")
+        file.write_text(f"{head}\ndefaults:\n  - optional /tuned: heads\n{tune}\n{rest}")
+        (folder / "tuned").mkdir()
+        copy(CONF / "tuned" / "none.yaml", folder / "tuned")
+        return folder
+
+    line, before, after = "+experiment=heads", conf("before"), conf("after")
+    [first] = planned(line, conf=before)
+    assert {run.id for run in first.grid} == {run.id for run in rounds[0].grid}
+    rounds[-1].tuned.write(after / "tuned" / "heads.yaml", "heads")
+    [plan] = planned(line, conf=after)
+    assert plan.tuned.committed
+    assert (plan.grid, plan.untuned, plan.changed, plan.title) == ([], [], (), "heads")
+    assert {run.id for run in plan.runs} == {run.id for run in rounds[-1].runs}
+    [anew] = planned(line, "tuned=none", conf=after)
+    assert {run.id for run in anew.grid} == {run.id for run in rounds[0].grid}
+    [untuned] = planned(line, "tune=null", conf=after)
+    assert (untuned.tuned, untuned.grid) == (None, [])
+    assert {run.config["optim"]["lr"] for run in untuned.runs} == {0.1}
+    with pytest.raises(Refused, match=r"tuned=head: there is no tuned/head\.yaml"):
+        planned(line, "tuned=head", conf=after)
+
+
+def test_looks_go_on_at_the_rates_that_were_found(planned, rounds, tmp_path):
+    records = {run.id: toy_record(run) for run in rounds[-1].grid}
+    [plan] = planned("+experiment=heads", TUNE, "looks=[2,4]", "seeds=null", lookup=records.get)
+    assert not plan.untuned
+    assert {run.id for run in plan.grid} == records.keys(), "the same runs, however many seeds are compared"
+    assert {run.seed for run in plan.runs} == {0, 1, 2, 3}
+    first = {run.id for run in reporting.needed(plan, tmp_path)}
+    assert first == {run.id for run in rounds[-1].runs}
+
+
+@pytest.mark.rare
+def test_a_sweep_trains_rung_by_rung_once_and_its_report_shows_and_charges_it(attnlab):
+    line = ("+experiment=heads", TUNE, "claims=[]", "arms=[two,four]", "match=none")
+    status, out, err = attnlab(*line)
     assert status == 0, err
-    assert "tuning the learning rate: 18 runs to train" in out
+    rungs = [line.split(": ")[1] for line in out.splitlines() if line.startswith("tuning the learning rate")]
+    assert rungs == ["8 runs to train", "7 runs to train", "6 runs to train"]
     folder = next((attnlab.folder / "reports").glob("heads~*"))
-    report = json.loads((folder / "report.json").read_text())
-    grid = report["budget"]["tuning"]
-    picked = {cell["arm"]: row["lr"] for row in grid["rows"] for cell in row["cells"] if cell["picked"]}
-    assert picked == BEST
-    assert all(math.isfinite(cell["mean"]) for row in grid["rows"] for cell in row["cells"])
-    spent = next(row for row in report["budget"]["rows"] if row["key"] == "tuning_tokens")
-    assert {cell["value"] for cell in spent["cells"]} == {30 * 3 * 2}
-    assert sum("end of the grid" in warning for warning in report["warnings"]) == 2  # one and four
-    assert len(attnlab.trained()) == 18 + 6
-    assert attnlab("+experiment=heads", TUNE, "claims=[]")[0] == 0
-    assert len(attnlab.trained()) == 18 + 6, "nothing is trained twice"
+    document = load(folder / "report.json")
+    arms = {entry["arm"]: entry for entry in document["budget"]["tuning"]["arms"]}
+    picked = {arm: row["lr"] for arm, entry in arms.items() for row in entry["rows"] if row["picked"]}
+    assert picked == {"two": 0.4, "four": 0.8}
+    for arm, entry in arms.items():
+        assert {row["lr"] for row in entry["rows"] if row["median"] is not None} == set(SEARCHED[arm])
+    spent = next(row for row in document["budget"]["rows"] if row["key"] == "tuning_tokens")
+    assert {cell["arm"]: cell["value"] for cell in spent["cells"]} == {"two": 100, "four": 110}
+    assert arms["two"]["of_comparison"] == pytest.approx(100 / (2 * 30))
+    assert not any("end of those tried" in warning for warning in document["warnings"])
+    assert len(attnlab.trained()) == 21 + 4
     assert (folder / "tuned.yaml").exists()
-    store = attnlab.folder / "runs"
-    part = next(run for run in store.glob("*/run.json") if json.loads(run.read_text())["seed"] == 7)
-    part.unlink()  # as if the grid had been interrupted
-    status, out, _ = attnlab("+experiment=heads", TUNE, "claims=[]")
-    assert (status, len(attnlab.trained())) == (0, 18 + 6 + 1)
+    runs = attnlab.folder / "runs"
+    part = next(run for run in runs.glob("*/run.json") if json.loads(run.read_text())["seed"] == 7)
+    part.unlink()  # as if it had been interrupted
+    status, out, _ = attnlab(*line)
+    assert (status, len(attnlab.trained())) == (0, 21 + 4 + 1), "nothing is trained twice"
     assert "tuning the learning rate: 1 runs to train" in out

@@ -21,7 +21,7 @@ from attnlab.sweep.plan.plan import Plan
 
 EDITS = [("margin: 0.5", "margin: 0.6"), ("seeds: [0]", "seeds: [0, 1]"), ("old: 0.5}", "old: 0.6}")]
 PLANS: dict[tuple[bool, bool], Plan] = {}
-TUNE = "+tune={lr:[0.2,0.4],seeds:[7]}"
+TUNE = "tune={lr:[0.2,0.4],seeds:[7,8,9],widen:0}"
 
 
 @pytest.fixture
@@ -164,12 +164,17 @@ def test_a_recipe_is_an_arms_config_whatever_its_seeds_and_the_code(planned, mon
 
 def test_a_grid_that_is_finished_later_is_no_change(planned, tmp_path):
     root = tmp_path / "runs"
-    [before] = planned("+experiment=heads", TUNE)
-    grid = {run.id: done(run) for run in before.grid}
-    lost = {run.id for run in before.grid if run.arm.startswith("one")}
-    part = {id: record for id, record in grid.items() if id not in lost}
+    grid, arms = {}, {}
+    while new := [
+        run
+        for run in planned("+experiment=heads", TUNE, "match=none", lookup=grid.get)[0].grid
+        if run.id not in grid
+    ]:
+        grid |= {run.id: done(run) for run in new}
+        arms |= {run.id: run.arm for run in new}
+    part = {id: record for id, record in grid.items() if not arms[id].startswith("one")}
     for found, unknown in ((part, ["one"]), (grid, [])):
-        [plan] = planned("+experiment=heads", TUNE, lookup=found.get)
+        [plan] = planned("+experiment=heads", TUNE, "match=none", lookup=found.get)
         entry = reporting.declare(plan, root, [])
         assert [arm for arm, recipe in entry.content.recipes.items() if recipe is None] == unknown
         for run in plan.runs:

@@ -32,8 +32,8 @@ def check(config):
     return {
         "data": DATA, "measured_by": {"loss": "today's digest"}, "device_kind": config["model"]["device"],
         "parameters": width * 10 + heads * 20,
-        "lr": 0.1, "flops_per_token": width, "kv_bytes_per_token": heads * 4, "tokens": 30, "steps": 3,
-        "figures": config["model"].get("figures"),
+        "lr": 0.1, "flops_per_token": width, "kv_bytes_per_token": heads * 4, "tokens": 10 * steps,
+        "steps": steps, "figures": config["model"].get("figures"),
     }  # fmt: skip
 
 

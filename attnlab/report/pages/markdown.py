@@ -112,25 +112,26 @@ def _budget(report: dict[str, Any]) -> list[str]:
         *table(["", *arms], rows),
         f"Learning rate: {cell(budget['lr_tuning'])}.",
         "",
-        *_tuning(budget, arms),
+        *_tuning(budget),
     ]
 
 
-def _tuning(budget: dict[str, Any], arms: list[str]) -> list[str]:
-    if budget["tuning"] is None:
+def _tuning(budget: dict[str, Any]) -> list[str]:
+    found = budget["tuning"]
+    if found is None:
         return []
     rows = [
         [
+            cell(entry["arm"]),
             text(row["lr"]),
-            *(
-                ("not finished" if entry["mean"] is None else text(entry["mean"], 3))
-                + (" **picked**" if entry["picked"] else "")
-                for entry in row["cells"]
-            ),
+            *(text(value, 3) for value in (*row["values"], row["median"])),
+            f"**{row['fate']}**" if row["picked"] else row["fate"],
         ]
-        for row in budget["tuning"]["rows"]
+        for entry in found["arms"]
+        for row in entry["rows"]
     ]
-    return table(["learning rate", *arms], rows)
+    seeds = [f"seed {seed}" for seed in found["seeds"]]
+    return table(["arm", "learning rate", *seeds, f"median {cell(found['metric'])}", ""], rows)
 
 
 def _effects(report: dict[str, Any]) -> list[str]:

@@ -54,7 +54,7 @@ def budget(sweep: Sweep) -> dict[str, Any]:
         rows.append(_row(sweep, sweep.metric(key), measured, key in held))
     tuned = tuning(sweep)
     if tuned is not None:
-        spent = {cell["arm"]: (cell["value"], False) for cell in tuned["tokens"]}
+        spent = {entry["arm"]: (entry["tokens"], False) for entry in tuned["arms"]}
         rows.append(_row(sweep, SPENT, spent, SPENT.name in held))
     counts = [
         {"arm": arm, "planned": len(sweep.of(arm)), "finished": len(sweep.done(arm))} for arm in sweep.arms
@@ -66,7 +66,7 @@ def budget(sweep: Sweep) -> dict[str, Any]:
         "match": sweep.experiment.match,
         "match_by": sweep.experiment.match_by,
         "unmatched": sweep.experiment.unmatched,
-        "lr_tuning": sentence(tuned),
+        "lr_tuning": sentence(sweep),
         "tuning": tuned,
     }
 

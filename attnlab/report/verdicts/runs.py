@@ -90,7 +90,7 @@ class Asked:
     """An experiment as it was carried out, and what its file declares of it (None: nobody knows).
 
     `overrides` are the command line's, `unchecked` the laws that the sweep was told to go on without, and
-    `tuning` the grid of learning rates: metric, seeds, rates, committed, and per arm what was found.
+    `tuning` how the learning rates were tuned: what was declared, and per arm what was found.
     `wanted` says how many seeds of an arm its claims have needed, where not all. `outdated` counts, per part
     of a record, the runs in which other code than today's has measured it.
     `on_record` is the declaration in the store's log, None where there is none.

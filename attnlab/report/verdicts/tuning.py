@@ -1,6 +1,8 @@
-"""How the learning rate came about: the whole grid that was trained for it, what was picked, what it cost."""
+"""How the learning rates came about: every rate that was tried, what became of it, what was picked, what it
+cost.
+"""
 
-from statistics import mean
+from collections.abc import Sequence
 from typing import Any
 
 from attnlab.report.verdicts.runs import Sweep
@@ -11,64 +13,93 @@ SPENT = Metric(declarations.SPENT, "tokens spent on tuning", kind="count")
 
 
 def tuning(sweep: Sweep) -> dict[str, Any] | None:
-    """A row per rate and a cell per arm: mean over the tuning's seeds, values by seed, whether it was picked.
-
-    None where the experiment tunes nothing.
+    """Per arm a row for each rate: values by seed ("diverged" for one without, null where it was not tried),
+    their median where all seeds are there, and what became of it. None where the experiment tunes nothing.
     """
-    grid = sweep.asked.tuning
-    if not grid:
+    found = sweep.asked.tuning
+    if not found:
         return None
-    rows = [
-        {"lr": rate, "cells": [_cell(grid["arms"][arm], arm, n) for arm in sweep.arms]}
-        for n, rate in enumerate(grid["rates"])
-    ]
     return {
-        "metric": grid["metric"],
-        "seeds": grid["seeds"],
-        "committed": grid["committed"],
-        "rows": rows,
-        "tokens": [{"arm": arm, "value": grid["arms"][arm]["tokens"]} for arm in sweep.arms],
+        "metric": found["metric"],
+        "seeds": found["seeds"],
+        "committed": found["committed"],
+        "arms": [
+            {
+                "arm": arm,
+                "tokens": entry["tokens"],
+                "of_comparison": _ratio(sweep, [arm]),
+                "rows": [
+                    {
+                        "lr": row["lr"],
+                        "values": row["values"],
+                        "median": row["median"],
+                        "picked": row["lr"] == entry["picked"],
+                        "fate": _fate(row, entry, found),
+                    }
+                    for row in entry["rows"]
+                ],
+            }
+            for arm in sweep.arms
+            for entry in [found["arms"][arm]]
+        ],
     }
 
 
-def _cell(result: dict[str, Any], arm: str, n: int) -> dict[str, Any]:
-    row = result["rows"][n]
-    whole = None not in row["values"]
-    return {
-        "arm": arm,
-        "mean": mean(row["values"]) if whole else None,
-        "values": row["values"],
-        "picked": row["lr"] == result["picked"],
-    }
+def _fate(row: dict[str, Any], entry: dict[str, Any], found: dict[str, Any]) -> str:
+    tried = row["tried"]
+    if None in row["values"][:tried]:
+        fate = "not finished"
+    elif tried < len(found["seeds"]):
+        fate = "dropped in the first rung"
+    else:
+        fate = "picked" if row["lr"] == entry["picked"] else "second rung"
+    return fate if row["lr"] in found["lr"] else f"{fate}, beyond the grid"
 
 
-def sentence(found: dict[str, Any] | None) -> str:
-    """How the rate was tuned, in one line."""
-    if found is None:
+def _ratio(sweep: Sweep, arms: Sequence[str]) -> float | None:
+    """What tuning cost, as a share of what the comparison of these arms costs by now: look by look."""
+    found = (sweep.asked.tuning or {})["arms"]
+    whole = sum(found[arm]["comparison"] * len(sweep.of(arm)) / len(sweep.seeds) for arm in arms)
+    return sum(found[arm]["tokens"] for arm in arms) / whole if whole else None
+
+
+def sentence(sweep: Sweep) -> str:
+    """How the rates were tuned, in two sentences."""
+    found = sweep.asked.tuning
+    if not found:
         return "not declared, so read any difference as one at this learning rate"
-    rates, seeds = len(found["rows"]), ", ".join(map(str, found["seeds"]))
+    first, *others = found["seeds"]
+    rest, rates = ", ".join(map(str, others)), len(found["lr"])
     came = "the result lies beside the experiment" if found["committed"] else "trained for this report"
+    ratio = _ratio(sweep, sweep.arms)
+    cost = "" if ratio is None else f"; all that took {_percent(ratio)} of the comparison's tokens"
     return (
-        f"every arm at {rates} rates with seeds {seeds}, which are none of the comparison's ({came}); "
-        f"each arm has the rate with the best mean {found['metric']}"
+        f"every arm was tried at {rates} rates with seed {first} (the first rung), then at the best and its "
+        f"neighbours with {rest} too (the second), each time for {_percent(found['share'])} of its steps, "
+        f"with none of the comparison's seeds ({came}); it has the rate with the best median "
+        f"{found['metric']}. Where the best rate was at an end of those tried, the next one beyond it was "
+        f"tried too, {found['widen']} times at most{cost}"
     )
 
 
-def cautions(sweep: Sweep, found: dict[str, Any] | None) -> list[str]:
-    """What a reader should know of the grid: a pick at its end, or one made for other settings."""
-    if found is None:
-        return []
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def cautions(sweep: Sweep) -> list[str]:
+    """What a reader should know: no pick, one at an end of what was tried, or one made for other settings."""
     out = []
-    ends = {found["rows"][0]["lr"], found["rows"][-1]["lr"]}
-    for n, arm in enumerate(sweep.arms):
-        picked = [row["lr"] for row in found["rows"] if row["cells"][n]["picked"]]
-        if not picked:
-            out.append(f"{arm}: no learning rate of the grid finished with every seed, so it has no run.")
-        elif picked[0] in ends:
+    for arm, entry in (sweep.asked.tuning or {"arms": {}})["arms"].items():
+        if entry["picked"] is None:
+            out.append(f"{arm}: {entry['lack']}, so it has no run.")
+        elif entry["at_end"]:
             out.append(
-                f"{arm}: the learning rate picked, {picked[0]:g}, is at the end of the grid; "
-                "a better one may lie beyond it."
+                f"{arm}: the learning rate picked, {entry['picked']:g}, is at the end of those tried, and no "
+                "more may be added; a better one may lie beyond it."
             )
-        if sweep.asked.tuning and sweep.asked.tuning["arms"][arm]["same_settings"] is False:
-            out.append(f"{arm}: its learning rate was tuned for other settings than the ones compared here.")
+        if entry["same_settings"] is False:
+            out.append(
+                f"{arm}: its learning rate was tuned for other settings than the ones compared here; with "
+                "tuned=none it is tuned anew."
+            )
     return out

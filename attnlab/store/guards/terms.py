@@ -119,7 +119,12 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _tune(tune: Tune | None) -> str:
-    return "no grid" if tune is None else f"rates {_names(tune.lr)} on seeds {_names(tune.seeds)}"
+    if tune is None:
+        return "nothing"
+    return (
+        f"rates {_names(tune.lr)} on seeds {_names(tune.seeds)}, widened by {tune.widen} at most, for "
+        f"{tune.share:.3g} of the steps"
+    )
 
 
 def _claim(claim: Mapping[str, Any]) -> str:

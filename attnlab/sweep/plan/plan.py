@@ -1,7 +1,7 @@
 """The plan of a command: every run composed, checked, matched and named before the first one starts.
 
-Where learning rates are tuned, what the comparison's runs are is known once the grid is trained: until then
-they stand in the plan at the grid's lowest rate, checked, and `untuned` names their arms.
+Where learning rates are tuned, what the comparison's runs are is known once that is done: until then they
+stand in the plan at the lowest rate, checked, and `untuned` names their arms.
 """
 
 import re
@@ -20,7 +20,6 @@ from attnlab.store.declarations import Experiment
 from attnlab.store.experiment_files import Written
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan import experiment as experiments
-from attnlab.sweep.plan import lr_grid
 from attnlab.sweep.plan import matching as match
 from attnlab.sweep.plan import overrides as command
 from attnlab.sweep.plan.answerable import refuse_unanswerable
@@ -28,6 +27,8 @@ from attnlab.sweep.plan.arms import Arm, with_parents
 from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.tuning import lr_grid
+from attnlab.sweep.plan.tuning.found import Tuning
 
 SINGLE = "run"  # the arm's name where there is no experiment
 _NEUTRAL = ("experiment", "paths", "sweep", "logger", "hydra")  # these change no report
@@ -46,7 +47,7 @@ class Plan:
     changed: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()  # the laws that its arms break, where that was let pass
     grid: list[RunSpec] = field(default_factory=list)  # what is trained to tune the learning rate
-    tuned: lr_grid.Tuning | None = None
+    tuned: Tuning | None = None
     recipes: dict[str, str] = field(default_factory=dict)  # a digest of each arm's config, whatever its seeds
 
     @property
@@ -114,6 +115,8 @@ def _plan(
     if "arms" not in base and written.file is None:
         if base.get("looks") is not None:
             raise Refused(f"looks={base['looks']}: without an experiment nothing is claimed; name one")
+        if base.get("tune") is not None:
+            raise Refused(f"tune={base['tune']}: without an experiment there are no arms to tune; name one")
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
@@ -127,7 +130,7 @@ def _plan(
         arms = _arms(experiment, point, base.get("size"), composer, checker, written)
         estimates = {name: arm.estimate for name, arm in arms.items()}
         refuse_unanswerable(experiment, base.get("claims") or [], estimates)
-        tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
+        tuned, grid = lr_grid.tuned(experiment, arms, base.get("size"), point, checker, lookup, written.find)
     except Refused as error:
         raise Refused(f"{written.place(error.at)}{error}") from error
     if tuned is not None:
@@ -217,44 +220,6 @@ def _blamed(complaint: str, arm: str, own: Sequence[str]) -> tuple[str | int, ..
     if key in command.keys(own):
         return "arm_overrides", arm, list(command.keys(own)).index(key)
     return tuple(key.split("."))
-
-
-def _tuned(
-    experiment: Experiment,
-    arms: Mapping[str, Arm],
-    size: Any,
-    point: Sequence[str],
-    lookup: lr_grid.Lookup,
-) -> tuple[lr_grid.Tuning | None, list[RunSpec]]:
-    """What the grid has found for each arm, and the runs of it where it was not committed."""
-    grid = lr_grid.grid(experiment)
-    if grid is None:
-        return None, []
-    given = [*point, *(line for name in arms for line in experiment.arm_overrides[name])]
-    if (line := command.keys(given).get(lr_grid.KEY)) is not None:
-        raise Refused(f"{line} and tune, which picks it for every arm: drop it, or set tune=null")
-    for name, arm in arms.items():
-        if arm.config.get("parent") in arms:
-            raise Refused(
-                f"arm {name} continues from {arm.config.parent}, and tune trains no parents: tune=null"
-            )
-    tuning = lr_grid.committed(experiment, size, grid)
-    trained = tuning is None
-    tuning = tuning or lr_grid.Tuning(grid, experiment.metric, experiment.direction, size)
-    runs: list[RunSpec] = []
-    for name, arm in arms.items():
-        tuning.compared[name] = settings = lr_grid.settings(arm.runs(grid.seeds[:1])[0].config)
-        if trained:
-            at = {
-                rate: arm.at(lr_grid.KEY, rate, lr_grid.FIGURE).runs(grid.seeds, f"{name} lr={rate:g}")
-                for rate in grid.rates
-            }
-            runs += [run for some in at.values() for run in some]
-            ids = {rate: [run.id for run in some] for rate, some in at.items()}
-            tokens = (arm.estimate.tokens or 0) * len(grid.rates) * len(grid.seeds)
-            rows = lr_grid.rows(ids, tuning.metric, lookup)
-            tuning.arms[name] = {"settings": settings, "tokens": tokens, "rows": rows}
-    return tuning, runs
 
 
 def _refuse_twins(runs: Sequence[RunSpec]) -> None:

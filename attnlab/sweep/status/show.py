@@ -1,7 +1,7 @@
 """`plan` and `status`: a table of a command's runs, before, while and after they are trained."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,16 @@ KINDS = ("plan", "status", "watch")
 _OPEN = ("to train", "running", "stopped")
 
 
-def show(kind: str, plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> None:
-    """Prints the plan, or how it stands; `watch` draws it anew until every run has ended."""
+def show(
+    kind: str,
+    plans: Sequence[Plan],
+    root: Path,
+    settings: Mapping[str, Any],
+    again: Callable[[], Sequence[Plan]],
+) -> None:
+    """Prints the plan, or how it stands; `watch` draws it anew until every run has ended, and plans `again`
+    where what tuning has found brings new runs.
+    """
     if kind not in KINDS:
         raise Refused(f"sweep.show={kind}{nearest(str(kind), KINDS)}: use python -m attnlab plan, or status")
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -30,20 +38,34 @@ def show(kind: str, plans: Sequence[Plan], root: Path, settings: Mapping[str, An
         console.width = 200  # a file has room for whole lines
     if kind == "watch" and console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            while _open(plans, root):
+            while _open(plans := _today(plans, root, again), root):
                 live.update(_status(plans, root), refresh=True)
                 time.sleep(1)
             live.update(_status(plans, root), refresh=True)
         return
-    while kind == "watch" and _open(plans, root):
+    while kind == "watch" and _open(plans := _today(plans, root, again), root):
         console.print(_status(plans, root))
         time.sleep(15)
     console.print(_plan(plans, root, settings) if kind == "plan" else _status(plans, root))
 
 
 def _open(plans: Sequence[Plan], root: Path) -> bool:
-    run_states = [state for plan in plans for state in states(plan.all_runs, root).values()]
-    return any(state.word in _OPEN for state in run_states)
+    """Whether a run has not ended; those that an untuned arm will have are not known yet."""
+    runs = [run for plan in plans for run in plan.all_runs if run.arm not in plan.untuned]
+    return any(state.word in _OPEN for state in states(runs, root).values())
+
+
+def _today(plans: Sequence[Plan], root: Path, again: Callable[[], Sequence[Plan]]) -> Sequence[Plan]:
+    """The plans with the runs that what tuning has found by now asks for."""
+    while any(plan.untuned for plan in plans) and not _open(plans, root):
+        before, plans = plans, again()
+        if _ids(before) == _ids(plans):
+            break  # an arm whose runs failed
+    return plans
+
+
+def _ids(plans: Sequence[Plan]) -> list[str]:
+    return [run.id for plan in plans for run in plan.all_runs]
 
 
 def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Group:
@@ -56,6 +78,7 @@ def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Gro
         parts += [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
+        parts += _tuning(plan)
         parts += seeds_asked(plan, by_id) if plan.experiment else []
         parts.append(_cost(plan.all_runs, states(plan.all_runs, root), forecasts, settings))
     return Group(*parts)
@@ -71,7 +94,23 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
         parts.append(
             f"{counts}; {sum(state.done for state in run_states.values()) / len(run_states):.0%} of the work"
         )
+        parts += [f"{arm}: {plan.tuned.lack(arm)}" for arm in plan.untuned if plan.tuned]
+        parts += _tuning(plan)
     return Group(*parts)
+
+
+def _tuning(plan: Plan) -> list[str]:
+    """What tuning takes: as far as its runs are known, and at most."""
+    if plan.tuned is None or plan.tuned.committed:
+        return plan.tuned.stale() if plan.tuned else []
+    arms = plan.tuned.arms.values()
+    known, most = len(plan.grid), plan.tuned.grid.most * len(arms)
+    line = f"tuning takes {known} runs as far as they are known, and at most {most}"
+    if all_tokens := sum(arm.comparison for arm in arms):
+        spent, limit = (sum(getattr(arm, key) for arm in arms) for key in ("tokens", "most"))
+        part, whole = spent / all_tokens, limit / all_tokens
+        line += f": {part:.0%}, and at most {whole:.0%}, of what the comparison takes with all its seeds"
+    return [line]
 
 
 def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, Forecast] | None) -> Table:
