@@ -5,8 +5,8 @@ import json
 import pytest
 
 from attnlab.store import runs
-from attnlab.sweep import reporting
 from attnlab.sweep.execute import worker
+from attnlab.sweep.status import looks
 
 CLAIMS = (
     "claims=[{says: four heads cost less than a half, arm: four, is: below, threshold: 0.5},"
@@ -26,7 +26,7 @@ def looked(planned, tmp_path, monkeypatch):
         root = tmp_path / "runs"
 
         def train():
-            new = [run for run in reporting.needed(plan, root) if runs.record(root / run.id) is None]
+            new = [run for run in looks.needed(plan, root) if runs.record(root / run.id) is None]
             for run in new:
                 runs.write_spec(root, run)
                 assert worker.train(root / run.id) == 0
@@ -53,7 +53,7 @@ def test_a_look_that_was_broken_off_is_made_once_it_is_whole(looked, tmp_path):
     folder = tmp_path / "runs" / next(run.id for run in plan.runs if (run.arm, run.seed) == ("one", 3))
     record = (folder / "run.json").read_bytes()
     (folder / "run.json").unlink()
-    assert [(run.arm, run.seed) for run in reporting.needed(plan, tmp_path / "runs") if run.seed > 3] == []
+    assert [(run.arm, run.seed) for run in looks.needed(plan, tmp_path / "runs") if run.seed > 3] == []
     (folder / "run.json").write_bytes(record)
     assert train() == [(arm, seed) for arm in ("one", "two") for seed in (4, 5)]
 
