@@ -94,9 +94,8 @@ def announce_look(runs: Sequence[RunSpec]) -> None:
     """What the next look takes."""
     seeds = sorted({run.seed for run in runs})
     arms = list(dict.fromkeys(run.arm for run in runs))
-    print(
-        f"undecided: {len(runs)} more runs, seeds {seeds[0]} to {seeds[-1]} of {', '.join(arms)}", flush=True
-    )
+    those = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+    print(f"undecided: {len(runs)} more runs, {those} of {', '.join(arms)}", flush=True)
 
 
 def _outdated(plan: Plan, root: Path) -> dict[str, int]:

@@ -1,12 +1,13 @@
 """A claim's path: every look, its boundary, and where it was passed, on the page, in Markdown and in W&B."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from synthetic import World, experiment, provenance, write_runs
 
 from attnlab import stats
-from attnlab.report import build
+from attnlab.report import build, waiting
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
@@ -129,3 +130,22 @@ def test_w_and_b_gets_a_row_for_every_look_that_was_made(report):
     at = columns.index("estimate")
     assert [row[at] for row in rows] == [look["estimate"] for look in made]
     assert {row[-1] for row in rows} == {"open", "SUPPORTED"}
+
+
+def test_no_seed_more_is_needed_for_what_is_counted_or_decided(tmp_path):
+    world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06}, sd=0.002, seeds=[0, 1, 2, 3])
+    runs = [run if run.seed < 3 else replace(run, record=None) for run in write_runs(tmp_path, world)]
+    kv = {"metric": "kv_bytes_per_token", "compare": "ratio", "is": "below", "threshold": 0.51}
+    asked = experiment(world, looks=[3, 4], claims=[
+        {"says": "surely", "arm": "gqa", "is": "below", "threshold": 1.0},
+        {"says": "halved", "arm": "gqa", **kv},
+        {"says": "perhaps", "arm": "mqa", "is": "above", "threshold": 0.06},
+    ])  # fmt: skip
+    rows = waiting(asked, runs)
+    assert [(row["verdict"], row["seeds"], row["open"]) for row in rows] == [
+        ("SUPPORTED", 3, False), ("SUPPORTED", 3, False), ("INCONCLUSIVE", 4, True),
+    ]  # fmt: skip
+    before = waiting(asked, [replace(run, record=None) for run in runs])
+    assert [(row["seeds"], row["open"]) for row in before] == [(3, True)] * 3, (
+        "they wait for their first look"
+    )
