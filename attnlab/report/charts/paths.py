@@ -9,9 +9,10 @@ from attnlab.report.charts.figures import Figure, Report
 from attnlab.report.charts.marks import VERDICTS, Spec, chart, coded, layer, line_at, number, span
 from attnlab.report.charts.svg import BAND, INK, MUTED, PAPER
 from attnlab.report.tables import looks
+from attnlab.report.verdicts.verdict import Verdict
 
 HEIGHT = 210
-WORD = 95  # pixels that a verdict takes beside its look
+LETTER, AXIS = 8.5, 60  # pixels of a letter of a verdict beside its look, and of the axis on the left
 FAR = 0.7  # of the height that the last look needs: so much further is drawn of wider intervals
 
 
@@ -38,8 +39,8 @@ def _spec(claim: dict[str, Any], rows: Sequence[dict[str, Any]], width: int) -> 
     last = rows[-1]["seeds"]
     counts = {"values": [row["seeds"] for row in rows], "format": "d", "grid": False, "tickSize": 7}
     made = [_mark(claim, row, domain) for row in seen]
-    room = last * WORD / (width - WORD)
-    end = max([last * 1.08, *(mark["seeds"] + room for mark in made if mark["decided"])])
+    word_share = LETTER * (len(claim["verdict"]) + 1) / (width - AXIS)
+    end = max([last * 1.08, *(mark["seeds"] / (1 - word_share) for mark in made if mark["decided"])])
     x, y = number("seeds", [0, end], "paired seeds", **counts), number("estimate", [low, high], tickCount=5)
     decided, open_ = ([mark for mark in made if mark["decided"] is yes] for yes in (True, False))
     idle = [row for row in rows if row["state"] not in (looks.DECIDED, looks.OPEN)]
@@ -80,7 +81,7 @@ def _mark(claim: dict[str, Any], row: dict[str, Any], domain: tuple[float, float
         "low": max(_or(row["low"], low), low),
         "high": min(_or(row["high"], high), high),
         "decided": decided,
-        "word": claim["verdict"] if decided else "INCONCLUSIVE",
+        "word": claim["verdict"] if decided else str(Verdict.INCONCLUSIVE),
         "said": looks.said(claim, row),
         "cut": [
             {"at": edge, "shape": shape}

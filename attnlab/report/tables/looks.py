@@ -9,6 +9,7 @@ from typing import Any
 
 from attnlab.report.tables.format import MINUS, NONE, percent, span, text
 from attnlab.report.verdicts.sentence import NUMBERS, ORDINALS
+from attnlab.report.verdicts.verdict import Verdict
 
 DECIDED, OPEN = "decided", "open"
 BOUNDED = "seeds"  # the evidence whose interval lies around its estimate whatever that is: t
@@ -41,7 +42,7 @@ def _state(claim: Mapping[str, Any], i: int) -> str:
         return DECIDED if looks["decided"] == i + 1 else OPEN
     if looks["decided"]:
         return "not needed"
-    return "not made" if claim["not_comparable"] else "to come"
+    return "to come" if claim["verdict"] == Verdict.INCONCLUSIVE else "not made"
 
 
 def _boundary(claim: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from attnlab.sweep.status.states import State
 from attnlab.sweep.status.states import states as states_of
 
 IDLE = LATER, NEVER = "later", "not needed"  # states of a run that no claim needs by now
-_ROOMS = ("stats", "report/verdicts")  # whose code decides
+_ROOMS = ("stats", "report", "report/verdicts")  # whose code decides
 _HOME = Path(__file__).parents[2]
 Waiting = Mapping[str, Any]  # where a claim stands (`attnlab.report.waiting`)
 
@@ -85,12 +85,12 @@ def lines(plan: Plan, root: Path) -> list[str]:
 
 
 def _line(claim: Waiting, looks: int) -> str:
-    words = [claim["verdict"]] if claim["made"] and claim["kind"] != "exact" else []
-    if words and claim["looked"]:
+    words = [claim["verdict"]] if claim["made"] or not claim["open"] else []
+    if words and claim["looked"] and claim["verdict"] in ("SUPPORTED", "REFUTED", "INCONCLUSIVE"):
         words.append(claim["looked"][0].lower() + claim["looked"][1:])
     if claim["open"]:
         words.append(f"look {claim['made'] + 1} of {looks} waits for {claim['seeds']} seeds")
-    return ", ".join(words) or f"{claim['verdict']}, whatever the seeds"
+    return ", ".join(words) + (", whatever the seeds" if claim.get("kind") == "exact" else "")
 
 
 def _decided(plan: Plan, root: Path) -> list[dict[str, Any]]:
