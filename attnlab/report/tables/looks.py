@@ -102,10 +102,10 @@ def boundary(claim: Mapping[str, Any], row: Mapping[str, Any], side: str) -> str
         )
     if low is None or high is None:
         return f"below {last}" if low is None else f"above {first}"
-    return f"between {first} and {last}" if low < high else "none: the interval is too wide"
+    return f"between {first} and {last}" if low < high else "never: the interval is too wide"
 
 
-HEADER = ("look", "seeds", "estimate", "interval", "level", "SUPPORTED if", "REFUTED if", "")
+HEADER = ("look", "seeds", "estimate", "interval", "level", "SUPPORTED if", "REFUTED if", "outcome")
 
 
 def cells(claim: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
