@@ -19,7 +19,8 @@ from attnlab.report.tables.tradeoff import tradeoff
 from attnlab.report.verdicts import broken
 from attnlab.report.verdicts.alike import unlike
 from attnlab.report.verdicts.budget import budget, crosses
-from attnlab.report.verdicts.claims import claims, headline, wanted
+from attnlab.report.verdicts.claims import claims, headline
+from attnlab.report.verdicts.claims import waiting as waiting_claims
 from attnlab.report.verdicts.effects import effects
 from attnlab.report.verdicts.failures import departures, failures
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
@@ -70,10 +71,10 @@ def build(
     return document
 
 
-def seeds_wanted(asked: Asked, runs: list[Run]) -> dict[str, int]:
-    """Arm -> how many of its seeds the claims need by now, of what has been trained so far."""
+def waiting(asked: Asked, runs: list[Run]) -> list[dict[str, Any]]:
+    """Per claim its word so far, its looks, and the seeds that it needs by now, of what has been trained."""
     sweep = Sweep(asked, runs)
-    return wanted(sweep, budget(sweep))
+    return waiting_claims(sweep, budget(sweep))
 
 
 def _run(run: Run) -> dict[str, Any]:

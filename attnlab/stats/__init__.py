@@ -20,6 +20,7 @@ from attnlab.stats.power import (
     power,
     seeds_for_equivalence,
     seeds_needed,
+    stops,
     tost_power,
 )
 from attnlab.stats.sensitivity import (
@@ -85,6 +86,7 @@ __all__ = [
     "seeds_without_exception",
     "sign_flip",
     "solved",
+    "stops",
     "support",
     "tost",
     "tost_power",

@@ -28,6 +28,7 @@ from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.plan import plan as plans_of
 from attnlab.sweep.plan.provenance import git
 from attnlab.sweep.plan.trainer import trainer_of
+from attnlab.sweep.status import looks
 from attnlab.sweep.timing import timing
 
 _WANDB = ("wandb", "wandb.sdk.launch", "opentelemetry.exporter.otlp.proto.http.metric_exporter")
@@ -164,9 +165,7 @@ class _Sweep:
 
     def needed(self, plans: Sequence[Plan]) -> list[RunSpec]:
         """The runs that the claims need by now, look by look; an arm without a learning rate has none."""
-        return [
-            run for plan in plans for run in reporting.needed(plan, self.root) if run.arm not in plan.untuned
-        ]
+        return [run for plan in plans for run in looks.needed(plan, self.root) if run.arm not in plan.untuned]
 
     def looked(self, todo: list[RunSpec], plans: Sequence[Plan]) -> int:
         """Trains the runs of a look, then those of the next one, until no claim needs more seeds."""

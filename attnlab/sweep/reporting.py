@@ -16,6 +16,7 @@ from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import ending
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.provenance import provenance, typed
+from attnlab.sweep.status import looks
 
 if TYPE_CHECKING:
     from attnlab.report import Asked
@@ -75,7 +76,7 @@ def report(
         runs.append(read_run(folder, run.arm, run.seed) if trusted else lost)
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    asked = _asked(plan, _outdated(plan, root), _wanted(plan, root), declared)
+    asked = _asked(plan, _outdated(plan, root), looks.wanted(plan, root), declared)
     document = build(asked, runs, times, source)
     folder = reports / plan.title
     page = write(folder, document, runs)
@@ -89,35 +90,12 @@ def report(
         log.keep_known(root, declared)
 
 
-def needed(plan: Plan, root: Path) -> list[RunSpec]:
-    """The runs that a plan's claims need by now: those of the looks so far, and of the next one where a claim
-    about the arm is still open. Of a plan with one look, all.
-    """
-    counts = _wanted(plan, root)
-    order = {seed: i for i, seed in enumerate(plan.experiment.seeds)} if plan.experiment else {}
-    runs = [run for run in plan.runs if run.arm not in counts or order[run.seed] < counts[run.arm]]
-    parents = {run.config.get("parent") for run in runs}
-    ids = {run.id for run in runs}
-    return [*runs, *(run for run in plan.runs if run.id in parents and run.id not in ids)]
-
-
-def _wanted(plan: Plan, root: Path) -> dict[str, int]:
-    """Arm -> how many of the seeds are needed by now; empty where there are no looks to go by."""
-    if plan.experiment is None or not isinstance(plan.experiment.looks, list):
-        return {}
-    from attnlab.report import Asked, Run, seeds_wanted
-
-    found = [Run(run.arm, run.seed, run.id, store.record(root / run.id)) for run in plan.runs]
-    return seeds_wanted(Asked(plan.experiment), found)
-
-
 def announce_look(runs: Sequence[RunSpec]) -> None:
     """What the next look takes."""
     seeds = sorted({run.seed for run in runs})
     arms = list(dict.fromkeys(run.arm for run in runs))
-    print(
-        f"undecided: {len(runs)} more runs, seeds {seeds[0]} to {seeds[-1]} of {', '.join(arms)}", flush=True
-    )
+    those = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+    print(f"undecided: {len(runs)} more runs, {those} of {', '.join(arms)}", flush=True)
 
 
 def _outdated(plan: Plan, root: Path) -> dict[str, int]:

@@ -143,6 +143,18 @@ def comparison(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
     return columns, rows
 
 
+def paths(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows: every look that was made of a claim, where there are looks."""
+    seen = ["seeds", "n", "estimate", "low", "high", "level"]
+    rows = []
+    for number, claim in enumerate(report["verdict"]["claims"], start=1):
+        looks = claim["looks"] or {"design": "fixed"}
+        for look, made in enumerate(looks["made"] if looks["design"] != "fixed" else (), start=1):
+            word = claim["verdict"] if look == looks["decided"] else "open"
+            rows.append([number, claim["says"], look, *(made[key] for key in seen), word])
+    return ["claim", "says", "look", *seen, "word"], rows
+
+
 def main(arguments: list[str]) -> int:
     """The process: writes the W&B run of a report, or the W&B Report of it. 0, or 1 after one line."""
     task = json.loads(arguments[0])
@@ -184,7 +196,11 @@ def _fill(run: Any, mirror: Any, folder: Path, report: Mapping[str, Any]) -> Non
     import wandb
 
     columns, rows = comparison(report)
-    run.log({"comparison": wandb.Table(columns=[*columns], data=rows)})
+    tables = {"comparison": wandb.Table(columns=[*columns], data=rows)}
+    columns, rows = paths(report)
+    if rows:
+        tables["looks"] = wandb.Table(columns=[*columns], data=rows)
+    run.log(tables)
     run.summary.update(summary(report))
     if mirror.report:
         artifact = wandb.Artifact(re.sub(r"[^\w.-]", "-", f"report-{folder.name}"), type="report")

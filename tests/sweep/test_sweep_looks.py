@@ -5,8 +5,8 @@ import json
 import pytest
 
 from attnlab.store import runs
-from attnlab.sweep import reporting
 from attnlab.sweep.execute import worker
+from attnlab.sweep.status import looks, show
 
 CLAIMS = (
     "claims=[{says: four heads cost less than a half, arm: four, is: below, threshold: 0.5},"
@@ -26,7 +26,7 @@ def looked(planned, tmp_path, monkeypatch):
         root = tmp_path / "runs"
 
         def train():
-            new = [run for run in reporting.needed(plan, root) if runs.record(root / run.id) is None]
+            new = [run for run in looks.needed(plan, root) if runs.record(root / run.id) is None]
             for run in new:
                 runs.write_spec(root, run)
                 assert worker.train(root / run.id) == 0
@@ -53,9 +53,46 @@ def test_a_look_that_was_broken_off_is_made_once_it_is_whole(looked, tmp_path):
     folder = tmp_path / "runs" / next(run.id for run in plan.runs if (run.arm, run.seed) == ("one", 3))
     record = (folder / "run.json").read_bytes()
     (folder / "run.json").unlink()
-    assert [(run.arm, run.seed) for run in reporting.needed(plan, tmp_path / "runs") if run.seed > 3] == []
+    assert [(run.arm, run.seed) for run in looks.needed(plan, tmp_path / "runs") if run.seed > 3] == []
     (folder / "run.json").write_bytes(record)
     assert train() == [(arm, seed) for arm in ("one", "two") for seed in (4, 5)]
+
+
+def told(plan, root):
+    """(arm, seed) -> its state, of the runs that have not ended."""
+    states = looks.states(plan, root)
+    return {(run.arm, run.seed): str(states[run.id]) for run in plan.runs if states[run.id].word != "done"}
+
+
+def test_what_is_to_train_is_what_is_needed_by_now_and_the_rest_says_when(looked, tmp_path):
+    plan, train = looked(threshold=-0.038)
+    root = tmp_path / "runs"
+    before = told(plan, root)
+    assert {before[arm, 1] for arm in ("one", "two", "four")} == {"to train"}
+    assert before["four", 2] == "later  at look 2 of 3, if it is still undecided"
+    assert looks.lines(plan, root)[0].endswith("look 1 of 3 waits for 2 seeds")
+    train()
+    after = told(plan, root)
+    assert {after["four", seed] for seed in (2, 3, 4, 5)} == {"not needed  no claim about its arm is open"}
+    assert after["one", 3] == after["two", 3] == "to train"
+    assert after["one", 4] == "later  at look 3 of 3, if it is still undecided"
+    assert looks.lines(plan, root) == [
+        "claim 1, four heads cost less than a half: SUPPORTED, decided at the first of three looks",
+        "claim 2, one head costs nothing: INCONCLUSIVE, open after the first of three looks, "
+        "look 2 of 3 waits for 4 seeds",
+    ]
+    assert show._open([plan], root)
+
+
+def test_a_watch_ends_with_the_runs_that_are_needed_and_not_with_the_last_of_the_plan(
+    looked, tmp_path, monkeypatch
+):
+    plan, train = looked(threshold=50)
+    assert show._open([plan], tmp_path / "runs")
+    train()
+    assert not show._open([plan], tmp_path / "runs")
+    monkeypatch.delattr(looks, "_decided")  # what was decided on the same records is kept
+    assert len(told(plan, tmp_path / "runs")) == 12
 
 
 def test_the_command_trains_look_by_look_and_the_page_says_at_which_it_was_decided(attnlab):
@@ -65,6 +102,7 @@ def test_the_command_trains_look_by_look_and_the_page_says_at_which_it_was_decid
     seeds = sorted(int(seed) for _, seed, *_ in attnlab.trained())
     assert seeds == [0, 0, 1, 1]
     assert "12 runs, 0 done, 4 to train, 8 at later looks, as far as claims are open then\n" in out
+    assert "failed" not in out, "what waits for a later look"
     assert "Decided at the first of three looks, 2 paired seeds" in out
     [path] = attnlab.folder.glob("reports/*/report.json")
     report = json.loads(path.read_text())

@@ -14,7 +14,8 @@ from markupsafe import Markup
 from attnlab.report.charts import figures, series_figures
 from attnlab.report.charts.drawing import Drawn, draw
 from attnlab.report.charts.figures import Report
-from attnlab.report.tables import format, maps
+from attnlab.report.charts.paths import paths
+from attnlab.report.tables import format, looks, maps
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 THUMBNAILS = 240  # on one page
@@ -47,6 +48,7 @@ def environment() -> Environment:
         mark=figures.mark,
         zip=zip,
         percent=format.percent,
+        looks=looks,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
@@ -68,6 +70,8 @@ def shown(report: Report) -> dict[str, list[figures.Figure]]:
         "length": series_figures.lengths(report),
         "positions": series_figures.positions(report),
         "strips": series_figures.strips(report),
+        **paths(report, 560),
+        **paths(report, 310, "-narrow"),
     }
 
 

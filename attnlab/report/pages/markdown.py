@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnlab.report.charts.figures import mark
+from attnlab.report.tables import looks
 from attnlab.report.tables.format import MINUS, TIMES, on_record, pvalue, span, text
 from attnlab.report.verdicts.alike import DECISIVE
 
@@ -74,6 +75,14 @@ def _verdict(report: dict[str, Any]) -> list[str]:
     for number, claim in enumerate(report["verdict"]["claims"], 1):
         if deciding := claim["deciding"]:
             lines += [f"Claim {number}: {_deciding(deciding)}", ""]
+    for number, claim in enumerate(report["verdict"]["claims"], 1):
+        if looks.told(claim):
+            rows = [[cell(value) for value in looks.cells(claim, row)] for row in looks.rows(claim)]
+            lines += [
+                f"Looks at claim {number}, {cell(looks.title(claim))}:",
+                "",
+                *table([*looks.HEADER], rows),
+            ]
     return lines
 
 

@@ -48,10 +48,27 @@ def declared(sweep: Sweep) -> list[dict[str, Any]]:
     return rows
 
 
-def wanted(sweep: Sweep, budget: dict[str, Any]) -> dict[str, int]:
-    """Arm -> how many of its seeds the claims need by now (`evidence.wanted`)."""
+def waiting(sweep: Sweep, budget: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where every claim stands between two looks, as far as it decides which runs are needed by now."""
     asked = declared(sweep)
-    return evidence.wanted(sweep, asked, [not _unequal(sweep, budget, claim) for claim in asked])
+    comparable = [not _unequal(sweep, budget, claim) for claim in asked]
+    rows = []
+    for claim, equal, (found, seeds, open_) in zip(
+        asked, comparable, evidence.needs(sweep, asked, comparable), strict=True
+    ):
+        rows.append(
+            {
+                "arm": claim["arm"],
+                "against": claim["against"],
+                "kind": found.basis,
+                "verdict": str(claim_verdict(found.decision.holds, n=found.decision.n, comparable=equal)),
+                "looked": looked(_looks(sweep, found)),
+                "made": len(found.steps),
+                "seeds": seeds,
+                "open": open_,
+            }
+        )
+    return rows
 
 
 def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict[str, Any]]:

@@ -91,20 +91,23 @@ def found(sweep: Sweep, claims: Sequence[Declared]) -> list[Found]:
     ]
 
 
-def wanted(sweep: Sweep, claims: Sequence[Declared], comparable: Sequence[bool]) -> dict[str, int]:
-    """Arm -> how many of the seeds its claims need by now: those of the first look, and of the next one for a
-    claim that is still open. One that compares nothing, or has nothing to compare, needs no more.
+def needs(
+    sweep: Sweep, claims: Sequence[Declared], comparable: Sequence[bool]
+) -> list[tuple[Found, int, bool]]:
+    """Every claim's decision, how many of the seeds it needs by now, and whether it is open: it waits for a
+    look. Those are the seeds of the looks so far, and of the next one where it is open. One that compares
+    nothing, or has nothing to compare, needs no more; what is no matter of seeds needs those of the first.
     """
     counts = [count for count, _ in stats.designs(sweep.experiment.looks, len(sweep.seeds))]
-    needs = dict.fromkeys(sweep.arms, counts[0])
-    for claim, one, equal in zip(claims, found(sweep, claims), comparable, strict=True):
-        made = len(one.steps)
-        closed = one.decision.holds is not None or not one.decision.n or not equal
+    out = []
+    for one, equal in zip(found(sweep, claims), comparable, strict=True):
+        made = 0 if one.basis in ("exact", "timing") else len(one.steps)
+        closed = one.decision.holds is not None or (made > 0 and not one.decision.n) or not equal
         closed = closed or one.basis in ("exact", "timing") or made == len(counts)
-        need = one.steps[-1].seeds if made and closed else counts[min(made, len(counts) - 1)]
-        for arm in (claim["arm"], claim["against"]):
-            needs[arm] = max(needs[arm], need)
-    return needs
+        out.append(
+            (one, one.steps[-1].seeds if made and closed else counts[0 if closed else made], not closed)
+        )
+    return out
 
 
 def _reach(looks: Sequence[Step]) -> int | None:

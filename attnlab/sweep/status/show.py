@@ -10,12 +10,13 @@ from rich.live import Live
 from rich.table import Table
 
 from attnlab.errors import Refused, nearest, printable
-from attnlab.store.schema import RunSpec
+from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
 from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.status import costs, looks
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
-from attnlab.sweep.status.states import State, records, states
+from attnlab.sweep.status.states import State, records
 
 KINDS = ("plan", "status", "watch")
 _OPEN = ("to train", "running", "stopped")
@@ -28,8 +29,8 @@ def show(
     settings: Mapping[str, Any],
     again: Callable[[], Sequence[Plan]],
 ) -> None:
-    """Prints the plan, or how it stands; `watch` draws it anew until every run has ended, and plans `again`
-    where what tuning has found brings new runs.
+    """Prints the plan, or how it stands; `watch` draws it anew until all have ended that are needed, and plans
+    `again` where what tuning has found brings new runs.
     """
     if kind not in KINDS:
         raise Refused(f"sweep.show={kind}{nearest(str(kind), KINDS)}: use python -m attnlab plan, or status")
@@ -50,9 +51,12 @@ def show(
 
 
 def _open(plans: Sequence[Plan], root: Path) -> bool:
-    """Whether a run has not ended; those that an untuned arm will have are not known yet."""
-    runs = [run for plan in plans for run in plan.all_runs if run.arm not in plan.untuned]
-    return any(state.word in _OPEN for state in states(runs, root).values())
+    """Whether a run that is needed by now has not ended; those of an untuned arm are not known yet."""
+    for plan in plans:
+        known = {run.id for run in plan.all_runs if run.arm not in plan.untuned}
+        if any(state.word in _OPEN and id in known for id, state in looks.states(plan, root).items()):
+            return True
+    return False
 
 
 def _today(plans: Sequence[Plan], root: Path, again: Callable[[], Sequence[Plan]]) -> Sequence[Plan]:
@@ -74,28 +78,31 @@ def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Gro
     parts: list[Any] = []
     for plan in plans:
         forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
-        parts.append(_table(plan, states(plan.all_runs, root), forecasts))
+        run_states = looks.states(plan, root)
+        parts.append(_table(plan, run_states, forecasts))
         parts += [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
         parts += _tuning(plan)
         parts += seeds_asked(plan, by_id) if plan.experiment else []
-        parts.append(_cost(plan.all_runs, states(plan.all_runs, root), forecasts, settings))
+        parts.append(_cost(plan.all_runs, run_states, forecasts, settings))
+        parts += _looks(plan, root, by_id, run_states, forecasts, settings)
     return Group(*parts)
 
 
 def _status(plans: Sequence[Plan], root: Path) -> Group:
     parts: list[Any] = []
     for plan in plans:
-        run_states = states(plan.all_runs, root, weights=True)
+        run_states = looks.states(plan, root, weights=True)
         parts.append(_table(plan, run_states, None))
         words = [state.word for state in run_states.values()]
         counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-        parts.append(
-            f"{counts}; {sum(state.done for state in run_states.values()) / len(run_states):.0%} of the work"
-        )
+        now = [state.done for state in run_states.values() if state.word not in looks.IDLE]
+        by_now = " needed by now" if len(now) < len(run_states) else ""
+        parts.append(f"{counts}; {sum(now) / len(now):.0%} of the work{by_now}")
         parts += [f"{arm}: {plan.tuned.lack(arm)}" for arm in plan.untuned if plan.tuned]
         parts += _tuning(plan)
+        parts += map(printable, looks.lines(plan, root))
     return Group(*parts)
 
 
@@ -146,10 +153,12 @@ def _cost(
 ) -> str:
     left = [run for run in runs if run_states[run.id].word in _OPEN]
     done = sum(state.word == "done" for state in run_states.values())
-    kind, shared = runs[0].estimate.device_kind, settings.get("slots_per_gpu", 1)
-    number = len(slots.slots(kind, settings.get("slots"), shared))
-    failed = len(run_states) - len(left) - done
-    text = f"{len(left)} to train, {done} done" + (f", {failed} failed" if failed else "")
+    idle = sum(state.word in looks.IDLE for state in run_states.values())
+    number = _slots(runs, settings)
+    failed = len(run_states) - len(left) - done - idle
+    text = f"{len(left)} to train{' by now' if idle else ''}, {done} done" + (
+        f", {failed} failed" if failed else ""
+    )
     known = [forecast for run in left if (forecast := forecasts[run.id]).seconds is not None]
     if known:
         total = sum(forecast.seconds or 0 for forecast in known) * len(left) / len(known)
@@ -161,6 +170,28 @@ def _cost(
     elif left:
         text += ": nothing like it has been trained here, so its time is not known"
     return text
+
+
+def _looks(
+    plan: Plan,
+    root: Path,
+    records: Mapping[str, RunRecord],
+    run_states: Mapping[str, State],
+    forecasts: Mapping[str, Forecast],
+    settings: Mapping[str, Any],
+) -> list[str]:
+    """What the looks of a plan take, where it has some."""
+    counts = looks.counts(plan)
+    if not counts:
+        return []
+    open_ = [run for run in plan.runs if run_states[run.id].word in (*_OPEN, looks.LATER)]
+    claims, number = looks.waiting(plan, root), _slots(plan.runs, settings)
+    return [costs.line(plan, counts, claims, records, open_, forecasts, number)]
+
+
+def _slots(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
+    kind, shared = runs[0].estimate.device_kind, settings.get("slots_per_gpu", 1)
+    return len(slots.slots(kind, settings.get("slots"), shared))
 
 
 def _count(value: Any) -> str:

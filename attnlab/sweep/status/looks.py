@@ -1,0 +1,142 @@
+"""What the looks of a plan ask for: which runs are needed by now, which may follow, and where claims stand.
+
+Surprising: to decide takes longer to import than all the rest of `plan` or `status`, so what was decided is
+kept in the cache, by the records that it was decided on. What is trained is decided anew each time.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnlab.store import answers, fingerprint
+from attnlab.store import runs as store
+from attnlab.store.schema import RunSpec
+from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.status.states import State
+from attnlab.sweep.status.states import states as states_of
+
+IDLE = LATER, NEVER = "later", "not needed"  # states of a run that no claim needs by now
+_ROOMS = ("stats", "report", "report/verdicts")  # whose code decides
+_HOME = Path(__file__).parents[2]
+Waiting = Mapping[str, Any]  # where a claim stands (`attnlab.report.waiting`)
+
+
+def counts(plan: Plan) -> list[int]:
+    """Seeds at each declared look; none of a plan that is looked at once, or at any time."""
+    looks = plan.experiment.looks if plan.experiment else None
+    return looks if isinstance(looks, list) else []
+
+
+def needed(plan: Plan, root: Path) -> list[RunSpec]:
+    """The runs that a plan's claims need by now: those of the looks so far, and of the next one where a claim
+    about the arm is still open. Of a plan with one look, all.
+    """
+    return _first(plan, wanted(plan, root))
+
+
+def wanted(plan: Plan, root: Path) -> dict[str, int]:
+    """Arm -> how many of the seeds are needed by now; empty where there are no looks to go by."""
+    return _wanted(plan, _decided(plan, root)) if counts(plan) else {}
+
+
+def states(plan: Plan, root: Path, weights: bool = False) -> dict[str, State]:
+    """Run id -> its state, where a run that is to be trained is `later` or `not needed` if no claim needs it
+    by now. The runs of a grid of learning rates are.
+    """
+    found = states_of(plan.all_runs, root, weights)
+    if not counts(plan):
+        return found
+    claims = waiting(plan, root)
+    at = {run.id for run in _first(plan, _wanted(plan, claims))} | {run.id for run in plan.grid}
+    order = _order(plan)
+    for run in plan.runs:
+        if run.id not in at and found[run.id].word == "to train":
+            found[run.id] = _idle(plan, claims, run.arm, order[run.seed])
+    return found
+
+
+def waiting(plan: Plan, root: Path) -> list[dict[str, Any]]:
+    """Where each claim stands, in the declared order; [] while no run has ended."""
+    versions = [_version(root / run.id / "run.json") for run in plan.runs]
+    if not any(versions):
+        return []
+    assert plan.experiment is not None
+    code = [[path.name, *_version(path)] for room in _ROOMS for path in sorted((_HOME / room).glob("*.*"))]
+    runs = [[run.id, run.arm, run.seed, *version] for run, version in zip(plan.runs, versions, strict=True)]
+    key = fingerprint.digest([plan.experiment.plain(), str(root.absolute()), runs, code])
+    kept = answers.kept(plan.runs[0].config, "looks", key)
+    if isinstance(kept, list) and len(kept) == len(plan.experiment.claims):
+        return kept
+    found = _decided(plan, root)
+    answers.keep(plan.runs[0].config, "looks", key, found)
+    return found
+
+
+def lines(plan: Plan, root: Path) -> list[str]:
+    """A line per claim: its word so far, and the look that it waits for."""
+    if not counts(plan) or plan.experiment is None:
+        return []
+    declared, looks = plan.experiment.claims, counts(plan)
+    unseen: list[Waiting] = [{"open": True, "made": 0, "seeds": looks[0]}] * len(declared)
+    return [
+        f"claim {number}, {claim.says}: {_line(stand, len(looks))}"
+        for number, (claim, stand) in enumerate(zip(declared, waiting(plan, root) or unseen, strict=True), 1)
+    ]
+
+
+def _line(claim: Waiting, looks: int) -> str:
+    words = [claim["verdict"]] if claim["made"] or not claim["open"] else []
+    if words and claim["looked"] and claim["verdict"] in ("SUPPORTED", "REFUTED", "INCONCLUSIVE"):
+        words.append(claim["looked"][0].lower() + claim["looked"][1:])
+    if claim["open"]:
+        words.append(f"look {claim['made'] + 1} of {looks} waits for {claim['seeds']} seeds")
+    return ", ".join(words) + (", whatever the seeds" if claim.get("kind") == "exact" else "")
+
+
+def _decided(plan: Plan, root: Path) -> list[dict[str, Any]]:
+    """Where each claim stands, by the records as they are now."""
+    from attnlab.report import Asked, Run, waiting
+
+    assert plan.experiment is not None
+    found = [Run(run.arm, run.seed, run.id, store.record(root / run.id)) for run in plan.runs]
+    return waiting(Asked(plan.experiment), found)
+
+
+def _wanted(plan: Plan, claims: Sequence[Waiting]) -> dict[str, int]:
+    assert plan.experiment is not None
+    needs = dict.fromkeys(plan.experiment.arms, counts(plan)[0])
+    for claim in claims:
+        for arm in (claim["arm"], claim["against"]):
+            needs[arm] = max(needs[arm], claim["seeds"])
+    return needs
+
+
+def _first(plan: Plan, seeds: Mapping[str, int]) -> list[RunSpec]:
+    """The runs of an arm's first so many seeds, all of an arm that is not named, and their parents."""
+    order = _order(plan)
+    runs = [run for run in plan.runs if run.arm not in seeds or order[run.seed] < seeds[run.arm]]
+    parents = {run.config.get("parent") for run in runs}
+    ids = {run.id for run in runs}
+    return [*runs, *(run for run in plan.runs if run.id in parents and run.id not in ids)]
+
+
+def _order(plan: Plan) -> dict[int, int]:
+    return {seed: i for i, seed in enumerate(plan.experiment.seeds)} if plan.experiment else {}
+
+
+def _idle(plan: Plan, claims: Sequence[Waiting], arm: str, place: int) -> State:
+    """Why nobody trains a run now; `place` counts the seeds before its own."""
+    if claims and not any(claim["open"] and arm in (claim["arm"], claim["against"]) for claim in claims):
+        return State(NEVER, "no claim about its arm is open", 0.0)
+    looks = counts(plan)
+    look = next(i for i, count in enumerate(looks, 1) if place < count)
+    return State(LATER, f"at look {look} of {len(looks)}, if it is still undecided", 0.0)
+
+
+def _version(path: Path) -> list[int]:
+    """Another one for every file that was put there; [] where there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return []
+    return [stat.st_mtime_ns, stat.st_size, stat.st_ino]

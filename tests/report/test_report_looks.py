@@ -1,0 +1,151 @@
+"""A claim's path: every look, its boundary, and where it was passed, on the page, in Markdown and in W&B."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from synthetic import World, experiment, provenance, write_runs
+
+from attnlab import stats
+from attnlab.report import build, waiting
+from attnlab.report.charts.paths import paths
+from attnlab.report.pages.html import html
+from attnlab.report.pages.markdown import markdown
+from attnlab.report.tables import looks
+from attnlab.sweep import wandb_report
+
+LOOKS = [4, 8, 12, 16]
+CLAIMS = [
+    {"says": "gqa costs little", "arm": "gqa", "is": "below", "threshold": 0.03},
+    {"says": "gqa is much the same", "arm": "gqa", "is": "within", "threshold": 0.03},
+    {"says": "mqa costs something", "arm": "mqa", "is": "above", "threshold": 0.0},
+    {"says": "mqa costs a lot", "arm": "mqa", "is": "above", "threshold": 0.05},
+    {
+        "says": "gqa has much the same loss",
+        "arm": "gqa",
+        "compare": "ratio",
+        "is": "below",
+        "threshold": 1.02,
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """`told(looks)`: the report of one sweep under a plan of looks."""
+    world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06}, sd=0.018, seeds=list(range(16)))
+    runs = write_runs(tmp_path_factory.mktemp("runs"), world)
+    return lambda looks: build(experiment(world, looks=looks, claims=CLAIMS), runs, None, provenance())
+
+
+@pytest.fixture(scope="module")
+def report(told):
+    return told(LOOKS)
+
+
+def test_what_passes_the_boundary_of_a_look_is_what_its_interval_decides(report):
+    decided = [claim["looks"]["decided"] for claim in report["verdict"]["claims"]]
+    assert None in decided and 2 in decided, "a path that ends and one that stays open"  # noqa: PT018
+    for claim in report["verdict"]["claims"]:
+        centre = 1.0 if claim["compare"] == "ratio" else 0.0
+        question = stats.Question(None, claim["is"], claim["threshold"], centre)
+        for row in looks.rows(claim):
+            if row["n"] is None:
+                assert row["support"] is row["refute"] is None
+                continue
+            for side, holds, signs in (("support", True, (1, -1)), ("refute", False, (-1, 1))):
+                for end, sign in zip(row[side], signs, strict=True):
+                    if end is None or (
+                        side == "support" and None not in row[side] and row[side][0] >= row[side][1]
+                    ):
+                        continue
+                    answers = [
+                        stats.holds(question, _moved(claim, row, end + sign * nudge))
+                        for nudge in (1e-9, -1e-9)
+                    ]
+                    assert answers == [holds, None]
+
+
+def _moved(claim, row, to):
+    """The interval of a look, had its estimate been another."""
+    if claim["compare"] == "ratio":
+        return row["low"] * to / row["estimate"], row["high"] * to / row["estimate"]
+    return row["low"] + to - row["estimate"], row["high"] + to - row["estimate"]
+
+
+def test_a_picture_has_every_look_and_fills_the_one_that_decided(report):
+    drawn = paths(report, 560)
+    assert list(drawn) == [f"looks{number}" for number in range(1, 6)]
+    for claim, [figure] in zip(report["verdict"]["claims"], drawn.values(), strict=True):
+        made = claim["looks"]["made"]
+        marks = figure.spec["data"]["values"]
+        assert [(mark["seeds"], mark["estimate"]) for mark in marks] == [
+            (look["seeds"], look["estimate"]) for look in made
+        ]
+        filled = [mark["seeds"] for mark in marks if mark["decided"]]
+        decided = claim["looks"]["decided"]
+        assert filled == ([LOOKS[decided - 1]] if decided else [])
+        assert (marks[-1]["low"], marks[-1]["high"]) == (made[-1]["low"], made[-1]["high"])
+        assert claim["sentence"] in figure.label
+        assert figure.spec["layer"][-1]["data"]["values"] == (
+            [] if len(made) == 4 else [looks.rows(claim)[-1]]
+        )
+        assert ("not needed" in figure.label) == bool(decided and decided < 4)
+
+
+@pytest.mark.usefixtures("blank")
+def test_the_page_and_the_markdown_tell_every_look(report):
+    page, short = html(report), markdown(report, {}).replace("\\", "")
+    for claim in report["verdict"]["claims"]:
+        for row in looks.rows(claim):
+            cells = looks.cells(claim, row)
+            assert f"| {' | '.join(cells)} |" in short
+            assert all(f">{words}</td>" in page for words in cells[3:])
+
+
+@pytest.mark.usefixtures("blank")
+def test_one_look_that_was_fixed_beforehand_has_no_path_and_one_at_any_time_has(told):
+    report = told("anytime")
+    assert all("one look, 16 seeds" in figure.label for [figure] in paths(report, 560).values())
+    assert html(report).count("Looks at claim") == len(CLAIMS)
+    report = told(None)
+    assert paths(report, 560) == {}
+    assert "Looks at claim" not in html(report) + markdown(report, {})
+    assert wandb_report.paths(report)[1] == []
+
+
+def test_an_interval_without_an_end_is_drawn_to_the_edge(report):
+    claim = {**report["verdict"]["claims"][2]}
+    last = {**claim["looks"]["made"][-1], "high": None}
+    claim["looks"] = {**claim["looks"], "made": [*claim["looks"]["made"][:-1], last]}
+    [[figure]] = paths({"verdict": {"claims": [claim]}}, 560).values()
+    assert math.isfinite(figure.spec["data"]["values"][-1]["high"])
+    assert looks.interval(claim, looks.rows(claim)[len(claim["looks"]["made"]) - 1]).startswith("at least +")
+
+
+def test_w_and_b_gets_a_row_for_every_look_that_was_made(report):
+    columns, rows = wandb_report.paths(report)
+    made = [look for claim in report["verdict"]["claims"] for look in claim["looks"]["made"]]
+    assert len(rows) == len(made)
+    at = columns.index("estimate")
+    assert [row[at] for row in rows] == [look["estimate"] for look in made]
+    assert {row[-1] for row in rows} == {"open", "SUPPORTED"}
+
+
+def test_no_seed_more_is_needed_for_what_is_counted_or_decided(tmp_path):
+    world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06}, sd=0.002, seeds=[0, 1, 2, 3])
+    runs = [run if run.seed < 3 else replace(run, record=None) for run in write_runs(tmp_path, world)]
+    kv = {"metric": "kv_bytes_per_token", "compare": "ratio", "is": "below", "threshold": 0.51}
+    asked = experiment(world, looks=[3, 4], claims=[
+        {"says": "surely", "arm": "gqa", "is": "below", "threshold": 1.0},
+        {"says": "halved", "arm": "gqa", **kv},
+        {"says": "perhaps", "arm": "mqa", "is": "above", "threshold": 0.06},
+    ])  # fmt: skip
+    rows = waiting(asked, runs)
+    assert [(row["verdict"], row["seeds"], row["open"]) for row in rows] == [
+        ("SUPPORTED", 3, False), ("SUPPORTED", 3, False), ("INCONCLUSIVE", 4, True),
+    ]  # fmt: skip
+    before = waiting(asked, [replace(run, record=None) for run in runs])
+    assert [(row["seeds"], row["open"]) for row in before] == [(3, True)] * 3, (
+        "they wait for their first look"
+    )
