@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, experiment, provenance, timing, tuned, write_runs
+from rates import tuned
+from synthetic import World, experiment, provenance, timing, write_runs
 
 from attnlab.report import build, write
 

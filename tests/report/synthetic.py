@@ -1,7 +1,6 @@
 """Run folders with a known truth: each difference between arms has exactly the mean and sd asked for."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from attnlab.measure.timing import TIMES
 from attnlab.report import Asked, Run, read_run
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Estimate, Failure, RunRecord, named
-from attnlab.sweep.plan.tuning.found import Entry, Tuning
-from attnlab.sweep.plan.tuning.search import Found, Grid
 from attnlab.training.end import LOSSES
 
 STEPS, BATCH, CONTEXT = 400, 512, 64
@@ -87,16 +84,6 @@ def experiment(world: World, **changes: Any) -> Asked:
     known = {**found, "declared": declared, **changes}
     own = {key: known.pop(key) for key in Experiment.model_fields if key in known}
     return Asked(Experiment.model_validate(own), **known)
-
-
-def tuned(arms: Iterable[str], found: Found, committed: bool = False, **changes: Any) -> dict[str, Any]:
-    """What tuning tells the report, where `found` gives the loss of a rate and a seed."""
-    grid = Grid((0.001, 0.003, 0.01), (100, 101, 102), changes.pop("widen", 3), 1 / 3)
-    one = Tuning(grid, "val/loss", "lower", "debug", committed)
-    search = one.search(found)
-    known = {"settings": "config-a", "compared": "config-a", "tokens": 10 * len(search.asked), **changes}
-    one.arms = {arm: Entry(search, most=180, comparison=180, **known) for arm in arms}
-    return one.told()
 
 
 def provenance(**changes: Any) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, experiment, provenance, tuned, write_runs
+from rates import tuned
+from synthetic import World, experiment, provenance, write_runs
 
 from attnlab.report import build
 from attnlab.report.pages.html import html
