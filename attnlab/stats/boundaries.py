@@ -19,7 +19,7 @@ PATHS = 500_000  # simulated, each in both directions, for looks that are not st
 STORED = 4_000_000
 LEVELS = tuple(float(level) for level in np.geomspace(3e-4, 0.25, 16))  # one-sided, of all looks together
 USUAL = (
-    (2, 3), (2, 3, 5, 8), (3, 4), (3, 5), (3, 5, 8), (3, 5, 8, 12), (3, 5, 8, 12, 16), (3, 6, 9, 12, 16),
+    (2, 3), (2, 3, 5, 8), (3, 4), (3, 5), (3, 5, 8), (3, 5, 8, 12), (3, 5, 8, 12, 16),
     (4, 6), (4, 6, 8), (4, 6, 9, 12), (4, 6, 9, 12, 16), (4, 8), (4, 8, 12), (4, 8, 12, 16),
     (4, 8, 12, 16, 24), (6, 12, 18, 24),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from attnlab.store.schema import Estimate, Failure
 from attnlab.sweep import engine, reporting
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.plan import plan as plans_of
-from attnlab.sweep.status import show
+from attnlab.sweep.status import looks, show
 
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
@@ -175,7 +175,7 @@ def test_looks_go_on_at_the_rates_that_were_found(planned, rounds, tmp_path):
     assert not plan.untuned
     assert {run.id for run in plan.grid} == records.keys(), "the same runs, however many seeds are compared"
     assert {run.seed for run in plan.runs} == {0, 1, 2, 3}
-    first = {run.id for run in reporting.needed(plan, tmp_path)}
+    first = {run.id for run in looks.needed(plan, tmp_path)}
     assert first == {run.id for run in rounds[-1].runs}
 
 

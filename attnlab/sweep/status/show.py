@@ -29,8 +29,8 @@ def show(
     settings: Mapping[str, Any],
     again: Callable[[], Sequence[Plan]],
 ) -> None:
-    """Prints the plan, or how it stands; `watch` draws it anew until all have ended that are needed, and plans
-    `again` where what tuning has found brings new runs.
+    """Prints the plan, or how it stands; `watch` draws it anew until all have ended that are needed, and
+    plans `again` where what tuning has found brings new runs.
     """
     if kind not in KINDS:
         raise Refused(f"sweep.show={kind}{nearest(str(kind), KINDS)}: use python -m attnlab plan, or status")
