@@ -64,6 +64,16 @@ def test_ray_stores_the_records_of_the_pool_and_trains_nothing_twice(on_ray):
 
 @pytest.mark.rare
 @installed
+def test_looks_are_made_one_after_the_other(on_ray):
+    looks = ("arms=[two,four]", "match=none", "held=[]", "looks=[2,4,6]", "seeds=null")
+    status, out, err = on_ray("+experiment=heads", *looks, *on_ray.line)
+    assert status == 0, err
+    assert "Decided at the first of three looks, 2 paired seeds" in out
+    assert sorted(int(seed) for _, seed, *_ in on_ray.trained()) == [0, 0, 1, 1]
+
+
+@pytest.mark.rare
+@installed
 def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ray):
     status, out, _ = on_ray("+experiment=ends", "arms=[train,kill,crash,lost]", *on_ray.line)
     assert status == 1

@@ -55,6 +55,14 @@ def test_slurm_stores_the_records_of_the_pool_and_trains_nothing_twice(on_slurm)
     assert records(on_slurm.folder) == stored
 
 
+def test_looks_are_made_one_after_the_other(on_slurm):
+    looks = ("arms=[two,four]", "match=none", "held=[]", "looks=[2,4,6]", "seeds=null")
+    status, out, err = on_slurm("+experiment=heads", *looks, *on_slurm.line)
+    assert status == 0, err
+    assert "Decided at the first of three looks, 2 paired seeds" in out
+    assert sorted(int(seed) for _, seed, *_ in on_slurm.trained()) == [0, 0, 1, 1]
+
+
 def test_a_killed_worker_and_a_lost_job_are_recorded_and_the_others_finish(on_slurm):
     line = ["+experiment=ends", "arms=[train,kill,crash,lost]", "sweep.max_time=30", "sweep.slots=1"]
     status, out, _ = on_slurm(*line, *on_slurm.line)

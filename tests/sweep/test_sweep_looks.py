@@ -1,8 +1,11 @@
 """Seeds come in looks: an arm gets the next ones while a claim about it is open, and no longer."""
 
 import json
+import os
+import signal
 
 import pytest
+from processes import wait_until
 
 from attnlab.store import runs
 from attnlab.sweep.execute import worker
@@ -110,3 +113,32 @@ def test_the_command_trains_look_by_look_and_the_page_says_at_which_it_was_decid
     [claim] = report["verdict"]["claims"]
     assert claim["looks"]["planned"] == [2, 4, 6]
     assert [look["seeds"] for look in claim["looks"]["made"]] == [2]
+
+
+def verdict(folder):
+    """What a report decided, and on what."""
+    [path] = folder.glob("reports/*/report.json")
+    told = json.loads(path.read_text())["verdict"]
+    return [(claim["verdict"], claim["looks"], claim["decision"]) for claim in told["claims"]], told[
+        "exploratory"
+    ]
+
+
+@pytest.mark.rare
+def test_killed_within_a_look_the_same_command_goes_on_and_decides_the_same(attnlab, tmp_path):
+    line = (
+        "+experiment=heads", "arms=[two,one]", "match=none", "held=[]", "looks=[2,4,6]", "seeds=null",
+        "claims=[{says: one head costs nothing, arm: one, is: below, threshold: -0.038}]",
+    )  # fmt: skip
+    assert attnlab(*line)[0] == 0
+    whole = verdict(attnlab.folder)
+    for name in ("runs", "reports", "trained"):
+        (attnlab.folder / name).rename(attnlab.folder / f"whole {name}")
+    process = attnlab.start(*line, "model.act=slow")
+    wait_until(lambda: any(int(seed) > 1 for _, seed, *_ in attnlab.trained()), 60)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    status, _, err = attnlab(*line, "model.act=slow")
+    assert status == 0, err
+    assert sorted({int(seed) for _, seed, *_ in attnlab.trained()}) == [0, 1, 2, 3, 4, 5]
+    assert verdict(attnlab.folder) == whole
