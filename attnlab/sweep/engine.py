@@ -103,6 +103,7 @@ class _Sweep:
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
         try:
             plans, status = self.tuned(plans)
+            status = self.exchanged(plans) or status
             self.declare(plans)
             todo = self.todo(self.needed(plans))
             reporting.announce(plans, todo, self.root, time.monotonic() - began)
@@ -113,6 +114,7 @@ class _Sweep:
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
         self.report(plans, todo, times, publish=status < INTERRUPTED)
         unfinished = any(not runs.is_done(self.root / run.id) for run in self.needed(plans))
+        unfinished = unfinished or any(reporting.unpriced(plan, self.root) for plan in plans)
         return status or (FAILED if unfinished else 0)
 
     def planned(self) -> list[Plan]:
@@ -150,6 +152,14 @@ class _Sweep:
         plans = self.planned()
         self.using(plans)
         return plans, status
+
+    def exchanged(self, plans: Sequence[Plan]) -> int:
+        """Trains what tells a difference as training, each for a baseline whose learning rate is known."""
+        todo = self.todo([run for plan in plans for run in plan.trading])
+        reporting.announce_exchange(todo)
+        status = self.trained(todo, plans) if todo else 0
+        reporting.tell_exchange(plans, self.root)
+        return status
 
     def declare(self, plans: Sequence[Plan]) -> None:
         """What decides goes on record before a run of the comparison begins; once, also where none did."""

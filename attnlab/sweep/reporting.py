@@ -14,6 +14,8 @@ from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import ending
+from attnlab.sweep.plan.exchange import Lookup
+from attnlab.sweep.plan.exchange import lines as exchanged
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.provenance import provenance, typed
 
@@ -46,7 +48,8 @@ def declare(plan: Plan, root: Path, arguments: Sequence[str]) -> Declared:
     recipes = {arm: recipe if arm in arms else None for arm, recipe in plan.recipes.items()}
     texts = {arm: runs[0].estimate.data.get("sha256") for arm, runs in plan.arms().items()}
     ids = {arm: {run.seed: run.id for run in runs} for arm, runs in arms.items()}
-    declared = log.declare(root, plan.experiment, recipes, texts, ids, typed(arguments))
+    slope = plan.slope(_lookup(root))
+    declared = log.declare(root, plan.experiment, recipes, texts, ids, typed(arguments), slope)
     for line in declared.departures:
         print(printable(f"{plan.title} is EXPLORATORY: {line}"), flush=True)
     if broken := log.read(root).broken:
@@ -75,7 +78,8 @@ def report(
         runs.append(read_run(folder, run.arm, run.seed) if trusted else lost)
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    asked = _asked(plan, _outdated(plan, root), _wanted(plan, root), declared)
+    exchange = plan.exchange.told(_lookup(root)) if plan.exchange else None
+    asked = _asked(plan, _outdated(plan, root), _wanted(plan, root), declared, exchange)
     document = build(asked, runs, times, source)
     folder = reports / plan.title
     page = write(folder, document, runs)
@@ -91,14 +95,42 @@ def report(
 
 def needed(plan: Plan, root: Path) -> list[RunSpec]:
     """The runs that a plan's claims need by now: those of the looks so far, and of the next one where a claim
-    about the arm is still open. Of a plan with one look, all.
+    about the arm is still open. Of a plan with one look, all; of one whose margin is not known, none.
     """
+    if unpriced(plan, root):
+        return []
     counts = _wanted(plan, root)
     order = {seed: i for i, seed in enumerate(plan.experiment.seeds)} if plan.experiment else {}
     runs = [run for run in plan.runs if run.arm not in counts or order[run.seed] < counts[run.arm]]
     parents = {run.config.get("parent") for run in runs}
     ids = {run.id for run in runs}
     return [*runs, *(run for run in plan.runs if run.id in parents and run.id not in ids)]
+
+
+def unpriced(plan: Plan, root: Path) -> str | None:
+    """Why what is declared in training is not known in nats, so that nothing may be compared; else None."""
+    if plan.exchange is None or plan.experiment is None or not plan.experiment.in_training:
+        return None
+    why: str | None = plan.exchange.told(_lookup(root))["why"]
+    return why
+
+
+def announce_exchange(runs: Sequence[RunSpec]) -> None:
+    """What the exchange is about to train."""
+    if runs:
+        print(f"what training is worth: {len(runs)} runs to train before any is compared", flush=True)
+
+
+def tell_exchange(plans: Sequence[Plan], root: Path) -> None:
+    """What training is worth, and the margin that follows from it."""
+    for plan in plans:
+        if plan.experiment:
+            for line in exchanged(plan.experiment, plan.exchange, _lookup(root)):
+                print(printable(line), flush=True)
+
+
+def _lookup(root: Path) -> Lookup:
+    return lambda id: store.record(root / id)
 
 
 def _wanted(plan: Plan, root: Path) -> dict[str, int]:
@@ -108,7 +140,8 @@ def _wanted(plan: Plan, root: Path) -> dict[str, int]:
     from attnlab.report import Asked, Run, seeds_wanted
 
     found = [Run(run.arm, run.seed, run.id, store.record(root / run.id)) for run in plan.runs]
-    return seeds_wanted(Asked(plan.experiment), found)
+    exchange = plan.exchange.told(_lookup(root)) if plan.exchange else None
+    return seeds_wanted(Asked(plan.experiment, exchange=exchange), found)
 
 
 def announce_look(runs: Sequence[RunSpec]) -> None:
@@ -132,7 +165,11 @@ def _outdated(plan: Plan, root: Path) -> dict[str, int]:
 
 
 def _asked(
-    plan: Plan, outdated: dict[str, int], wanted: dict[str, int], on_record: Declared | None
+    plan: Plan,
+    outdated: dict[str, int],
+    wanted: dict[str, int],
+    on_record: Declared | None,
+    exchange: dict[str, Any] | None,
 ) -> "Asked":
     """The experiment, with what its file declares beside it, so that the report can name each departure."""
     from attnlab.report import Asked
@@ -146,6 +183,7 @@ def _asked(
         outdated=outdated,
         wanted=wanted,
         tuning=plan.tuned.told() if plan.tuned is not None else None,
+        exchange=exchange,
         declared={key: value for key, value in plan.declared.items() if key in Experiment.decisive()},
         on_record=on_record,
     )

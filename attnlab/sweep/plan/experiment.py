@@ -9,10 +9,10 @@ from hydra.errors import OverrideParseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused, nearest
-from attnlab.store.declarations import FIGURES, SPENT, Claim, Experiment, canonical
+from attnlab.store.declarations import FIGURES, FORMS, SPENT, Claim, Experiment, canonical
 from attnlab.store.experiment_files import Key
 from attnlab.store.schema import Budget, Estimate, Record, reading
-from attnlab.sweep.plan import matching
+from attnlab.sweep.plan import exchange, matching
 from attnlab.sweep.plan.overrides import keys as overridden
 
 _NEEDED = tuple(  # arms and seeds have words of their own
@@ -50,8 +50,7 @@ def complete(config: Mapping[str, Any]) -> Experiment:
         "claims": _claims(declared, arms, overrides, name),
     }
     experiment = _read(Experiment, completed, name, ())
-    if experiment.margin < 0:
-        raise Refused(f"margin={experiment.margin:g} of {name}: no margin is below 0", ("margin",))
+    exchange.refuse_margin(experiment)
     return experiment
 
 
@@ -150,8 +149,10 @@ def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
         return record.model_validate(content)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        place = (*at, *fault["loc"])
-        where = ".".join(map(str, fault["loc"]))
+        loc = tuple(
+            part for part in fault["loc"] if part not in FORMS or part == fault["loc"][-1] == "training"
+        )
+        place, where = (*at, *loc), ".".join(map(str, loc))
         fields = record.model_fields
         known = [field.alias or key for key, field in fields.items()]
         if fault["type"] == "missing" and len(fault["loc"]) == 1:
@@ -164,7 +165,7 @@ def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
             near = nearest(str(fault["input"]), values)
             text += near if near.startswith(" (nearest") else ""
         else:
-            text = str(reading(error, what))
+            text = str(reading(error, what, where))
         raise Refused(text, place) from error
 
 
@@ -240,12 +241,15 @@ def _claims(
         _read(Claim, claim, f"claim {i + 1} of {name}", ("claims", i)) for i, claim in enumerate(written)
     ]
     for i, claim in enumerate(claims):
-        _refuse_threshold(claim, f"claim {i + 1} of {name}", ("claims", i, "threshold"))
+        _refuse_threshold(claim, declared["metric"], f"claim {i + 1} of {name}", ("claims", i, "threshold"))
     return [claim for claim, raw in zip(claims, written, strict=True) if _about(raw, arms)]
 
 
-def _refuse_threshold(claim: Claim, what: str, at: Key) -> None:
+def _refuse_threshold(claim: Claim, metric: str, what: str, at: Key) -> None:
     """A threshold that no measurement could meet, or that every one does."""
+    if not isinstance(claim.threshold, float):
+        exchange.refuse_threshold(claim, metric, what, at)
+        return
     asked = f"is: {claim.relation}, threshold: {claim.threshold:g}"
     if claim.relation == "within" and claim.threshold <= 0:
         raise Refused(f"{what}: {asked}: how far from no difference? give a number above 0", at)

@@ -19,6 +19,7 @@ from attnlab.store import experiment_files, fingerprint
 from attnlab.store.declarations import Experiment
 from attnlab.store.experiment_files import Written
 from attnlab.store.schema import RunSpec
+from attnlab.sweep.plan import exchange as exchanges
 from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import lr_grid
 from attnlab.sweep.plan import matching as match
@@ -47,6 +48,7 @@ class Plan:
     grid: list[RunSpec] = field(default_factory=list)  # what is trained to tune the learning rate
     tuned: lr_grid.Tuning | None = None
     recipes: dict[str, str] = field(default_factory=dict)  # a digest of each arm's config, whatever its seeds
+    exchange: exchanges.Exchange | None = None  # what tells a difference as training
 
     @property
     def title(self) -> str:
@@ -56,13 +58,22 @@ class Plan:
 
     @property
     def all_runs(self) -> list[RunSpec]:
-        """The grid's runs and the comparison's."""
-        return [*self.grid, *self.runs]
+        """The grid's runs, those of the exchange and the comparison's."""
+        return [*self.grid, *(self.exchange.runs if self.exchange else ()), *self.runs]
 
     @property
     def untuned(self) -> list[str]:
         """The arms whose learning rate is not known yet."""
         return [arm for arm in self.tuned.arms if self.tuned.picked(arm) is None] if self.tuned else []
+
+    @property
+    def trading(self) -> list[RunSpec]:
+        """The runs of the exchange, once the baseline's learning rate is known."""
+        return self.exchange.runs if self.exchange and self.exchange.baseline not in self.untuned else []
+
+    def slope(self, lookup: lr_grid.Lookup) -> float | None:
+        """Nats per doubling of training, as far as the runs of the exchange tell."""
+        return self.exchange.slope(lookup) if self.exchange else None
 
     def arms(self) -> dict[str, list[RunSpec]]:
         """The comparison's runs by arm."""
@@ -93,6 +104,8 @@ def plan(
         report_plan.runs, report_plan.grid = (
             [_at_commit(run, commit) for run in runs] for runs in (report_plan.runs, report_plan.grid)
         )
+        if trade := report_plan.exchange:
+            report_plan.exchange = trade.but([_at_commit(run, commit) for run in trade.runs])
     return plans
 
 
@@ -111,8 +124,9 @@ def _plan(
     base = composer.resolve(base_config)
     written = _written(base_config, point, seeds)
     if "arms" not in base and written.file is None:
-        if base.get("looks") is not None:
-            raise Refused(f"looks={base['looks']}: without an experiment nothing is claimed; name one")
+        for key in ("looks", "exchange"):
+            if base.get(key) is not None:
+                raise Refused(f"{key}={base[key]}: without an experiment nothing is claimed; name one")
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
@@ -127,11 +141,12 @@ def _plan(
         estimates = {name: arm.estimate for name, arm in arms.items()}
         experiments.refuse_unmeasured(experiment, base.get("claims") or [], estimates)
         tuned, grid = _tuned(experiment, arms, base.get("size"), point, lookup)
+        if tuned is not None:
+            rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms}
+            arms = {name: arm.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, arm in arms.items()}
+        exchange = exchanges.planned(experiment, arms[experiment.baseline], checker)
     except Refused as error:
         raise Refused(f"{written.place(error.at)}{error}") from error
-    if tuned is not None:
-        rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms}
-        arms = {name: arm.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, arm in arms.items()}
     runs = [run for arm in arms.values() for run in arm.runs(experiment.seeds)]
     rank = {arm: i for i, arm in enumerate(experiment.arms)}
     # seed by seed: an interrupted sweep leaves whole pairs
@@ -143,7 +158,7 @@ def _plan(
     declared = experiments.keys(composer.resolve(declared_config))
     changes = _changes(point, seeds, declared_config, declared)
     recipes = {name: arm.recipe() for name, arm in arms.items()}
-    return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned, recipes=recipes)
+    return Plan(experiment, runs, declared, changes, (), grid, tuned, recipes, exchange)
 
 
 def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | None) -> Written:

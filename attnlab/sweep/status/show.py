@@ -10,9 +10,11 @@ from rich.live import Live
 from rich.table import Table
 
 from attnlab.errors import Refused, nearest, printable
+from attnlab.store.runs import record
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
+from attnlab.sweep.plan.exchange import lines as exchanged
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
 from attnlab.sweep.status.states import State, records, states
@@ -56,6 +58,7 @@ def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Gro
         parts += [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
+        parts += exchanged(plan.experiment, plan.exchange, by_id.get) if plan.experiment else []
         parts += seeds_asked(plan, by_id) if plan.experiment else []
         parts.append(_cost(plan.all_runs, states(plan.all_runs, root), forecasts, settings))
     return Group(*parts)
@@ -71,6 +74,8 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
         parts.append(
             f"{counts}; {sum(state.done for state in run_states.values()) / len(run_states):.0%} of the work"
         )
+        if plan.exchange and plan.experiment:
+            parts += exchanged(plan.experiment, plan.exchange, lambda id: record(root / id))
     return Group(*parts)
 
 
