@@ -14,8 +14,9 @@ from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import ending
-from attnlab.sweep.plan.exchange import Lookup
-from attnlab.sweep.plan.exchange import lines as exchanged
+from attnlab.sweep.plan.exchange.told import Lookup
+from attnlab.sweep.plan.exchange.told import lines as exchanged
+from attnlab.sweep.plan.exchange.told import slope as slope_of
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.provenance import provenance, typed
 
@@ -48,7 +49,7 @@ def declare(plan: Plan, root: Path, arguments: Sequence[str]) -> Declared:
     recipes = {arm: recipe if arm in arms else None for arm, recipe in plan.recipes.items()}
     texts = {arm: runs[0].estimate.data.get("sha256") for arm, runs in plan.arms().items()}
     ids = {arm: {run.seed: run.id for run in runs} for arm, runs in arms.items()}
-    slope = plan.slope(_lookup(root))
+    slope = slope_of(plan.exchange, _lookup(root))
     declared = log.declare(root, plan.experiment, recipes, texts, ids, typed(arguments), slope)
     for line in declared.departures:
         print(printable(f"{plan.title} is EXPLORATORY: {line}"), flush=True)

@@ -66,7 +66,7 @@ def _today(report: Mapping[str, Any]) -> list[Claim]:
 def _filled(declared: Mapping[str, Any], report: Mapping[str, Any]) -> list[Claim]:
     """Claims with what they leave out, as the report's rows have it."""
     whole = {**report["experiment"], **declared}
-    told = report["exchange"] or {"why": "there is none"}
+    told = report.get("exchange") or {"why": "there is none"}
     slope = None if told["why"] else told["slope"]["mean"]
     return [
         {

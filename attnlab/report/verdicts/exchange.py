@@ -1,6 +1,6 @@
 """Differences said as training: what the baseline at half and at twice its steps tells, and every effect so.
 
-`sweep.plan.exchange` trains those runs and decides whether their slope is one to go by; a difference in the
+`sweep.plan.exchange` plans those runs and decides whether their slope is one to go by; a difference in the
 same metric is then so much of a doubling (`stats.trained`).
 """
 

@@ -12,7 +12,8 @@ from attnlab.errors import Refused, nearest
 from attnlab.store.declarations import FIGURES, FORMS, SPENT, Claim, Experiment, canonical
 from attnlab.store.experiment_files import Key
 from attnlab.store.schema import Budget, Estimate, Record, reading
-from attnlab.sweep.plan import exchange, matching
+from attnlab.sweep.plan import matching
+from attnlab.sweep.plan.exchange import declared as amounts
 from attnlab.sweep.plan.overrides import keys as overridden
 
 _NEEDED = tuple(  # arms and seeds have words of their own
@@ -50,7 +51,7 @@ def complete(config: Mapping[str, Any]) -> Experiment:
         "claims": _claims(declared, arms, overrides, name),
     }
     experiment = _read(Experiment, completed, name, ())
-    exchange.refuse_margin(experiment)
+    amounts.refuse_margin(experiment)
     return experiment
 
 
@@ -248,7 +249,7 @@ def _claims(
 def _refuse_threshold(claim: Claim, metric: str, what: str, at: Key) -> None:
     """A threshold that no measurement could meet, or that every one does."""
     if not isinstance(claim.threshold, float):
-        exchange.refuse_threshold(claim, metric, what, at)
+        amounts.refuse_threshold(claim, metric, what, at)
         return
     asked = f"is: {claim.relation}, threshold: {claim.threshold:g}"
     if claim.relation == "within" and claim.threshold <= 0:

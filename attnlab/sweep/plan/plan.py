@@ -19,7 +19,6 @@ from attnlab.store import experiment_files, fingerprint
 from attnlab.store.declarations import Experiment
 from attnlab.store.experiment_files import Written
 from attnlab.store.schema import RunSpec
-from attnlab.sweep.plan import exchange as exchanges
 from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import lr_grid
 from attnlab.sweep.plan import matching as match
@@ -28,6 +27,8 @@ from attnlab.sweep.plan.arms import Arm, with_parents
 from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.exchange import runs as exchanges
+from attnlab.sweep.plan.exchange.told import Exchange
 
 SINGLE = "run"  # the arm's name where there is no experiment
 _NEUTRAL = ("experiment", "paths", "sweep", "logger", "hydra")  # these change no report
@@ -48,7 +49,7 @@ class Plan:
     grid: list[RunSpec] = field(default_factory=list)  # what is trained to tune the learning rate
     tuned: lr_grid.Tuning | None = None
     recipes: dict[str, str] = field(default_factory=dict)  # a digest of each arm's config, whatever its seeds
-    exchange: exchanges.Exchange | None = None  # what tells a difference as training
+    exchange: Exchange | None = None  # what tells a difference as training
 
     @property
     def title(self) -> str:
@@ -70,10 +71,6 @@ class Plan:
     def trading(self) -> list[RunSpec]:
         """The runs of the exchange, once the baseline's learning rate is known."""
         return self.exchange.runs if self.exchange and self.exchange.baseline not in self.untuned else []
-
-    def slope(self, lookup: lr_grid.Lookup) -> float | None:
-        """Nats per doubling of training, as far as the runs of the exchange tell."""
-        return self.exchange.slope(lookup) if self.exchange else None
 
     def arms(self) -> dict[str, list[RunSpec]]:
         """The comparison's runs by arm."""

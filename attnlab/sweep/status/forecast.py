@@ -13,6 +13,7 @@ from typing import Any
 from attnlab.store import answers, fingerprint
 from attnlab.store.schema import Budget, RunRecord, RunSpec
 from attnlab.store.source import sources
+from attnlab.sweep.plan.exchange.told import slope
 from attnlab.sweep.plan.plan import Plan
 
 _POWER = "attnlab.stats.power"
@@ -71,7 +72,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
     assert plan.experiment is not None
     experiment = plan.experiment
     metric, base = experiment.metric, experiment.baseline
-    margin = experiment.nats(experiment.margin, plan.slope(records.get))
+    margin = experiment.nats(experiment.margin, slope(plan.exchange, records.get))
     if margin is None:
         return [f"{experiment.margin}: not known in nats yet, and so not the seeds that it asks for"]
     values: dict[tuple[str, int | None], float] = {

@@ -14,7 +14,7 @@ from attnlab.store.runs import record
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
-from attnlab.sweep.plan.exchange import lines as exchanged
+from attnlab.sweep.plan.exchange.told import lines as exchanged
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
 from attnlab.sweep.status.states import State, records, states

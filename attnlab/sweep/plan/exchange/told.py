@@ -1,0 +1,106 @@
+"""What the baseline at half and at twice its steps tells: the slope between them, in nats per doubling of
+training, and with it what a margin that is declared in training is in nats.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attnlab.store.declarations import Experiment
+from attnlab.store.schema import RunRecord, RunSpec
+
+LEVEL = 0.95
+Lookup = Callable[[str], RunRecord | None]  # a run's id to its record, None where there is none
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The runs, seed by seed at half and at twice the `steps`."""
+
+    baseline: str
+    metric: str
+    steps: int
+    runs: list[RunSpec]
+
+    def but(self, runs: list[RunSpec]) -> "Exchange":
+        """The same of other specs of these runs."""
+        return replace(self, runs=runs)
+
+    def told(self, lookup: Lookup) -> dict[str, Any]:
+        """As the report shows it: a row per seed (None: not finished), the slope of each in nats per doubling
+        and their mean with its interval; `why` there is no slope to go by, or None.
+        """
+        from attnlab.stats import paired  # late: a plan needs none of it
+
+        few, many = half(self.steps), 2 * self.steps
+        rows, slopes = [], list[float]()
+        for short, long in zip(self.runs[::2], self.runs[1::2], strict=True):
+            early, late = (_value(lookup(run.id), self.metric) for run in (short, long))
+            rows.append({"seed": short.seed, "half": early, "twice": late, "ids": [short.id, long.id]})
+            if early is not None and late is not None:
+                slopes.append((early - late) / math.log2(many / few))
+        slope: dict[str, Any] | None = None
+        why: str | None
+        if len(slopes) < len(rows):
+            why = f"{len(rows) - len(slopes)} of its {len(rows)} pairs of runs are not finished"
+        else:
+            mean = paired(slopes, LEVEL)
+            slope = {"mean": mean.mean, "low": mean.low, "high": mean.high, "level": LEVEL}
+            why = _useless(mean.mean, mean.low, mean.high)
+        return {
+            "metric": self.metric,
+            "seeds": [run.seed for run in self.runs[::2]],
+            "steps": [few, self.steps, many],
+            "tokens": sum(run.estimate.tokens or 0 for run in self.runs),
+            "rows": rows,
+            "slopes": slopes,
+            "slope": slope,
+            "why": why,
+        }
+
+
+def slope(exchange: Exchange | None, lookup: Lookup) -> float | None:
+    """Nats per doubling of training; None where there is none to go by."""
+    told = exchange.told(lookup) if exchange else {"why": "there is none"}
+    return None if told["why"] else float(told["slope"]["mean"])
+
+
+def half(steps: int) -> int:
+    """Half of the steps, rounded up."""
+    return -(-steps // 2)
+
+
+def _useless(mean: float, low: float | None, high: float | None) -> str | None:
+    """Why a slope converts nothing."""
+    if low is None or high is None:
+        return f"a doubling of training lowers the loss by {mean:.3g} nats with every seed alike: no spread"
+    if low <= 0:
+        return (
+            f"a doubling of training lowers the loss by {mean:.3g} nats [{low:.3g}, {high:.3g}], which may "
+            "be nothing: give exchange more seeds, or the margin in nats"
+        )
+    return None
+
+
+def _value(record: RunRecord | None, metric: str) -> float | None:
+    return record.metrics.get(metric) if record is not None and record.done else None
+
+
+def lines(experiment: Experiment, exchange: Exchange | None, lookup: Lookup) -> list[str]:
+    """What training is worth and what that makes of the margin, or why nobody can say; in words."""
+    if exchange is None:
+        return []
+    told = exchange.told(lookup)
+    asked = experiment.in_training
+    if told["why"]:
+        what = f", so {', '.join(asked)} is not known in nats and nothing is compared" if asked else ""
+        return [f"{experiment.name}: training is worth nothing that is known: {told['why']}{what}"]
+    slope = told["slope"]
+    worth = (
+        f"a doubling of training is worth {slope['mean']:.3g} nats [{slope['low']:.3g}, {slope['high']:.3g}]"
+    )
+    return [
+        f"{experiment.name}: {worth}",
+        *(f"{words}: {experiment.nats(amount, slope['mean']):g} nats" for words, amount in asked.items()),
+    ]
