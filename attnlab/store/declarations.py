@@ -48,7 +48,7 @@ class Training(Record):
     at_most: FiniteFloat | None = Field(None, gt=0, description="No more than this, in nats.")
 
     def __str__(self) -> str:
-        most = "" if self.at_most is None else f", at most {self.at_most:g}"
+        most = "" if self.at_most is None else f", at most {self.at_most:g} nats"
         return f"{100 * self.training:.6g} % of training{most}"
 
     def nats(self, slope: float) -> float:
@@ -69,6 +69,7 @@ _Number: TypeAlias = Annotated[FiniteFloat, Tag("number")]
 _Training: TypeAlias = Annotated[Training, Tag("training")]
 _Word: TypeAlias = Annotated[Literal["margin", "-margin"], Tag("word")]
 FORMS = ("number", "training", "word")  # of an amount; where one is wrong, pydantic names its form too
+AMOUNTS = ("margin", "threshold")
 Margin: TypeAlias = Annotated[_Number | _Training, Discriminator(_form)]
 Threshold: TypeAlias = Annotated[_Number | _Training | _Word, Discriminator(_form)]
 
@@ -212,10 +213,8 @@ class Experiment(Record):
         return float(amount)
 
     def in_words(self, amount: float | str | Training) -> str | None:
-        """An amount that is declared in training; None of one that is a number."""
-        if amount in (MARGIN, LESS):
-            said = self.in_words(self.margin)
-            return said if said is None or amount == MARGIN else f"minus {said}"
+        """An amount that is declared in training, without its sign; None of one that is a number."""
+        amount = self.margin if amount in (MARGIN, LESS) else amount
         return str(amount) if isinstance(amount, Training) else None
 
     @property

@@ -272,7 +272,9 @@ def reading(error: ValidationError, what: str, where: str | None = None) -> Refu
     place = ".".join(str(part) for part in first["loc"]) if where is None else where
     value = first.get("input")
     shown = "" if isinstance(value, dict | list) else f", got {value!r}"
-    return Refused(f"{what}: {place + ': ' if place else ''}{first['msg']}{shown}")
+    return Refused(
+        f"{what}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}{shown}"
+    )
 
 
 def refuse_other_version(content: dict[str, Any], path: Path) -> None:

@@ -15,24 +15,18 @@ def exchange(sweep: Sweep) -> dict[str, Any] | None:
     told = sweep.asked.exchange
     if told is None:
         return None
-    seeds, (few, _, many) = ", ".join(map(str, told["seeds"])), told["steps"]
-    runs = f"{sweep.baseline} at {few:,} and at {many:,} steps, seeds {seeds}"
-    worth = told["why"] or f"a doubling of training is worth {_slope(sweep)}"
+    seeds, (few, steps, many) = ", ".join(map(str, told["seeds"])), told["steps"]
+    odd = ", half of them rounded up" if steps % 2 else ""
+    runs = f"{sweep.baseline} at {few:,} and at {many:,} steps instead of {steps:,}{odd}, seeds {seeds}"
+    size = f" at size {sweep.experiment.size}" if sweep.experiment.size else ""
+    worth = f"a doubling of training is worth {told['worth']}{size}"
     return {
         **told,
         "label": sweep.metric(told["metric"]).words,
-        "words": f"{runs}: {worth}",
+        "words": f"{told['why']} ({runs})" if told["why"] else f"{worth} ({runs})",
         "cost": f"{2 * len(told['seeds'])} runs more, of {told['tokens']:,} tokens in all, which are in no "
         "arm's figures",
     }
-
-
-def _slope(sweep: Sweep) -> str:
-    told = sweep.asked.exchange
-    assert told is not None
-    mean, low, high = (told["slope"][key] for key in ("mean", "low", "high"))
-    size = f" at size {sweep.experiment.size}" if sweep.experiment.size else ""
-    return f"{mean:.3g} nats{size} [{low:.3g}, {high:.3g}]"
 
 
 def margin_said(sweep: Sweep) -> str | None:
@@ -44,9 +38,9 @@ def margin_said(sweep: Sweep) -> str | None:
     )
     if words is None:
         return None
-    if margin is None:
+    if margin is None or told is None:
         return f"{words}, which is not known in nats: {told['why'] if told else 'there is no exchange'}"
-    return f"{words}: {margin:g} nats ({_slope(sweep)} per doubling)"
+    return f"{words}: {margin:g} nats (a doubling is worth {told['worth']})"
 
 
 def trained(

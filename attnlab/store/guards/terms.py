@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer
 
 from attnlab.store import fingerprint
-from attnlab.store.declarations import Claim, Exchange, Experiment, Looks, Margin, Tune, canonical
+from attnlab.store.declarations import LESS, Claim, Exchange, Experiment, Looks, Margin, Tune, canonical
 from attnlab.store.schema import Direction, Record
 
 
@@ -77,13 +77,15 @@ def terms(
 
 def _decisive(claim: Claim, experiment: Experiment) -> dict[str, Any]:
     """A claim without its words, its source and its reason."""
+    words = experiment.in_words(claim.threshold)
+    words = f"minus {words}" if words and claim.threshold == LESS else words
     return {
         "arm": claim.arm,
         "against": claim.against or experiment.baseline,
         "metric": canonical(claim.metric or experiment.metric),
         "compare": claim.compare,
         "is": claim.relation,
-        "threshold": experiment.in_words(claim.threshold) or experiment.nats(claim.threshold, None),
+        "threshold": words or experiment.nats(claim.threshold, None),
         "identity": claim.identity,
     }
 

@@ -9,7 +9,7 @@ from hydra.errors import OverrideParseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused, nearest
-from attnlab.store.declarations import FIGURES, FORMS, SPENT, Claim, Experiment, canonical
+from attnlab.store.declarations import AMOUNTS, FIGURES, FORMS, SPENT, Claim, Experiment, canonical
 from attnlab.store.experiment_files import Key
 from attnlab.store.schema import Budget, Estimate, Record, reading
 from attnlab.sweep.plan import matching
@@ -150,9 +150,8 @@ def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
         return record.model_validate(content)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        loc = tuple(
-            part for part in fault["loc"] if part not in FORMS or part == fault["loc"][-1] == "training"
-        )
+        loc = fault["loc"]  # less what pydantic calls the form of an amount
+        loc = tuple(part for i, part in enumerate(loc) if part not in FORMS or loc[i - 1] not in AMOUNTS)
         place, where = (*at, *loc), ".".join(map(str, loc))
         fields = record.model_fields
         known = [field.alias or key for key, field in fields.items()]

@@ -29,7 +29,7 @@ class Exchange:
 
     def told(self, lookup: Lookup) -> dict[str, Any]:
         """As the report shows it: a row per seed (None: not finished), the slope of each in nats per doubling
-        and their mean with its interval; `why` there is no slope to go by, or None.
+        and their mean with its interval; what a doubling is `worth` in words, or `why` nobody can say.
         """
         from attnlab.stats import paired  # late: a plan needs none of it
 
@@ -43,7 +43,7 @@ class Exchange:
         slope: dict[str, Any] | None = None
         why: str | None
         if len(slopes) < len(rows):
-            why = f"{len(rows) - len(slopes)} of its {len(rows)} pairs of runs are not finished"
+            why = f"{len(slopes)} of its {len(rows)} pairs of runs are finished"
         else:
             mean = paired(slopes, LEVEL)
             slope = {"mean": mean.mean, "low": mean.low, "high": mean.high, "level": LEVEL}
@@ -56,6 +56,7 @@ class Exchange:
             "rows": rows,
             "slopes": slopes,
             "slope": slope,
+            "worth": None if why or not slope else worth(**slope),
             "why": why,
         }
 
@@ -71,14 +72,20 @@ def half(steps: int) -> int:
     return -(-steps // 2)
 
 
+def worth(mean: float, low: float, high: float, level: float = LEVEL) -> str:
+    """A slope with as many digits as its interval leaves."""
+    digits = max(0, 1 - math.floor(math.log10(high - low)))
+    return f"{mean:.{digits}f} nats [{low:.{digits}f}, {high:.{digits}f}]"
+
+
 def _useless(mean: float, low: float | None, high: float | None) -> str | None:
     """Why a slope converts nothing."""
     if low is None or high is None:
         return f"a doubling of training lowers the loss by {mean:.3g} nats with every seed alike: no spread"
     if low <= 0:
         return (
-            f"a doubling of training lowers the loss by {mean:.3g} nats [{low:.3g}, {high:.3g}], which may "
-            "be nothing: give exchange more seeds, or the margin in nats"
+            f"a doubling of training lowers the loss by {worth(mean, low, high)}, which may be nothing: give "
+            "exchange more seeds, or the margin in nats"
         )
     return None
 
@@ -94,13 +101,15 @@ def lines(experiment: Experiment, exchange: Exchange | None, lookup: Lookup) -> 
     told = exchange.told(lookup)
     asked = experiment.in_training
     if told["why"]:
-        what = f", so {', '.join(asked)} is not known in nats and nothing is compared" if asked else ""
-        return [f"{experiment.name}: training is worth nothing that is known: {told['why']}{what}"]
-    slope = told["slope"]
-    worth = (
-        f"a doubling of training is worth {slope['mean']:.3g} nats [{slope['low']:.3g}, {slope['high']:.3g}]"
-    )
+        waits = (
+            f"; nothing is compared before that is known, for the sake of {'; '.join(asked)}" if asked else ""
+        )
+        return [f"{experiment.name}: what training is worth is not known: {told['why']}{waits}"]
+    size = f" at size {experiment.size}" if experiment.size else ""
     return [
-        f"{experiment.name}: {worth}",
-        *(f"{words}: {experiment.nats(amount, slope['mean']):g} nats" for words, amount in asked.items()),
+        f"{experiment.name}: a doubling of training is worth {told['worth']}{size}",
+        *(
+            f"{words}: {experiment.nats(amount, told['slope']['mean']):g} nats"
+            for words, amount in asked.items()
+        ),
     ]
