@@ -113,7 +113,8 @@ class _Sweep:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
         self.report(plans, todo, times, publish=status < INTERRUPTED)
-        unfinished = any(not runs.is_done(self.root / run.id) for run in self.needed(plans))
+        wanted = [*self.needed(plans), *(run for plan in plans for run in plan.trading)]
+        unfinished = any(not runs.is_done(self.root / run.id) for run in wanted)
         unfinished = unfinished or any(reporting.unpriced(plan, self.root) for plan in plans)
         return status or (FAILED if unfinished else 0)
 

@@ -28,6 +28,11 @@ CLAIMS = [
 ]  # fmt: skip
 
 
+FILE = {
+    "claims": CLAIMS, "margin": {"training": "5 %", "at_most": 0.03}, "exchange": {"seeds": [200, 201, 202]}
+}  # fmt: skip
+
+
 def told(slopes=SLOPES, why=None):
     """As the plan has it."""
     mean = stats.paired(slopes)
@@ -48,8 +53,7 @@ def runs(tmp_path_factory):
 
 
 def report(runs, known, **changes):
-    margin = {"training": "5 %", "at_most": 0.03}
-    asked = {"claims": CLAIMS, "margin": margin, "exchange": {"seeds": [200, 201, 202]}} | changes
+    asked = FILE | changes
     file = {key: asked[key] for key in ("claims", "margin")} | {"baseline": "mha", "metric": "val/loss"}
     of_it = replace(experiment(WORLD, **asked, declared=None), exchange=known)
     return build(of_it, runs, None, provenance(declared=file))
@@ -134,6 +138,14 @@ def test_without_a_slope_what_is_declared_in_training_has_no_result_and_the_page
     assert found["experiment"]["margin"] is None
     assert f"not known in nats: {why}" in html(found)
     assert f"not known in nats: {why}" in markdown(found, {}).replace("\\", "")
+
+
+def test_another_margin_than_the_file_declares_is_a_departure_in_words(runs):
+    declared = {"margin": {"training": "10 %"}, "exchange": {"seeds": [200, 201, 202]}}
+    asked = experiment(WORLD, **FILE, declared=declared)
+    document = build(replace(asked, exchange=told()), runs, None, provenance())
+    [line] = document["verdict"]["departures"]
+    assert line == "margin: declared 10 % of training, used 5 % of training, at most 0.03 nats"
 
 
 def test_without_an_exchange_nothing_is_said_of_training(runs):

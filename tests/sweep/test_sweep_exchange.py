@@ -10,6 +10,7 @@ from attnlab.store import runs
 from attnlab.store.schema import RunRecord
 from attnlab.sweep import reporting
 from attnlab.sweep.plan.exchange.told import Exchange, lines, slope
+from attnlab.sweep.status.forecast import seeds_asked
 
 EXCHANGE = "exchange={seeds:[200,201,202]}"
 SHARE = "margin={training:5%}"
@@ -143,6 +144,15 @@ def test_without_a_slope_to_go_by_nothing_that_is_declared_in_training_is_compar
     [plan] = planned("+experiment=heads", EXCHANGE)  # a margin in nats waits for nothing
     assert reporting.unpriced(plan, tmp_path) is None
     assert reporting.needed(plan, tmp_path) == plan.runs
+
+
+def test_the_plan_says_what_is_not_known_yet_and_what_is(planned):
+    [plan] = planned("+experiment=heads", EXCHANGE, SHARE)
+    assert seeds_asked(plan, {}) == [
+        "5 % of training: not known in nats yet, and so not the seeds that it asks for"
+    ]
+    [line] = seeds_asked(plan, trained(plan, 0.24, 0.25, 0.26))[1:]
+    assert line.startswith("four - two: 0 finished pairs")
 
 
 def test_the_runs_of_the_exchange_are_used_by_the_plan(planned):

@@ -153,7 +153,7 @@ def _noise(report: Mapping[str, Any]) -> dict[str, Any] | None:
     """How often the rules find something where nothing is, from the runs of the A/A comparison."""
     experiment = report["experiment"]
     values = {run["metrics"][experiment["metric"]] for run in report["runs"] if run["status"] == "done"}
-    if len(values) < LEAST:  # twins have one value
+    if len(values) < LEAST or experiment["margin"] is None:  # twins have one value
         return None
     outcomes = false_positives(sorted(values), experiment["margin"])
     rules = [(rule, f"{outcome.rate:.1%}", f"{outcome.low:.1%}") for rule, outcome in outcomes.items()]
