@@ -251,11 +251,14 @@ def test_a_margin_in_training_is_on_record_as_declared_and_as_a_number_once_that
     )
     before, after, other = (terms(experiment, RECIPES, TEXTS, slope) for slope in (None, 0.25, 0.3))
     assert after.plain()["margin"] == {"training": 0.05, "at_most": None}
-    assert {claim["threshold"] for claim in after.claims} == {"5 % of training", "minus 5 % of training"}
+    assert {claim["threshold"] for claim in after.claims} == {"margin", "-margin"}
     assert (before.nats, after.nats) == ({"5 % of training": None}, {"5 % of training": 0.0185})
     assert changed(before, after) == [], "that it was found is no change"
     assert changed(after, other) == ["5 % of training: first 0.0185 nats, now 0.0222"]
     assert changed(decides(), decides(**IN_TRAINING)) == ["margin: first 0.03, now 5 % of training"]
+    share = decides(claims=[{**CLAIM, "threshold": {"training": "2 %"}}], **IN_TRAINING)
+    [_, line] = changed(decides(), share)
+    assert line.endswith("now gqa against mha, val/loss: difference below 2 % of training")
 
 
 def test_other_exchange_runs_are_a_change_only_where_the_margin_is_another():

@@ -81,7 +81,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
 def _training(report: dict[str, Any]) -> list[str]:
     """What training is worth, and a margin that was declared in it."""
     said = report["experiment"]["margin_said"]
-    lines = [f"What training is worth: {cell(report['exchange']['words'])}."] if report["exchange"] else []
+    lines = [f"{cell(report['exchange']['words'])}."] if report["exchange"] else []
     return [line for text in (*lines, *([f"Margin {cell(said)}."] if said else [])) for line in (text, "")]
 
 
@@ -120,7 +120,11 @@ def _budget(report: dict[str, Any]) -> list[str]:
         *table(["", *arms], rows),
         f"Learning rate: {cell(budget['lr_tuning'])}.",
         "",
-        *([f"What training is worth took {report['exchange']['cost']}.", ""] if report["exchange"] else []),
+        *(
+            [f"To tell what training is worth took {report['exchange']['cost']}.", ""]
+            if report["exchange"]
+            else []
+        ),
         *_tuning(budget, arms),
     ]
 

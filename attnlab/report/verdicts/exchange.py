@@ -16,14 +16,16 @@ def exchange(sweep: Sweep) -> dict[str, Any] | None:
     if told is None:
         return None
     seeds, (few, steps, many) = ", ".join(map(str, told["seeds"])), told["steps"]
-    odd = ", half of them rounded up" if steps % 2 else ""
-    runs = f"{sweep.baseline} at {few:,} and at {many:,} steps instead of {steps:,}{odd}, seeds {seeds}"
+    up = " (half, rounded up)" if steps % 2 else ""
+    runs = f"{sweep.baseline} at {few:,}{up} and at {many:,} steps instead of {steps:,}, seeds {seeds}"
     size = f" at size {sweep.experiment.size}" if sweep.experiment.size else ""
-    worth = f"a doubling of training is worth {told['worth']}{size}"
+    worth = f"A doubling of training is worth {told['worth']}{size}"
     return {
         **told,
         "label": sweep.metric(told["metric"]).words,
-        "words": f"{told['why']} ({runs})" if told["why"] else f"{worth} ({runs})",
+        "words": f"What training is worth is not known: {told['why']}. {runs}"
+        if told["why"]
+        else f"{worth}: {runs}",
         "cost": f"{2 * len(told['seeds'])} runs more, of {told['tokens']:,} tokens in all, which are in no "
         "arm's figures",
     }

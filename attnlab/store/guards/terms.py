@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer
 
 from attnlab.store import fingerprint
-from attnlab.store.declarations import LESS, Claim, Exchange, Experiment, Looks, Margin, Tune, canonical
+from attnlab.store.declarations import Claim, Exchange, Experiment, Looks, Margin, Training, Tune, canonical
 from attnlab.store.schema import Direction, Record
 
 
@@ -77,15 +77,16 @@ def terms(
 
 def _decisive(claim: Claim, experiment: Experiment) -> dict[str, Any]:
     """A claim without its words, its source and its reason."""
-    words = experiment.in_words(claim.threshold)
-    words = f"minus {words}" if words and claim.threshold == LESS else words
+    amount = claim.threshold
+    in_training = experiment.in_words(amount) is not None
+    written = amount.plain() if isinstance(amount, Training) else amount
     return {
         "arm": claim.arm,
         "against": claim.against or experiment.baseline,
         "metric": canonical(claim.metric or experiment.metric),
         "compare": claim.compare,
         "is": claim.relation,
-        "threshold": words or experiment.nats(claim.threshold, None),
+        "threshold": written if in_training else experiment.nats(amount, None),
         "identity": claim.identity,
     }
 
@@ -149,9 +150,11 @@ def _tune(tune: Tune | None) -> str:
 
 
 def _claim(claim: Mapping[str, Any]) -> str:
+    amount = claim["threshold"]
+    said = Training.model_validate(amount) if isinstance(amount, dict) else amount
     return (
         f"{claim['arm']} against {claim['against']}, {claim['metric']}: {claim['compare']} {claim['is']} "
-        f"{claim['threshold']}{', by construction' if claim['identity'] else ''}"
+        f"{said}{', by construction' if claim['identity'] else ''}"
     )
 
 

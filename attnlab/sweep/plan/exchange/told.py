@@ -63,8 +63,8 @@ class Exchange:
 
 def slope(exchange: Exchange | None, lookup: Lookup) -> float | None:
     """Nats per doubling of training; None where there is none to go by."""
-    told = exchange.told(lookup) if exchange else {"why": "there is none"}
-    return None if told["why"] else float(told["slope"]["mean"])
+    told = exchange.told(lookup) if exchange else None
+    return None if told is None or told["why"] else float(told["slope"]["mean"])
 
 
 def half(steps: int) -> int:
