@@ -80,14 +80,14 @@ def _filled(declared: Mapping[str, Any], report: Mapping[str, Any]) -> list[Clai
     ]
 
 
-def _threshold(amount: Any, margin: Any, slope: float | None) -> float | None:
-    """A declared threshold as the report's rows have it, where it can be told."""
+def _threshold(amount: Any, margin: Any, slope: float | None) -> Any:
+    """A declared threshold as the report's rows have it; None of one in training, where nobody can tell."""
     if amount in (MARGIN, LESS):
         value = _threshold(margin, None, slope)
         return value if value is None or amount == MARGIN else -value
     if isinstance(amount, Mapping):
         return None if slope is None else Training.model_validate(amount).nats(slope)
-    return None if amount is None else float(amount)
+    return amount
 
 
 def axis(report: Mapping[str, Any], claim: Claim) -> str:
