@@ -16,12 +16,12 @@ from attnlab.report.tables.heads import heads
 from attnlab.report.tables.length import length
 from attnlab.report.tables.races import races
 from attnlab.report.tables.tradeoff import tradeoff
-from attnlab.report.verdicts import broken
-from attnlab.report.verdicts.alike import unlike
+from attnlab.report.verdicts.alike import broken, unlike
 from attnlab.report.verdicts.budget import budget, crosses
 from attnlab.report.verdicts.claims import claims, headline
 from attnlab.report.verdicts.claims import waiting as waiting_claims
 from attnlab.report.verdicts.effects import effects
+from attnlab.report.verdicts.exchange import exchange, margin_said
 from attnlab.report.verdicts.failures import departures, failures
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
 from attnlab.report.verdicts.tuning import cautions
@@ -41,17 +41,19 @@ def build(
     finished = sum(run.done for run in sweep.planned)
     report = {
         "schema": SCHEMA,
-        "experiment": {key: experiment[key] for key in Experiment.shown()},
+        "experiment": {key: experiment[key] for key in Experiment.shown()}
+        | {"margin": sweep.margin, "margin_said": margin_said(sweep)},
         "verdict": {
             "headline": headline(claim_rows),
             "exploratory": bool(left),
             "departures": left or [],
-            "unlike": [*broken.sentences(sweep), *unlike(sweep)],
+            "unlike": [*broken(sweep), *unlike(sweep)],
             "claims": claim_rows,
             "finished": finished,
             "planned": len(sweep.planned),
         },
         "budget": table,
+        "exchange": exchange(sweep),
         "effects": rows,
         "tradeoff": tradeoff(sweep, rows),
         "curves": curves(sweep),

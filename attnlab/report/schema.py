@@ -62,12 +62,15 @@ def _from_2(report: dict[str, Any]) -> None:
 
 
 def _from_3(report: dict[str, Any]) -> None:
-    """What version 3 did not keep: looks (it had one, after all seeds) and what stands beside a claim now."""
+    """What version 3 did not keep: looks (it had one, after all seeds), what stands beside a claim now, and
+    differences as training.
+    """
     report["schema"] = 4
     empty = ("looks", "interval", "deciding", "flipped", "reason")
-    new = {"identity": False, **dict.fromkeys(empty)}
+    new = {"identity": False, "threshold_said": None, **dict.fromkeys(empty)}
+    report["exchange"] = report["experiment"]["margin_said"] = None
     for row in [*report["verdict"]["claims"], *report["effects"]]:
-        row["outliers"] = []
+        row["outliers"], row["training"] = [], None
         for old in ("power", "worst_case"):
             row.pop(old, None)
     for claim in report["verdict"]["claims"]:

@@ -8,7 +8,7 @@ infinity; a NaN that comes in is an error, because a failed run is counted, not 
 from attnlab.stats.betting import Ranks, Shares, doubt, seeds_without_exception
 from attnlab.stats.blocks import Ratio, median_interval, ratio_draws, ratio_of_medians
 from attnlab.stats.designs import FIXED, Anytime, Design, Early, Fixed, Look, designs
-from attnlab.stats.difference import Paired, Tested, noninferior, paired, tost
+from attnlab.stats.difference import Paired, Tested, Trained, noninferior, paired, quotient, tost, trained
 from attnlab.stats.evidence import Differences, Draws, Evidence, Exact, region, support
 from attnlab.stats.family import Decision, Question, decide, holds, holm, holm_levels
 from attnlab.stats.power import (
@@ -60,6 +60,7 @@ __all__ = [
     "Shares",
     "Solved",
     "Tested",
+    "Trained",
     "decide",
     "deciding",
     "designs",
@@ -77,6 +78,7 @@ __all__ = [
     "pairing",
     "planning",
     "power",
+    "quotient",
     "race",
     "ratio_draws",
     "ratio_of_medians",
@@ -90,4 +92,5 @@ __all__ = [
     "support",
     "tost",
     "tost_power",
+    "trained",
 ]

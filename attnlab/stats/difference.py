@@ -1,9 +1,13 @@
-"""One arm against another over paired seeds: the effect with its interval, equivalence, non-inferiority.
+"""One arm against another over paired seeds: the effect with its interval, equivalence, non-inferiority; and
+the effect as a share of the training.
 
 Surprising: an equivalence test at alpha uses the interval at 1 - 2 alpha (90 % for .05), whose ends are
 one-sided 95 % bounds. Only `tost` and `noninferior` may call arms alike; a large p of `paired` says nothing.
+A share of the training is a ratio of two estimates, so its interval is wider than that of the effect.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnlab.stats.designs import FIXED, Design
@@ -63,6 +67,64 @@ def noninferior(
     if direction == "lower":
         return _tested(sample, region("below", margin), None, high, alpha)
     return _tested(sample, region("above", -margin), low, None, alpha)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A loss as training: -0.05 is what 5 % less training costs, 0.07 what 7 % more gains. `low` and `high`
+    go with the ends of the effect, so `low` is the larger share; None where there is no bound.
+    """
+
+    share: float
+    low: float | None
+    high: float | None
+
+
+FAR = 10.0  # doublings: a factor of a thousand, told by runs that differ by four, is no bound
+
+
+def trained(
+    effect: float, interval: tuple[float, float] | None, slope: float, slopes: tuple[float, float] | None
+) -> Trained | None:
+    """What an effect on a loss is in training, where each doubling lowers the loss by `slope`; None where
+    that is not above 0. The intervals have one level, which is that of the answer.
+    """
+    if not (slope > 0 and math.isfinite(effect)):
+        return None
+    ends = quotient(effect, interval or (-math.inf, math.inf), slope, slopes or (-math.inf, math.inf))
+    low, high = (None if end is None or abs(end) > FAR else _share(end) for end in ends)
+    return Trained(_share(effect / slope), low, high)
+
+
+def quotient(
+    a: float, a_ends: tuple[float, float], b: float, b_ends: tuple[float, float]
+) -> tuple[float | None, float | None]:
+    """The interval of a / b from those of a and b, two independent estimates, b > 0; None: no bound.
+
+    MOVER-R: those ratios r for which the interval of a - r b, made of the distances between the estimates and
+    their ends, has 0 in it (Donner and Zou, Stat. Methods Med. Res. 21:347, 2012; Newcombe, Stat. Methods
+    Med. Res. 25:1774, 2016).
+    """
+    low = _least(a, a_ends[0], b, b_ends)
+    high = _least(-a, -a_ends[1], b, b_ends)
+    return low, None if high is None else -high
+
+
+def _least(a: float, end: float, b: float, b_ends: Sequence[float]) -> float | None:
+    """The r at which a - r b leaves 0 by as much as both may be off; it has the sign of `end`."""
+    off = b_ends[1] - b if end > 0 else b - b_ends[0]
+    if not math.isfinite(end) or (end <= 0 and off >= b):
+        return None
+    if math.isinf(off):  # nothing bounds b from above
+        return 0.0
+    rest = end * (2 * a - end)  # of a quadratic in r: (b^2 - off^2) r^2 - 2 a b r + rest = 0
+    root = math.sqrt(max(0.0, (a * b) ** 2 - (b * b - off * off) * rest))
+    return rest / (a * b + root) if end > 0 else (a * b - root) / (b * b - off * off)
+
+
+def _share(doublings: float) -> float:
+    """Of the training, that this much loss in doublings is worth: less where it is above 0."""
+    return math.expm1(-doublings * math.log(2))
 
 
 def _mean(sample: Differences) -> float:

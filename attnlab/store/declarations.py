@@ -3,9 +3,10 @@
 The same definition checks a file, names the keys that are not a run's config, and gives editors their schema.
 """
 
-from typing import Annotated, Any, Literal
+import math
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, FiniteFloat
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, FiniteFloat, Tag, WithJsonSchema
 
 from attnlab.store.schema import Direction, Record
 
@@ -18,6 +19,59 @@ SPENT = "tuning_tokens"  # may be held too: what tuning the learning rate cost
 def canonical(name: str) -> str:
     """The figure that a short name in an experiment file means."""
     return FIGURES.get(name, name)
+
+
+def _share(value: Any) -> float:
+    """5 %, 5% or 0.05, strictly between nothing and all."""
+    text = value.strip() if isinstance(value, str) else value
+    try:
+        number = float(text.removesuffix("%")) / 100 if isinstance(text, str) and text[-1:] == "%" else None
+        number = float(text) if number is None and not isinstance(value, bool) else number
+    except (TypeError, ValueError):
+        number = None
+    if number is None or not 0 < number < 1:
+        raise ValueError("give a share of the training above 0 % and below 100 %, as in 5 %")
+    return float(f"{number:.12g}")  # 5 % is 0.05
+
+
+Share = Annotated[
+    float, BeforeValidator(_share), WithJsonSchema({"type": ["number", "string"], "examples": ["5 %", 0.05]})
+]
+
+
+class Training(Record):
+    """What so much less training of the baseline would cost: as many nats as its `exchange` finds."""
+
+    model_config = ConfigDict(strict=True)
+
+    training: Share = Field(description="A share of the training, as in 5 %.")
+    at_most: FiniteFloat | None = Field(None, gt=0, description="No more than this, in nats.")
+
+    def __str__(self) -> str:
+        most = "" if self.at_most is None else f", at most {self.at_most:g} nats"
+        return f"{100 * self.training:.6g} % of training{most}"
+
+    def nats(self, slope: float) -> float:
+        """At so many nats per doubling of training; to three digits, as it is known no better."""
+        value = slope * -math.log2(1 - self.training)
+        return float(f"{value if self.at_most is None else min(value, self.at_most):.3g}")
+
+
+def _form(value: Any) -> str:
+    """Which of an amount's forms a value has."""
+    if isinstance(value, dict | Training):
+        return "training"
+    return "word" if value in (MARGIN, LESS) else "number"
+
+
+MARGIN, LESS = "margin", "-margin"
+_Number: TypeAlias = Annotated[FiniteFloat, Tag("number")]
+_Training: TypeAlias = Annotated[Training, Tag("training")]
+_Word: TypeAlias = Annotated[Literal["margin", "-margin"], Tag("word")]
+FORMS = ("number", "training", "word")  # of an amount; where one is wrong, pydantic names its form too
+AMOUNTS = ("margin", "threshold")
+Margin: TypeAlias = Annotated[_Number | _Training, Discriminator(_form)]
+Threshold: TypeAlias = Annotated[_Number | _Training | _Word, Discriminator(_form)]
 
 
 class Claim(Record):
@@ -39,7 +93,10 @@ class Claim(Record):
         description="Where the difference or ratio lies: above or below the threshold, or no further than it "
         "from no difference (0, or a ratio of 1).",
     )
-    threshold: FiniteFloat = Field(description="In the metric's unit; a ratio has none.")
+    threshold: Threshold = Field(
+        description="In the metric's unit; a ratio has none. `margin`: the experiment's (`-margin`: as much "
+        "below 0). {training: 5 %}: what that much less training would cost."
+    )
     direction: Direction | None = Field(None, description="Which values of the metric are better.")
     identity: bool = Field(
         False,
@@ -76,6 +133,16 @@ class Tune(Record):
     )
     share: FiniteFloat = Field(
         1 / 3, gt=0, le=1, description="The share of trainer.max_steps for which a rate is tried."
+    )
+
+
+class Exchange(Record):
+    """The baseline, trained at half and at twice its steps too: what a doubling of the training is worth."""
+
+    model_config = ConfigDict(strict=True)
+
+    seeds: list[int] = Field(
+        description="Two or more, better three, none of which the comparison or `tune` has."
     )
 
 
@@ -127,10 +194,16 @@ class Experiment(Record):
     metric: str = Field(description="What decides, as in val/loss.")
     metrics: Annotated[list[str], Elsewhere] = Field([], description="Further metrics that the report shows.")
     direction: Direction = Field("lower", description="Which values of the metric are better.")
-    margin: FiniteFloat = Field(description="The largest difference of the metric that does not matter.")
+    margin: Margin = Field(
+        description="The largest difference of the metric that does not matter: in its unit, or as "
+        "{training: 5 %}, what that much less training would cost, {training: 5 %, at_most: 0.03} no more."
+    )
     margin_reason: str = Field(description="Why it does not matter; written before the first run.")
     claims: Annotated[list[Claim], Elsewhere] = Field(
         [], description="What is put to the test, with thresholds."
+    )
+    exchange: Annotated[Exchange | None, Elsewhere] = Field(
+        None, description="Seeds of the runs that tell what a difference is as training."
     )
     tune: Annotated[Tune | None, Elsewhere] = Field(
         None, description="Learning rates that every arm is tried at first, each to get its own best."
@@ -147,6 +220,26 @@ class Experiment(Record):
     def plain(self) -> dict[str, Any]:
         """As its file has it, the defaults filled in; of claims what they say."""
         return super().plain() | {"claims": [claim.plain() for claim in self.claims]}
+
+    def nats(self, amount: float | str | Training, slope: float | None) -> float | None:
+        """The margin or a threshold as a number; None where that takes a `slope` and none is known."""
+        if amount in (MARGIN, LESS):
+            margin = self.nats(self.margin, slope)
+            return margin if margin is None or amount == MARGIN else -margin
+        if isinstance(amount, Training):
+            return None if slope is None else amount.nats(slope)
+        return float(amount)
+
+    def in_words(self, amount: float | str | Training) -> str | None:
+        """An amount that is declared in training, without its sign; None of one that is a number."""
+        amount = self.margin if amount in (MARGIN, LESS) else amount
+        return str(amount) if isinstance(amount, Training) else None
+
+    @property
+    def in_training(self) -> dict[str, Training]:
+        """Every amount that is declared in training, by its words: what the exchange has to tell first."""
+        amounts: list[Any] = [self.margin, *(claim.threshold for claim in self.claims)]
+        return {str(amount): amount for amount in amounts if isinstance(amount, Training)}
 
     @classmethod
     def decisive(cls) -> tuple[str, ...]:

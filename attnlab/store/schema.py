@@ -264,13 +264,17 @@ class Timing(Record):
     arms: dict[str, dict[str, Any]]
 
 
-def reading(error: ValidationError, what: str) -> Refused:
-    """The first fault of a record as one line: where, what is wrong, what was found."""
+def reading(error: ValidationError, what: str, where: str | None = None) -> Refused:
+    """The first fault of a record as one line: where (as pydantic has it, if not given), what is wrong, what
+    was found.
+    """
     first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
+    place = ".".join(str(part) for part in first["loc"]) if where is None else where
     value = first.get("input")
     shown = "" if isinstance(value, dict | list) else f", got {value!r}"
-    return Refused(f"{what}: {place + ': ' if place else ''}{first['msg']}{shown}")
+    return Refused(
+        f"{what}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}{shown}"
+    )
 
 
 def refuse_other_version(content: dict[str, Any], path: Path) -> None:

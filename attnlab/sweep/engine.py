@@ -105,6 +105,7 @@ class _Sweep:
         status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
         try:
             plans, status = self.tuned(plans)
+            status = self.exchanged(plans) or status
             self.declare(plans)
             todo = self.todo(self.needed(plans))
             reporting.announce(plans, todo, self.root, took)
@@ -114,9 +115,10 @@ class _Sweep:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
         self.report(plans, todo, times, publish=status < INTERRUPTED)
-        unfinished = any(not runs.is_done(self.root / run.id) for run in self.needed(plans))
-        untuned = any(plan.untuned for plan in plans)
-        return status or (FAILED if unfinished or untuned else 0)
+        wanted = [*self.needed(plans), *(run for plan in plans for run in plan.trading)]
+        unfinished = any(not runs.is_done(self.root / run.id) for run in wanted)
+        unknown = any(plan.untuned or looks.unpriced(plan, self.root) for plan in plans)
+        return status or (FAILED if unfinished or unknown else 0)
 
     def planned(self) -> list[Plan]:
         """All runs, composed, checked and named; arms that break a law are refused."""
@@ -156,6 +158,14 @@ class _Sweep:
             self.admit(plans)
             self.using(plans)
         return plans, status
+
+    def exchanged(self, plans: Sequence[Plan]) -> int:
+        """Trains what tells a difference as training, each for a baseline whose learning rate is known."""
+        todo = self.todo([run for plan in plans for run in plan.trading])
+        reporting.announce_exchange(todo)
+        status = self.trained(todo, plans) if todo else 0
+        reporting.tell_exchange(plans, self.root)
+        return status
 
     def declare(self, plans: Sequence[Plan]) -> None:
         """What decides goes on record before a run of the comparison begins; once, also where none did."""

@@ -14,6 +14,8 @@ from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import ending
+from attnlab.sweep.plan.exchange.told import lines as exchanged
+from attnlab.sweep.plan.exchange.told import slope as slope_of
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.provenance import provenance, typed
 from attnlab.sweep.status import looks
@@ -47,7 +49,8 @@ def declare(plan: Plan, root: Path, arguments: Sequence[str]) -> Declared:
     recipes = {arm: recipe if arm in arms else None for arm, recipe in plan.recipes.items()}
     texts = {arm: runs[0].estimate.data.get("sha256") for arm, runs in plan.arms().items()}
     ids = {arm: {run.seed: run.id for run in runs} for arm, runs in arms.items()}
-    declared = log.declare(root, plan.experiment, recipes, texts, ids, typed(arguments))
+    slope = slope_of(plan.exchange, looks.lookup(root))
+    declared = log.declare(root, plan.experiment, recipes, texts, ids, typed(arguments), slope)
     for line in declared.departures:
         print(printable(f"{plan.title} is EXPLORATORY: {line}"), flush=True)
     if broken := log.read(root).broken:
@@ -76,7 +79,8 @@ def report(
         runs.append(read_run(folder, run.arm, run.seed) if trusted else lost)
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    asked = _asked(plan, _outdated(plan, root), looks.wanted(plan, root), declared)
+    exchange = plan.exchange.told(looks.lookup(root)) if plan.exchange else None
+    asked = _asked(plan, _outdated(plan, root), looks.wanted(plan, root), declared, exchange)
     document = build(asked, runs, times, source)
     folder = reports / plan.title
     page = write(folder, document, runs)
@@ -88,6 +92,20 @@ def report(
     print(f"report: {page}", flush=True)
     if declared is not None:
         log.keep_known(root, declared)
+
+
+def announce_exchange(runs: Sequence[RunSpec]) -> None:
+    """What the exchange is about to train."""
+    if runs:
+        print(f"what training is worth: {len(runs)} runs to train before any is compared", flush=True)
+
+
+def tell_exchange(plans: Sequence[Plan], root: Path) -> None:
+    """What training is worth, and the margin that follows from it."""
+    for plan in plans:
+        if plan.experiment:
+            for line in exchanged(plan.experiment, plan.exchange, looks.lookup(root)):
+                print(printable(line), flush=True)
 
 
 def announce_look(runs: Sequence[RunSpec]) -> None:
@@ -110,7 +128,11 @@ def _outdated(plan: Plan, root: Path) -> dict[str, int]:
 
 
 def _asked(
-    plan: Plan, outdated: dict[str, int], wanted: dict[str, int], on_record: Declared | None
+    plan: Plan,
+    outdated: dict[str, int],
+    wanted: dict[str, int],
+    on_record: Declared | None,
+    exchange: dict[str, Any] | None,
 ) -> "Asked":
     """The experiment, with what its file declares beside it, so that the report can name each departure."""
     from attnlab.report import Asked
@@ -124,6 +146,7 @@ def _asked(
         outdated=outdated,
         wanted=wanted,
         tuning=plan.tuned.told() if plan.tuned is not None else None,
+        exchange=exchange,
         declared={key: value for key, value in plan.declared.items() if key in Experiment.decisive()},
         on_record=on_record,
     )

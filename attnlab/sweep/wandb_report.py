@@ -117,19 +117,24 @@ def summary(report: Mapping[str, Any]) -> dict[str, Any]:
     for n, claim in enumerate(verdict["claims"], start=1):
         decided = {key: claim["decision"][key] for key in ("estimate", "low", "high", "p_holm")}
         about = {"says": claim["says"], "verdict": claim["verdict"], "sentence": claim["sentence"], **decided}
+        about["training"] = claim["training"] and claim["training"]["words"]
         figures |= {f"claim/{n}/{key}": value for key, value in about.items()}
     for row in report["effects"]:
         about = {
             "difference": row["mean"],
+            "training": row["training"] and row["training"]["words"],
             **{key: row[key] for key in ("low", "high", "n", "word", "p_holm")},
         }
         figures |= {f"effect/{row['arm']}/{row['metric']}/{key}": value for key, value in about.items()}
+    if report["exchange"]:
+        figures |= {"margin": report["experiment"]["margin_said"], "exchange": report["exchange"]["words"]}
     return {key: value for key, value in figures.items() if value is not None}
 
 
 def comparison(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows: every arm on every metric, its mean, and its difference from the baseline."""
     columns = ["arm", "metric", "runs", "mean", "difference", "low", "high", "p_holm", "word"]
+    columns += ["training"] if report["exchange"] else []
     effects = {(row["metric"], row["arm"]): row for row in report["effects"]}
     rows = []
     for metric in dict.fromkeys(row["metric"] for row in report["effects"]):
@@ -139,7 +144,8 @@ def comparison(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
             effect = effects.get((metric, arm), {})
             mean = sum(values) / len(values) if values else None
             shown = [effect.get(key) for key in ("mean", "low", "high", "p_holm", "word")]
-            rows.append([arm, metric, len(values), mean, *shown])
+            training = [(effect.get("training") or {}).get("words")] if report["exchange"] else []
+            rows.append([arm, metric, len(values), mean, *shown, *training])
     return columns, rows
 
 

@@ -54,8 +54,31 @@ def test_any_number_of_seeds_may_be_looked_at_unless_looks_are_declared(words, l
 
 
 def test_where_more_is_better_no_worse_means_above_minus_the_margin():
-    found, _ = declare([["heads=mha"], ["heads=gqa"]], ["direction=higher", "metric=val/accuracy"])
+    words = ["direction=higher", "metric=val/accuracy", "margin=0.03"]
+    found, _ = declare([["heads=mha"], ["heads=gqa"]], words)
     assert (found["claims"][0]["is"], found["claims"][0]["threshold"]) == ("above", -0.03)
+
+
+@pytest.mark.parametrize(
+    ("words", "margin", "exchange", "threshold"),
+    [
+        ([], {"training": "5 %"}, {"seeds": [200, 201, 202]}, "margin"),
+        (["exchange={seeds:[7,8]}"], {"training": "5 %"}, {"seeds": [7, 8]}, "margin"),
+        (["margin={training:2%}"], {"training": "2%"}, {"seeds": [200, 201, 202]}, "margin"),
+        (["margin=0.04"], 0.04, None, 0.04),
+        (["margin=0.04", "exchange={seeds:[7,8]}"], 0.04, {"seeds": [7, 8]}, 0.04),
+    ],
+)
+def test_a_margin_is_5_percent_of_the_training_unless_a_number_is_given(words, margin, exchange, threshold):
+    found, left = declare([["heads=mha"], ["heads=gqa"]], words)
+    asked = found["claims"][0]["threshold"]
+    assert (found["margin"], found["exchange"], asked, left) == (margin, exchange, threshold, [])
+
+
+@pytest.mark.parametrize("words", [["metric=val/accuracy"], ["direction=higher"]])
+def test_what_is_no_loss_needs_a_margin_of_its_own(words):
+    with pytest.raises(Refused, match=r"give its margin as a number, as in margin=0\.03"):
+        declare([["heads=mha"], ["heads=gqa"]], words)
 
 
 @pytest.mark.parametrize(

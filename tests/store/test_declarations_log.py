@@ -242,3 +242,48 @@ def test_a_log_that_cannot_be_written_is_refused_before_anything(tmp_path, monke
             attempt()
         assert "\n" not in str(refused.value)
     assert not list(tmp_path.glob("*/run.json"))
+
+
+IN_TRAINING = {"margin": {"training": "5 %"}, "exchange": {"seeds": [200, 201]}}
+
+
+def test_a_margin_in_training_is_on_record_as_declared_and_as_a_number_once_that_is_known():
+    experiment = Experiment.model_validate(
+        FILE | IN_TRAINING | {"claims": [{**CLAIM, "threshold": "margin"}, {**CLAIM, "threshold": "-margin"}]}
+    )
+    before, after, other = (terms(experiment, RECIPES, TEXTS, slope) for slope in (None, 0.25, 0.3))
+    assert after.plain()["margin"] == {"training": 0.05, "at_most": None}
+    assert {claim["threshold"] for claim in after.claims} == {"margin", "-margin"}
+    assert (before.nats, after.nats) == ({"5 % of training": None}, {"5 % of training": 0.0185})
+    assert changed(before, after) == [], "that it was found is no change"
+    assert changed(after, other) == ["5 % of training: first 0.0185 nats, now 0.0222"]
+    assert changed(decides(), decides(**IN_TRAINING)) == ["margin: first 0.03, now 5 % of training"]
+    share = decides(claims=[{**CLAIM, "threshold": {"training": "2 %"}}], **IN_TRAINING)
+    [_, line] = changed(decides(), share)
+    assert line.endswith("now gqa against mha, val/loss: difference below 2 % of training")
+
+
+def test_other_exchange_runs_are_a_change_only_where_the_margin_is_another():
+    more = IN_TRAINING | {"exchange": {"seeds": [200, 201, 202]}}
+    ours, theirs = (Experiment.model_validate(FILE | one) for one in (IN_TRAINING, more))
+    assert changed(terms(ours, RECIPES, TEXTS, 0.25), terms(theirs, RECIPES, TEXTS, 0.2501)) == []
+    assert changed(terms(ours, RECIPES, TEXTS, 0.25), terms(theirs, RECIPES, TEXTS, 0.26))
+
+
+def test_a_margin_that_changed_with_its_exchange_after_results_is_told(tmp_path):
+    experiment = Experiment.model_validate(FILE | IN_TRAINING)
+    ids = {arm: {seed: f"{arm}{seed}" for seed in experiment.seeds} for arm in experiment.arms}
+
+    def put(slope):
+        return declared.declare(tmp_path, experiment, RECIPES, TEXTS, ids, "a command", slope)
+
+    assert put(0.25).departures == []
+    finish(tmp_path, "mha0", "gqa0")
+    [line] = put(0.3).departures
+    assert "5 % of training: first 0.0185 nats, now 0.0222" in line
+
+
+def test_without_an_exchange_a_declaration_is_what_it_was_before_there_were_any():
+    assert not {"exchange", "nats"} & decides().plain().keys()
+    number = decides(claims=[{**CLAIM, "threshold": "margin"}])
+    assert number == decides(), "the margin, written as such, is the number that it is"

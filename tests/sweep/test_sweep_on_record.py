@@ -132,7 +132,7 @@ def test_compare_keeps_its_standing_with_every_seed_more_and_loses_it_with_anoth
     assert not [run["id"] for run in found["runs"] if run["id"] in log[0]], "`clean` would keep it"
     found = reported(compared("seed=range(8)", "margin=0.04"))
     assert "after 8 pairs of results were known" in found["verdict"]["departures"][0]
-    assert "margin: first 0.03, now 0.04" in found["verdict"]["departures"][0]
+    assert "margin: first 5 % of training, now 0.04" in found["verdict"]["departures"][0]
 
 
 def test_what_was_changed_is_told_before_anything_is_trained_and_so_is_a_broken_line(
@@ -223,6 +223,30 @@ def test_a_sweep_that_is_interrupted_in_its_grid_reports_what_it_declares_all_th
     monkeypatch.setattr(engine._Sweep, "tuned", interrupted)
     assert command.run() == engine.INTERRUPTED
     assert order == [("report", 2)]
+
+
+@pytest.mark.parametrize(("worth", "compared", "status"), [(0.25, 6, 0), (-0.25, 0, engine.FAILED)])
+def test_what_training_is_worth_is_trained_before_anything_is_declared_or_compared(
+    sweep, planned, monkeypatch, tmp_path, worth, compared, status
+):
+    [plan] = planned("+experiment=heads", "exchange={seeds:[200,201,202]}", "margin={training:5%}")
+    (command, _), root, order = sweep, tmp_path / "runs", []
+
+    def trained(_self, todo, _plans):
+        order.append((len(todo), {run.seed >= 200 for run in todo}, bool(declared.entries(root))))
+        for run in todo:
+            gain = worth * (1 + run.seed % 7 / 100) if "twice" in run.arm else 0
+            runs.write_spec(root, run)
+            loss = {"val/loss": 2 + run.seed - gain}
+            runs.write_record(root / run.id, done(run).model_copy(update={"metrics": loss}))
+        return 0
+
+    monkeypatch.setattr(engine._Sweep, "planned", lambda _self: [plan])
+    monkeypatch.setattr(engine._Sweep, "trained", trained)
+    assert command.run() == status
+    assert order == [(6, {True}, False), (compared, {False} if compared else set(), True)]
+    [entry] = declared.entries(root)
+    assert (entry.content.nats["5 % of training"] is not None) == bool(compared)
 
 
 def test_without_a_log_that_can_be_written_nothing_starts(sweep, tmp_path):

@@ -21,11 +21,13 @@ USAGE = (
     'compare takes two arms or more, as in: python -m attnlab compare "heads=mha" "heads=gqa position=rope"'
 )
 SEEDS = [0, 1, 2, 3, 4, 5]
+SHARE = "margin={training:5%}"
 DEFAULTS: dict[str, Any] = {
     "seeds": SEEDS, "looks": "anytime", "held": ["tokens"], "match": "none", "match_by": None,
-    "metric": "val/loss", "direction": "lower", "margin": 0.03,
-    "margin_reason": "The default of compare: 15 % of what a small model loses with one head for four.",
+    "metric": "val/loss", "direction": "lower", "margin": {"training": "5 %"},
+    "margin_reason": "The default of compare: what 5 % less training would cost.", "exchange": None,
 }  # fmt: skip
+EXCHANGE = {"seeds": [200, 201, 202]}  # of a margin that is declared in training, unless others are given
 
 
 def main(options: argparse.Namespace) -> int:
@@ -71,9 +73,10 @@ def declare(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[st
     names = [_name(arm) for arm in arms]
     if len(set(names)) < len(names):
         names = [f"{name}_{i}" for i, name in enumerate(names)]
-    given, left = dict(DEFAULTS), []
+    given, left, said = dict(DEFAULTS), list[str](), set[str]()
     for override in overrides.parse(rest):
         key = override.key_or_group
+        said.add(key)
         if key == "seed":
             given["seeds"] = list(overrides.read([str(override.input_line)]).seeds or ())
         elif key in DEFAULTS and not override.is_sweep_override():
@@ -84,16 +87,23 @@ def declare(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[st
             left.append(str(override.input_line))
     if isinstance(given["looks"], list) and given["seeds"] is SEEDS:
         del given["seeds"]  # the last look has its own
-    better = given["direction"] == "higher"
-    margin = given["margin"]
-    if isinstance(margin, bool) or not isinstance(margin, int | float):
-        raise Refused(f"margin={margin}: give a number, as in margin=0.03")
+    better, margin = given["direction"] == "higher", given["margin"]
+    number = isinstance(margin, int | float) and not isinstance(margin, bool)
+    if margin is DEFAULTS["margin"] and (better or given["metric"] != DEFAULTS["metric"]):
+        raise Refused(
+            f"compare of {given['metric']}: what 5 % less training would cost is asked of "
+            f"{DEFAULTS['metric']} alone; give its margin as a number, as in margin=0.03"
+        )
+    if not number and not isinstance(margin, dict):
+        raise Refused(f"margin={margin}: give a number, as in margin=0.03, or a share, as in {SHARE}")
+    if not number and "exchange" not in said:
+        given["exchange"] = EXCHANGE
     claims = [
         {
             "says": f"{name} is worse than {names[0]} by less than the margin",
             "arm": name,
             "is": "above" if better else "below",
-            "threshold": -margin if better else margin,
+            "threshold": (-margin if better else margin) if number else "margin",
         }
         for name in names[1:]
     ]

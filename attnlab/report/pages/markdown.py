@@ -5,7 +5,7 @@ from typing import Any
 
 from attnlab.report.charts.figures import mark
 from attnlab.report.tables import looks
-from attnlab.report.tables.format import MINUS, TIMES, on_record, pvalue, span, text
+from attnlab.report.tables.format import MINUS, NONE, TIMES, on_record, pvalue, span, text
 from attnlab.report.verdicts.alike import DECISIVE
 
 SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
@@ -72,6 +72,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
     for number, claim in enumerate(report["verdict"]["claims"], 1):
         lines += [f"{number}. {MARKS[claim['verdict']]} **{cell(claim['sentence'])}** {cell(claim['plain'])}"]
     lines += [""] if lines else ["No claim was declared.", ""]
+    lines += _training(report)
     for number, claim in enumerate(report["verdict"]["claims"], 1):
         if deciding := claim["deciding"]:
             lines += [f"Claim {number}: {_deciding(deciding)}", ""]
@@ -84,6 +85,13 @@ def _verdict(report: dict[str, Any]) -> list[str]:
                 *table([*looks.HEADER], rows),
             ]
     return lines
+
+
+def _training(report: dict[str, Any]) -> list[str]:
+    """What training is worth, and a margin that was declared in it."""
+    said = report["experiment"]["margin_said"]
+    lines = [f"{cell(report['exchange']['words'])}."] if report["exchange"] else []
+    return [line for text in (*lines, *([f"Margin {cell(said)}."] if said else [])) for line in (text, "")]
 
 
 def _deciding(answer: dict[str, Any]) -> str:
@@ -121,6 +129,11 @@ def _budget(report: dict[str, Any]) -> list[str]:
         *table(["", *arms], rows),
         f"Learning rate: {cell(budget['lr_tuning'])}.",
         "",
+        *(
+            [f"To tell what training is worth took {report['exchange']['cost']}.", ""]
+            if report["exchange"]
+            else []
+        ),
         *_tuning(budget),
     ]
 
@@ -154,6 +167,7 @@ def _effects(report: dict[str, Any]) -> list[str]:
                 f"{row['n']} of {row['planned']}",
                 text(row["mean"], digits, sign=True),
                 span(row["low"], row["high"], digits),
+                *([row["training"]["words"] if row["training"] else NONE] if report["exchange"] else []),
                 pvalue(row["p_holm"]),
                 cell(row["word"]),
             ]
@@ -166,6 +180,7 @@ def _effects(report: dict[str, Any]) -> list[str]:
         "seeds",
         f"mean {MINUS} {cell(rows and report['experiment']['baseline'])}",
         "95 % interval",
+        *(["as training"] if report["exchange"] else []),
         "p (Holm)",
         "word",
     ]

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
-from attnlab.store.declarations import canonical
+from attnlab.store.declarations import LESS, MARGIN, Training, canonical
 
 Claim = Mapping[str, Any]  # as a report's row, with `against`, `metric` and `compare` filled in
 CITED = ("says", "source", "source_says")
@@ -51,7 +51,7 @@ def _told(claim: Claim, claims: Sequence[Claim]) -> dict[str, Any]:
 
 
 def _declared(report: Mapping[str, Any]) -> list[Claim]:
-    return _filled(report["reproduce"].get("declared") or {}, report["experiment"])
+    return _filled(report["reproduce"].get("declared") or {}, report)
 
 
 def _today(report: Mapping[str, Any]) -> list[Claim]:
@@ -60,21 +60,34 @@ def _today(report: Mapping[str, Any]) -> list[Claim]:
         return []
     declared = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
     assert isinstance(declared, dict)
-    return _filled({str(key): value for key, value in declared.items()}, report["experiment"])
+    return _filled({str(key): value for key, value in declared.items()}, report)
 
 
-def _filled(declared: Mapping[str, Any], experiment: Mapping[str, Any]) -> list[Claim]:
+def _filled(declared: Mapping[str, Any], report: Mapping[str, Any]) -> list[Claim]:
     """Claims with what they leave out, as the report's rows have it."""
-    whole = {**experiment, **declared}
+    whole = {**report["experiment"], **declared}
+    told = report.get("exchange") or {"why": "there is none"}
+    slope = None if told["why"] else told["slope"]["mean"]
     return [
         {
             **claim,
+            "threshold": _threshold(claim.get("threshold"), declared.get("margin"), slope),
             "against": claim.get("against") or whole["baseline"],
             "metric": canonical(claim.get("metric") or whole["metric"]),
             "compare": claim.get("compare") or "difference",
         }
         for claim in declared.get("claims") or []
     ]
+
+
+def _threshold(amount: Any, margin: Any, slope: float | None) -> Any:
+    """A declared threshold as the report's rows have it; None of one in training, where nobody can tell."""
+    if amount in (MARGIN, LESS):
+        value = _threshold(margin, None, slope)
+        return value if value is None or amount == MARGIN else -value
+    if isinstance(amount, Mapping):
+        return None if slope is None else Training.model_validate(amount).nats(slope)
+    return amount
 
 
 def axis(report: Mapping[str, Any], claim: Claim) -> str:

@@ -96,7 +96,8 @@ def _line(name: str, report: Mapping[str, Any], claim: Mapping[str, Any], told: 
         identity=bool(decision["exact"] or claim.get("identity") or told.get("identity")),
         says=str(told["says"]),
         asked=f"{claim['label']}, {claim['arm']} against {claim['against']}: {claim['is']} "
-        f"{sign}{text(claim['threshold'], unit='' if centre else unit)}{centre}",
+        f"{sign}{text(claim['threshold'], unit='' if centre else unit)}{centre}"
+        + (f", {claim['threshold_said']}" if claim["threshold_said"] else ""),
         reason=str(told.get("reason") or NONE),
         sources=tuple(word.strip() for word in str(told.get("source") or NONE).split(";")),
         source_says=str(told.get("source_says") or NONE),
@@ -104,7 +105,8 @@ def _line(name: str, report: Mapping[str, Any], claim: Mapping[str, Any], told: 
         exploratory=claim["exploratory"],
         effect=text(decision["estimate"], digits, sign=not ratio, unit=unit)
         + (" exact" if decision["exact"] else ""),
-        interval=span(whole["low"], whole["high"], digits, sign=not ratio) if whole else NONE,
+        interval=(span(whole["low"], whole["high"], digits, sign=not ratio) if whole else NONE)
+        + (f", {claim['training']['words']}" if claim["training"] else ""),
         decided=NONE
         if decision["level"] is None or None in own
         else f"{percent(decision['level'])} %: {span(*own, digits, sign=not ratio)}",
@@ -151,7 +153,7 @@ def _noise(report: Mapping[str, Any]) -> dict[str, Any] | None:
     """How often the rules find something where nothing is, from the runs of the A/A comparison."""
     experiment = report["experiment"]
     values = {run["metrics"][experiment["metric"]] for run in report["runs"] if run["status"] == "done"}
-    if len(values) < LEAST:  # twins have one value
+    if len(values) < LEAST or experiment["margin"] is None:  # twins have one value
         return None
     outcomes = false_positives(sorted(values), experiment["margin"])
     rules = [(rule, f"{outcome.rate:.1%}", f"{outcome.low:.1%}") for rule, outcome in outcomes.items()]

@@ -1,15 +1,27 @@
-"""Were the runs made alike? By which versions of which packages, and measured by which code.
+"""Were the runs made alike, and are their files as they wrote them? By which versions of which packages, and
+measured by which code.
 
 A comparison whose arms were trained by different versions may show a difference of the versions; the page
-says so before it says anything else.
+says so, and what broken files cost it, before it says anything else.
 """
 
 from typing import Any
 
-from attnlab.report.verdicts.runs import Sweep
+from attnlab.report.verdicts.runs import Run, Sweep
+from attnlab.store.guards import digests
 from attnlab.store.schema import RunRecord
 
 DECISIVE = ("torch", "pytorch-lightning")  # packages of which another version may train another model
+COSTS = {  # what is lost on the page, and how it comes back
+    digests.CURVES: ("its curve is not here", "the sweep's command trains it again"),
+    digests.MAPS: ("its attention maps are not here", "the sweep's command trains it again"),
+    digests.WEIGHTS: (
+        "its numbers stand, and no run starts from it",
+        "sweep.retry_failed=true trains it again",
+    ),
+    "run.json": ("its numbers are not here", "the sweep's command makes them again"),
+}
+UNKNOWN = "without its run.json, the sweep's command trains it again"  # of a run that kept no digests
 
 
 def versions(sweep: Sweep) -> dict[str, dict[str, int]]:
@@ -41,8 +53,8 @@ def unlike(sweep: Sweep) -> list[str]:
                 f"The runs were made by different versions of {package}: {', '.join(groups)}. "
                 "A difference between them may be the versions'."
             )
-    for part, digests in _measurers(sweep).items():
-        if len(digests) > 1:
+    for part, by in _measurers(sweep).items():
+        if len(by) > 1:
             out.append(
                 f"{part}: not all runs were measured by the same code, so their values need not compare."
             )
@@ -56,9 +68,20 @@ def unlike(sweep: Sweep) -> list[str]:
 
 def _measurers(sweep: Sweep) -> dict[str, set[str]]:
     """Part of a record -> the digests of the code that measured it."""
-    digests: dict[str, set[str]] = {}
+    seen: dict[str, set[str]] = {}
     for record in sweep.records:
         if record.done:
             for part, digest in (record.measured_by | record.observed_by).items():
-                digests.setdefault(part, set()).add(digest)
-    return dict(sorted(digests.items()))
+                seen.setdefault(part, set()).add(digest)
+    return dict(sorted(seen.items()))
+
+
+def broken(sweep: Sweep) -> list[str]:
+    """A sentence for each file that is not as its run wrote it."""
+    return [_sentence(run, name, fault) for run in sweep.planned for name, fault in run.broken.items()]
+
+
+def _sentence(run: Run, name: str, fault: str) -> str:
+    cost, again = COSTS[name]
+    again = UNKNOWN if run.record and name not in run.record.files else again
+    return f"{run.arm}, seed {run.seed}: {name} {fault}: {cost}; {again}."

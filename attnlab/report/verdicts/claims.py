@@ -13,6 +13,7 @@ from attnlab.report.verdicts import evidence, foresight
 from attnlab.report.verdicts.budget import crosses
 from attnlab.report.verdicts.effects import beside
 from attnlab.report.verdicts.evidence import Found
+from attnlab.report.verdicts.exchange import trained
 from attnlab.report.verdicts.runs import Sweep
 from attnlab.report.verdicts.sentence import Wording, decimals, looked, plain, sentence
 from attnlab.report.verdicts.verdict import Verdict, claim_verdict
@@ -24,6 +25,7 @@ COUNTED = {
 }  # fmt: skip
 SEEDED = ("seeds", "share", "ranks", "identity")
 LEVEL = 0.95  # of the interval beside the decision's own
+DECIDED = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)
 
 
 def declared(sweep: Sweep) -> list[dict[str, Any]]:
@@ -39,7 +41,8 @@ def declared(sweep: Sweep) -> list[dict[str, Any]]:
             "metric": canonical(claim.metric or sweep.experiment.metric),
             "compare": claim.compare,
             "is": claim.relation,
-            "threshold": claim.threshold,
+            "threshold": sweep.experiment.nats(claim.threshold, sweep.slope),
+            "threshold_said": sweep.experiment.in_words(claim.threshold),
             "identity": claim.identity,
             "reason": claim.reason,
             "direction": claim.direction,
@@ -80,9 +83,14 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
             "exploratory": exploratory,
             "kind": found.basis,
             **({"timed": True} if evidence.timed(sweep, claim) else {}),
-            **_told(sweep, budget, claim, found, exploratory),
+            **(
+                _unknown(sweep, claim, found, exploratory)
+                if claim["threshold"] is None
+                else _told(sweep, budget, claim, found, exploratory)
+            ),
             "decision": _plain(found.decision),
             "interval": _interval(found),
+            "training": _trained(sweep, claim, found),
             "deciding": _deciding(claim, found),
             "flipped": _flipped(claim, found),
             **beside(found.pairs if claim["compare"] == "difference" else []),
@@ -179,7 +187,8 @@ def _told(
             counted=COUNTED[basis],
             looked=looked(looks),
             exploratory=exploratory,
-        ),
+        )
+        + _as_if(sweep, claim, found, word),
         "plain": plain(text, word, names, exact=decision.exact),
         "not_comparable": [reason["text"] for reason in unequal],
         "planned": planned,
@@ -188,6 +197,40 @@ def _told(
         "from": low if math.isfinite(low) else None,
         "to": high if math.isfinite(high) else None,
     }
+
+
+def _unknown(sweep: Sweep, claim: dict[str, Any], found: Found, exploratory: bool) -> dict[str, Any]:
+    """The same of a claim whose threshold is declared in training, where nobody knows what that is."""
+    metric, told = sweep.metric(claim["metric"]), sweep.asked.exchange
+    why = told["why"] if told else "there is no exchange"
+    head = f"{Verdict.NO_RESULT} (exploratory)" if exploratory else str(Verdict.NO_RESULT)
+    return {
+        "label": metric.words,
+        "unit": metric.unit,
+        "verdict": str(Verdict.NO_RESULT),
+        "sentence": f"{head}: {claim['threshold_said']} is not known in nats: {why}.",
+        "plain": "What it is to be compared with is not known, so nothing was decided.",
+        "not_comparable": [],
+        "planned": _planned(sweep, found),
+        "looks": _looks(sweep, found),
+        "digits": 3,
+        "from": None,
+        "to": None,
+    }
+
+
+def _as_if(sweep: Sweep, claim: dict[str, Any], found: Found, word: Verdict) -> str:
+    """The sentence that says it as training too."""
+    said = _trained(sweep, claim, found)
+    words = said["words"] if said and word in DECIDED else ""
+    return f" {words[:1].upper()}{words[1:]}." if words else ""
+
+
+def _trained(sweep: Sweep, claim: dict[str, Any], found: Found) -> dict[str, Any] | None:
+    """What was found as training, with its interval at one level for all claims."""
+    if claim["compare"] == "ratio" or found.decision.exact or found.evidence is None:
+        return None
+    return trained(sweep, claim["metric"], found.decision.estimate, found.evidence.interval(LEVEL), LEVEL)
 
 
 def _wording(sweep: Sweep, claim: dict[str, Any], basis: str) -> Wording:
@@ -204,6 +247,7 @@ def _wording(sweep: Sweep, claim: dict[str, Any], basis: str) -> Wording:
         direction=claim["direction"],
         baseline=sweep.baseline,
         median=basis == "ranks",
+        said=claim["threshold_said"] or "",
     )
 
 

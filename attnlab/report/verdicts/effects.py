@@ -11,11 +11,12 @@ from typing import Any
 
 from attnlab import stats
 from attnlab.report.verdicts.budget import crosses
+from attnlab.report.verdicts.exchange import trained
 from attnlab.report.verdicts.runs import Sweep
 from attnlab.report.verdicts.sentence import decimals, phrase
 from attnlab.report.verdicts.verdict import MEANING, Verdict, effect_word
 
-ALPHA = 0.05
+ALPHA, LEVEL = 0.05, 0.95
 
 
 def metrics(sweep: Sweep) -> list[str]:
@@ -46,7 +47,7 @@ def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) 
     primary, direction = sweep.experiment.metric, sweep.experiment.direction
     rows = []
     for metric in metrics(sweep):
-        margin = sweep.experiment.margin if metric == primary else None
+        margin = sweep.margin if metric == primary else None
         family = [
             _row(sweep, arm, metric, direction, margin, _alpha(sweep, claims, arm, metric))
             for arm in sweep.others
@@ -93,7 +94,7 @@ def _row(
     pairs = sweep.pairs(arm, sweep.baseline, metric)
     differences = [pair["difference"] for pair in pairs]
     design = _design(sweep, arm)
-    estimate = stats.paired(differences, design=design) if differences else None
+    estimate = stats.paired(differences, LEVEL, design) if differences else None
     wide = estimate.interval if estimate else None
     outer, inner = (
         stats.paired(differences, level, design).interval if differences else None
@@ -123,7 +124,8 @@ def _row(
         "sd": estimate.sd if estimate else None,
         "low": wide[0] if wide else None,
         "high": wide[1] if wide else None,
-        "level": 0.95,
+        "level": LEVEL,
+        "training": trained(sweep, metric, estimate.mean, wide, LEVEL) if estimate else None,
         "alpha": alpha,
         "p": estimate.p if estimate else None,
         "p_holm": None,

@@ -137,6 +137,8 @@ def basis(sweep: Sweep, claim: Declared, count: int | None = None) -> str:
 
 def _question(sweep: Sweep, claim: Declared, count: int, design: stats.Design) -> stats.Question:
     centre = 1.0 if claim["compare"] == "ratio" else 0.0
+    if claim["threshold"] is None:  # it is declared in training, and nobody knows what that is
+        return stats.Question(None, claim["is"], 1.0, centre)
     evidence = _evidence(sweep, claim, sweep.seeds[:count], design)
     return stats.Question(evidence, claim["is"], claim["threshold"], centre)
 

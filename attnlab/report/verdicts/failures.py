@@ -7,7 +7,7 @@ from typing import Any
 
 from attnlab.report.verdicts import foresight
 from attnlab.report.verdicts.runs import Sweep
-from attnlab.store.declarations import Experiment
+from attnlab.store.declarations import Experiment, Training
 
 WORDS = {
     "diverged": "diverged",
@@ -111,6 +111,8 @@ def _defaults(keys: Iterable[str]) -> dict[str, Any]:
 def _say(value: Any) -> str:
     if value is None or value == []:
         return "nothing"
+    if isinstance(value, dict) and "training" in value:
+        return str(Training.model_validate(value))
     if not isinstance(value, list):
         return f"{value:g}" if isinstance(value, float) else str(value)
     return f"{len(value)} claims" if isinstance(value[0], dict) else ", ".join(map(str, value))

@@ -93,7 +93,8 @@ class Asked:
     `tuning` how the learning rates were tuned: what was declared, and per arm what was found.
     `wanted` says how many seeds of an arm its claims have needed, where not all. `outdated` counts, per part
     of a record, the runs in which other code than today's has measured it.
-    `on_record` is the declaration in the store's log, None where there is none.
+    `on_record` is the declaration in the store's log, None where there is none. `exchange` is what the
+    baseline at half and at twice its steps tells, as `sweep.plan.exchange` has it.
     """
 
     experiment: Experiment
@@ -104,6 +105,7 @@ class Asked:
     wanted: Mapping[str, int] = field(default_factory=dict)
     outdated: Mapping[str, int] = field(default_factory=dict)
     on_record: Declared | None = None
+    exchange: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,17 @@ class Sweep:
     @property
     def experiment(self) -> Experiment:
         return self.asked.experiment
+
+    @property
+    def slope(self) -> float | None:
+        """Nats per doubling of training; None where nothing tells."""
+        told = self.asked.exchange
+        return None if told is None or told["why"] else float(told["slope"]["mean"])
+
+    @property
+    def margin(self) -> float | None:
+        """In the metric's unit; None where it is declared in training and nobody knows what that is."""
+        return self.experiment.nats(self.experiment.margin, self.slope)
 
     @property
     def arms(self) -> list[str]:

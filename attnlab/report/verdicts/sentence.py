@@ -28,6 +28,7 @@ class Wording:
     direction: str | None = "lower"  # which is better; None for a metric of which neither is
     baseline: str = ""  # `against` is spelled out where it is another arm
     median: bool = False  # what is told of is the median of the pairs, not their mean
+    said: str = ""  # the threshold as it was declared, where that is no number
 
     @property
     def centre(self) -> float:
@@ -136,11 +137,11 @@ def _unbounded(decision: Decision) -> str:
 def _asked(claim: Wording, decision: Decision) -> str:
     """The threshold: a margin where "no difference" would satisfy the claim, else the claim itself."""
     low, high = region(claim.relation, claim.threshold, claim.centre)
-    decided = None if decision.exact else decision.interval
+    decided, said = None if decision.exact else decision.interval, f", {claim.said}" if claim.said else ""
     digits = 0 if decided is None else decimals(decided[1] - decided[0])
     if claim.compare == "difference" and low < 0 < high:
-        return f"margin {declared(abs(claim.threshold), digits)}"
-    return f"claimed: {_says(claim, short=True)}"
+        return f"margin {declared(abs(claim.threshold), digits)}{said}"
+    return f"claimed: {_says(claim, short=True)}{said}"
 
 
 def _says(claim: Wording, short: bool = False) -> str:

@@ -95,11 +95,12 @@ def declare(
     texts: Mapping[str, str | None],
     ids: Ids,
     command: str,
+    slope: float | None = None,
 ) -> Declared:
     """Puts on record what an experiment declares, unless it is, and which runs are to carry it out; the
-    declaration that stands. Refused where that cannot be written.
+    declaration that stands. `slope`: nats per doubling of training. Refused where that cannot be written.
     """
-    name, size, content = experiment.name, experiment.size, terms(experiment, recipes, texts)
+    name, size, content = experiment.name, experiment.size, terms(experiment, recipes, texts, slope)
     key = _hash(name, size, content.plain())
     with _writing(root) as path:
         log = read(root)

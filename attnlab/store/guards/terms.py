@@ -3,24 +3,24 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import FiniteFloat
+from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer
 
 from attnlab.store import fingerprint
-from attnlab.store.declarations import Claim, Experiment, Looks, Tune, canonical
+from attnlab.store.declarations import Claim, Exchange, Experiment, Looks, Margin, Training, Tune, canonical
 from attnlab.store.schema import Direction, Record
 
 
 class Terms(Record):
     """What decides, without words and reasons. `recipes` has a digest of each arm's config, None where its
     learning rate was not found yet, and `texts` the sha256 of its data. No `seeds` where any number of them
-    may be looked at.
+    may be looked at. `nats` has what is declared in training as a number, None where it was not known yet.
     """
 
     arms: tuple[str, ...]
     baseline: str
     metric: str
     direction: Direction
-    margin: FiniteFloat
+    margin: Margin
     claims: tuple[dict[str, Any], ...]
     held: tuple[str, ...]
     match: str
@@ -29,6 +29,14 @@ class Terms(Record):
     tune: Tune | None
     recipes: dict[str, str | None]
     texts: dict[str, str | None]
+    exchange: Exchange | None = None
+    nats: dict[str, FiniteFloat | None] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without an exchange nothing is said of it: what was declared before there was one stays so."""
+        content: dict[str, Any] = written(self)
+        return {key: content[key] for key in content if self.exchange or key not in ("exchange", "nats")}
 
     @property
     def compared(self) -> set[frozenset[str]]:
@@ -38,9 +46,14 @@ class Terms(Record):
 
 
 def terms(
-    experiment: Experiment, recipes: Mapping[str, str | None], texts: Mapping[str, str | None]
+    experiment: Experiment,
+    recipes: Mapping[str, str | None],
+    texts: Mapping[str, str | None],
+    slope: float | None = None,
 ) -> Terms:
-    """Of an experiment. What its file leaves out is filled in, so that to say it is no change."""
+    """Of an experiment. What its file leaves out is filled in, so that to say it is no change. `slope`: nats
+    per doubling of training, where an exchange has found it.
+    """
     seeds = sorted(experiment.seeds) if experiment.looks is None else experiment.seeds
     claims = [_decisive(claim, experiment) for claim in experiment.claims]
     return Terms(
@@ -57,25 +70,32 @@ def terms(
         tune=experiment.tune,
         recipes=dict(recipes),
         texts=dict(texts),
+        exchange=experiment.exchange,
+        nats={words: experiment.nats(amount, slope) for words, amount in experiment.in_training.items()},
     )
 
 
 def _decisive(claim: Claim, experiment: Experiment) -> dict[str, Any]:
     """A claim without its words, its source and its reason."""
+    amount = claim.threshold
+    in_training = experiment.in_words(amount) is not None
+    written = amount.plain() if isinstance(amount, Training) else amount
     return {
         "arm": claim.arm,
         "against": claim.against or experiment.baseline,
         "metric": canonical(claim.metric or experiment.metric),
         "compare": claim.compare,
         "is": claim.relation,
-        "threshold": claim.threshold,
+        "threshold": written if in_training else experiment.nats(amount, None),
         "identity": claim.identity,
     }
 
 
 def changed(before: Terms, now: Terms) -> list[str]:
-    """What decides otherwise than before, a line each. That a learning rate was found is no change."""
-    return [*_values(before, now), *_claims(before, now), *_arms(before, now)]
+    """What decides otherwise than before, a line each. That a learning rate, or what a share of the training
+    is in nats, was found is no change.
+    """
+    return [*_values(before, now), *_nats(before, now), *_claims(before, now), *_arms(before, now)]
 
 
 def _values(before: Terms, now: Terms) -> Iterator[str]:
@@ -84,6 +104,13 @@ def _values(before: Terms, now: Terms) -> Iterator[str]:
         told = key == "seeds" and None in (was, is_)  # by the looks
         if was != is_ and not told:
             yield f"{key}: first {say(was)}, now {say(is_)}"
+
+
+def _nats(before: Terms, now: Terms) -> Iterator[str]:
+    for words, was in before.nats.items():
+        is_ = now.nats.get(words)
+        if None not in (was, is_) and was != is_:
+            yield f"{words}: first {was} nats, now {is_}"
 
 
 def _claims(before: Terms, now: Terms) -> Iterator[str]:
@@ -128,9 +155,11 @@ def _tune(tune: Tune | None) -> str:
 
 
 def _claim(claim: Mapping[str, Any]) -> str:
+    amount = claim["threshold"]
+    said = Training.model_validate(amount) if isinstance(amount, dict) else amount
     return (
         f"{claim['arm']} against {claim['against']}, {claim['metric']}: {claim['compare']} {claim['is']} "
-        f"{claim['threshold']}{', by construction' if claim['identity'] else ''}"
+        f"{said}{', by construction' if claim['identity'] else ''}"
     )
 
 

@@ -129,6 +129,7 @@ def _perfect(claim: Claim, left: int) -> float:
     """
     from attnlab import stats  # scipy: for the few experiments that need it, not for every plan
 
+    assert isinstance(claim.threshold, float)  # no share is declared in training
     low, high = stats.region(claim.relation, claim.threshold)
     tolerant = low < 0 < high
     best, level = (1.0, _ALPHA / left) if tolerant else (2.0, _ALPHA / left / 2)

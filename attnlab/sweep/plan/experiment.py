@@ -9,11 +9,12 @@ from hydra.errors import OverrideParseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused, nearest
-from attnlab.store.declarations import Claim, Experiment
+from attnlab.store.declarations import AMOUNTS, FORMS, Claim, Experiment
 from attnlab.store.experiment_files import Key
 from attnlab.store.schema import Record, reading
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.answerable import about
+from attnlab.sweep.plan.exchange import declared as amounts
 from attnlab.sweep.plan.overrides import keys as overridden
 
 _NEEDED = tuple(  # arms and seeds have words of their own
@@ -51,8 +52,7 @@ def complete(config: Mapping[str, Any]) -> Experiment:
         "claims": _claims(declared, arms, overrides, name),
     }
     experiment = _read(Experiment, completed, name, ())
-    if experiment.margin < 0:
-        raise Refused(f"margin={experiment.margin:g} of {name}: no margin is below 0", ("margin",))
+    amounts.refuse_margin(experiment)
     return experiment
 
 
@@ -103,8 +103,9 @@ def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
         return record.model_validate(content)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        place = (*at, *fault["loc"])
-        where = ".".join(map(str, fault["loc"]))
+        loc = fault["loc"]  # less what pydantic calls the form of an amount
+        loc = tuple(part for i, part in enumerate(loc) if part not in FORMS or loc[i - 1] not in AMOUNTS)
+        place, where = (*at, *loc), ".".join(map(str, loc))
         fields = record.model_fields
         known = [field.alias or key for key, field in fields.items()]
         if fault["type"] == "missing" and len(fault["loc"]) == 1:
@@ -117,7 +118,7 @@ def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
             near = nearest(str(fault["input"]), values)
             text += near if near.startswith(" (nearest") else ""
         else:
-            text = str(reading(error, what))
+            text = str(reading(error, what, where))
         raise Refused(text, place) from error
 
 
@@ -203,12 +204,15 @@ def _claims(
         _read(Claim, claim, f"claim {i + 1} of {name}", ("claims", i)) for i, claim in enumerate(written)
     ]
     for i, claim in enumerate(claims):
-        _refuse_threshold(claim, f"claim {i + 1} of {name}", ("claims", i, "threshold"))
+        _refuse_threshold(claim, declared["metric"], f"claim {i + 1} of {name}", ("claims", i, "threshold"))
     return [claim for claim, raw in zip(claims, written, strict=True) if about(raw, arms)]
 
 
-def _refuse_threshold(claim: Claim, what: str, at: Key) -> None:
+def _refuse_threshold(claim: Claim, metric: str, what: str, at: Key) -> None:
     """A threshold that no measurement could meet, or that every one does."""
+    if not isinstance(claim.threshold, float):
+        amounts.refuse_threshold(claim, metric, what, at)
+        return
     asked = f"is: {claim.relation}, threshold: {claim.threshold:g}"
     if claim.relation == "within" and claim.threshold <= 0:
         raise Refused(f"{what}: {asked}: how far from no difference? give a number above 0", at)

@@ -27,6 +27,8 @@ from attnlab.sweep.plan.arms import Arm, with_parents
 from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.exchange import runs as exchanges
+from attnlab.sweep.plan.exchange.told import Exchange
 from attnlab.sweep.plan.tuning import lr_grid
 from attnlab.sweep.plan.tuning.found import Tuning
 
@@ -49,6 +51,7 @@ class Plan:
     grid: list[RunSpec] = field(default_factory=list)  # what is trained to tune the learning rate
     tuned: Tuning | None = None
     recipes: dict[str, str] = field(default_factory=dict)  # a digest of each arm's config, whatever its seeds
+    exchange: Exchange | None = None  # what tells a difference as training
 
     @property
     def title(self) -> str:
@@ -58,13 +61,18 @@ class Plan:
 
     @property
     def all_runs(self) -> list[RunSpec]:
-        """The grid's runs and the comparison's."""
-        return [*self.grid, *self.runs]
+        """The grid's runs, those of the exchange and the comparison's."""
+        return [*self.grid, *(self.exchange.runs if self.exchange else ()), *self.runs]
 
     @property
     def untuned(self) -> list[str]:
         """The arms whose learning rate is not known yet."""
         return [arm for arm in self.tuned.arms if self.tuned.picked(arm) is None] if self.tuned else []
+
+    @property
+    def trading(self) -> list[RunSpec]:
+        """The runs of the exchange, once the baseline's learning rate is known."""
+        return self.exchange.runs if self.exchange and self.exchange.baseline not in self.untuned else []
 
     def arms(self) -> dict[str, list[RunSpec]]:
         """The comparison's runs by arm."""
@@ -95,6 +103,8 @@ def plan(
         report_plan.runs, report_plan.grid = (
             [_at_commit(run, commit) for run in runs] for runs in (report_plan.runs, report_plan.grid)
         )
+        if trade := report_plan.exchange:
+            report_plan.exchange = trade.but([_at_commit(run, commit) for run in trade.runs])
     return plans
 
 
@@ -113,10 +123,10 @@ def _plan(
     base = composer.resolve(base_config)
     written = _written(base_config, point, seeds)
     if "arms" not in base and written.file is None:
-        if base.get("looks") is not None:
-            raise Refused(f"looks={base['looks']}: without an experiment nothing is claimed; name one")
-        if base.get("tune") is not None:
-            raise Refused(f"tune={base['tune']}: without an experiment there are no arms to tune; name one")
+        for key in ("seeds", "looks", "exchange", "tune"):
+            if base.get(key) is not None:
+                instead = "name one, or set seed=0,1" if key == "seeds" else "name one"
+                raise Refused(f"{key}={base[key]}: without an experiment nothing is compared; {instead}")
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
@@ -131,11 +141,12 @@ def _plan(
         estimates = {name: arm.estimate for name, arm in arms.items()}
         refuse_unanswerable(experiment, base.get("claims") or [], estimates)
         tuned, grid = lr_grid.tuned(experiment, arms, base.get("size"), point, checker, lookup, written.find)
+        if tuned is not None:
+            rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms}
+            arms = {name: arm.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, arm in arms.items()}
+        exchange = exchanges.planned(experiment, arms[experiment.baseline], checker)
     except Refused as error:
         raise Refused(f"{written.place(error.at)}{error}") from error
-    if tuned is not None:
-        rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms}
-        arms = {name: arm.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, arm in arms.items()}
     runs = [run for arm in arms.values() for run in arm.runs(experiment.seeds)]
     rank = {arm: i for i, arm in enumerate(experiment.arms)}
     # seed by seed: an interrupted sweep leaves whole pairs
@@ -147,7 +158,7 @@ def _plan(
     declared = experiments.keys(composer.resolve(declared_config))
     changes = _changes(point, seeds, declared_config, declared)
     recipes = {name: arm.recipe() for name, arm in arms.items()}
-    return Plan(experiment, runs, declared, changes, grid=grid, tuned=tuned, recipes=recipes)
+    return Plan(experiment, runs, declared, changes, (), grid, tuned, recipes, exchange)
 
 
 def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | None) -> Written:

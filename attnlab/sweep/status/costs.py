@@ -15,6 +15,7 @@ from attnlab.store.declarations import Claim, Experiment, canonical
 from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.store.source import sources
 from attnlab.sweep.execute.progress import duration
+from attnlab.sweep.plan.exchange.told import slope as slope_of
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecast
 from attnlab.sweep.status.looks import Waiting
@@ -28,9 +29,14 @@ _KINDS = {"count": "exact", "time": "timing", "share": "share", "censored": "ran
 
 @dataclass
 class Expected:
-    """Seeds per arm where arms do not differ, and the claims whose spread was seen, guessed, or neither."""
+    """Seeds per arm where arms do not differ, and the claims whose spread was seen, guessed, or neither.
+    `slope`: nats per doubling of training; while it is not known, endless, so that amounts that are declared
+    in training are as large as they may be.
+    """
 
     seeds: dict[str, float]
+    slope: float
+    margin: float
     seen: int = 0
     guessed: int = 0
     unknown: list[int] = field(default_factory=list)
@@ -58,7 +64,7 @@ def line(
     about, atmost = (_cost(runs, left, forecasts, slots) for runs in (likely, most))
     return (
         f"looks at {', '.join(map(str, looks))} seeds: if arms do not differ, about {seeds} of {looks[-1]} "
-        f"seeds per arm, {about}; at most {atmost} ({_assumed(plan, expected)})"
+        f"seeds per arm, {about}; at most {atmost} ({_assumed(expected)})"
     )
 
 
@@ -98,14 +104,17 @@ def _expected(
         kind not in _CERTAIN and not (stand and stand["verdict"] == "SUPPORTED")
         for kind, stand in zip(kinds, stands, strict=True)
     )
-    out = Expected(dict.fromkeys(experiment.arms, float(looks[0])))
+    slope = slope_of(plan.exchange, records.get) or math.inf
+    margin = experiment.nats(experiment.margin, slope) or 0.0
+    out = Expected(dict.fromkeys(experiment.arms, float(looks[0])), slope, margin)
     for number, (claim, kind, stand) in enumerate(zip(experiment.claims, kinds, stands, strict=True), 1):
         if stand and not stand["open"]:
             need = float(stand["seeds"])
         elif kind in _CERTAIN:
             need = float(looks[0])
         elif kind == "seeds" and (spread := _spread(plan, experiment, claim, records, out)) is not None:
-            shares = _stops(plan.runs[0].config, looks, claim, spread, ALPHA / max(1, tested))
+            threshold = experiment.nats(claim.threshold, slope) or 0.0
+            shares = _stops(plan.runs[0].config, looks, claim, threshold, spread, ALPHA / max(1, tested))
             need = _mean(looks, shares, stand["made"] if stand else 0)
         else:
             need = float(looks[-1])
@@ -153,17 +162,17 @@ def _spread(
     if len(known) > 1 and (sd := stdev(known)) > 0:
         out.seen += 1
         return sd
-    if metric != experiment.metric or ratio or experiment.margin <= 0:
+    if metric != experiment.metric or ratio or not 0 < out.margin < math.inf:
         return None
     out.guessed += 1
-    return experiment.margin / SPREAD
+    return out.margin / SPREAD
 
 
 def _stops(
-    config: Mapping[str, Any], looks: Sequence[int], claim: Claim, sd: float, share: float
+    config: Mapping[str, Any], looks: Sequence[int], claim: Claim, threshold: float, sd: float, share: float
 ) -> list[float]:
     """Per look the chance that it decides a claim, at the claim's share of the level."""
-    about = [claim.relation, claim.threshold, claim.compare]
+    about = [claim.relation, threshold, claim.compare]
     key = fingerprint.digest([list(looks), about, sd, share, sources([_POWER])])
     kept = answers.kept(config, "looks", key)
     if isinstance(kept, list) and len(kept) == len(looks):
@@ -171,7 +180,7 @@ def _stops(
     from attnlab import stats
 
     centre, ratio = (1.0, True) if claim.compare == "ratio" else (0.0, False)
-    low, high = stats.region(claim.relation, claim.threshold, centre)
+    low, high = stats.region(claim.relation, threshold, centre)
     tail = share if low < centre < high else share / 2
     if ratio:
         low, high = (math.log(end) if end > 0 else -math.inf for end in (low, high))
@@ -189,11 +198,10 @@ def _mean(looks: Sequence[int], shares: Sequence[float], made: int) -> float:
     return (stop + looks[-1] * (1 - sum(shares))) / open_
 
 
-def _assumed(plan: Plan, expected: Expected) -> str:
-    assert plan.experiment is not None
+def _assumed(expected: Expected) -> str:
     words = ["sd of the differences as in the finished pairs"] if expected.seen else []
     if expected.guessed:
-        sd = plan.experiment.margin / SPREAD
+        sd = expected.margin / SPREAD
         words.append(
             f"sd of a difference taken as margin / {SPREAD:g} = {sd:.2g} where no two pairs are finished"
         )

@@ -13,6 +13,7 @@ from typing import Any
 from attnlab.store import answers, fingerprint
 from attnlab.store.schema import Budget, RunRecord, RunSpec
 from attnlab.store.source import sources
+from attnlab.sweep.plan.exchange.told import slope
 from attnlab.sweep.plan.plan import Plan
 
 _POWER = "attnlab.stats.power"
@@ -70,7 +71,10 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
     """A line per arm: how the finished pairs of seeds spread, and what the margin asks for then."""
     assert plan.experiment is not None
     experiment = plan.experiment
-    metric, margin, base = experiment.metric, experiment.margin, experiment.baseline
+    metric, base = experiment.metric, experiment.baseline
+    margin = experiment.nats(experiment.margin, slope(plan.exchange, records.get))
+    if margin is None:
+        return [f"{experiment.margin}: not known in nats yet, and so not the seeds that it asks for"]
     values: dict[tuple[str, int | None], float] = {
         (run.arm, run.seed): value
         for run in plan.runs
@@ -86,7 +90,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
             if (arm, seed) in values and (base, seed) in values
         ]
         differences = [ours - theirs for ours, theirs in pairs]
-        planned = _planning(differences, float(margin), plan.runs[0].config) if len(pairs) > 1 else None
+        planned = _planning(differences, margin, plan.runs[0].config) if len(pairs) > 1 else None
         if planned is None:
             lines.append(f"{arm} - {base}: {len(pairs)} finished pairs, so the spread is not known yet")
             continue

@@ -11,6 +11,7 @@ from typing import Any
 from attnlab.store import answers, fingerprint
 from attnlab.store import runs as store
 from attnlab.store.schema import RunSpec
+from attnlab.sweep.plan.exchange.told import Lookup
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.states import State
 from attnlab.sweep.status.states import states as states_of
@@ -29,9 +30,22 @@ def counts(plan: Plan) -> list[int]:
 
 def needed(plan: Plan, root: Path) -> list[RunSpec]:
     """The runs that a plan's claims need by now: those of the looks so far, and of the next one where a claim
-    about the arm is still open. Of a plan with one look, all.
+    about the arm is still open. Of a plan with one look, all; of one whose margin is not known, none.
     """
-    return _first(plan, wanted(plan, root))
+    return [] if unpriced(plan, root) else _first(plan, wanted(plan, root))
+
+
+def unpriced(plan: Plan, root: Path) -> str | None:
+    """Why what is declared in training is not known in nats, so that nothing may be compared; else None."""
+    if plan.exchange is None or plan.experiment is None or not plan.experiment.in_training:
+        return None
+    why: str | None = plan.exchange.told(lookup(root))["why"]
+    return why
+
+
+def lookup(root: Path) -> Lookup:
+    """The record of a run in a store, by its id."""
+    return lambda id: store.record(root / id)
 
 
 def wanted(plan: Plan, root: Path) -> dict[str, int]:
@@ -44,15 +58,17 @@ def states(plan: Plan, root: Path, weights: bool = False) -> dict[str, State]:
     by now. The runs of a grid of learning rates are.
     """
     found = states_of(plan.all_runs, root, weights)
-    if not counts(plan):
-        return found
-    claims = waiting(plan, root)
-    at = {run.id for run in _first(plan, _wanted(plan, claims))} | {run.id for run in plan.grid}
-    order = _order(plan)
-    for run in plan.runs:
-        if run.id not in at and found[run.id].word == "to train":
-            found[run.id] = _idle(plan, claims, run.arm, order[run.seed])
-    return found
+    idle = dict[str, State]()
+    if counts(plan):
+        claims, order = waiting(plan, root), _order(plan)
+        at = {run.id for run in _first(plan, _wanted(plan, claims))}
+        idle = {
+            run.id: _idle(plan, claims, run.arm, order[run.seed]) for run in plan.runs if run.id not in at
+        }
+    if why := unpriced(plan, root):
+        waits = State(LATER, f"once the margin is known: {why}", 0.0)
+        idle = {run.id: waits for run in plan.runs} | idle
+    return found | {id: state for id, state in idle.items() if found[id].word == "to train"}
 
 
 def waiting(plan: Plan, root: Path) -> list[dict[str, Any]]:
@@ -63,7 +79,8 @@ def waiting(plan: Plan, root: Path) -> list[dict[str, Any]]:
     assert plan.experiment is not None
     code = [[path.name, *_version(path)] for room in _ROOMS for path in sorted((_HOME / room).glob("*.*"))]
     runs = [[run.id, run.arm, run.seed, *version] for run, version in zip(plan.runs, versions, strict=True)]
-    key = fingerprint.digest([plan.experiment.plain(), str(root.absolute()), runs, code])
+    told = plan.exchange.told(lookup(root)) if plan.exchange else None
+    key = fingerprint.digest([plan.experiment.plain(), told, str(root.absolute()), runs, code])
     kept = answers.kept(plan.runs[0].config, "looks", key)
     if isinstance(kept, list) and len(kept) == len(plan.experiment.claims):
         return kept
@@ -99,7 +116,8 @@ def _decided(plan: Plan, root: Path) -> list[dict[str, Any]]:
 
     assert plan.experiment is not None
     found = [Run(run.arm, run.seed, run.id, store.record(root / run.id)) for run in plan.runs]
-    return waiting(Asked(plan.experiment), found)
+    exchange = plan.exchange.told(lookup(root)) if plan.exchange else None
+    return waiting(Asked(plan.experiment, exchange=exchange), found)
 
 
 def _wanted(plan: Plan, claims: Sequence[Waiting]) -> dict[str, int]:
@@ -126,7 +144,10 @@ def _order(plan: Plan) -> dict[int, int]:
 
 def _idle(plan: Plan, claims: Sequence[Waiting], arm: str, place: int) -> State:
     """Why nobody trains a run now; `place` counts the seeds before its own."""
-    if claims and not any(claim["open"] and arm in (claim["arm"], claim["against"]) for claim in claims):
+    assert plan.experiment is not None
+    about = [(claim.arm, claim.against or plan.experiment.baseline) for claim in plan.experiment.claims]
+    still = [stand["open"] for stand in claims] or [True] * len(about)
+    if not any(open_ and arm in arms for open_, arms in zip(still, about, strict=True)):
         return State(NEVER, "no claim about its arm is open", 0.0)
     looks = counts(plan)
     look = next(i for i, count in enumerate(looks, 1) if place < count)

@@ -13,6 +13,7 @@ from attnlab.errors import Refused, nearest, printable
 from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
+from attnlab.sweep.plan.exchange.told import lines as exchanged
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status import costs, looks
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
@@ -84,6 +85,7 @@ def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Gro
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
         parts += _tuning(plan)
+        parts += exchanged(plan.experiment, plan.exchange, by_id.get) if plan.experiment else []
         parts += seeds_asked(plan, by_id) if plan.experiment else []
         parts.append(_cost(plan.all_runs, run_states, forecasts, settings))
         parts += _looks(plan, root, by_id, run_states, forecasts, settings)
@@ -103,6 +105,8 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
         parts += [f"{arm}: {plan.tuned.lack(arm)}" for arm in plan.untuned if plan.tuned]
         parts += _tuning(plan)
         parts += map(printable, looks.lines(plan, root))
+        if plan.exchange and plan.experiment:
+            parts += exchanged(plan.experiment, plan.exchange, looks.lookup(root))
     return Group(*parts)
 
 
