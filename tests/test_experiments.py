@@ -43,7 +43,9 @@ def line(name: str, folder: Path, *more: str) -> list[str]:
     return [
         f"+experiment={name}", "size=debug", f"seed={seeds}", "logger=none", f"paths.runs={folder / 'runs'}",
         f"paths.reports={folder / 'reports'}", f"paths.cache={folder / 'cache'}",
-        *(["+tune.widen=0" if name == GRID else "tune=null"] if "tune" in declared else []), *more,
+        *(["tune.widen=0" if name == GRID else "tune=null"] if "tune" in declared else []),
+        *(["exchange=null", "margin=0.03"] if "exchange" in declared else []),  # at debug it tells nothing
+        *more,
     ]  # fmt: skip
 
 

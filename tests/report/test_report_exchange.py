@@ -116,6 +116,7 @@ def test_odd_steps_are_rounded_up_and_the_page_says_so(found):
 
 
 def test_a_claim_is_known_again_by_a_threshold_in_training(found):
+    found = {**found, "experiment": {**found["experiment"], "name": "of_nobody"}}
     said = [one["says"] for one in claimed.cited(found)]
     assert said[:3] == [claim["says"] for claim in CLAIMS[:3]]
     file = {"margin": {"training": "5 %", "at_most": 0.03}, "claims": [{**CLAIMS[0], "says": "mended"}]}

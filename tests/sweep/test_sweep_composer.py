@@ -61,7 +61,7 @@ def test_every_arm_is_composed_as_hydra_would(name, hydras):
     lines = arms(name, hydras)
     again = composed(loader, ours, [*lines, lines[0], [*lines[0], "replica=99"]])
     assert again == composed(hydras, theirs, [*lines, lines[0], [*lines[0], "replica=99"]])
-    assert len({str(one) for one in again}) == len(lines) + 1
+    assert len({str(one) for one in again}) == len(set(map(tuple, lines))) + 1
 
 
 def test_changing_a_config_changes_no_later_one(hydras):

@@ -10,6 +10,7 @@ from attnlab.store import runs
 from attnlab.store.schema import RunRecord
 from attnlab.sweep import reporting
 from attnlab.sweep.plan.exchange.told import Exchange, lines, slope
+from attnlab.sweep.status import looks
 from attnlab.sweep.status.forecast import seeds_asked
 
 EXCHANGE = "exchange={seeds:[200,201,202]}"
@@ -47,11 +48,13 @@ def test_the_baseline_is_planned_at_half_and_at_twice_its_steps_and_no_arm_is_mi
 
 
 def test_it_waits_for_the_baselines_own_learning_rate(planned):
-    tune = "+tune={lr:[0.2,0.4],seeds:[7]}"
-    [before] = planned("+experiment=heads", EXCHANGE, tune)
-    assert before.trading == []
-    found = {run.id: record(run, run.config["optim"]["lr"]) for run in before.grid}
-    [after] = planned("+experiment=heads", EXCHANGE, tune, lookup=found.get)
+    tune = "+tune={lr:[0.1,0.2,0.4],seeds:[7,8,9],widen:0}"
+    [after] = planned("+experiment=heads", EXCHANGE, tune)
+    found = {}
+    while any(run.id not in found for run in after.grid):
+        assert after.trading == []
+        found |= {run.id: record(run, abs(run.config["optim"]["lr"] - 0.2)) for run in after.grid}
+        [after] = planned("+experiment=heads", EXCHANGE, tune, lookup=found.get)
     assert len(after.trading) == 6
     assert {run.config["optim"]["lr"] for run in after.trading} == {0.2}
 
@@ -64,7 +67,7 @@ def test_it_waits_for_the_baselines_own_learning_rate(planned):
         (["exchange={seeds:[200]}"], "two or more different seeds"),
         (["exchange={seeds:[200,200]}"], "two or more different seeds"),
         (["exchange={seeds:[200,1]}"], "has seed 1 of the comparison"),
-        (["exchange={seeds:[200,7]}", "+tune={lr:[0.2,0.4],seeds:[7]}"], "has seed 7 of tune"),
+        (["exchange={seeds:[200,7]}", "+tune={lr:[0.2,0.4],seeds:[7,8,9]}"], "has seed 7 of tune"),
         (["exchange={steps:[200]}"], "exchange.seeds"),
         ([EXCHANGE, "metric=parameters"], "no loss in nats (it is declared without a unit, lower is better)"),
         ([EXCHANGE, "direction=higher"], "higher is better), so a difference is no amount of training"),
@@ -134,16 +137,16 @@ def test_without_a_slope_to_go_by_nothing_that_is_declared_in_training_is_compar
         runs.write_spec(tmp_path, run)
         ended = {"status": "crashed", "metrics": {}, "failure": {"message": "lost"}} if number < lost else {}
         runs.write_record(tmp_path / run.id, RunRecord.model_validate(made.model_dump(by_alias=True) | ended))
-    assert why in reporting.unpriced(plan, tmp_path)
-    assert reporting.needed(plan, tmp_path) == []
+    assert why in looks.unpriced(plan, tmp_path)
+    assert looks.needed(plan, tmp_path) == []
     reporting.tell_exchange([plan], tmp_path)
     assert (
         "nothing is compared before that is known, for the sake of 5 % of training" in capsys.readouterr().out
     )
 
     [plan] = planned("+experiment=heads", EXCHANGE)  # a margin in nats waits for nothing
-    assert reporting.unpriced(plan, tmp_path) is None
-    assert reporting.needed(plan, tmp_path) == plan.runs
+    assert looks.unpriced(plan, tmp_path) is None
+    assert looks.needed(plan, tmp_path) == plan.runs
 
 
 def test_the_plan_says_what_is_not_known_yet_and_what_is(planned):

@@ -39,7 +39,8 @@ def test_tuning_costs_no_shipped_experiment_more_than_its_comparison_at_size_s()
     declared = {name: file["baseline"] for name, file in files.items() if file.get("tune")}
     assert declared
     for name, arm in declared.items():
-        line = [f"+experiment={name}", "tuned=none", f"arms=[{arm}]", "claims=[]"]
+        line = [f"+experiment={name}", "tuned=none", f"arms=[{arm}]", "claims=[]", "++unmatched=[]"]
+        line += ["exchange=null", "margin=1"]  # the stub declares no metric
         master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
         [plan] = plans_of(line, Composer(shipped(), master), Stub())
         entry = plan.tuned.arms[arm]
