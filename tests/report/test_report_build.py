@@ -119,6 +119,16 @@ def test_an_arm_that_sees_its_targets_is_not_comparable_whoever_it_is_compared_w
     assert words(found)[1] == "SUPPORTED", "the other arm sees nothing"
 
 
+@pytest.mark.parametrize(("seeds", "left"), [([0, 1, 2, 3], 0), ([1, 2, 3, 4], 1)])
+def test_seeds_that_a_file_with_looks_leaves_out_are_those_of_its_looks(
+    tmp_path: Path, seeds: list[int], left: int
+) -> None:
+    said = {"seeds": None, "looks": [2, 4]}
+    asked = experiment(World(seeds=seeds), looks=[2, 4], declared=said)
+    document = build(asked, write_runs(tmp_path, World(seeds=seeds)), None, provenance())
+    assert len(document["verdict"]["departures"]) == left
+
+
 def test_an_arm_that_says_that_it_looks_ahead_has_a_caveat(tmp_path: Path) -> None:
     seen = {"full": 1.0, "prefix": 4.2, "difference": 5.0, "flagged": 0, "declared": 1}
     found = report(tmp_path, World(foresight={"gqa": seen}))

@@ -88,6 +88,8 @@ def departures(sweep: Sweep) -> list[str] | None:
         return late or None
     said = {key: value for key, value in declared.items() if value is not None}
     meant = _defaults(declared) | Experiment.model_validate(used | said).model_dump(include=set(said))
+    if isinstance(looks := declared.get("looks"), list) and declared.get("seeds") is None:
+        meant["seeds"] = list(range(looks[-1]))  # as many as the last look has
     was = sweep.experiment.model_dump(include=set(declared))
     kept = {key: (meant[key], was[key]) for key in declared}
     kept["overrides"] = [], list(sweep.asked.overrides)
