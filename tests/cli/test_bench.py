@@ -159,8 +159,9 @@ class Processes:
         return subprocess.CompletedProcess(line, 0, self.plan if line[0] == "plan" else "", "")
 
 
-def test_starts_are_taken_in_turn_and_a_finished_experiment_is_among_them(monkeypatch):
-    processes = Processes("24 done\n0 to train, 24 done\n")
+@pytest.mark.parametrize("left", ["0 to train, 24 done", "0 to train by now, 24 done"])
+def test_starts_are_taken_in_turn_and_a_finished_experiment_is_among_them(monkeypatch, left):
+    processes = Processes(f"24 done\n{left}\n")
     monkeypatch.setattr(start, "_run", processes)
     prepared = start.prepare(["logger=none", "experiment=smoke"], None)
     bench = start.measure(prepared, silent, 2)
@@ -174,7 +175,9 @@ def test_starts_are_taken_in_turn_and_a_finished_experiment_is_among_them(monkey
     json.dumps(dataclasses.asdict(bench), allow_nan=False)
 
 
-@pytest.mark.parametrize("plan", ["3 to train, 21 done", "0 to train, 23 done, 1 failed", ""])
+@pytest.mark.parametrize(
+    "plan", ["3 to train, 21 done", "3 to train by now, 21 done", "0 to train, 23 done, 1 failed", ""]
+)
 def test_an_experiment_that_is_not_finished_is_never_started(monkeypatch, plan):
     processes = Processes(plan)
     monkeypatch.setattr(start, "_run", processes)

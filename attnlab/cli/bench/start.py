@@ -6,6 +6,7 @@ writes the report into a folder that is removed.
 """
 
 import os
+import re
 import platform
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from attnlab.errors import Refused
 
 EXPERIMENT = "gqa_vs_mha"
 ROUNDS = 10
-NOTHING_LEFT = "0 to train, "  # in the plan of an experiment whose runs are in the store
+TO_TRAIN = re.compile(r"(\d+) to train(?: by now)?, ")  # in a plan: runs that are not in the store
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def _unfinished(plan: Sequence[str], environment: Mapping[str, str]) -> str | No
     ended = _run(plan, environment)
     if ended.returncode:
         raise Refused(ended.stderr.strip().removeprefix("attnlab: ") or f"{' '.join(plan)} failed")
-    costs = [line for line in ended.stdout.splitlines() if " to train, " in line]
-    if costs and all(line.startswith(NOTHING_LEFT) and " failed" not in line for line in costs):
+    costs = [line for line in ended.stdout.splitlines() if TO_TRAIN.match(line)]
+    if costs and all(line.startswith("0 ") and " failed" not in line for line in costs):
         return None
     return f"not finished in the store: {'; '.join(costs)}"
 
