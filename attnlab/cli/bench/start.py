@@ -6,8 +6,8 @@ writes the report into a folder that is removed.
 """
 
 import os
-import re
 import platform
+import re
 import subprocess
 import sys
 import tempfile
