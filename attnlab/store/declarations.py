@@ -221,6 +221,14 @@ class Experiment(Record):
         """As its file has it, the defaults filled in; of claims what they say."""
         return super().plain() | {"claims": [claim.plain() for claim in self.claims]}
 
+    def metric_of(self, claim: Claim) -> str:
+        """What a claim is about: its own metric, or the experiment's."""
+        return canonical(claim.metric or self.metric)
+
+    def arms_of(self, claim: Claim) -> tuple[str, str]:
+        """The arm that a claim is about, and the one that it is compared with."""
+        return claim.arm, claim.against or self.baseline
+
     def nats(self, amount: float | str | Training, slope: float | None) -> float | None:
         """The margin or a threshold as a number; None where that takes a `slope` and none is known."""
         if amount in (MARGIN, LESS):

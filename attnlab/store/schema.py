@@ -156,6 +156,10 @@ class RunSpec(Record):
         """The same with some fields replaced."""
         return self.model_copy(update=changes)
 
+    def used(self, **changes: Any) -> Self:
+        """The same, used otherwise."""
+        return self.but(use=self.use.model_copy(update=changes))
+
 
 class Failure(Record):
     """Why a run did not end well, the step it reached and the last lines that it wrote."""

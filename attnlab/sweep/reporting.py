@@ -79,8 +79,8 @@ def report(
         runs.append(read_run(folder, run.arm, run.seed) if trusted else lost)
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    exchange = plan.exchange.told(looks.lookup(root)) if plan.exchange else None
-    asked = _asked(plan, _outdated(plan, root), looks.wanted(plan, root), declared, exchange)
+    wanted, exchange = looks.wanted(plan, root), looks.exchanged(plan, root)
+    asked = _asked(plan, _outdated(plan, root), wanted, declared, exchange)
     document = build(asked, runs, times, source)
     folder = reports / plan.title
     page = write(folder, document, runs)

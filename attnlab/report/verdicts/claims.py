@@ -17,7 +17,6 @@ from attnlab.report.verdicts.exchange import trained
 from attnlab.report.verdicts.runs import Sweep
 from attnlab.report.verdicts.sentence import Wording, decimals, looked, plain, sentence
 from attnlab.report.verdicts.verdict import Verdict, claim_verdict
-from attnlab.store.declarations import canonical
 
 COUNTED = {
     "seeds": "paired seed", "share": "paired seed", "ranks": "paired seed", "identity": "paired seed",
@@ -34,11 +33,12 @@ def declared(sweep: Sweep) -> list[dict[str, Any]]:
     """
     rows = []
     for claim in sweep.experiment.claims:
+        arm, against = sweep.experiment.arms_of(claim)
         row = {
             "says": claim.says,
-            "arm": claim.arm,
-            "against": claim.against or sweep.baseline,
-            "metric": canonical(claim.metric or sweep.experiment.metric),
+            "arm": arm,
+            "against": against,
+            "metric": sweep.experiment.metric_of(claim),
             "compare": claim.compare,
             "is": claim.relation,
             "threshold": sweep.experiment.nats(claim.threshold, sweep.slope),
@@ -90,7 +90,6 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
             ),
             "decision": _plain(found.decision),
             "interval": _interval(found),
-            "training": _trained(sweep, claim, found),
             "deciding": _deciding(claim, found),
             "flipped": _flipped(claim, found),
             **beside(found.pairs if claim["compare"] == "difference" else []),
@@ -171,7 +170,7 @@ def _told(
     word = claim_verdict(decision.holds, n=decision.n, comparable=not unequal)
     text = _wording(sweep, claim, found.basis)
     low, high = stats.region(claim["is"], claim["threshold"], text.centre)
-    planned, looks = _planned(sweep, found), _looks(sweep, found)
+    planned, looks, training = _planned(sweep, found), _looks(sweep, found), _trained(sweep, claim, found)
     narrow = interval is not None and math.isfinite(interval[1] - interval[0]) and interval[0] < interval[1]
     return {
         "direction": text.direction,
@@ -188,11 +187,12 @@ def _told(
             looked=looked(looks),
             exploratory=exploratory,
         )
-        + _as_if(sweep, claim, found, word),
+        + _as_if(training, word),
         "plain": plain(text, word, names, exact=decision.exact),
         "not_comparable": [reason["text"] for reason in unequal],
         "planned": planned,
         "looks": looks,
+        "training": training,
         "digits": decimals(interval[1] - interval[0]) if interval and narrow else 3,
         "from": low if math.isfinite(low) else None,
         "to": high if math.isfinite(high) else None,
@@ -213,15 +213,15 @@ def _unknown(sweep: Sweep, claim: dict[str, Any], found: Found, exploratory: boo
         "not_comparable": [],
         "planned": _planned(sweep, found),
         "looks": _looks(sweep, found),
+        "training": None,
         "digits": 3,
         "from": None,
         "to": None,
     }
 
 
-def _as_if(sweep: Sweep, claim: dict[str, Any], found: Found, word: Verdict) -> str:
+def _as_if(said: dict[str, Any] | None, word: Verdict) -> str:
     """The sentence that says it as training too."""
-    said = _trained(sweep, claim, found)
     words = said["words"] if said and word in DECIDED else ""
     return f" {words[:1].upper()}{words[1:]}." if words else ""
 

@@ -82,8 +82,8 @@ def _decisive(claim: Claim, experiment: Experiment) -> dict[str, Any]:
     written = amount.plain() if isinstance(amount, Training) else amount
     return {
         "arm": claim.arm,
-        "against": claim.against or experiment.baseline,
-        "metric": canonical(claim.metric or experiment.metric),
+        "against": experiment.arms_of(claim)[1],
+        "metric": experiment.metric_of(claim),
         "compare": claim.compare,
         "is": claim.relation,
         "threshold": written if in_training else experiment.nats(amount, None),

@@ -73,6 +73,5 @@ def _prepare(config: DictConfig) -> tuple[Path, Path]:
     )
     record = runs.record(root / run.id)
     if record is None or not _stored(root / run.id, run):
-        instead = record and record.failed
-        runs.write_spec(root, run.but(use=run.use.model_copy(update={"instead": instead})))
+        runs.write_spec(root, run.used(instead=record and record.failed))
     return root / run.id, remembered

@@ -11,7 +11,7 @@ from attnlab.store import fingerprint
 from attnlab.store import runs as store
 from attnlab.store.files import CHECKPOINTS
 from attnlab.store.guards import trust
-from attnlab.store.schema import RunRecord, RunSpec
+from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.ranks import devices
 
@@ -29,7 +29,7 @@ def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpe
         failure = record.failure if record is not None and not record.done else None
         again = failure is not None and (retry_failed or fingerprint.outside(failure.message))
         if record is None or again or record.lost or mend.wanted(run, record, root, retry_failed):
-            wanted[run.id] = _instead(run, record)
+            wanted[run.id] = run.used(instead=record and record.failed)
     queue = list(wanted.values())
     while queue:
         parent = by_id.get(str(queue.pop().config.get("parent")))
@@ -37,11 +37,6 @@ def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpe
             wanted[parent.id] = parent
             queue.append(parent)
     return list(wanted.values())
-
-
-def _instead(run: RunSpec, record: RunRecord | None) -> RunSpec:
-    """The run, asked for in the place of what this record says."""
-    return run.but(use=run.use.model_copy(update={"instead": record and record.failed}))
 
 
 def launch(
@@ -56,7 +51,7 @@ def launch(
     `composed` what the whole command names. 1 where the launcher itself failed.
     """
     halving, again = bool(settings.get("halve_batch")), not settings.get("fail_fast")
-    runs = [run.but(use=run.use.model_copy(update={"composed": tuple(composed)})) for run in runs]
+    runs = [run.used(composed=tuple(composed)) for run in runs]
     status = _submit(runs, root, experiments, launcher)
     while halving and status == 0 and (smaller := [run for run in runs if halved(run, root)]):
         for run in smaller:
@@ -75,13 +70,13 @@ def _lost(runs: Sequence[RunSpec], root: Path) -> Iterator[RunSpec]:
         record = store.record(root / run.id)
         if record is not None and record.lost and record.failure:
             print(f"once more: {run.arm} seed={run.seed}, since {record.failure.message}", flush=True)
-            yield _instead(run, record)
+            yield run.used(instead=record.failed)
 
 
 def _submit(runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str], launcher: Any) -> int:
     for run in runs:
         use = {"experiment": experiments.get(run.id), "split": store.split(root / run.id)}
-        store.write_spec(root, run.but(use=run.use.model_copy(update=use)))
+        store.write_spec(root, run.used(**use))
     waiting, index = list(runs), 0
     while waiting:
         ready = _ready(waiting, root)
@@ -179,7 +174,7 @@ def halved(run: RunSpec, root: Path) -> bool:
     if run.config["data"]["batch_size"] % (parts * devices(run.config)):
         return False
     spec = store.spec(folder)
-    store.write_spec(root, spec.but(use=spec.use.model_copy(update={"split": parts})))
+    store.write_spec(root, spec.used(split=parts))
     for name in ("run.json", *CHECKPOINTS):  # a checkpoint counts in parts of the old size
         (folder / name).unlink(missing_ok=True)
     return True

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnlab.errors import Refused, nearest
-from attnlab.store.declarations import FIGURES, SPENT, Claim, Experiment, canonical
+from attnlab.store.declarations import FIGURES, SPENT, Claim, Experiment
 from attnlab.store.experiment_files import Key
 from attnlab.store.schema import Budget, Estimate
 
@@ -28,7 +28,7 @@ def refuse_unanswerable(
     for place, claim in zip(places, experiment.claims, strict=True):
         if claim.compare == "ratio":
             _refuse_ratio(experiment, claim, place, estimates)
-        elif not claim.identity and _kind(estimates[claim.arm], _metric(experiment, claim)) == "share":
+        elif not claim.identity and _kind(estimates[claim.arm], experiment.metric_of(claim)) == "share":
             shares.append((claim, place))
     if experiment.looks != "anytime":  # of those there may be more, any time
         _refuse_shares(experiment, shares)
@@ -37,10 +37,6 @@ def refuse_unanswerable(
 def about(claim: Mapping[str, Any], arms: Sequence[str]) -> bool:
     """Whether the arms that a claim names are all among these."""
     return all(claim[key] in arms for key in ("arm", "against") if claim.get(key))
-
-
-def _metric(experiment: Experiment, claim: Claim) -> str:
-    return canonical(claim.metric or experiment.metric)
 
 
 def _kind(estimate: Estimate, metric: str) -> str | None:
@@ -65,8 +61,8 @@ def _refuse_unmeasured(
         if all(_lacks(one, metric) for one in known):
             raise Refused(f"{at[0]} of {name}: no run measures {metric}{_measured(known, metric)}", at)
     for i, claim in zip(places, experiment.claims, strict=True):
-        metric = _metric(experiment, claim)
-        for arm in (claim.arm, claim.against or experiment.baseline):
+        metric = experiment.metric_of(claim)
+        for arm in experiment.arms_of(claim):
             if _lacks(estimates[arm], metric):
                 raise Refused(
                     f"claim {i + 1} of {name}: no run of arm {arm} measures {metric}"
@@ -95,11 +91,11 @@ def _measured(estimates: Sequence[Estimate], metric: str) -> str:
 def _refuse_ratio(
     experiment: Experiment, claim: Claim, place: int, estimates: Mapping[str, Estimate]
 ) -> None:
-    name, against = _metric(experiment, claim), claim.against or experiment.baseline
+    name, arms = experiment.metric_of(claim), experiment.arms_of(claim)
     what = f"claim {place + 1} of {experiment.name}: a ratio of {name}"
-    if estimates[against].get(name) == 0:
-        raise Refused(f"{what}, which is 0 in arm {against}: compare differences", _at(place, "metric"))
-    for arm in (claim.arm, against):
+    if estimates[arms[1]].get(name) == 0:
+        raise Refused(f"{what}, which is 0 in arm {arms[1]}: compare differences", _at(place, "metric"))
+    for arm in arms:
         counted = estimates[arm].get(name) is not None
         if not counted and _kind(estimates[arm], name) not in (None, *_POSITIVE):
             raise Refused(f"{what}, which may be 0: compare differences", _at(place, "compare"))

@@ -109,7 +109,7 @@ def plan(
 
 
 def _at_commit(run: RunSpec, commit: tuple[str | None, bool | None]) -> RunSpec:
-    return run.but(use=run.use.model_copy(update={"commit": commit[0], "dirty": commit[1]}))
+    return run.used(commit=commit[0], dirty=commit[1])
 
 
 def _plan(

@@ -11,13 +11,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from attnlab.store import answers, fingerprint
-from attnlab.store.declarations import Claim, Experiment, canonical
+from attnlab.store.declarations import Claim, Experiment
 from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.store.source import sources
 from attnlab.sweep.execute.progress import duration
 from attnlab.sweep.plan.exchange.told import slope as slope_of
 from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.status.forecast import Forecast
+from attnlab.sweep.status.forecast import Forecast, finished_pairs
 from attnlab.sweep.status.looks import Waiting
 
 ALPHA = 0.05
@@ -29,13 +29,9 @@ _KINDS = {"count": "exact", "time": "timing", "share": "share", "censored": "ran
 
 @dataclass
 class Expected:
-    """Seeds per arm where arms do not differ, and the claims whose spread was seen, guessed, or neither.
-    `slope`: nats per doubling of training; while it is not known, endless, so that amounts that are declared
-    in training are as large as they may be.
-    """
+    """Seeds per arm where arms do not differ, and the claims whose spread was seen, guessed, or neither."""
 
     seeds: dict[str, float]
-    slope: float
     margin: float
     seen: int = 0
     guessed: int = 0
@@ -104,9 +100,10 @@ def _expected(
         kind not in _CERTAIN and not (stand and stand["verdict"] == "SUPPORTED")
         for kind, stand in zip(kinds, stands, strict=True)
     )
+    # while nobody knows it, what is declared in training is as large as it may be
     slope = slope_of(plan.exchange, records.get) or math.inf
     margin = experiment.nats(experiment.margin, slope) or 0.0
-    out = Expected(dict.fromkeys(experiment.arms, float(looks[0])), slope, margin)
+    out = Expected(dict.fromkeys(experiment.arms, float(looks[0])), margin)
     for number, (claim, kind, stand) in enumerate(zip(experiment.claims, kinds, stands, strict=True), 1):
         if stand and not stand["open"]:
             need = float(stand["seeds"])
@@ -119,7 +116,7 @@ def _expected(
         else:
             need = float(looks[-1])
             out.unknown.append(number)
-        for arm in (claim.arm, claim.against or experiment.baseline):
+        for arm in experiment.arms_of(claim):
             out.seeds[arm] = max(out.seeds[arm], need)
     arms = {run.id: run.arm for run in plan.runs}
     for run in plan.runs:  # what another arm continues from
@@ -130,7 +127,7 @@ def _expected(
 
 def _kind(run: RunSpec, experiment: Experiment, claim: Claim) -> str:
     """What a claim will be decided on, as far as that is known before a run has ended."""
-    metric = canonical(claim.metric or experiment.metric)
+    metric = experiment.metric_of(claim)
     if claim.identity:
         return "identity"
     declared = run.estimate.declared.get(metric)
@@ -143,18 +140,13 @@ def _spread(
     plan: Plan, experiment: Experiment, claim: Claim, records: Mapping[str, RunRecord], out: Expected
 ) -> float | None:
     """The sd of a claim's differences, or of the logarithms of its ratios; None where nobody knows."""
-    metric = canonical(claim.metric or experiment.metric)
+    metric = experiment.metric_of(claim)
     values = {
         (run.arm, run.seed): value
         for run in plan.runs
         if run.id in records and (value := records[run.id].figure(metric)) is not None
     }
-    pairs = [
-        (values[claim.arm, seed], values[other, seed])
-        for other in (claim.against or experiment.baseline,)
-        for seed in experiment.seeds
-        if (claim.arm, seed) in values and (other, seed) in values
-    ]
+    pairs = finished_pairs(experiment, values, *experiment.arms_of(claim))
     ratio = claim.compare == "ratio"
     if ratio and any(min(pair) <= 0 for pair in pairs):
         return None

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from attnlab.store import answers, fingerprint
+from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Budget, RunRecord, RunSpec
 from attnlab.store.source import sources
 from attnlab.sweep.plan.exchange.told import slope
@@ -75,7 +76,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
     margin = experiment.nats(experiment.margin, slope(plan.exchange, records.get))
     if margin is None:
         return [f"{experiment.margin}: not known in nats yet, and so not the seeds that it asks for"]
-    values: dict[tuple[str, int | None], float] = {
+    values = {
         (run.arm, run.seed): value
         for run in plan.runs
         if run.id in records and (value := records[run.id].metrics.get(metric)) is not None
@@ -84,11 +85,7 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
     for arm in plan.arms():
         if arm == base:
             continue
-        pairs = [
-            (values[arm, seed], values[base, seed])
-            for seed in experiment.seeds
-            if (arm, seed) in values and (base, seed) in values
-        ]
+        pairs = finished_pairs(experiment, values, arm, base)
         differences = [ours - theirs for ours, theirs in pairs]
         planned = _planning(differences, margin, plan.runs[0].config) if len(pairs) > 1 else None
         if planned is None:
@@ -100,6 +97,17 @@ def seeds_asked(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
             f"{wanted or 'more than 10,000'} seeds ({len(experiment.seeds)} planned)"
         )
     return lines
+
+
+def finished_pairs(
+    experiment: Experiment, values: Mapping[tuple[str, int], float], arm: str, against: str
+) -> list[tuple[float, float]]:
+    """The values of two arms, seed by seed where both have one; `values` are by arm and seed."""
+    return [
+        (values[arm, seed], values[against, seed])
+        for seed in experiment.seeds
+        if (arm, seed) in values and (against, seed) in values
+    ]
 
 
 def _planning(

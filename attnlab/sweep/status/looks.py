@@ -37,10 +37,15 @@ def needed(plan: Plan, root: Path) -> list[RunSpec]:
 
 def unpriced(plan: Plan, root: Path) -> str | None:
     """Why what is declared in training is not known in nats, so that nothing may be compared; else None."""
-    if plan.exchange is None or plan.experiment is None or not plan.experiment.in_training:
+    if plan.experiment is None or not plan.experiment.in_training:
         return None
-    why: str | None = plan.exchange.told(lookup(root))["why"]
-    return why
+    told = exchanged(plan, root)
+    return str(told["why"]) if told and told["why"] else None
+
+
+def exchanged(plan: Plan, root: Path) -> dict[str, Any] | None:
+    """What the runs of a plan's exchange tell by now; None where it has none."""
+    return plan.exchange.told(lookup(root)) if plan.exchange else None
 
 
 def lookup(root: Path) -> Lookup:
@@ -50,12 +55,12 @@ def lookup(root: Path) -> Lookup:
 
 def wanted(plan: Plan, root: Path) -> dict[str, int]:
     """Arm -> how many of the seeds are needed by now; empty where there are no looks to go by."""
-    return _wanted(plan, _decided(plan, root)) if counts(plan) else {}
+    return _wanted(plan, _decided(plan, root, exchanged(plan, root))) if counts(plan) else {}
 
 
 def states(plan: Plan, root: Path, weights: bool = False) -> dict[str, State]:
-    """Run id -> its state, where a run that is to be trained is `later` or `not needed` if no claim needs it
-    by now. The runs of a grid of learning rates are.
+    """Run id -> its state, where a run of the comparison that is to be trained is `later` or `not needed` if
+    no claim needs it by now.
     """
     found = states_of(plan.all_runs, root, weights)
     idle = dict[str, State]()
@@ -79,12 +84,12 @@ def waiting(plan: Plan, root: Path) -> list[dict[str, Any]]:
     assert plan.experiment is not None
     code = [[path.name, *_version(path)] for room in _ROOMS for path in sorted((_HOME / room).glob("*.*"))]
     runs = [[run.id, run.arm, run.seed, *version] for run, version in zip(plan.runs, versions, strict=True)]
-    told = plan.exchange.told(lookup(root)) if plan.exchange else None
+    told = exchanged(plan, root)
     key = fingerprint.digest([plan.experiment.plain(), told, str(root.absolute()), runs, code])
     kept = answers.kept(plan.runs[0].config, "looks", key)
     if isinstance(kept, list) and len(kept) == len(plan.experiment.claims):
         return kept
-    found = _decided(plan, root)
+    found = _decided(plan, root, told)
     answers.keep(plan.runs[0].config, "looks", key, found)
     return found
 
@@ -110,14 +115,13 @@ def _line(claim: Waiting, looks: int) -> str:
     return ", ".join(words) + (", whatever the seeds" if claim.get("kind") == "exact" else "")
 
 
-def _decided(plan: Plan, root: Path) -> list[dict[str, Any]]:
-    """Where each claim stands, by the records as they are now."""
+def _decided(plan: Plan, root: Path, told: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Where each claim stands, by the records as they are now and what the exchange told."""
     from attnlab.report import Asked, Run, waiting
 
     assert plan.experiment is not None
     found = [Run(run.arm, run.seed, run.id, store.record(root / run.id)) for run in plan.runs]
-    exchange = plan.exchange.told(lookup(root)) if plan.exchange else None
-    return waiting(Asked(plan.experiment, exchange=exchange), found)
+    return waiting(Asked(plan.experiment, exchange=told), found)
 
 
 def _wanted(plan: Plan, claims: Sequence[Waiting]) -> dict[str, int]:
@@ -145,8 +149,8 @@ def _order(plan: Plan) -> dict[int, int]:
 def _idle(plan: Plan, claims: Sequence[Waiting], arm: str, place: int) -> State:
     """Why nobody trains a run now; `place` counts the seeds before its own."""
     assert plan.experiment is not None
-    about = [(claim.arm, claim.against or plan.experiment.baseline) for claim in plan.experiment.claims]
-    still = [stand["open"] for stand in claims] or [True] * len(about)
+    about = map(plan.experiment.arms_of, plan.experiment.claims)
+    still = [stand["open"] for stand in claims] or [True] * len(plan.experiment.claims)
     if not any(open_ and arm in arms for open_, arms in zip(still, about, strict=True)):
         return State(NEVER, "no claim about its arm is open", 0.0)
     looks = counts(plan)
