@@ -74,6 +74,18 @@ Margin: TypeAlias = Annotated[_Number | _Training, Discriminator(_form)]
 Threshold: TypeAlias = Annotated[_Number | _Training | _Word, Discriminator(_form)]
 
 
+def in_nats(amount: Any, margin: Any, slope: float | None) -> Any:
+    """A margin or a threshold as a number, given as a type or as a file has it; None where that takes a
+    `slope` and none is known.
+    """
+    if amount in (MARGIN, LESS):
+        value = in_nats(margin, None, slope)
+        return value if value is None or amount == MARGIN else -value
+    if isinstance(amount, dict | Training):
+        return None if slope is None else Training.model_validate(amount).nats(slope)
+    return amount
+
+
 class Claim(Record):
     """What an experiment claims of an arm: its difference from (or ratio to) another lies somewhere."""
 
@@ -230,13 +242,9 @@ class Experiment(Record):
         return claim.arm, claim.against or self.baseline
 
     def nats(self, amount: float | str | Training, slope: float | None) -> float | None:
-        """The margin or a threshold as a number; None where that takes a `slope` and none is known."""
-        if amount in (MARGIN, LESS):
-            margin = self.nats(self.margin, slope)
-            return margin if margin is None or amount == MARGIN else -margin
-        if isinstance(amount, Training):
-            return None if slope is None else amount.nats(slope)
-        return float(amount)
+        """The margin or a threshold of this experiment (`in_nats`)."""
+        value = in_nats(amount, self.margin, slope)
+        return None if value is None else float(value)
 
     def in_words(self, amount: float | str | Training) -> str | None:
         """An amount that is declared in training, without its sign; None of one that is a number."""

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
-from attnlab.store.declarations import LESS, MARGIN, Training, canonical
+from attnlab.store.declarations import canonical, in_nats
 
 Claim = Mapping[str, Any]  # as a report's row, with `against`, `metric` and `compare` filled in
 CITED = ("says", "source", "source_says")
@@ -71,23 +71,13 @@ def _filled(declared: Mapping[str, Any], report: Mapping[str, Any]) -> list[Clai
     return [
         {
             **claim,
-            "threshold": _threshold(claim.get("threshold"), declared.get("margin"), slope),
+            "threshold": in_nats(claim.get("threshold"), declared.get("margin"), slope),
             "against": claim.get("against") or whole["baseline"],
             "metric": canonical(claim.get("metric") or whole["metric"]),
             "compare": claim.get("compare") or "difference",
         }
         for claim in declared.get("claims") or []
     ]
-
-
-def _threshold(amount: Any, margin: Any, slope: float | None) -> Any:
-    """A declared threshold as the report's rows have it; None of one in training, where nobody can tell."""
-    if amount in (MARGIN, LESS):
-        value = _threshold(margin, None, slope)
-        return value if value is None or amount == MARGIN else -value
-    if isinstance(amount, Mapping):
-        return None if slope is None else Training.model_validate(amount).nats(slope)
-    return amount
 
 
 def axis(report: Mapping[str, Any], claim: Claim) -> str:
