@@ -150,6 +150,15 @@ VERBS = {
         ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha --watch"),
         _status,
     ),
+    "ladder": Verb(
+        "attnlab.cli.verbs.ladder:ladder",
+        "an experiment at every size of a ladder: does its answer hold with size?",
+        "+experiment=NAME [ladder=NAME] [OVERRIDE ...]",
+        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha ladder=two_cores arms=[mha,gqa]"),
+        _for_hydra,
+        more="The same as +experiment=NAME ladder=two_cores, and `plan` and `status` take that. Each rung is "
+        "a comparison\nwith a report of its own; NAME@two_cores has what they say together.",
+    ),
     "compare": Verb(
         "attnlab.cli.verbs.compare:main",
         "arms from the command line, as in compare heads=mha heads=gqa",

@@ -52,6 +52,8 @@ def build(
             "finished": finished,
             "planned": len(sweep.planned),
         },
+        "place": asked.place,
+        "texts": None,  # what all texts say together: told once each has its report
         "budget": table,
         "exchange": exchange(sweep),
         "effects": rows,

@@ -96,8 +96,14 @@ def _from_4(report: dict[str, Any]) -> None:
     ]
 
 
+def _from_5(report: dict[str, Any]) -> None:
+    """Version 5 asked each experiment at one place."""
+    report["schema"] = 6
+    report["place"] = report["texts"] = None
+
+
 # from a version to the next, in order
-UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2, 3: _from_3, 4: _from_4}
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5}
 
 
 def misfit(value: Any, shape: dict[str, Any], at: str = "report") -> str | None:

@@ -88,6 +88,11 @@ class Budget(Record):
     kernel: str | None = None
     device: str | None = None
 
+    @property
+    def training_flops(self) -> float:
+        """Of all its tokens; 0 where that is not known."""
+        return float((self.flops_per_token or 0) * (self.tokens or 0))
+
     def known(self) -> dict[str, Any]:
         """What is known of it, by name."""
         return {key: value for key, value in self.plain().items() if value is not None}

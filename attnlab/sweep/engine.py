@@ -175,7 +175,8 @@ class _Sweep:
 
     def needed(self, plans: Sequence[Plan]) -> list[RunSpec]:
         """The runs that the claims need by now, look by look; an arm without a learning rate has none."""
-        return [run for plan in plans for run in looks.needed(plan, self.root) if run.arm not in plan.untuned]
+        first = sorted(plans, key=Plan.flops, reverse=True)  # what takes longest: no slot waits for it alone
+        return [run for plan in first for run in looks.needed(plan, self.root) if run.arm not in plan.untuned]
 
     def looked(self, todo: list[RunSpec], plans: Sequence[Plan]) -> int:
         """Trains the runs of a look, then those of the next one, until no claim needs more seeds."""
@@ -227,12 +228,16 @@ class _Sweep:
     ) -> None:
         """A report per experiment; a line per run that no launcher has told of, where there is none."""
         self.declare(plans)  # where it was interrupted before it had
+        found = {
+            i: reporting.built(plan, self.root, times.get(i), self.arguments, self.declared[i])
+            for i, plan in enumerate(plans)
+            if plan.experiment
+        }
+        ladders = reporting.together([*found.values()], self.reports)
         published = []
         for i, plan in enumerate(plans):
-            if plan.experiment:
-                reporting.report(
-                    plan, self.root, self.reports, times.get(i), self.arguments, self.declared[i]
-                )
+            if i in found:
+                reporting.publish(found[i], self.root, self.reports)
                 users.published(self.users[i])
                 if publish:
                     published.append(self.reports / plan.title)
@@ -244,6 +249,7 @@ class _Sweep:
                 reporting.show_runs(silent, self.root)
                 if publish:
                     users.ended(self.users[i])
+        reporting.tell_ladders(ladders)
         self.mirrored(published, publish)
 
     def mirrored(self, published: Sequence[Path], patient: bool) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from attnlab.sweep.plan.provenance import provenance, typed
 from attnlab.sweep.status import looks
 
 if TYPE_CHECKING:
-    from attnlab.report import Asked
+    from attnlab.report import Asked, Run
 
 
 def using(
@@ -50,7 +51,7 @@ def declare(plan: Plan, root: Path, arguments: Sequence[str]) -> Declared:
     texts = {arm: runs[0].estimate.data.get("sha256") for arm, runs in plan.arms().items()}
     ids = {arm: {run.seed: run.id for run in runs} for arm, runs in arms.items()}
     slope = slope_of(plan.exchange, looks.lookup(root))
-    declared = log.declare(root, plan.experiment, recipes, texts, ids, typed(arguments), slope)
+    declared = log.declare(root, plan.name, plan.experiment, recipes, texts, ids, typed(arguments), slope)
     for line in declared.departures:
         print(printable(f"{plan.title} is EXPLORATORY: {line}"), flush=True)
     if broken := log.read(root).broken:
@@ -59,16 +60,25 @@ def declare(plan: Plan, root: Path, arguments: Sequence[str]) -> Declared:
     return declared
 
 
-def report(
+@dataclass
+class Report:
+    """A report before it is on disk: what report.json will have, and the runs that it was built from."""
+
+    plan: Plan
+    document: dict[str, Any]
+    runs: "list[Run]"
+    declared: Declared | None
+
+
+def built(
     plan: Plan,
     root: Path,
-    reports: Path,
     times: dict[str, Any] | None,
     arguments: Sequence[str],
     declared: Declared | None = None,
-) -> None:
-    """Builds and writes the report of a plan's runs, finished or not, and prints its verdicts."""
-    from attnlab.report import Run, build, read_run, write  # late: a plan or a status needs none of it
+) -> Report:
+    """The report of a plan's runs, finished or not."""
+    from attnlab.report import Run, build, read_run  # late: a plan or a status needs none of it
 
     assert plan.experiment is not None
     runs = []
@@ -81,17 +91,48 @@ def report(
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
     wanted, exchange = looks.wanted(plan, root), looks.exchanged(plan, root)
     asked = _asked(plan, _outdated(plan, root), wanted, declared, exchange)
-    document = build(asked, runs, times, source)
+    return Report(plan, build(asked, runs, times, source), runs, declared)
+
+
+def publish(found: Report, root: Path, reports: Path) -> None:
+    """Writes a report, and prints its verdicts."""
+    from attnlab.report import write
+
+    plan, document = found.plan, found.document
+    assert plan.experiment is not None
     folder = reports / plan.title
-    page = write(folder, document, runs)
+    page = write(folder, document, found.runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
         plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
-    print(printable(f"{document['verdict']['headline']}: {plan.experiment.question or plan.title}", "\n"))
+    place = f" ({plan.replication.name})" if plan.replication else ""
+    asked = plan.experiment.question or plan.title
+    print(printable(f"{document['verdict']['headline']}{place}: {asked}", "\n"))
     for claim in document["verdict"]["claims"]:
         print(printable(f"  {claim['sentence']}"))
     print(f"report: {page}", flush=True)
-    if declared is not None:
-        log.keep_known(root, declared)
+    if found.declared is not None:
+        log.keep_known(root, found.declared)
+
+
+def together(reports: Sequence[Report], folder: Path) -> list[Path]:
+    """What the texts of an experiment say together goes into the report of each; what the rungs of a ladder
+    say has a page of its own. Returns these pages.
+    """
+    from attnlab.report import across
+
+    groups: dict[str, list[Report]] = {}
+    for found in reports:
+        if found.plan.replication:
+            groups.setdefault(found.plan.together, []).append(found)
+    pages = []
+    for title, group in groups.items():
+        rungs = group[0].plan.replication
+        documents = {found.plan.title: found.document for found in group}
+        if rungs and rungs.ladder:
+            pages.append(across.write_ladder(folder / title, documents))
+        else:
+            across.tell_texts(documents)
+    return pages
 
 
 def announce_exchange(runs: Sequence[RunSpec]) -> None:
@@ -149,6 +190,7 @@ def _asked(
         exchange=exchange,
         declared={key: value for key, value in plan.declared.items() if key in Experiment.decisive()},
         on_record=on_record,
+        place=plan.replication.told(plan.together) if plan.replication else None,
     )
 
 

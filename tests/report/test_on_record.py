@@ -27,7 +27,7 @@ def asked(root: Path, finished: int = 0, **changes: Any) -> Asked:
             (root / ids[arm][seed]).mkdir(parents=True, exist_ok=True)
             (root / ids[arm][seed] / "run.json").write_text('{"status": "done"}')
     none = dict.fromkeys(arms)
-    entry = declared.declare(root, found.experiment, none, none, ids, "typed")
+    entry = declared.declare(root, found.experiment.name, found.experiment, none, none, ids, "typed")
     return experiment(WORLD, on_record=entry, **changes)
 
 

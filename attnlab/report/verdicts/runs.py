@@ -94,7 +94,8 @@ class Asked:
     `wanted` says how many seeds of an arm its claims have needed, where not all. `outdated` counts, per part
     of a record, the runs in which other code than today's has measured it.
     `on_record` is the declaration in the store's log, None where there is none. `exchange` is what the
-    baseline at half and at twice its steps tells, as `sweep.plan.exchange` has it.
+    baseline at half and at twice its steps tells, as `sweep.plan.exchange` has it. `place`: on which text, or
+    at which rung, the experiment is asked here.
     """
 
     experiment: Experiment
@@ -106,6 +107,7 @@ class Asked:
     outdated: Mapping[str, int] = field(default_factory=dict)
     on_record: Declared | None = None
     exchange: dict[str, Any] | None = None
+    place: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ class Log:
 
 def declare(
     root: Path,
+    name: str,
     experiment: Experiment,
     recipes: Mapping[str, str | None],
     texts: Mapping[str, str | None],
@@ -98,9 +99,10 @@ def declare(
     slope: float | None = None,
 ) -> Declared:
     """Puts on record what an experiment declares, unless it is, and which runs are to carry it out; the
-    declaration that stands. `slope`: nats per doubling of training. Refused where that cannot be written.
+    declaration that stands. `name` tells one place where it is asked from another. `slope`: nats per doubling
+    of training. Refused where that cannot be written.
     """
-    name, size, content = experiment.name, experiment.size, terms(experiment, recipes, texts, slope)
+    size, content = experiment.size, terms(experiment, recipes, texts, slope)
     key = _hash(name, size, content.plain())
     with _writing(root) as path:
         log = read(root)

@@ -29,11 +29,13 @@ from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.exchange import runs as exchanges
 from attnlab.sweep.plan.exchange.told import Exchange
+from attnlab.sweep.plan.replications.replication import Replication, replications
+from attnlab.sweep.plan.replications.rungs import carried
 from attnlab.sweep.plan.tuning import lr_grid
 from attnlab.sweep.plan.tuning.found import Tuning
 
 SINGLE = "run"  # the arm's name where there is no experiment
-_NEUTRAL = ("experiment", "paths", "sweep", "logger", "hydra")  # these change no report
+_NEUTRAL = ("experiment", "ladder", "paths", "sweep", "logger", "hydra")  # these change no report
 
 
 @dataclass
@@ -52,10 +54,27 @@ class Plan:
     tuned: Tuning | None = None
     recipes: dict[str, str] = field(default_factory=dict)  # a digest of each arm's config, whatever its seeds
     exchange: Exchange | None = None  # what tells a difference as training
+    replication: Replication | None = None  # where else its experiment is asked; None: at the place it names
+    rung: "Plan | None" = None  # of the ladder, where its learning rates are tuned
+
+    @property
+    def name(self) -> str:
+        """The experiment's, and the place where it is asked once more."""
+        name = self.experiment.name if self.experiment else SINGLE
+        return f"{name}{self.replication.called}" if self.replication else name
 
     @property
     def title(self) -> str:
-        """`name`, or `name~hash` where the command line changed the experiment."""
+        """`name`, or `name~hash` where the command line changed the experiment; and the place."""
+        return f"{self._asked}{self.replication.called}" if self.replication else self._asked
+
+    @property
+    def together(self) -> str:
+        """The title of what all its places say together."""
+        return f"{self._asked}{self.replication.together}" if self.replication else self._asked
+
+    @property
+    def _asked(self) -> str:
         name = self.experiment.name if self.experiment else SINGLE
         return f"{name}~{fingerprint.digest(sorted(self.changed), 8)}" if self.changed else name
 
@@ -67,12 +86,18 @@ class Plan:
     @property
     def untuned(self) -> list[str]:
         """The arms whose learning rate is not known yet."""
+        if self.rung is not None:
+            return self.rung.untuned
         return [arm for arm in self.tuned.arms if self.tuned.picked(arm) is None] if self.tuned else []
 
     @property
     def trading(self) -> list[RunSpec]:
         """The runs of the exchange, once the baseline's learning rate is known."""
         return self.exchange.runs if self.exchange and self.exchange.baseline not in self.untuned else []
+
+    def flops(self) -> float:
+        """Of its longest run."""
+        return max(run.estimate.training_flops for run in self.runs)
 
     def arms(self) -> dict[str, list[RunSpec]]:
         """The comparison's runs by arm."""
@@ -95,7 +120,9 @@ def plan(
     Raises Refused with one line.
     """
     line = command.read(arguments, composer.loader)
-    plans = [_plan(point, line.seeds, composer, checker, lookup) for point in line.points]
+    plans = [
+        place for point in line.points for place in _places(point, line.seeds, composer, checker, lookup)
+    ]
     titles = [report_plan.title for report_plan in plans if report_plan.experiment]
     if len(set(titles)) < len(titles):
         raise Refused("two values of a swept key give the same report: name each value once")
@@ -112,38 +139,60 @@ def _at_commit(run: RunSpec, commit: tuple[str | None, bool | None]) -> RunSpec:
     return run.used(commit=commit[0], dirty=commit[1])
 
 
+def _places(
+    point: Sequence[str],
+    seeds: Sequence[int] | None,
+    composer: Composer,
+    checker: Checker,
+    lookup: lr_grid.Lookup,
+) -> list[Plan]:
+    """A plan for each text, or each rung, of an experiment; one where it is asked once."""
+    base = _seeded(composer.resolve(composer.compose(point)), point, seeds)
+    places, plans = replications(base, point), dict[str, Plan]()
+    for place in sorted(places, key=lambda place: bool(place and place.rates)):  # after the one they follow
+        rung = plans[place.rates] if place and place.rates else None
+        plans[place.name if place else ""] = _plan(point, seeds, composer, checker, lookup, place, rung)
+    return [plans[place.name if place else ""] for place in places]
+
+
 def _plan(
     point: Sequence[str],
     seeds: Sequence[int] | None,
     composer: Composer,
     checker: Checker,
     lookup: lr_grid.Lookup,
+    place: Replication | None,
+    rung: Plan | None,
 ) -> Plan:
     base_config = composer.compose(point)
     base = composer.resolve(base_config)
     written = _written(base_config, point, seeds)
     if "arms" not in base and written.file is None:
-        for key in ("seeds", "looks", "exchange", "tune"):
+        for key in ("seeds", "looks", "exchange", "tune", "texts", "ladder"):
             if base.get(key) is not None:
                 instead = "name one, or set seed=0,1" if key == "seeds" else "name one"
-                raise Refused(f"{key}={base[key]}: without an experiment nothing is compared; {instead}")
+                value = "..." if key == "ladder" else base[key]
+                raise Refused(f"{key}={value}: without an experiment nothing is compared; {instead}")
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
-    if seeds is not None and list(seeds) != base.get("seeds"):
-        base["seeds"] = list(seeds)
-        if "looks" not in command.keys(point):  # nobody knows after which of them somebody looked
-            base["looks"] = "anytime"
     try:
+        base = _seeded(base, point, seeds) | (dict(place.keys) if place else {})
         base["name"] = _name(base_config, written)
         experiment = experiments.complete(base)
-        arms = _arms(experiment, point, base.get("size"), composer, checker, written)
+        arms = _arms(experiment, point, place, composer, checker, written)
         estimates = {name: arm.estimate for name, arm in arms.items()}
         refuse_unanswerable(experiment, base.get("claims") or [], estimates)
-        tuned, grid = lr_grid.tuned(experiment, arms, base.get("size"), point, checker, lookup, written.find)
+        size = f"{experiment.size}{place.called}" if place else base.get("size")
+        tuned, grid = lr_grid.tuned(experiment, arms, size, point, checker, lookup, written.find)
+        rates = {}
         if tuned is not None:
             rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms}
-            arms = {name: arm.at(lr_grid.KEY, rates[name], lr_grid.FIGURE) for name, arm in arms.items()}
+        elif place and place.ladder and rung:
+            there = {name: runs[0] for name, runs in rung.arms().items()}
+            rates = carried(place.ladder, there, arms, experiment.baseline)
+        for name, rate in rates.items():
+            arms[name] = arms[name].at(lr_grid.KEY, rate, lr_grid.FIGURE)
         exchange = exchanges.planned(experiment, arms[experiment.baseline], checker)
     except Refused as error:
         raise Refused(f"{written.place(error.at)}{error}") from error
@@ -157,8 +206,17 @@ def _plan(
     declared_config = base_config if len(named) == len(point) else composer.compose(named)
     declared = experiments.keys(composer.resolve(declared_config))
     changes = _changes(point, seeds, declared_config, declared)
+    declared |= place.keys if place else {}
     recipes = {name: arm.recipe() for name, arm in arms.items()}
-    return Plan(experiment, runs, declared, changes, (), grid, tuned, recipes, exchange)
+    return Plan(experiment, runs, declared, changes, (), grid, tuned, recipes, exchange, place, rung)
+
+
+def _seeded(base: dict[str, Any], point: Sequence[str], seeds: Sequence[int] | None) -> dict[str, Any]:
+    """With the seeds of the command line, where it names others."""
+    if seeds is None or list(seeds) == base.get("seeds"):
+        return base
+    looks = {} if "looks" in command.keys(point) else {"looks": "anytime"}  # nobody knows who looked when
+    return {**base, "seeds": list(seeds), **looks}
 
 
 def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | None) -> Written:
@@ -187,12 +245,13 @@ def _name(config: DictConfig, written: Written) -> Any:
 def _arms(
     experiment: Experiment,
     point: Sequence[str],
-    size: Any,
+    place: Replication | None,
     composer: Composer,
     checker: Checker,
     written: Written,
 ) -> dict[str, Arm]:
-    by_size = experiment.size_overrides.get(size) or []
+    by_size = experiment.size_overrides.get(experiment.size or "") or []
+    by_size = [*by_size, *(place.overrides if place else ())]
     figure = match.FIGURES.get(experiment.match)
     arms: dict[str, Arm] = {}
     # the baseline comes first: it sets what the others are matched to

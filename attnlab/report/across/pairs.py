@@ -1,0 +1,49 @@
+"""What two arms of a report differ by, seed by seed, and what their runs took."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Report = Mapping[str, Any]
+
+
+def values(report: Report, arm: str, metric: str) -> dict[int, float]:
+    """Seed -> the metric of an arm's finished run, where it has one."""
+    return {
+        run["seed"]: run["metrics"][metric]
+        for run in report["runs"]
+        if run["arm"] == arm and run["status"] == "done" and run["metrics"].get(metric) is not None
+    }
+
+
+def differences(report: Report, arm: str, against: str, metric: str) -> list[float]:
+    """The arm's value minus the other's, over the seeds that both have."""
+    ours, theirs = values(report, arm, metric), values(report, against, metric)
+    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+
+
+def failed(report: Report, arm: str) -> int:
+    """How many of an arm's runs ended in another way than done, of those that ended."""
+    return sum(run["arm"] == arm and run["status"] not in ("done", "missing") for run in report["runs"])
+
+
+def flops(report: Report, arm: str) -> float | None:
+    """Of the training of an arm's run; None where nobody knows."""
+    for run in report["runs"]:
+        budget = run["budget"]
+        if run["arm"] == arm and budget.get("flops_per_token") and budget.get("tokens"):
+            return float(budget["flops_per_token"] * budget["tokens"])
+    return None
+
+
+def comparisons(report: Report) -> list[tuple[str, str]]:
+    """Every two arms of which something is asked: each with the baseline, and those that a claim compares."""
+    experiment = report["experiment"]
+    asked = [(arm, experiment["baseline"]) for arm in experiment["arms"] if arm != experiment["baseline"]]
+    claimed = [(claim["arm"], claim["against"]) for claim in report["verdict"]["claims"] if about(claim, report)]
+    return list(dict.fromkeys([*asked, *claimed]))
+
+
+def about(claim: Mapping[str, Any], report: Report) -> bool:
+    """Whether a claim is one about differences of the experiment's metric, which seeds decide."""
+    same = claim["metric"] == report["experiment"]["metric"]
+    return bool(same and claim["compare"] == "difference" and not claim["decision"]["exact"])

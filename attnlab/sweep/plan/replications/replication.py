@@ -1,0 +1,76 @@
+"""An experiment asked once more: of another text, or at a rung of a ladder. Each is a comparison of its own,
+with runs, looks and a report of its own; what they say together is on a page of theirs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnlab.errors import Refused
+from attnlab.store.declarations import Ladder
+from attnlab.sweep.plan import overrides as command
+from attnlab.sweep.plan.replications import rungs
+
+
+@dataclass(frozen=True)
+class Replication:
+    """`name` is the text's or the rung's, `of` the ladder's, `called` what the title ends with. `overrides`
+    come before those of the command line, and `keys` stand in the place of the experiment's own.
+    """
+
+    name: str
+    called: str
+    overrides: tuple[str, ...] = ()
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    ladder: Ladder | None = None
+
+    def told(self, together: str) -> dict[str, Any]:
+        """As the report has it; `together` is the title of all places."""
+        return {
+            "kind": "rung" if self.ladder else "text",
+            "name": self.name,
+            "together": together,
+            "ladder": self.ladder.plain() if self.ladder else None,
+            "rates": self.rates,
+        }
+
+    @property
+    def together(self) -> str:
+        """What the title of all places together ends with."""
+        return f"@{self.ladder.name}" if self.ladder else ""
+
+    @property
+    def rates(self) -> str | None:
+        """The rung whose learning rates it takes; None where it has its own."""
+        rates = self.ladder.rates if self.ladder else None
+        return rates.rung if rates and rates.rung != self.name else None
+
+
+def replications(base: Mapping[str, Any], point: Sequence[str]) -> list[Replication | None]:
+    """Where a composed command asks its experiment: None is the place that its config names itself."""
+    given, texts = command.keys(point), base.get("texts")
+    if "arms" not in base:
+        return [None]
+    if base.get("ladder") is not None:
+        ladder = rungs.read(base["ladder"], given)
+        base = {**base, "ladder_arms": None} if "arms" in given else base
+        return [
+            Replication(
+                name,
+                f"@{ladder.name}.{name}",
+                (*ladder.overrides, *own),
+                rungs.keys(base, ladder, name),
+                ladder,
+            )
+            for name, own in ladder.rungs.items()
+        ]
+    if not texts or "data" in given:  # the command names its own
+        return [None]
+    if not isinstance(texts, list) or len(set(map(str, texts))) < len(texts):
+        raise Refused(
+            f"texts={texts}: give values of the group data, each once, as in [pydocs, code]", ("texts",)
+        )
+    places = [
+        Replication(str(text), f"@{text}" if i else "", (f"data={text}",)) for i, text in enumerate(texts)
+    ]
+    return [*places]
