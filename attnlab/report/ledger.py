@@ -11,6 +11,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from attnlab.report.across import page
 from attnlab.report.pages.files import put
 from attnlab.report.pages.html import TEMPLATES, environment
 from attnlab.report.tables.format import percent
@@ -54,13 +55,14 @@ def write(folder: Path) -> list[Path]:
     """README.md and ledger.html beside the reports. ValueError where there is no report, one that cannot be
     read, or a page of somebody else's in the place of one of ours.
     """
-    ledger = read(folder)
+    ladders = [page.load(source.parent) for source in sorted(folder.glob(f"*/{page.NAME}"))]
+    ledger = read(folder, page.sizes(ladders), page.agreement(ladders))
     pages = {folder / "README.md": markdown(ledger, folder), folder / "ledger.html": html(ledger, folder)}
-    for page in pages:
-        if page.exists() and MARK not in page.read_text("utf-8", errors="replace")[:600]:
-            raise ValueError(f"{page}: is no ledger, and one would replace it; move it out of the way")
-    for page, content in pages.items():
-        put(page, content.encode())
+    for path in pages:
+        if path.exists() and MARK not in path.read_text("utf-8", errors="replace")[:600]:
+            raise ValueError(f"{path}: is no ledger, and one would replace it; move it out of the way")
+    for path, content in pages.items():
+        put(path, content.encode())
     return list(pages)
 
 
@@ -70,8 +72,18 @@ def markdown(ledger: Ledger, folder: Path) -> str:
     parts = [
         HEAD.format(mark=MARK, folder=folder.as_posix(), totals=totals(ledger)),
         HYPOTHESES.format(tally=tally(hypotheses), level=percent(LEVEL)),
+        f"{ledger.agreement}\n" if ledger.agreement else "",
         _table(
-            (*ABOUT, "why there", *CITED, f"effect [{percent(LEVEL)} %]", "decided on", "seeds"),
+            (
+                *ABOUT,
+                "why there",
+                *CITED,
+                f"effect [{percent(LEVEL)} %]",
+                "decided on",
+                "seeds",
+                "with size",
+                "on other texts",
+            ),
             [
                 (
                     *_about(line),
@@ -80,6 +92,8 @@ def markdown(ledger: Ledger, folder: Path) -> str:
                     f"{line.effect} {line.interval}",
                     line.decided,
                     line.seeds,
+                    line.sizes,
+                    line.texts,
                 )
                 for line in hypotheses
             ],
@@ -131,15 +145,18 @@ def html(ledger: Ledger, folder: Path) -> str:
         "verdict": {line.verdict for line in ledger.lines},
         "source": {source for line in ledger.lines for source in line.sources},
     }
-    page = environment().get_template("ledger.html")
-    return page.render(
-        ledger=ledger,
-        totals=totals(ledger),
-        tally=tally,
-        level=percent(LEVEL),
-        mark=MARK,
-        command=f"{MARK} {folder.as_posix()}",
-        choices={name: sorted(values) for name, values in choices.items()},
-        css=[Markup((TEMPLATES / name).read_text("utf-8")) for name in ("page.css", "ledger.css")],
-        js=[Markup((TEMPLATES / name).read_text("utf-8")) for name in ("page.js", "ledger.js")],
+    return (
+        environment()
+        .get_template("ledger.html")
+        .render(
+            ledger=ledger,
+            totals=totals(ledger),
+            tally=tally,
+            level=percent(LEVEL),
+            mark=MARK,
+            command=f"{MARK} {folder.as_posix()}",
+            choices={name: sorted(values) for name, values in choices.items()},
+            css=[Markup((TEMPLATES / name).read_text("utf-8")) for name in ("page.css", "ledger.css")],
+            js=[Markup((TEMPLATES / name).read_text("utf-8")) for name in ("page.js", "ledger.js")],
+        )
     )

@@ -118,21 +118,30 @@ def together(reports: Sequence[Report], folder: Path) -> list[Path]:
     """What the texts of an experiment say together goes into the report of each; what the rungs of a ladder
     say has a page of its own. Returns these pages.
     """
-    from attnlab.report import across
+    from attnlab.report.across import page, texts
 
     groups: dict[str, list[Report]] = {}
     for found in reports:
         if found.plan.replication:
             groups.setdefault(found.plan.together, []).append(found)
-    pages = []
+    ladders = []
     for title, group in groups.items():
-        rungs = group[0].plan.replication
         documents = {found.plan.title: found.document for found in group}
-        if rungs and rungs.ladder:
-            pages.append(across.write_ladder(folder / title, documents))
+        if group[0].document["place"]["kind"] == "rung":
+            ladders.append(page.write(folder / title, documents))
         else:
-            across.tell_texts(documents)
-    return pages
+            texts.tell(documents)
+    return ladders
+
+
+def tell_ladders(pages: Sequence[Path]) -> None:
+    """What ladders say, each with its page."""
+    from attnlab.report.across import page as across
+
+    for page in pages:
+        for line in across.lines(across.load(page.parent)):
+            print(printable(line))
+        print(f"ladder: {page}", flush=True)
 
 
 def announce_exchange(runs: Sequence[RunSpec]) -> None:

@@ -92,7 +92,9 @@ def read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     whole = isinstance(report, dict) and "verdict" in report and "experiment" in report
-    return report if whole and report["experiment"].get("size") == SIZE else None
+    place = report.get("place") if whole else None  # a rung, or a further text, is its experiment's business
+    alone = place is None or place["together"] == path.parent.name
+    return report if whole and alone and report["experiment"].get("size") == SIZE else None
 
 
 def standing(report: Mapping[str, Any]) -> Claims:

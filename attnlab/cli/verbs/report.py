@@ -24,6 +24,9 @@ def report(options: argparse.Namespace) -> int:
             print(printable(str(page)))
     else:
         from attnlab.report import render
+        from attnlab.report.across import page as ladders
 
-        print(printable(str(render(Path(options.folder)))))
+        folder = Path(options.folder)
+        again = ladders.render if (folder / ladders.NAME).is_file() else render
+        print(printable(str(again(folder))))
     return 0

@@ -1,11 +1,24 @@
-"""The pictures of a ladder: an effect by compute with its line, its band and what it predicts; losses by compute."""
+"""The pictures of a ladder: an effect by compute, with its line, band and prediction; losses by compute."""
 
+import math
 from typing import Any
 
 from attnlab.report.charts.figures import Figure, with_unit
-from attnlab.report.charts.marks import VERMILION, Spec, band, chart, coded, layer, line_at, number, span, style
+from attnlab.report.charts.marks import (
+    VERMILION,
+    Spec,
+    band,
+    chart,
+    coded,
+    layer,
+    line_at,
+    number,
+    span,
+    style,
+)
 from attnlab.report.charts.svg import INK, MUTED, PAPER
-from attnlab.report.tables.format import MINUS, span as interval, text
+from attnlab.report.tables.format import MINUS, text
+from attnlab.report.tables.format import span as interval
 
 Ladder = dict[str, Any]
 AIR = 1.9  # a factor of compute, beyond what is drawn at either end
@@ -42,18 +55,20 @@ def _effect(ladder: Ladder, comparison: dict[str, Any], width: int) -> Spec:
     y_title = with_unit(f"{comparison['arm']} {MINUS} {comparison['against']}", ladder["unit"])
     y = number("mean", span([*ends, *(seed["value"] for seed in seeds), margin, -margin, 0.0]), y_title)
     x = _compute("flops", [row["flops"] for row in (*known, *far)])
-    rows = [
-        {**effect, "said": f"{effect['rung']}: {text(effect['mean'], 3, sign=True)}"} for effect in known
-    ]
+    rows = [{**effect, "said": f"{effect['rung']}: {text(effect['mean'], 3, sign=True)}"} for effect in known]
     ring = {"size": 26, "filled": False, "strokeWidth": 1, "color": MUTED, "opacity": 0.8}
     layers: list[Spec | None] = [
         band("y", margin),
         line_at("y", 0),
-        layer("area", {"opacity": 0.18, "color": INK}, line, x=x, y={**y, "field": "low"}, y2="high") if line else None,
+        layer("area", {"opacity": 0.18, "color": INK}, line, x=x, y={**y, "field": "low"}, y2="high")
+        if line
+        else None,
         layer("line", {"strokeWidth": 1.5, "color": INK}, line, x=x, y=y) if line else None,
         layer("point", ring, seeds, x=x, y={**y, "field": "value"}),
         layer("rule", {"strokeWidth": 2.5, "color": INK}, x=x, y={**y, "field": "low"}, y2="high"),
-        layer("point", {"filled": True, "size": 90, "opacity": 1, "color": INK}, x=x, y=y, description="said"),
+        layer(
+            "point", {"filled": True, "size": 90, "opacity": 1, "color": INK}, x=x, y=y, description="said"
+        ),
         layer("text", {"dy": -12, "dx": 6, "align": "left"}, x=x, y={**y, "field": "high"}, text="rung"),
         *_ahead(far, x, y),
     ]
@@ -95,7 +110,9 @@ def losses(ladder: Ladder, width: int, suffix: str = "") -> list[Figure]:
 
 
 def _compute(field: str, flops: list[float]) -> Spec:
-    """Training compute as a logarithmic axis."""
-    x = number(field, [min(flops) / AIR, max(flops) * AIR], "training FLOPs of a run", format=".0e", grid=False)
+    """Training compute as a logarithmic axis, marked at each power of ten."""
+    low, high = min(flops) / AIR, max(flops) * AIR
+    decades = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    x = number(field, [low, high], "training FLOPs of a run", values=decades, format=".0e", grid=False)
     x["scale"]["type"] = "log"
     return x

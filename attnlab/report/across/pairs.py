@@ -39,7 +39,9 @@ def comparisons(report: Report) -> list[tuple[str, str]]:
     """Every two arms of which something is asked: each with the baseline, and those that a claim compares."""
     experiment = report["experiment"]
     asked = [(arm, experiment["baseline"]) for arm in experiment["arms"] if arm != experiment["baseline"]]
-    claimed = [(claim["arm"], claim["against"]) for claim in report["verdict"]["claims"] if about(claim, report)]
+    claimed = [
+        (claim["arm"], claim["against"]) for claim in report["verdict"]["claims"] if about(claim, report)
+    ]
     return list(dict.fromkeys([*asked, *claimed]))
 
 

@@ -94,7 +94,7 @@ def inspected(name: str, heads: dict[str, Any] | None) -> str:
 def _page(template: str, report: Report, places: dict[str, list[figures.Figure]], drawn: Drawn | None) -> str:
     if drawn is None:
         drawn = draw([figure for place in places.values() for figure in place])
-    pictures = {place: [_picture(figure, drawn) for figure in found] for place, found in places.items()}
+    pictures = {place: [picture(figure, drawn) for figure in found] for place, found in places.items()}
     for place in [place for place in pictures if f"{place}-narrow" in pictures]:
         pictures[place] = list(zip(pictures[place], pictures.pop(f"{place}-narrow"), strict=True))
     return (
@@ -115,7 +115,7 @@ def _page(template: str, report: Report, places: dict[str, list[figures.Figure]]
     )
 
 
-def _picture(figure: figures.Figure, drawn: Drawn) -> Any:
+def picture(figure: figures.Figure, drawn: Drawn) -> Any:
     """The chart; in its place, where it could not be drawn, the words that stand for it."""
     if figure.name in drawn.svgs:
         return Markup(drawn.svgs[figure.name])

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from scipy import special
 
@@ -18,6 +19,7 @@ from attnlab.report.tables.format import NONE, TIMES, percent, span, text
 from attnlab.stats.null import LEAST, false_positives
 
 LEVEL = 0.95  # of every interval in the ledger that is not a decision's own
+Sizes = Mapping[tuple[str, str, str], str]  # experiment, arm, against -> what a ladder says
 NULL = "aa_null"  # the experiment in which nothing differs
 
 
@@ -40,6 +42,8 @@ class Line:
     interval: str  # at LEVEL
     decided: str  # the decision's own interval, with its level
     seeds: str
+    sizes: str  # whether it holds with size, where a ladder was climbed
+    texts: str  # the verdicts on other texts than the report's own
 
 
 @dataclass(frozen=True)
@@ -60,28 +64,40 @@ class Ledger:
     lines: list[Line]
     ran: list[Ran]
     noise: dict[str, Any] | None
+    agreement: str = ""  # how often a smaller rung's verdict is the larger's
 
     def of(self, *, identity: bool) -> list[Line]:
         """The lines of one of the two tables."""
         return [line for line in self.lines if line.identity is identity]
 
 
-def read(folder: Path) -> Ledger:
-    """What all `*/report.json` under a folder say."""
+def read(folder: Path, sizes: Sizes = MappingProxyType({}), agreement: str = "") -> Ledger:
+    """What all `*/report.json` under a folder say, and what ladders say of these comparisons. The reports of
+    single rungs and of further texts are told through those that they belong to.
+    """
     sources = sorted(folder.glob("*/report.json"))
     if not sources:
         raise ValueError(f"{folder}: no */report.json here; give the folder that holds the reports' folders")
-    reports = {quote(source.parent.name): load(source) for source in sources}
+    found = {quote(source.parent.name): load(source) for source in sources}
+    reports = {name: report for name, report in found.items() if not _of_another(name, report)}
     lines = [
-        _line(name, report, claim, told)
+        _line(name, report, claim, told, sizes)
         for name, report in reports.items()
         for claim, told in zip(report["verdict"]["claims"], cited(report), strict=True)
     ]
     noise = _noise(reports[NULL]) if NULL in reports else None
-    return Ledger(lines, [_ran(name, report) for name, report in reports.items()], noise)
+    return Ledger(lines, [_ran(name, report) for name, report in reports.items()], noise, agreement)
 
 
-def _line(name: str, report: Mapping[str, Any], claim: Mapping[str, Any], told: Mapping[str, Any]) -> Line:
+def _of_another(name: str, report: Mapping[str, Any]) -> bool:
+    """Whether a report is one of the places of an experiment that is told elsewhere."""
+    place = report["place"]
+    return bool(place) and unquote(name) != place["together"]
+
+
+def _line(
+    name: str, report: Mapping[str, Any], claim: Mapping[str, Any], told: Mapping[str, Any], sizes: Sizes
+) -> Line:
     experiment, decision, ratio = report["experiment"], claim["decision"], claim["compare"] == "ratio"
     unit = TIMES if ratio else claim["unit"]
     digits = None if decision["exact"] else claim["digits"]
@@ -111,7 +127,21 @@ def _line(name: str, report: Mapping[str, Any], claim: Mapping[str, Any], told: 
         if decision["level"] is None or None in own
         else f"{percent(decision['level'])} %: {span(*own, digits, sign=not ratio)}",
         seeds=f"{finished} of {len(experiment['seeds'])}",
+        sizes=NONE
+        if decision["exact"] or ratio or claim["metric"] != experiment["metric"]
+        else sizes.get((experiment["name"], claim["arm"], claim["against"]), NONE),
+        texts=_texts(report, claim),
     )
+
+
+def _texts(report: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
+    """A claim's verdicts on the texts beside the report's own."""
+    asked = [row for row in (report["texts"] or {"claims": []})["claims"] if row["says"] == claim["says"]]
+    own = report["place"]["name"] if report["place"] else None
+    others = [
+        f"{row['text']}: {row['verdict']}" for told in asked for row in told["rows"] if row["text"] != own
+    ]
+    return "; ".join(others) or NONE
 
 
 def _sized(experiment: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ def keys(base: Mapping[str, Any], ladder: Ladder, rung: str) -> dict[str, Any]:
         seeds = seeds[: ladder.seeds[rung]]
         if isinstance(looks, list):
             looks = [*(look for look in looks if look < len(seeds)), len(seeds)]
-            looks = looks if len(seeds) > 1 else None
+            looks = looks if len(looks) > 1 else None
     change = {"size": rung, "seeds": seeds, "looks": looks, "texts": None, "exchange": None}
     change |= {"margin": ladder.margin, "margin_reason": ladder.margin_reason}
     if base.get("ladder_arms"):

@@ -1,0 +1,173 @@
+"""A ladder on disk: ladder.json, and the page and the Markdown that are made of it alone."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from attnlab.report.across import figures
+from attnlab.report.across.ladder import RULE, SCHEMA, build, counted
+from attnlab.report.across.pairs import Report
+from attnlab.report.build import plain
+from attnlab.report.charts.drawing import Drawn, draw
+from attnlab.report.charts.marks import style
+from attnlab.report.pages.files import put
+from attnlab.report.pages.html import TEMPLATES, environment, picture
+from attnlab.report.pages.markdown import cell, table
+from attnlab.report.tables.format import NONE, span, text
+
+NAME = "ladder.json"
+# Its colour is that of a verdict: what holds, what changes for the worse, and what cannot be told.
+TONES = {"HOLDS": "SUPPORTED", "GROWS": "SUPPORTED", "SHRINKS": "REFUTED", "FLIPS": "REFUTED"}
+OPEN = "INCONCLUSIVE"
+
+
+def write(folder: Path, reports: Mapping[str, Report]) -> Path:
+    """The ladder of these reports in its folder; returns its page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = plain(build(reports))
+    content = json.dumps(document, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
+    put(folder / NAME, content.encode() + b"\n")
+    return render(folder)
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The ladder in a folder. ValueError where there is none that can be read."""
+    source = folder / NAME
+    try:
+        ladder: dict[str, Any] = json.loads(source.read_text("utf-8"))
+        if ladder["schema"] != SCHEMA:
+            raise ValueError(f"it has schema {ladder['schema']}, this version reads {SCHEMA}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{source}: cannot be read as a ladder: {error}; run its command again") from error
+    return ladder
+
+
+def render(folder: Path) -> Path:
+    """report.html and ladder.md of the ladder in a folder, from its data alone."""
+    ladder = load(folder)
+    put(folder / "ladder.md", markdown(ladder).encode())
+    put(folder / "report.html", html(ladder).encode())
+    return folder / "report.html"
+
+
+def sizes(ladders: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], str]:
+    """What ladders say, by experiment, arm and what it is compared with."""
+    said: dict[tuple[str, str, str], list[str]] = {}
+    for ladder in ladders:
+        ends = f"{ladder['rungs'][0]['name']} to {ladder['rungs'][-1]['name']}"
+        for row in ladder["comparisons"]:
+            key = (ladder["experiment"], row["arm"], row["against"])
+            said.setdefault(key, []).append(f"{row['word']} ({ends})")
+    return {key: "; ".join(words) for key, words in said.items()}
+
+
+def agreement(ladders: Sequence[Mapping[str, Any]]) -> str:
+    """Decision accuracy over all ladders; empty without one."""
+    rows = [claim["verdicts"] for ladder in ladders for claim in ladder["claims"]]
+    return f"Of {len(ladders)} ladders: {counted(rows)['words']}" if ladders else ""
+
+
+def headline(ladder: Mapping[str, Any]) -> str:
+    """A word for each comparison."""
+    rows = ladder["comparisons"]
+    words = [f"{row['arm']} against {row['against']}: {row['word']}" for row in rows]
+    return "; ".join(words) or "NO RESULT"
+
+
+def lines(ladder: Mapping[str, Any]) -> list[str]:
+    """What a terminal shows of a ladder."""
+    says = [
+        f"  {row['word']}: {row['arm']} against {row['against']}: {row['sentence']}"
+        for row in ladder["comparisons"]
+    ]
+    return [f"{ladder['name']}: does it hold with size?", *says, f"  {ladder['agreement']['words']}"]
+
+
+def html(ladder: dict[str, Any], drawn: Drawn | None = None) -> str:
+    """The page; its pictures are drawn here where none are given."""
+    sizes = {"": 640, "-narrow": 350}
+    made = [
+        figure
+        for suffix, width in sizes.items()
+        for figure in (*figures.effects(ladder, width, suffix), *figures.losses(ladder, width, suffix))
+    ]
+    places = {figure.name: figure for figure in made}
+    drawn = draw([*places.values()]) if drawn is None else drawn
+    both = {
+        name: [(picture(wide, drawn), picture(places[f"{name}-narrow"], drawn))]
+        for name, wide in places.items()
+        if not name.endswith("-narrow")
+    }
+    return (
+        environment()
+        .get_template("ladder.html")
+        .render(
+            r=ladder,
+            headline=headline(ladder),
+            figures=both,
+            undrawn=drawn.sentences,
+            styles=style(ladder["arms"], ladder["baseline"]),
+            tones={row["word"]: TONES.get(row["word"], OPEN) for row in ladder["comparisons"]},
+            rule=RULE,
+            rates=rates(ladder),
+            css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
+            js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
+        )
+    )
+
+
+def rates(ladder: Mapping[str, Any]) -> str:
+    """Where the learning rates of the rungs come from."""
+    declared = ladder["ladder"]["rates"]
+    if declared is None:
+        return "Each arm's learning rate was tuned at every rung, or is the experiment's."
+    return (
+        f"Each arm's learning rate is its own at rung {declared['rung']}; at the others it is that times the "
+        f"ratio of {ladder['baseline']}'s training FLOPs to the power {text(declared['power'])}."
+    )
+
+
+def markdown(ladder: Mapping[str, Any]) -> str:
+    """ladder.md."""
+    lines = [f"# {cell(ladder['name'])}: {cell(headline(ladder))}", "", cell(ladder["question"] or ""), ""]
+    for row in ladder["comparisons"]:
+        joint = f"{cell(row['arm'])} against {cell(row['against'])}"
+        lines += [f"- **{row['word']}**, {joint}: {cell(row['sentence'])}"]
+    lines += [""]
+    names = [cell(rung["name"]) for rung in ladder["rungs"]]
+    rows = [
+        [
+            f"{cell(row['arm'])} against {cell(row['against'])}",
+            *(_effect(effect) for effect in row["effects"]),
+        ]
+        for row in ladder["comparisons"]
+    ]
+    lines += ["## The effect at each rung", "", *table(["", *names], rows), cell(RULE), ""]
+    rows = [
+        [cell(row["says"]), *(cell(word or NONE) for word in row["verdicts"])] for row in ladder["claims"]
+    ]
+    lines += ["## Claims", "", *table(["claim", *names], rows), cell(ladder["agreement"]["words"]), ""]
+    rows = [
+        [
+            cell(rung["name"]),
+            *(text(rung[key]) for key in ("parameters", "tokens", "steps")),
+            ", ".join(f"{cell(arm)} {rate:g}" for arm, rate in rung["rates"].items()),
+            f"{rung['finished']} of {rung['planned']}",
+        ]
+        for rung in ladder["rungs"]
+    ]
+    lines += [
+        "## Rungs",
+        "",
+        *table(["rung", "parameters", "tokens", "steps", "learning rates", "runs"], rows),
+    ]
+    lines += [cell(rates(ladder)), "", "```", str(ladder["reproduce"]["command"]), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _effect(effect: Mapping[str, Any]) -> str:
+    ends = span(effect["low"], effect["high"], 3)
+    return f"{text(effect['mean'], 3, sign=True)} {ends}, {effect['n']} seeds"
