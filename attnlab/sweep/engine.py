@@ -4,7 +4,6 @@ However the runs end (done, failed, interrupted), the report is written and says
 """
 
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -127,7 +126,7 @@ class _Sweep:
                 self.arguments, self.composer, checker, lambda id: runs.record(self.root / id), git()
             )
             if not self.settings.get("show"):
-                _check_laws(plans, checker, bool(self.settings.get("unchecked")))
+                laws_gate.check(plans, checker, bool(self.settings.get("unchecked")))
         return plans
 
     def admit(self, plans: Sequence[Plan]) -> None:
@@ -280,17 +279,6 @@ def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
     late = ["pandas"] if own else []  # by pyarrow, which writes the curves of attnlab's own runs
     late += _WANDB if wandb_report.wanted(plain.get("logger") or {}) else ()
     return checks.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])
-
-
-def _check_laws(plans: Sequence[Plan], checker: checks.Checker, unchecked: bool) -> None:
-    broken = laws_gate.broken(plans, checker)
-    if not unchecked:
-        laws_gate.refuse(broken)
-    for plan in plans:
-        laws = {arm: broken[arm] for arm in plan.arms() if arm in broken}
-        plan.unchecked = tuple(f"{arm} breaks {law}" for arm, names in laws.items() for law in names)
-        for line in plan.unchecked:
-            print(f"unchecked: {line}", file=sys.stderr)
 
 
 @contextmanager

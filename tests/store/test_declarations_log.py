@@ -34,7 +34,9 @@ def declare(root, recipes=RECIPES, **changes):
     """Declared, with a run `<arm><seed>` for each."""
     experiment = Experiment.model_validate(FILE | changes)
     ids = {arm: {seed: f"{arm}{seed}" for seed in experiment.seeds} for arm in experiment.arms}
-    return declared.declare(root, experiment.name, experiment, recipes, TEXTS, ids, "python -m attnlab +experiment=sharing")
+    return declared.declare(
+        root, experiment.name, experiment, recipes, TEXTS, ids, "python -m attnlab +experiment=sharing"
+    )
 
 
 def finish(root, *names, status="done"):
@@ -275,7 +277,9 @@ def test_a_margin_that_changed_with_its_exchange_after_results_is_told(tmp_path)
     ids = {arm: {seed: f"{arm}{seed}" for seed in experiment.seeds} for arm in experiment.arms}
 
     def put(slope):
-        return declared.declare(tmp_path, experiment.name, experiment, RECIPES, TEXTS, ids, "a command", slope)
+        return declared.declare(
+            tmp_path, experiment.name, experiment, RECIPES, TEXTS, ids, "a command", slope
+        )
 
     assert put(0.25).departures == []
     finish(tmp_path, "mha0", "gqa0")

@@ -186,7 +186,7 @@ def test_the_page_of_a_sweep_with_an_edited_record_says_so_and_counts_it_as_miss
     for other in plan.runs:  # the toy's curves and maps are no real ones
         for name in (CURVES, MAPS):
             (root / other.id / name).unlink()
-    reporting.report(plan, root, tmp_path / "reports", None, [])
+    reporting.publish(reporting.built(plan, root, None, []), root, tmp_path / "reports")
     verdict = json.loads((tmp_path / "reports" / plan.title / "report.json").read_text())["verdict"]
     assert verdict["finished"] == len(plan.runs) - 1
     assert f"{run.arm}, seed {run.seed}: run.json was edited: metrics: its numbers are not here; " in str(

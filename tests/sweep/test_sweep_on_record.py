@@ -35,7 +35,7 @@ def reported(monkeypatch, tmp_path):
         entry = reporting.declare(plan, root, ["+experiment=mine"])
         for run in plan.runs:
             finish(root, run)
-        reporting.report(plan, root, tmp_path / "reports", None, [], entry)
+        reporting.publish(reporting.built(plan, root, None, [], entry), root, tmp_path / "reports")
         return json.loads(json.dumps(written[-1]))
 
     return call
@@ -202,7 +202,9 @@ def sweep(mine, monkeypatch, tmp_path):
     monkeypatch.setattr(engine._Sweep, "tuned", lambda _self, plans: (noted("tuned")(), (plans, 0))[1])
     monkeypatch.setattr(engine._Sweep, "trained", noted("trained", 0))
     monkeypatch.setattr(engine._Sweep, "timed", noted("timed"))
-    monkeypatch.setattr(reporting, "report", noted("report"))
+    monkeypatch.setattr(reporting, "built", noted("report"))
+    monkeypatch.setattr(reporting, "together", lambda *_: [])
+    monkeypatch.setattr(reporting, "publish", lambda *_: None)
     return engine._Sweep(
         [], None, None, {}, {"mode": "none"}, tmp_path / "runs", tmp_path / "reports", None, None
     ), order  # fmt: skip

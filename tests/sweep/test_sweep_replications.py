@@ -14,7 +14,8 @@ TUNE = "+tune={lr:[0.1,0.2,0.4],seeds:[7,8,9],widen:0}"
 
 def test_a_text_is_a_comparison_of_its_own_and_the_first_is_the_reports_own(planned):
     alone, other = planned("+experiment=heads", "+texts=[plain,other]")
-    assert alone.title.startswith("heads~") and other.title == f"{alone.title}@other"
+    assert alone.title.startswith("heads~")
+    assert other.title == f"{alone.title}@other"
     assert {plan.together for plan in (alone, other)} == {alone.title}
     assert (alone.name, other.name) == ("heads", "heads@other")  # what is declared on record
     assert [plan.runs[0].config["data"]["name"] for plan in (alone, other)] == ["plain", "other"]
@@ -25,7 +26,8 @@ def test_a_text_is_a_comparison_of_its_own_and_the_first_is_the_reports_own(plan
 
 def test_a_command_that_names_its_data_asks_that_alone(planned):
     [plan] = planned("+experiment=heads", "+texts=[plain,other]", "data=other")
-    assert plan.replication is None and plan.runs[0].config["data"]["name"] == "other"
+    assert plan.replication is None
+    assert plan.runs[0].config["data"]["name"] == "other"
 
 
 def test_each_rung_is_a_comparison_with_its_own_size_seeds_and_the_ladders_margin(planned):
@@ -47,11 +49,13 @@ def test_rates_are_tuned_at_one_rung_and_go_with_the_compute_to_the_others(plann
         return RunRecord(id=run.id, status="done", seed=run.seed, config={}, metrics={"val/loss": loss})
 
     low, high = planned("+experiment=heads", LADDER, TUNE)
-    assert not high.grid and set(high.untuned) == set(low.untuned) == set(low.experiment.arms)
+    assert not high.grid
+    assert set(high.untuned) == set(low.untuned) == set(low.experiment.arms)
     while any(run.id not in found for run in low.grid):
         found |= {run.id: record(run) for run in low.grid}
         low, high = planned("+experiment=heads", LADDER, TUNE, lookup=found.get)
-    assert not low.untuned and not high.untuned
+    assert not low.untuned
+    assert not high.untuned
     factor = (high.runs[0].estimate.training_flops / low.runs[0].estimate.training_flops) ** -0.5
     assert factor == pytest.approx(3**-0.5)
     for arm, runs in high.arms().items():

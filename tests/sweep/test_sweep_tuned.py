@@ -102,7 +102,9 @@ def commanded(monkeypatch, tmp_path):
         monkeypatch.setattr(engine._Sweep, "planned", lambda _self: [next(coming)])
         monkeypatch.setattr(engine._Sweep, "trained", train)
         monkeypatch.setattr(engine._Sweep, "timed", lambda *_: None)
-        monkeypatch.setattr(reporting, "report", lambda *_: None)
+        monkeypatch.setattr(reporting, "built", lambda *_: None)
+        monkeypatch.setattr(reporting, "publish", lambda *_: None)
+        monkeypatch.setattr(reporting, "together", lambda *_: [])
         folders = (tmp_path / "runs", tmp_path / "reports")
         return engine._Sweep([], None, None, {}, {"mode": "none"}, *folders, None, None).run(), trained
 
@@ -136,9 +138,11 @@ def test_a_run_at_the_lowest_rate_is_none_of_an_arm_whose_rate_is_not_known(roun
     for run in rounds[0].runs:
         store.write_spec(tmp_path, run)
         store.write_record(tmp_path / run.id, toy_record(run))
-    reporting.report(rounds[0], tmp_path, tmp_path / "reports", None, [])
+    reporting.publish(reporting.built(rounds[0], tmp_path, None, []), tmp_path, tmp_path / "reports")
     assert written[0]["verdict"]["finished"] == 0
-    reporting.report(replace(rounds[0], tuned=None), tmp_path, tmp_path / "reports", None, [])
+    reporting.publish(
+        reporting.built(replace(rounds[0], tuned=None), tmp_path, None, []), tmp_path, tmp_path / "reports"
+    )
     assert written[1]["verdict"]["finished"] == 6
 
 

@@ -34,9 +34,9 @@ RULE = (
     "smallest and at the largest rung lie on opposite sides of 0. HOLDS: the change over the ladder lies "
     "within the margin (two one-sided tests at 5 %), along the line and between the two end rungs by "
     "themselves, and the largest rung is where the others point. GROWS or SHRINKS: the change is not 0 "
-    "(95 %), nor is the effect midway (98 %), and the effect is further from 0, or nearer to it, at the largest rung "
-    "than at the smallest. CANNOT TELL: none of these. How often each is said where it is false was counted "
-    "on drawn ladders: docs/calibration_ladders.md."
+    "(95 %), nor is the effect midway (98 %), and the effect is further from 0, or nearer to it, at the "
+    "largest rung than at the smallest. CANNOT TELL: none of these. How often each is said where it is false "
+    "was counted on drawn ladders: docs/calibration_ladders.md."
 )
 DIGITS = 3
 
@@ -89,7 +89,7 @@ def _rung(title: str, report: Report, baseline: str) -> dict[str, Any]:
         (run["budget"] for run in report["runs"] if run["arm"] == baseline and run["budget"]), {}
     )
     rates = {run["arm"]: run["budget"]["lr"] for run in report["runs"] if run["budget"].get("lr") is not None}
-    known = ("parameters", "parameters_non_embedding", "tokens", "steps", "batch_tokens")
+    known = ("parameters", "parameters_non_embedding", "tokens", "steps")
     return {
         "name": report["place"]["name"],
         "title": title,

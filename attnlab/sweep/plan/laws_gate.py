@@ -4,6 +4,7 @@ What was found is kept in the cache, by the config of the layers and the source 
 of; so only what is new or edited costs its second.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,3 +60,15 @@ def _remembered(config: Mapping[str, Any], key: str, checker: Checker) -> list[s
     laws = checker.broken_laws(config)
     answers.keep(config, "laws", key, laws)
     return laws
+
+
+def check(plans: Sequence[Plan], checker: Checker, unchecked: bool) -> None:
+    """Refuses arms that break a law; with `unchecked` each plan remembers them, and stderr is told."""
+    found = broken(plans, checker)
+    if not unchecked:
+        refuse(found)
+    for plan in plans:
+        laws = {arm: found[arm] for arm in plan.arms() if arm in found}
+        plan.unchecked = tuple(f"{arm} breaks {law}" for arm, names in laws.items() for law in names)
+        for line in plan.unchecked:
+            print(f"unchecked: {line}", file=sys.stderr)

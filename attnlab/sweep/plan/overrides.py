@@ -6,16 +6,17 @@
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 
+NEUTRAL = ("experiment", "ladder", "paths", "sweep", "logger", "hydra")  # these change no report
 MOST_RUNS = 10_000  # of a command; more were never meant
 
 
@@ -95,3 +96,21 @@ def text(lines: Sequence[str], key: str) -> str | None:
     """The text that overrides give a key, as the config has it; None where they do not set it."""
     values = [override.value() for override in parse(lines) if override.key_or_group == key]
     return str(OmegaConf.create([values[-1]])[0]) if values else None
+
+
+def changes(
+    point: Sequence[str], seeds: Sequence[int] | None, declared: DictConfig, keys: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The overrides of the command line that make this report another than the declared one."""
+    choices = declared.hydra.runtime.choices
+    left = []
+    for override in parse(point):
+        key = override.key_or_group
+        same = choices[key] if key in choices else OmegaConf.select(declared, key, default=None)
+        same = OmegaConf.to_container(same) if OmegaConf.is_config(same) else same
+        neutral = key.split(".")[0].split("/")[0] in NEUTRAL
+        if not neutral and not (same is not None and same == override.value()):
+            left.append(str(override.input_line))
+    if seeds is not None and list(seeds) != keys.get("seeds"):
+        left.append(f"seeds={list(seeds)}")
+    return tuple(left)

@@ -5,7 +5,7 @@ stand in the plan at the lowest rate, checked, and `untuned` names their arms.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,6 @@ from attnlab.sweep.plan.tuning import lr_grid
 from attnlab.sweep.plan.tuning.found import Tuning
 
 SINGLE = "run"  # the arm's name where there is no experiment
-_NEUTRAL = ("experiment", "ladder", "paths", "sweep", "logger", "hydra")  # these change no report
 
 
 @dataclass
@@ -120,9 +119,8 @@ def plan(
     Raises Refused with one line.
     """
     line = command.read(arguments, composer.loader)
-    plans = [
-        place for point in line.points for place in _places(point, line.seeds, composer, checker, lookup)
-    ]
+    asked = (line.seeds, composer, checker, lookup)
+    plans = [place for point in line.points for place in _places(point, *asked)]
     titles = [report_plan.title for report_plan in plans if report_plan.experiment]
     if len(set(titles)) < len(titles):
         raise Refused("two values of a swept key give the same report: name each value once")
@@ -185,10 +183,8 @@ def _plan(
         refuse_unanswerable(experiment, base.get("claims") or [], estimates)
         size = f"{experiment.size}{place.called}" if place else base.get("size")
         tuned, grid = lr_grid.tuned(experiment, arms, size, point, checker, lookup, written.find)
-        rates = {}
-        if tuned is not None:
-            rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms}
-        elif place and place.ladder and rung:
+        rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms} if tuned else {}
+        if place and place.ladder and rung:
             there = {name: runs[0] for name, runs in rung.arms().items()}
             rates = carried(place.ladder, there, arms, experiment.baseline)
         for name, rate in rates.items():
@@ -205,7 +201,7 @@ def _plan(
     named = [line for line in point if "experiment" in command.keys([line])]
     declared_config = base_config if len(named) == len(point) else composer.compose(named)
     declared = experiments.keys(composer.resolve(declared_config))
-    changes = _changes(point, seeds, declared_config, declared)
+    changes = command.changes(point, seeds, declared_config, declared)
     declared |= place.keys if place else {}
     recipes = {name: arm.recipe() for name, arm in arms.items()}
     return Plan(experiment, runs, declared, changes, (), grid, tuned, recipes, exchange, place, rung)
@@ -301,21 +297,3 @@ def _refuse_twins(runs: Sequence[RunSpec]) -> None:
                 f"arms {other.arm} and {run.arm} are one and the same run ({run.id}): "
                 f"make them differ, or set replica=1 in one for a deliberate twin"
             )
-
-
-def _changes(
-    point: Sequence[str], seeds: Sequence[int] | None, declared: DictConfig, keys: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """The overrides of the command line that make this report another than the declared one."""
-    choices = declared.hydra.runtime.choices
-    changes = []
-    for override in command.parse(point):
-        key = override.key_or_group
-        same = choices[key] if key in choices else OmegaConf.select(declared, key, default=None)
-        same = OmegaConf.to_container(same) if OmegaConf.is_config(same) else same
-        neutral = key.split(".")[0].split("/")[0] in _NEUTRAL
-        if not neutral and not (same is not None and same == override.value()):
-            changes.append(str(override.input_line))
-    if seeds is not None and list(seeds) != keys.get("seeds"):
-        changes.append(f"seeds={list(seeds)}")
-    return tuple(changes)
