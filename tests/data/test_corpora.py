@@ -3,7 +3,10 @@ import platform
 
 import pytest
 
-from attnlab.data import sources
+from attnlab.data.corpora import hub as hubs
+from attnlab.data.corpora.files import file_corpus
+from attnlab.data.corpora.hub import hub_corpus
+from attnlab.data.corpora.pydocs import pydocs_corpus
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def hub(tmp_path, monkeypatch):
         "max_chars": None,
         "cache": str(tmp_path / "cache"),
     }
-    return lambda **changes: sources.hub(**settings | changes)
+    return lambda **changes: hub_corpus(**settings | changes)
 
 
 @pytest.fixture
@@ -35,40 +38,45 @@ def rows(tmp_path):
     )
 
 
-def test_a_file_is_read_to_the_byte(tmp_path):
+@pytest.fixture
+def read(tmp_path):
+    return lambda path: file_corpus(str(path), str(tmp_path / "cache"))
+
+
+def test_a_file_is_read_to_the_byte(tmp_path, read):
     path = tmp_path / "some.text.txt"
     path.write_bytes("a\r\n\n é".encode())
-    source = sources.file(str(path))
-    assert (source.name, source.text()) == ("some.text", "a\r\n\n é")
+    source = read(str(path))
+    assert (source.about.name, source.text()) == ("some.text", "a\r\n\n é")
 
 
-def test_a_missing_file_is_refused(tmp_path):
+def test_a_missing_file_is_refused(tmp_path, read):
     with pytest.raises(ValueError, match=r"data\.path=.*none\.txt: No such file .* give a UTF-8 text file"):
-        sources.file(str(tmp_path / "none.txt"))
+        read(str(tmp_path / "none.txt"))
 
 
-def test_a_folder_is_refused(tmp_path):
+def test_a_folder_is_refused(tmp_path, read):
     with pytest.raises(ValueError, match=r"data\.path=.*: Is a directory"):
-        sources.file(str(tmp_path))
+        read(str(tmp_path))
 
 
-def test_the_offset_of_a_wrong_byte_is_named(tmp_path):
+def test_the_offset_of_a_wrong_byte_is_named(tmp_path, read):
     (tmp_path / "latin").write_bytes(b"caf\xe9 au lait")
     with pytest.raises(ValueError, match=r"data\.path=.*latin is not UTF-8: byte 0xe9 at offset 3; convert"):
-        sources.file(str(tmp_path / "latin")).text()
+        read(str(tmp_path / "latin")).text()
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\n"])
-def test_an_empty_file_is_refused(tmp_path, content):
+def test_an_empty_file_is_refused(tmp_path, read, content):
     (tmp_path / "empty").write_bytes(content)
     with pytest.raises(ValueError, match=r"data\.path=.*empty is empty; give a text"):
-        sources.file(str(tmp_path / "empty")).text()
+        read(str(tmp_path / "empty")).text()
 
 
 def test_pydocs_is_prose_of_this_python():
-    source = sources.pydocs()
+    source = pydocs_corpus()
     assert 'The "if" statement' in source.text()
-    assert source.origin == f"python {platform.python_version()}"
+    assert source.about.origin == f"python {platform.python_version()}"
 
 
 @pytest.mark.usefixtures("rows")
@@ -79,9 +87,9 @@ def test_rows_of_a_data_set_are_joined_by_newlines(hub, streaming):
 
 def test_max_chars_is_exact(hub, monkeypatch):
     rows = ["one\n", "", "zwei ä", "", "drei"]
-    monkeypatch.setattr(sources, "_rows", lambda *_: iter(rows))
+    monkeypatch.setattr(hubs, "_rows", lambda *_: iter(rows))
     whole = "\n".join(rows)
-    found = [hub(name="some/set", max_chars=n).data.decode() for n in range(1, len(whole) + 3)]
+    found = [hub(name="some/set", max_chars=n).read().decode() for n in range(1, len(whole) + 3)]
     assert found == [whole[:n] for n in range(1, len(whole) + 3)]
 
 
@@ -90,7 +98,7 @@ def test_no_more_rows_are_fetched_than_max_chars_needs(hub, monkeypatch):
         yield from ("one", "two")
         pytest.fail("asked for more")
 
-    monkeypatch.setattr(sources, "_rows", rows)
+    monkeypatch.setattr(hubs, "_rows", rows)
     assert hub(name="some/set", max_chars=7).text() == "one\ntwo"
 
 
@@ -120,11 +128,12 @@ def test_an_unreachable_hub_is_one_line(hub):
 
 
 def test_what_came_from_the_hub_is_kept(hub, monkeypatch):
-    monkeypatch.setattr(sources, "_rows", lambda *_: iter(["once", "only"]))
+    monkeypatch.setattr(hubs, "_rows", lambda *_: iter(["once", "only"]))
     first = hub(name="some/set")
-    monkeypatch.setattr(sources, "_rows", lambda *_: pytest.fail("asked again"))
-    assert hub(name="some/set") == first
-    assert first.text() == "once\nonly"
+    monkeypatch.setattr(hubs, "_rows", lambda *_: pytest.fail("asked again"))
+    again = hub(name="some/set")
+    assert again.about == first.about
+    assert again.text() == first.text() == "once\nonly"
 
 
 def test_max_chars_below_one_is_refused(hub):
