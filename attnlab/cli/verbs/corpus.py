@@ -44,7 +44,7 @@ def told(corpus: Corpus, val_fraction: float) -> list[str]:
     """The lines that say what a corpus is."""
     about = corpus.about
     lines = [f"{about.name}: {about.bytes:,} bytes", f"fingerprint {about.fingerprint}"]
-    lines += [", ".join(f"{count:,} {what}" for what, count in about.counts.items())] if about.counts else []
+    lines += [", ".join(f"{what} {count:,}" for what, count in about.counts.items())] if about.counts else []
     lines += [f"made of {', '.join(about.sources[:50])}"] if about.sources else []
     if len(about.sources) > 50:
         lines[-1] += f" and {len(about.sources) - 50:,} more"

@@ -4,6 +4,7 @@ Surprising: the files of a pattern are one text, in the order of their names, a 
 two, so at most one of them is on both sides of the border between training and validation.
 """
 
+import json
 import os
 from hashlib import sha256
 from pathlib import Path
@@ -30,19 +31,19 @@ def file_corpus(path: str, cache: str) -> Corpus:
 
     def look() -> dict[str, Any]:
         data = read()
-        return {"sha256": sha256(data).hexdigest(), "bytes": len(data)}
+        return About(
+            name=_name(path, paths),
+            sha256=sha256(data).hexdigest(),
+            bytes=len(data),
+            counts={"files": len(paths)},
+            sources=_names(paths),
+        ).model_dump(mode="json")
 
     try:
-        known_of = known(cache, "files", paths, look)
+        about = About.model_validate_json(json.dumps(known(cache, f"files {path}", paths, look)))
     except OSError as error:
         where = "" if len(paths) == 1 else f"{error.filename}: "
         raise ValueError(f"{key}: {where}{error.strerror}; give a UTF-8 text file") from None
-    about = About(
-        name=_name(path, paths),
-        sources=_names(paths),
-        counts={"files": len(paths)},
-        **known_of,
-    )
     return Corpus(about, key, read)
 
 

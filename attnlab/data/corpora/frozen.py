@@ -19,7 +19,7 @@ from attnlab.store.guards import bounded
 from attnlab.store.guards.inputs import refuse_no_file
 
 MARK = b"attnlab corpus 1\n"
-LONGEST = 1000  # characters of a name in a head
+LONGEST = 4000  # characters of a name in a head
 
 
 def freeze(corpus: Corpus, to: Path) -> None:

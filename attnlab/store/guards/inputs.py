@@ -54,10 +54,11 @@ def matching(path: str) -> list[Path]:
     names = sorted(islice(iglob(path, recursive=True), MOST + 1))
     if len(names) > MOST:
         raise Refused(f"data.path={path} matches more than {MOST:,} files: name fewer")
-    for name in names:
-        if kind := no_file(Path(name)):
-            raise Refused(f"data.path={path}: {name} is {kind}: match files alone, which can be read again")
-    return [Path(name) for name in names if not os.path.isdir(name)]
+    paths = [Path(name) for name in names if not os.path.isdir(name)]
+    for each in paths:
+        if kind := no_file(each):
+            raise Refused(f"data.path={path}: {each} is {kind}: match files alone, which can be read again")
+    return paths
 
 
 def _reads_a_file(data: Mapping[str, Any]) -> bool:
