@@ -10,7 +10,7 @@ from attnlab.cli.parser import PROGRAM, Parser, Verb
 from attnlab.cli.words import Key, at_most, flag, known, number, positive, read, table, text, whole
 from attnlab.errors import Refused
 
-SUBJECTS = ("decode", "train", "attention", "memory", "start")  # of `bench`
+SUBJECTS = ("decode", "train", "attention", "memory", "start", "data")  # of `bench`
 NEW_TOKENS, THREADS = 100_000, 1024  # what generate and bench are asked for at most
 SCHEMAS = ("experiment", "spec", "run", "report")
 DESCRIPTION = """\
@@ -258,6 +258,16 @@ VERBS = {
         ),
         more="Other words are overrides of the config that is measured; for start, experiment=NAME and "
         "overrides of its\ncommand.",
+        overrides=True,
+    ),
+    "corpus": Verb(
+        "attnlab.cli.verbs.corpus:main",
+        "what a text is made of (show), or all of it in one file that travels (export)",
+        "show|export OVERRIDE ... [to=FILE]",
+        ("show data=code", "export data=code to=code.gz", "show data=frozen data.path=code.gz"),
+        _words,
+        (Key("to", "the file that export writes; one with other content is left as it is", text),),
+        more="The words are overrides of a run's config, of which data= and what is below it count.",
         overrides=True,
     ),
     "schema": Verb(

@@ -11,8 +11,9 @@ from hashlib import blake2b
 import numpy as np
 import torch
 
-from attnlab.data import sources
-from attnlab.data.sources import Source
+from attnlab.data.corpora.corpus import Corpus
+from attnlab.data.corpora.files import file_corpus
+from attnlab.data.corpora.hub import hub_corpus
 from attnlab.data.task import IGNORE, Batch, check_split, fingerprint, generator
 from attnlab.data.tokenizers import Char
 
@@ -28,27 +29,27 @@ class Names:
     unit = "char"
 
     def __init__(
-        self, source: Source, length: int, val_fraction: float, val_windows: int | None, pack: int
+        self, corpus: Corpus, length: int, val_fraction: float, val_windows: int | None, pack: int
     ) -> None:
         if pack < 1:
             raise ValueError(f"data.pack={pack}: a window holds at least one name")
         check_split(length, val_fraction, val_windows)
-        names = sorted({name for line in source.text().splitlines() if (name := line.strip())}, key=_order)
+        names = sorted({name for line in corpus.text().splitlines() if (name := line.strip())}, key=_order)
         longest = max(names, key=len)
         if len(longest) + 1 > length:
             raise ValueError(
-                f"{source.key}: {longest!r} has {len(longest)} characters, more than the {length - 1} that"
+                f"{corpus.key}: {longest!r} has {len(longest)} characters, more than the {length - 1} that"
                 f" data.length={length} has room for; use data.length={len(longest) + 1}"
             )
         held_out = round(len(names) * val_fraction)
         if not held_out:
             raise ValueError(
-                f"{source.key}: {len(names)} names leave none for validation; give more names or a larger"
+                f"{corpus.key}: {len(names)} names leave none for validation; give more names or a larger"
                 f" data.val_fraction than {val_fraction}"
             )
         self._characters = Char()
         self._characters.fit("".join(names), "")
-        self.name = source.name
+        self.name = corpus.about.name
         self.pack = pack
         self._width = len(longest) + 1
         self.length = self._width * pack
@@ -62,7 +63,7 @@ class Names:
         self.fingerprint = fingerprint(
             version=VERSION,
             names=names,
-            origin=source.origin,
+            origin=corpus.about.origin,
             held_out=held_out,
             scored=scored,
             pack=pack,
@@ -136,9 +137,9 @@ def names(
 ) -> Names:
     """From a file, or from a field of a data set of the hub."""
     if path is not None and name is None:
-        source = sources.file(path)
+        corpus = file_corpus(path, cache)
     elif name is not None and path is None:
-        source = sources.hub(name, config, split, field, None, False, None, cache)
+        corpus = hub_corpus(name, config, split, field, None, False, None, cache)
     else:
         raise ValueError("give one of data.path (a file, one name a line) and data.name (a hub data set)")
-    return Names(source, length, val_fraction, val_windows, pack)
+    return Names(corpus, length, val_fraction, val_windows, pack)

@@ -6,22 +6,28 @@ Surprising: both parts are tokenised apart, so no token, and no window, reaches 
 
 import math
 import os
-import shutil
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
-from attnlab.data import sources
-from attnlab.data.sources import Source
+from attnlab.data.corpora.code import code_corpus
+from attnlab.data.corpora.corpus import Corpus
+from attnlab.data.corpora.files import file_corpus
+from attnlab.data.corpora.frozen import frozen_corpus
+from attnlab.data.corpora.hub import hub_corpus
+from attnlab.data.corpora.kept import whole, write
+from attnlab.data.corpora.pydocs import pydocs_corpus
 from attnlab.data.task import Batch, check_split, fingerprint, generator
-from attnlab.data.tokenizers import Tokenizer
+from attnlab.data.tokenizers import PIECE, Tokenizer
 
 VERSION = 1  # of the way from text to batches: raise it when the same settings give other batches
+LONG = 8_000_000  # characters, from which on a user is told what is waited for
 
 
 class Text:
@@ -32,7 +38,7 @@ class Text:
 
     def __init__(
         self,
-        source: Source,
+        corpus: Corpus,
         tokenizer: Tokenizer,
         length: int,
         val_fraction: float,
@@ -40,22 +46,24 @@ class Text:
         cache: str,
     ) -> None:
         check_split(length, val_fraction, val_windows)
+        groups = {"groups": corpus.about.groups} if corpus.about.groups else {}
         prepared = fingerprint(
             version=VERSION,
-            text=sha256(source.data).hexdigest(),
+            text=corpus.about.sha256,
             tokenizer=tokenizer.key,
             val_fraction=val_fraction,
+            **groups,
         )
         folder = Path(cache) / "tokens" / prepared[:32]
         if not folder.exists():
-            _prepare(source.text(), tokenizer, val_fraction, folder)
+            _prepare(corpus.split(val_fraction), tokenizer, Path(cache), folder)
         tokenizer.load((folder / "tokenizer").read_bytes().decode())
-        self.name = source.name
+        self.name = corpus.about.name
         self.unit = tokenizer.unit
         self.vocab_size = tokenizer.vocab_size
         self.length = length
-        self.training = np.load(folder / "training.npy", mmap_mode="r")
-        self.validation = np.load(folder / "validation.npy", mmap_mode="r")
+        self.training = _mapped(folder / "training.npy")
+        self.validation = _mapped(folder / "validation.npy")
         self._tokenizer = tokenizer
         self.train_tokens = len(self.training)
         self.val_tokens = len(self.validation)
@@ -63,7 +71,7 @@ class Text:
             if len(tokens) <= length:
                 shortest = math.ceil((length + 1) / val_fraction)
                 raise ValueError(
-                    f"{source.key}: the {part} text has {len(tokens)} tokens ({self.unit}), but one window of"
+                    f"{corpus.key}: the {part} text has {len(tokens)} tokens ({self.unit}), but one window of"
                     f" data.length={length} takes {length + 1}; lower data.length, or give a text of at least"
                     f" {shortest} tokens (at data.val_fraction={val_fraction})"
                 )
@@ -71,19 +79,19 @@ class Text:
         possible = (self.val_tokens - 1) // length
         self.val_windows = possible if val_windows is None else min(val_windows, possible)
         self.fingerprint = fingerprint(
-            prepared=prepared, origin=source.origin, length=length, val_windows=self.val_windows
+            prepared=prepared, origin=corpus.about.origin, length=length, val_windows=self.val_windows
         )
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
         last = self.train_tokens - self.length
         starts = torch.randint(last, (batch_size,), generator=generator(seed, step))
-        return self._windows(self.training, starts.numpy())
+        return self.windows(self.training, starts.numpy())
 
     def val_batches(self, batch_size: int) -> list[Batch]:
         free = self.val_tokens - 1 - self.length  # 0 where a single window fills the text
         starts = np.arange(self.val_windows) * free // max(1, self.val_windows - 1)
         return [
-            self._windows(self.validation, starts[i : i + batch_size])
+            self.windows(self.validation, starts[i : i + batch_size])
             for i in range(0, self.val_windows, batch_size)
         ]
 
@@ -102,9 +110,20 @@ class Text:
         windows = self.validation[starts[:, None] + np.arange(length + 1)]
         return torch.from_numpy(windows.astype(np.int64))
 
-    def _windows(self, tokens: np.ndarray, starts: np.ndarray) -> Batch:
-        windows = torch.from_numpy(tokens[starts[:, None] + np.arange(self.length + 1)].astype(np.int64))
-        return {"tokens": windows[:, :-1].contiguous(), "targets": windows[:, 1:].contiguous()}
+    def bytes_per_target(self) -> float:
+        """How many bytes of UTF-8 a target of the validation windows stands for, on the average."""
+        sizes, batches = self._tokenizer.sizes(), self.val_batches(self.val_windows)
+        return float(np.mean([sizes[batch["targets"].numpy()] for batch in batches]))
+
+    def windows(self, tokens: np.ndarray, starts: np.ndarray) -> Batch:
+        """The windows of `tokens` that begin at `starts` [B]."""
+        rows = sliding_window_view(tokens, self.length + 1)[
+            starts
+        ]  # long runs of the file, as they lie in it
+        return {
+            "tokens": torch.from_numpy(rows[:, :-1].astype(np.int64)),
+            "targets": torch.from_numpy(rows[:, 1:].astype(np.int64)),
+        }
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text).tolist()
@@ -113,35 +132,61 @@ class Text:
         return self._tokenizer.decode(ids)
 
 
-def _prepare(text: str, tokenizer: Tokenizer, val_fraction: float, folder: Path) -> None:
-    """Write a folder of tokens: complete or not there at all, also when several processes do it at once."""
-    border = len(text) - math.ceil(len(text) * val_fraction)
-    training, validation = text[:border], text[border:]
-    state = tokenizer.fit(training, validation)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f".{uuid4().hex}")
-    partial.mkdir()
-    sources.write(partial / "tokenizer", state.encode())
-    dtype = np.min_scalar_type(tokenizer.vocab_size - 1)
-    for name, part in (("training", training), ("validation", validation)):
-        with open(partial / f"{name}.npy", "wb") as f:
-            np.save(f, tokenizer.encode(part).astype(dtype))
-            f.flush()
-            os.fsync(f.fileno())
-    try:
-        partial.rename(folder)
-    except OSError:  # another process was faster, and wrote the same
-        shutil.rmtree(partial)
-        if not folder.exists():
-            raise
+def _mapped(file: Path) -> np.ndarray:
+    """An array that is read from its file as it is needed, without the cost of numpy's own class for it."""
+    return np.asarray(np.load(file, mmap_mode="r"))
+
+
+def _prepare(parts: tuple[str, str], tokenizer: Tokenizer, cache: Path, folder: Path) -> None:
+    """Writes a folder of tokens."""
+    state = _fitted(parts, tokenizer, cache)
+    _say(sum(map(len, parts)), "turning {} million characters into tokens ({})", tokenizer.unit)
+    with whole(folder) as partial:
+        write(partial / "tokenizer", state.encode())
+        dtype = np.min_scalar_type(tokenizer.vocab_size - 1)
+        for name, part in zip(("training", "validation"), parts, strict=True):
+            pieces = [part[i : i + PIECE] for i in range(0, len(part), PIECE)] or [""]
+            with open(partial / f"{name}.npy", "wb") as f:
+                np.save(f, np.concatenate([tokenizer.encode(piece).astype(dtype) for piece in pieces]))
+                f.flush()
+                os.fsync(f.fileno())
+
+
+def _fitted(parts: tuple[str, str], tokenizer: Tokenizer, cache: Path) -> str:
+    """What the tokenizer learns; where that takes long, it is kept for all with this training text."""
+    if not tokenizer.learns_long:
+        return tokenizer.fit(*parts)
+    learned = fingerprint(training=sha256(parts[0].encode()).hexdigest(), tokenizer=tokenizer.key)
+    kept = cache / "tokenizers" / learned[:32]
+    if kept.is_file():
+        state = kept.read_bytes().decode()
+        tokenizer.load(state)
+        return state
+    _say(len(parts[0]), "learning the tokens ({1}) of {0} million characters", tokenizer.key)
+    state = tokenizer.fit(*parts)
+    write(kept, state.encode())
+    return state
+
+
+def _say(characters: int, what: str, name: str) -> None:
+    if characters >= LONG:
+        print(what.format(round(characters / 1e6), name) + ", once", file=sys.stderr, flush=True)
 
 
 def pydocs(**options: Any) -> Text:
-    return Text(sources.pydocs(), **options)
+    return Text(pydocs_corpus(), **options)
 
 
-def file(path: str, **options: Any) -> Text:
-    return Text(sources.file(path), **options)
+def file(path: str, cache: str, **options: Any) -> Text:
+    return Text(file_corpus(path, cache), cache=cache, **options)
+
+
+def code(cache: str, **options: Any) -> Text:
+    return Text(code_corpus(cache), cache=cache, **options)
+
+
+def frozen(path: str, cache: str, **options: Any) -> Text:
+    return Text(frozen_corpus(path, cache), cache=cache, **options)
 
 
 def hub(
@@ -155,5 +200,15 @@ def hub(
     cache: str,
     **options: Any,
 ) -> Text:
-    source = sources.hub(name, config, split, field, revision, streaming, max_chars, cache)
-    return Text(source, cache=cache, **options)
+    corpus = hub_corpus(name, config, split, field, revision, streaming, max_chars, cache)
+    return Text(corpus, cache=cache, **options)
+
+
+# What each of these reads, for who wants the text without its tokens.
+OPENS: Mapping[Callable[..., Text], Callable[..., Corpus]] = {
+    pydocs: pydocs_corpus,
+    file: file_corpus,
+    code: code_corpus,
+    frozen: frozen_corpus,
+    hub: hub_corpus,
+}

@@ -2,7 +2,7 @@
 
 Surprising: the strings of `decode` always join to the text itself. A token that ends inside a character
 (bytes and byte pairs have such tokens) is the empty string, and the one that completes it is the character.
-Losses per token of two tokenizers are not comparable.
+Losses per token of two tokenizers are not comparable; those per byte are.
 """
 
 import codecs
@@ -12,11 +12,14 @@ from typing import Protocol
 
 import numpy as np
 
+PIECE = 1_600_000  # characters of a long text that are encoded at once, which bounds the memory
+
 
 class Tokenizer(Protocol):
     unit: str
     key: str  # all that decides the result for a given text
     vocab_size: int
+    learns_long: bool  # whether what it learns is worth keeping; then it looks at the training text alone
 
     def fit(self, training: str, validation: str) -> str:
         """Learns the vocabulary and returns it as text, for `load`."""
@@ -28,6 +31,10 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> list[str]: ...
 
+    def sizes(self) -> np.ndarray:
+        """The bytes of UTF-8 that each token stands for [vocab_size]."""
+        ...
+
 
 class Char:
     """One token a character. The vocabulary is that of training *and* validation text: a character seen only
@@ -35,6 +42,7 @@ class Char:
 
     unit = "char"
     key = "char"
+    learns_long = False
 
     def fit(self, training: str, validation: str) -> str:
         state = "".join(sorted({*training, *validation}))
@@ -61,6 +69,9 @@ class Char:
     def decode(self, ids: Sequence[int]) -> list[str]:
         return [self.characters[i] for i in ids]
 
+    def sizes(self) -> np.ndarray:
+        return np.array([len(character.encode()) for character in self.characters])
+
 
 class Byte:
     """One token a byte of the UTF-8 text. Nothing is learned, and nothing is unknown."""
@@ -68,6 +79,7 @@ class Byte:
     unit = "byte"
     key = "byte"
     vocab_size = 256
+    learns_long = False
 
     def fit(self, training: str, validation: str) -> str:
         return ""
@@ -81,12 +93,16 @@ class Byte:
     def decode(self, ids: Sequence[int]) -> list[str]:
         return _strings(bytes([i]) for i in ids)
 
+    def sizes(self) -> np.ndarray:
+        return np.ones(256, np.int64)
+
 
 class Bpe:
     """Byte pairs (Sennrich et al. 2016, 1508.07909) over bytes, learned from the training text only."""
 
     unit = "bpe"
-    piece = 100_000  # characters encoded at once: bounds the memory, and no token crosses such a border
+    learns_long = True
+    piece = 100_000  # characters in a row: no token crosses such a border, and PIECE is a multiple of it
 
     def __init__(self, vocab_size: int) -> None:
         if vocab_size < 257:
@@ -129,6 +145,9 @@ class Bpe:
 
     def decode(self, ids: Sequence[int]) -> list[str]:
         return _strings(self.pieces[i] for i in ids)
+
+    def sizes(self) -> np.ndarray:
+        return np.array([len(piece) for piece in self.pieces])
 
 
 def _codes(text: str) -> np.ndarray:

@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attnlab.measure import length, size
-from attnlab.measure.accuracy import ACCURACY, STEPS, accuracy, answer_loss, recall, steps_to_solve
+from attnlab.measure.accuracy import (
+    ACCURACY,
+    PER_BYTE,
+    STEPS,
+    accuracy,
+    answer_loss,
+    bits_per_byte,
+    recall,
+    steps_to_solve,
+)  # fmt: skip
 from attnlab.measure.foresight import batch_of, foresight
 from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.model.loss import VALIDATION
@@ -23,9 +32,10 @@ def expected(task: Any) -> dict[str, Metric]:
     """What a training on this task is sure to measure, declared before it starts: a report calls a loss by
     its unit where no run has ended too.
     """
+    losses = LOSSES | named(PER_BYTE) if hasattr(task, "bytes_per_target") else LOSSES
     if not hasattr(task, "conditions"):
-        return LOSSES
-    return LOSSES | named(ACCURACY, STEPS, *map(recall, task.conditions), *map(answer_loss, task.conditions))
+        return losses
+    return losses | named(ACCURACY, STEPS, *map(recall, task.conditions), *map(answer_loss, task.conditions))
 
 
 # What is measured at a run's end, to the modules that do it: where one of them was edited, that part is taken
@@ -95,10 +105,13 @@ def _accuracy(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[st
     values = {name: [value for _, _, key, value in rows if key == name] for name in LOSSES}
     conditions = getattr(data.task, "conditions", ())
     by_position = module.validation["by_position"]
+    task, loss = data.task, module.validation["loss"]
+    text = hasattr(task, "bytes_per_target")
     return {
         "declared": expected(data.task),
         "metrics": {
-            VALIDATION.name: module.validation["loss"],
+            VALIDATION.name: loss,
+            **({PER_BYTE.name: bits_per_byte(loss, task.bytes_per_target())} if text else {}),
             "val/best_loss": min(values[VALIDATION.name]),
             "train/loss": values["train/loss"][-1],
             **accuracy(module.validation, conditions),

@@ -10,7 +10,7 @@ import torch
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.cli import main as entry
-from attnlab.cli.bench import Bench, decode, memory, start, train
+from attnlab.cli.bench import Bench, data, decode, memory, start, train
 from attnlab.cli.bench.nanogpt import NanoGpt
 from attnlab.cli.bench.rows import rows
 from attnlab.cli.bench.setup import composed
@@ -120,7 +120,7 @@ def test_bytes_grow_with_the_square_in_eager_and_linearly_in_sdpa(monkeypatch):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (["bench"], "name one of decode, train, attention, memory, start"),
+        (["bench"], "name one of decode, train, attention, memory, start, data"),
         (["bench", "decod"], "(nearest: decode)"),
         (["bench", "memory", "--jsn"], "bench does not know --jsn (nearest: --json)"),
         (["bench", "memory", "threads=0"], "threads=0"),
@@ -197,3 +197,16 @@ def test_an_experiment_that_is_not_there_is_one_line_and_starts_are_taken_withou
     )
     assert ended.stdout == "2 False\n"
     assert "(nearest: gqa_vs_mha" in ended.stderr.splitlines()[-1]
+
+
+def test_batches_of_a_text_are_compared_with_a_loop_over_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "BATCHES", 2)
+    monkeypatch.setattr(data, "SHAPES", {"M": (3, 5)})
+    config = composed(["data=pydocs", "data/tokenizer=byte", "logger=none", f"paths.cache={tmp_path}"])
+    start, *batches = data.measure(config, silent, 1).rows
+    assert start.facts["tokens"] > 10**5
+    assert [row.name for row in batches] == [
+        "a loop over a tensor in memory", "the same as below, in memory", "mapped tokens",
+        "mapped tokens, the loader",
+    ]  # fmt: skip
+    assert {len(row.samples) for row in (start, *batches)} == {2}

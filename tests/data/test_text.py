@@ -175,3 +175,32 @@ def test_a_text_as_long_as_the_message_asks_for_is_long_enough(make, tmp_path, l
     asked = int(re.search(r"at least (\d+)", str(caught.value))[1])
     path.write_text("a" * asked)
     assert make(path=path, length=length, val_fraction=val_fraction).val_windows == 1
+
+
+def test_byte_pairs_are_learned_once_for_a_training_text(make, novel, tmp_path, monkeypatch):
+    first = make(tokenizer=Bpe(280))
+    monkeypatch.setattr(Bpe, "fit", lambda *_: pytest.fail("learned again"))
+    other = tmp_path / "other.txt"
+    other.write_text(novel.read_text()[:-1] + "!")  # another validation text
+    task = make(path=other, tokenizer=Bpe(280))
+    assert np.array_equal(task.training, first.training)
+    assert task.fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize("tokenizer", [Char(), Byte(), Bpe(300)], ids=["char", "byte", "bpe"])
+def test_a_long_text_is_encoded_in_pieces_and_is_the_same(make, tmp_path, monkeypatch, tokenizer):
+    monkeypatch.setattr(Bpe, "piece", 100)
+    whole = make(tokenizer=tokenizer)
+    monkeypatch.setattr(text, "PIECE", 300)
+    pieces = make(tokenizer=tokenizer, cache=str(tmp_path / "elsewhere"))
+    assert np.array_equal(pieces.training, whole.training)
+    assert np.array_equal(pieces.validation, whole.validation)
+
+
+@pytest.mark.parametrize("tokenizer", [Char(), Byte(), Bpe(300)], ids=["char", "byte", "bpe"])
+def test_tokens_and_targets_stand_for_the_bytes_of_their_text(make, novel, tokenizer):
+    task, sizes = make(tokenizer=tokenizer, val_windows=5), tokenizer.sizes()
+    assert sizes[task.validation].sum() == len(novel.read_text()[807:].encode())
+    targets = torch.cat([batch["targets"] for batch in task.val_batches(2)]).flatten()
+    assert task.bytes_per_target() == pytest.approx(sizes[targets.numpy()].sum() / len(targets), rel=1e-15)
+    assert (task.bytes_per_target() == 1.0) == (tokenizer.unit == "byte")

@@ -59,6 +59,8 @@ CHANGES = {
     ),
     "a text": lambda config, home: renewed(home / "book.txt", "two"),
     "a text's absence": lambda config, home: (home / "book.txt").unlink(),
+    "a text that a pattern matches": lambda config, home: renewed(home / "a.tale", "two"),
+    "another text that a pattern matches": lambda config, home: (home / "b.tale").write_text("two"),
     "what the hub gave": lambda config, home: (home / "cache" / "hub" / "it.txt").write_text("text"),
     "an installed package": lambda config, home: (home / "torch-9.dist-info").mkdir(),
     "a setting of the sweep": lambda config, home: config["sweep"].update(device="H100"),
@@ -67,6 +69,9 @@ CHANGES = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_change_asks_again(what, config, ask, tmp_path):
+    if "pattern" in what:
+        (tmp_path / "a.tale").write_text("one")
+        config["data"]["path"] = str(tmp_path / "*.tale")
     before = named(config)
     assert named(config) == before
     kept.remembered(config, USERS, ask)
@@ -88,7 +93,7 @@ def test_devices_and_attnlabs_own_code_count(config, monkeypatch, tmp_path):
 
 def test_what_is_made_of_the_text_changes_nothing(config, tmp_path):
     before = named(config)
-    for made in ("tokens", "laws", "checks", "seeds"):
+    for made in ("tokens", "tokenizers", "corpora", "laws", "checks", "seeds"):
         (tmp_path / "cache" / made).mkdir()
         (tmp_path / "cache" / made / "file").write_text("made here")
     assert named(config) == before

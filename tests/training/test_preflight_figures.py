@@ -8,7 +8,8 @@ from attnlab.training.preflight import check
 @pytest.mark.parametrize(
     ("line", "has", "lacks"),
     [
-        (["size=debug"], ["val/loss", "train_step_ms", "saved_for_backward_bytes", "train_tokens_per_s"],
+        (["size=debug"], ["val/loss", "val/bits_per_byte", "train_step_ms", "saved_for_backward_bytes",
+                            "train_tokens_per_s"],
          ["length/2", "val/accuracy"]),
         (["size=debug", "measure.timing=false", "measure.lengths=[1,1.5]"],
          ["length/1", "length/1.5", "length/last/1.5", "length/excess/1.5"], ["train_step_ms", "length/2"]),

@@ -190,6 +190,9 @@ def test_a_record_says_what_was_trained_measured_and_where(compose, store):
     record = json.loads((folder / "run.json").read_text())
     assert record["status"] == "done"
     assert math.isfinite(record["metrics"]["val/loss"])
+    bits = record["metrics"]["val/bits_per_byte"]  # a character is a byte, or now and then some more
+    assert 0.98 < bits * math.log(2) / record["metrics"]["val/loss"] <= 1
+    assert record["declared"]["val/bits_per_byte"]["unit"] == "bits"
     memory = record["memory"]
     # two layers x (k and v) x 2 KV heads x 4 features x 4 bytes
     assert memory["kv_bytes_per_token_live"] == memory["kv_bytes_per_token_formula"] == 2 * 2 * 2 * 4 * 4

@@ -4,9 +4,11 @@ A few kilobytes can claim a trillion rows, or unpack to more than a machine hold
 hundred times its own size, and to a quarter of a gigabyte in any case; what runs leave is far below that.
 """
 
+import gzip
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +24,7 @@ RATIO = 100
 CELLS = 10_000_000  # of a table
 ARRAYS = 1000  # of an archive
 LONGEST = 1000  # bytes of a text in a table
+PACKED = (".gz", ".dz")
 
 
 def arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -63,6 +66,37 @@ def unpacked(packed: bytes, what: str) -> bytes:
     if len(content) > limit:
         raise _refused(what, f"{len(packed):,} bytes that unpack to more than {limit:,}")
     return content
+
+
+def read(paths: Sequence[Path]) -> Iterator[bytes]:
+    """The content of each file, unpacked where its name ends in .gz or .dz (dictzip). Refused where all of
+    them together would unpack to too much; ValueError for what is broken; OSError.
+    """
+    limit = left = _limit(sum(path.stat().st_size for path in paths))
+    for path in paths:
+        content = _unpacked(path, left + 1) if path.suffix in PACKED else path.read_bytes()
+        left -= len(content)
+        if left < 0:
+            raise Refused(f"{path} unpacks to more than {limit:,} bytes: it is not read")
+        yield content
+
+
+def unpacked_file(path: Path) -> bytes:
+    """What gzip packed into a file. Refused where it is too much; ValueError for what is broken; OSError."""
+    limit = _limit(path.stat().st_size)
+    content = _unpacked(path, limit + 1)
+    if len(content) > limit:
+        raise Refused(f"{path} unpacks to more than {limit:,} bytes: it is not read")
+    return content
+
+
+def _unpacked(path: Path, most: int) -> bytes:
+    """The first `most` bytes of what gzip packed."""
+    try:
+        with gzip.open(path) as file:
+            return file.read(most)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is broken: {error or 'it ends too soon'}") from error
 
 
 def _table(path: Path) -> pa.Table:

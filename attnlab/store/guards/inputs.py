@@ -5,6 +5,7 @@ Surprising: a pipe is not opened to find out, since that waits for who writes it
 
 import os
 from collections.abc import Iterator, Mapping
+from glob import has_magic, iglob
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from attnlab.store.files import no_file
 from attnlab.store.fingerprint import flatten
 
 MANY = 2000  # entries of a folder that are looked at
+MOST = 100_000  # files of one text
 
 
 def check(config: Mapping[str, Any]) -> None:
@@ -41,6 +43,22 @@ def refuse_no_file(key: str, path: Path, *, below: bool) -> None:
         if kind := no_file(each):
             where = f"{key}={path}" if each == path else f"{key}={path}: {each.relative_to(path)}"
             raise Refused(f"{where} is {kind}: give a file, which can be read again")
+
+
+def matching(path: str) -> list[Path]:
+    """The files that `data.path` names: the one that lies there, or else those that its wildcards match, in
+    the order of their names. Refused where that is too many, or one of them is a pipe or a device.
+    """
+    if Path(path).exists() or not has_magic(path):
+        return [Path(path)]
+    names = sorted(islice(iglob(path, recursive=True), MOST + 1))
+    if len(names) > MOST:
+        raise Refused(f"data.path={path} matches more than {MOST:,} files: name fewer")
+    paths = [Path(name) for name in names if not os.path.isdir(name)]
+    for each in paths:
+        if kind := no_file(each):
+            raise Refused(f"data.path={path}: {each} is {kind}: match files alone, which can be read again")
+    return paths
 
 
 def _reads_a_file(data: Mapping[str, Any]) -> bool:

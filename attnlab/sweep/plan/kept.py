@@ -19,10 +19,12 @@ from typing import Any, get_args
 
 import attnlab
 from attnlab.store import answers, fingerprint
+from attnlab.store.guards import inputs
 from attnlab.store.source import sources
 
 MANY = 2000  # files below a folder that a config names; with more of them nothing is kept
-_MADE_HERE = (*get_args(answers.Kind), "tokens")  # of the cache: made of what an answer's name holds
+# of the cache: made of what an answer's name holds
+_MADE_HERE = (*get_args(answers.Kind), "corpora", "tokenizers", "tokens")
 _ENVIRONMENT = ("CUDA", "NVIDIA", "HIP", "ROCR", "TORCH", "PYTORCH", "HF_", "PL_")
 
 
@@ -64,10 +66,11 @@ def _survives_json(answer: Any) -> bool:
 def _files(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
     """Path, time and size of every file that the config names, and of those in the folders that it names."""
     named = {key: value for key, value in config.items() if key != "paths"}  # where runs and reports go
-    for _key, leaf in fingerprint.flatten(named):
+    for key, leaf in fingerprint.flatten(named):
         for value in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
-                yield from _below(Path(value))
+                for path in inputs.matching(value) if key == "data.path" else [Path(value)]:
+                    yield from _below(path)
 
 
 def _below(path: Path) -> Iterator[tuple[str, int, int]]:

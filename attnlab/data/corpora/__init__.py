@@ -1,0 +1,1 @@
+"""Where text comes from: settings in, a `Corpus` out. Its text is read only where no tokens are kept."""
