@@ -110,16 +110,17 @@ def _comparison(
     arm, against = pair
     rows = [_effect(row, report, pair, experiment["metric"]) for row, report in by_rung.values()]
     rungs = [Rung(row["x"], row["differences"]) for row in rows if row["differences"] and not row["failed"]]
-    said = word(rungs, experiment["margin"]) if rungs else None
-    lost = [f"{row['rung']} ({row['failed']})" for row in rows if row["failed"]]
+    lost = ", ".join(f"{row['rung']} ({row['failed']})" for row in rows if row["failed"])
+    why = f"runs failed at {lost}, and a loss that is not there lies on no line" if lost else None
+    why = why or (None if rungs else "no rung has a finished pair of runs")
+    said = None if why else word(rungs, experiment["margin"])
     found: dict[str, Any] = {
         "arm": arm,
         "against": against,
         "effects": rows,
         "word": said.word if said else CANNOT_TELL,
-        "meaning": said.reason if said else "no rung has a finished pair of runs",
+        "meaning": said.reason if said else why,
         "more": asdict(said.more) if said and said.more else None,
-        "lost": f"runs failed at {', '.join(lost)}, and these rungs are left out" if lost else None,
         "slope": None, "change": None, "ahead": None, "held_out": None, "line": [],
     }  # fmt: skip
     if len(rungs) > 1:
@@ -183,8 +184,7 @@ def _sentence(found: Mapping[str, Any], experiment: Mapping[str, Any]) -> str:
             found["held_out"]["hit"]
         ]
         words.append(f"the largest rung is {hit} the others point")
-    sentence = "; ".join(words) + "."
-    return sentence + (f" {found['lost'][0].upper()}{found['lost'][1:]}." if found["lost"] else "")
+    return "; ".join(words) + "."
 
 
 def _ahead(found: Mapping[str, Any]) -> str:

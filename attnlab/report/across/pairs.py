@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Report = Mapping[str, Any]
+OUTCOMES = ("diverged", "crashed", "timed_out")
 
 
 def values(report: Report, arm: str, metric: str) -> dict[int, float]:
@@ -22,8 +23,8 @@ def differences(report: Report, arm: str, against: str, metric: str) -> list[flo
 
 
 def failed(report: Report, arm: str) -> int:
-    """How many of an arm's runs ended in another way than done, of those that ended."""
-    return sum(run["arm"] == arm and run["status"] not in ("done", "missing") for run in report["runs"])
+    """How many of an arm's runs failed by themselves; what a machine did to one is no outcome."""
+    return sum(run["arm"] == arm and run["status"] in OUTCOMES for run in report["runs"])
 
 
 def flops(report: Report, arm: str) -> float | None:

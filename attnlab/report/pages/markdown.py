@@ -37,7 +37,7 @@ def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence
         lines += ["**EXPLORATORY**: the sweep left what was declared.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
-    lines += _verdict(report) + _picture("verdict", pictures)
+    lines += _verdict(report) + _texts(report) + _picture("verdict", pictures)
     lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
     lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
     lines += ["## Failures and caveats", "", *_failures(report)]
@@ -85,6 +85,24 @@ def _verdict(report: dict[str, Any]) -> list[str]:
                 *table([*looks.HEADER], rows),
             ]
     return lines
+
+
+def _texts(report: dict[str, Any]) -> list[str]:
+    """Each claim on every text, where the experiment asks several."""
+    found = (report["texts"] or {"claims": []})["claims"]
+    rows = [
+        [
+            cell(claim["says"]),
+            cell(row["text"]),
+            row["verdict"],
+            text(row["effect"], row["digits"], sign=True, unit=row["unit"]),
+            span(row["low"], row["high"], row["digits"]),
+        ]
+        for claim in found
+        for row in claim["rows"]
+    ]
+    says = [f"- {cell(claim['says'])}: {cell(claim['together'])}." for claim in found if claim["together"]]
+    return [*table(["claim", "text", "verdict", "effect", "95 % interval"], rows), *says, ""] if rows else []
 
 
 def _training(report: dict[str, Any]) -> list[str]:
