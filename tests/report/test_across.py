@@ -40,7 +40,7 @@ def report(
     exact = {"says": "it is counted", "metric": "parameters", "decision": {**number, "exact": True}}
     ladder = {
         "name": "steps",
-        "rungs": dict.fromkeys(RUNGS, []),
+        "rungs": {name: [] for name in RUNGS},
         "rates": {"rung": "S", "power": -0.125},
     }
     return {
