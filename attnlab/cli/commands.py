@@ -264,7 +264,7 @@ VERBS = {
         "attnlab.cli.verbs.corpus:main",
         "what a text is made of (show), or all of it in one file that travels (export)",
         "show|export OVERRIDE ... [to=FILE]",
-        ("show data=code", "export data=code to=code.gz", "show data=frozen data.path=code.gz"),
+        ("show data=code", "export data=code to=code.gz"),
         _words,
         (Key("to", "the file that export writes; one with other content is left as it is", text),),
         more="The words are overrides of a run's config, of which data= and what is below it count.",

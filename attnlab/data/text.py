@@ -117,9 +117,7 @@ class Text:
 
     def windows(self, tokens: np.ndarray, starts: np.ndarray) -> Batch:
         """The windows of `tokens` that begin at `starts` [B]."""
-        rows = sliding_window_view(tokens, self.length + 1)[
-            starts
-        ]  # long runs of the file, as they lie in it
+        rows = sliding_window_view(tokens, self.length + 1)[starts]  # in long runs, as they lie in the file
         return {
             "tokens": torch.from_numpy(rows[:, :-1].astype(np.int64)),
             "targets": torch.from_numpy(rows[:, 1:].astype(np.int64)),

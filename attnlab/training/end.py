@@ -14,7 +14,7 @@ from attnlab.measure.accuracy import (
     bits_per_byte,
     recall,
     steps_to_solve,
-)  # fmt: skip
+)
 from attnlab.measure.foresight import batch_of, foresight
 from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.model.loss import VALIDATION

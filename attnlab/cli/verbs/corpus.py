@@ -6,7 +6,9 @@ Only the text is read: nothing is tokenised, and nothing is trained.
 import argparse
 import filecmp
 import inspect
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from attnlab.cli.bench.setup import composed
 from attnlab.cli.words import split
@@ -66,17 +68,15 @@ def export(corpus: Corpus, to: Path) -> None:
     """Writes the file, unless it is there. Refused where another one is, which stays as it is."""
     if not to.parent.is_dir() or to.is_dir():
         raise Refused(f"to={to}: give a file in a folder that is there")
-    scratch = to.with_name(f".{to.name}.new")
     try:
-        with replacing(scratch) as temporary:
-            freeze(corpus, temporary)
-        if not to.exists():
-            scratch.replace(to)
-        elif not to.is_file() or not filecmp.cmp(scratch, to, shallow=False):
-            raise Refused(f"to={to} is there, with other content: name another file, or remove it")
+        with TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as folder:
+            with replacing(Path(folder, to.name)) as temporary:
+                freeze(corpus, temporary)
+            if not os.path.lexists(to):
+                Path(folder, to.name).replace(to)
+            elif not to.is_file() or not filecmp.cmp(Path(folder, to.name), to, shallow=False):
+                raise Refused(f"to={to} is there, with other content: name another file, or remove it")
     except OSError as error:
         raise Refused(f"to={to} cannot be written: {error.strerror}") from error
-    finally:
-        scratch.unlink(missing_ok=True)
     size = to.stat().st_size
     print(printable(f"written to {to}: {size:,} bytes; read it with data=frozen data.path={to}"))
