@@ -124,26 +124,27 @@ def multiplier(baseline: Sequence[Spent], arm: Spent, floor: float, level: float
     slope, _ = _slope(compute, losses)
     ours, arms = [np.log(each - floor) for each in losses], np.log(theirs - floor)
 
-    def off(ratio: float) -> tuple[float, float]:
-        """log((B - E) / (b - E)) - ratio x alpha, which is 0 at the truth, and half of its interval."""
-        parts = [ratio * c * y for c, y in zip(slope, ours, strict=True)]
-        parts[-1] = parts[-1] + ours[-1]
-        if arms.size == parts[-1].size:
-            parts[-1] = parts[-1] - arms
-        else:
-            parts.append(-arms)
-        value = float(sum(part.mean() for part in parts))
-        if min(part.size for part in parts) < 2:
-            return value, math.inf
-        shares = np.array([part.var(ddof=1) / part.size for part in parts])
-        if not shares.sum():
-            return value, math.inf  # ties prove nothing
-        df = shares.sum() ** 2 / sum(s * s / (part.size - 1) for s, part in zip(shares, parts, strict=True))
-        return value, float(-special.stdtrit(df, tail) * math.sqrt(shares.sum()))
+    # log((B - E) / (b - E)) - ratio x alpha, 0 at the truth, sums means over rungs of own + ratio x bend
+    bend = [c * y for c, y in zip(slope, ours, strict=True)]
+    own = [np.zeros_like(y) for y in ours]
+    own[-1] = ours[-1] - arms if arms.size == ours[-1].size else ours[-1]
+    if arms.size != ours[-1].size:
+        own.append(-arms)
+        bend.append(np.zeros_like(arms))
+    n = np.array([each.size for each in own])
 
-    ratio, start = off(0)[0] / fitted.alpha, math.log(compute[-1] / spent)
-    low, high = (_end(off, ratio, side) for side in (-1, 1))
-    low, high = (None if end is None else math.exp(start + end) for end in (low, high))
+    def left(ratio: np.ndarray) -> np.ndarray:
+        """By how much the interval of that sum reaches over 0."""
+        values = [a[:, None] + b[:, None] * ratio for a, b in zip(own, bend, strict=True)]
+        shares = np.array([each.var(0, ddof=1) / each.shape[0] for each in values])
+        df = shares.sum(0) ** 2 / (shares**2 / (n[:, None] - 1)).sum(0)
+        half = -special.stdtrit(df, tail) * np.sqrt(shares.sum(0))
+        return np.asarray(half - np.abs(sum(each.mean(0) for each in values)))
+
+    ratio, start = float(sum(each.mean() for each in own)) / fitted.alpha, math.log(compute[-1] / spent)
+    judged = n.min() > 1 and any(np.ptp(a + ratio * b) for a, b in zip(own, bend, strict=True))
+    ends = [_end(left, ratio, side) if judged else None for side in (-1, 1)]
+    low, high = (None if end is None else math.exp(start + end) for end in ends)
     return Multiplier(fitted, math.exp(start + ratio), low, high, level)
 
 
@@ -175,18 +176,12 @@ def _slope(compute: np.ndarray, losses: list[np.ndarray]) -> tuple[np.ndarray, n
     return n * around / (n @ around**2), x
 
 
-def _end(off: Callable[[float], tuple[float, float]], ratio: float, side: int) -> float | None:
-    """Where, to one side of the estimate, the interval of `off` first has 0 at its end."""
-
-    def left(distance: float) -> float:
-        value, half = off(ratio + side * distance)
-        return half - abs(value)
-
-    if not math.isfinite(left(0.0)):
+def _end(left: Callable[[np.ndarray], np.ndarray], ratio: float, side: int) -> float | None:
+    """Where, to one side of the estimate, `left` is first 0."""
+    grid = ratio + side * np.concatenate([[0.0], np.geomspace(1e-6, 2 * FAR, 120)])
+    below = left(grid) < 0
+    if not below.any() or below[0]:
         return None
-    grid = np.concatenate([[0.0], np.geomspace(1e-6, 2 * FAR, 120)])
-    above = next((i for i, distance in enumerate(grid) if left(distance) < 0), None)
-    if above is None:
-        return None
-    end = ratio + side * float(optimize.brentq(left, grid[above - 1], grid[above]))
+    first = int(below.argmax())
+    end = float(optimize.brentq(lambda r: float(left(np.array([r]))[0]), grid[first - 1], grid[first]))
     return end if abs(end) <= FAR else None

@@ -6,7 +6,7 @@ real ladder is what is counted in `docs/calibration_ladders.md`, not a copy. Thr
 spread badly, so weights come from a smooth noise, in which the variance is a power of compute (fitted to all
 rungs, drawn towards "alike everywhere"), while the variance of an answer comes from each rung's own spread
 with Satterthwaite's degrees of freedom (Biometrics Bulletin 2:110, 1946), and is never below that of the
-smooth noise. Weights from each rung's own spread would make the 95 % interval of a slope miss in 8 to 15 % of
+smooth noise. Weights from each rung's own spread would make the 95 % interval of a slope miss in 7 to 14 % of
 ladders.
 """
 
@@ -66,11 +66,6 @@ class Sums:
         if not np.isfinite(half):
             return Estimate(estimate, None, None, None, level)
         return Estimate(estimate, estimate - half, estimate + half, float(self.df), level)
-
-    def where(self, chosen: np.ndarray, other: "Sums") -> "Sums":
-        """These where `chosen`, else the others."""
-        pairs = ((self.estimate, other.estimate), (self.se, other.se), (self.df, other.df))
-        return Sums(*(np.where(chosen, a, b) for a, b in pairs))
 
 
 @dataclass(frozen=True)

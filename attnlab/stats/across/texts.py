@@ -20,7 +20,7 @@ from attnlab.stats.evidence import finite, fraction
 
 @dataclass(frozen=True)
 class Text:
-    """An effect in nats (arm - baseline), its standard error over seeds, and that one's degrees of freedom."""
+    """An effect in nats (arm - baseline), its standard error, and that one's degrees of freedom."""
 
     name: str
     effect: float

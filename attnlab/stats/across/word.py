@@ -7,18 +7,18 @@ With a margin m in nats, the top and the bottom being the largest and the smalle
 - FLIPS: the 95 % intervals of the effect at the top and at the bottom, each by its own seeds, lie on opposite
   sides of 0.
 - HOLDS: the change from bottom to top lies within the margin by two one-sided tests at 5 % (its 90 % interval
-  is inside +-m), both along the line (slope x width) and between the two end rungs by themselves, and the top
+  is inside +-m), both along the line (slope x width) and between the two end rungs by themselves; and the top
   is where the other rungs point (inside the 95 % interval of `holdout`).
-- GROWS (SHRINKS): the 95 % interval of the change excludes 0, and so does the 98 % interval of the effect
-  midway between bottom and top, with the same (opposite) sign. This says that the effect is further from
-  (nearer to) 0 at the top than at the bottom, |top| > |bottom|, since top^2 - bottom^2 = 2 x change x midway.
-  Both are those of the line; where the top is not where the others point, those of the two end rungs by
-  themselves.
+- GROWS (SHRINKS): the change, and the effect midway between bottom and top, have the same (the opposite)
+  sign: the 95 % interval of each along the line, and the 90 % interval of each by the two end rungs by
+  themselves, exclude 0, on the same side. So the effect is further from (nearer to) 0 at the top than at the
+  bottom, |top| > |bottom|, since top^2 - bottom^2 = 2 x change x midway.
 - CANNOT TELL else, with the reason.
 
-Surprising: "|top| > |bottom|" is what GROWS says, also where the sign at the bottom is not known. HOLDS asks
-the end rungs too because a change that comes late passes along the line in every fifth ladder; GROWS asks
-midway, not the top, because an effect that turns round evenly would else be said to grow or to shrink.
+Surprising: "|top| > |bottom|" is all that GROWS says, whether or not the sign at the bottom is known. The
+line alone says HOLDS of a change that comes late in every fifth ladder, and GROWS of an effect that rises and
+falls back in up to every second; the end rungs alone see that, at the price of more seeds at the top. Midway
+and not the top, because an effect that turns round evenly would else be said to grow or to shrink.
 """
 
 import math
@@ -33,7 +33,8 @@ from attnlab.stats.across.rungs import Estimate, Ladder, Rung, Sums, ladder
 
 HOLDS, GROWS, SHRINKS, FLIPS, CANNOT_TELL = "HOLDS", "GROWS", "SHRINKS", "FLIPS", "CANNOT TELL"
 WORDS = (CANNOT_TELL, HOLDS, GROWS, SHRINKS, FLIPS)  # by the numbers of `rule`
-END, EQUAL, MOVED, MIDWAY, MISSED = 0.025, 0.05, 0.025, 0.01, 0.025  # of each test, beyond one end
+TAIL = 0.025  # beyond one end of an interval
+ENDS = 0.05  # the same, of the two tests against the margin and of the end rungs by themselves
 POWER = 0.8
 MOST = 200  # seeds; more is no plan
 
@@ -44,36 +45,41 @@ class Findings:
 
     bottom: Sums
     top: Sums
-    fits: np.ndarray  # the top is where the others point
-    line: Sums  # the change along the line
-    ends: Sums  # the change between the end rungs by themselves
-    change: Sums  # of the two, the one that GROWS and SHRINKS go by
-    midway: Sums
+    missed: Sums  # the top, less what the others say of it
+    change: tuple[Sums, Sums]  # along the line, and between the end rungs by themselves
+    midway: tuple[Sums, Sums]  # likewise
 
 
 def findings(rungs: Ladder) -> Findings:
-    bottom, top = rungs.only(0), rungs.only(-1)
-    missed = surprise(rungs)
-    fits = np.abs(missed.estimate) <= missed.half(MISSED)
-    line, ends = rungs.sums(rungs.slope()).times(rungs.x[-1] - rungs.x[0]), rungs.sums(top - bottom)
-    midway = rungs.sums(rungs.at((rungs.x[0] + rungs.x[-1]) / 2)).where(fits, rungs.sums((top + bottom) / 2))
-    return Findings(rungs.sums(bottom), rungs.sums(top), fits, line, ends, line.where(fits, ends), midway)
+    bottom, top, centre = rungs.only(0), rungs.only(-1), (rungs.x[0] + rungs.x[-1]) / 2
+    line = rungs.sums(rungs.slope()).times(rungs.x[-1] - rungs.x[0])
+    change = line, rungs.sums(top - bottom)
+    midway = rungs.sums(rungs.at(centre)), rungs.sums((top + bottom) / 2)
+    return Findings(rungs.sums(bottom), rungs.sums(top), surprise(rungs), change, midway)
 
 
 def rule(seen: Findings, margin: float, power: float | None = None) -> np.ndarray:
     """Indices into `WORDS`. With `power`, what would be said that often if the truth is as it was seen."""
 
-    def reach(sums: Sums, tail: float) -> np.ndarray:
-        return sums.half(tail) if power is None else sums.half(tail) + sums.half(1 - power)
+    def reach(sums: Sums, tail: float, sides: int = 1) -> np.ndarray:
+        return sums.half(tail) if power is None else sums.half(tail) + sums.half((1 - power) / sides)
 
     def side(sums: Sums, tail: float) -> np.ndarray:
         return np.asarray(np.sign(sums.estimate) * (np.abs(sums.estimate) > reach(sums, tail)))
 
-    within = [np.abs(sums.estimate) + reach(sums, EQUAL) < margin for sums in (seen.line, seen.ends)]
-    flips = side(seen.bottom, END) * side(seen.top, END) < 0
-    holds = seen.fits & within[0] & within[1]
-    moves = side(seen.change, MOVED) * side(seen.midway, MIDWAY)
+    def agreed(line: Sums, ends: Sums) -> np.ndarray:
+        signs = side(line, TAIL), side(ends, ENDS)
+        return np.where(signs[0] == signs[1], signs[0], 0)
+
+    flips = side(seen.bottom, TAIL) * side(seen.top, TAIL) < 0
+    within = [np.abs(sums.estimate) + reach(sums, ENDS, 2) < margin for sums in seen.change]
+    holds = within[0] & within[1] & fits(seen)
+    moves = agreed(*seen.change) * agreed(*seen.midway)
     return np.select([flips, holds, moves > 0, moves < 0], [4, 1, 2, 3], 0)
+
+
+def fits(seen: Findings) -> np.ndarray:
+    return np.asarray(np.abs(seen.missed.estimate) <= seen.missed.half(TAIL))
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,8 @@ class More:
 @dataclass(frozen=True)
 class Word:
     """`change`: from the smallest rung to the largest at 90 %, whose ends are the two one-sided tests: of the
-    line and of the end rungs the one that reaches further; both None where there was nothing to decide by.
+    line and of the end rungs the one that reaches further. None where there was nothing to decide by. `more`
+    only with CANNOT TELL, and not where the largest rung is not where the others point.
     """
 
     word: str
@@ -113,10 +120,9 @@ def word(rungs: Sequence[Rung], margin: float) -> Word:
         return Word(CANNOT_TELL, told, margin, None, None)
     seen = findings(held)
     said = WORDS[int(rule(seen, margin))]
-    both = [sums.single(1 - 2 * EQUAL) for sums in (seen.line, seen.ends)]
-    change = max(both, key=_reach)
-    told = _reason(said, seen, change, margin)
-    return Word(said, told, margin, change, _more(held, margin) if said == CANNOT_TELL else None)
+    change = max((sums.single(1 - 2 * ENDS) for sums in seen.change), key=_reach)
+    more = _more(held, margin) if said == CANNOT_TELL and bool(fits(seen)) else None
+    return Word(said, _reason(said, seen, change, margin), margin, change, more)
 
 
 def _reach(change: Estimate) -> float:
@@ -124,39 +130,34 @@ def _reach(change: Estimate) -> float:
 
 
 def _reason(said: str, seen: Findings, change: Estimate, margin: float) -> str:
-    bottom, top = (_between(sums.single(1 - 2 * END)) for sums in (seen.bottom, seen.top))
-    moved, midway = seen.change.single(1 - 2 * MOVED), seen.midway.single(1 - 2 * MIDWAY)
+    bottom, top, moved, midway = (
+        _between(sums.single(1 - 2 * TAIL))
+        for sums in (seen.bottom, seen.top, seen.change[0], seen.midway[0])
+    )
     if said == FLIPS:
         return f"the effect is in {bottom} at the smallest rung and in {top} at the largest"
     if said == HOLDS:
         return f"the change over the ladder is in {_between(change)}, within the margin of {margin:.3g}"
     if said != CANNOT_TELL:
-        where = "further from 0" if said == GROWS else "nearer to 0"
-        by = (
-            ""
-            if bool(seen.fits)
-            else ", by the two end rungs alone: the largest is not where the others point"
-        )
-        return f"the change over the ladder is in {_between(moved)}, {where} at its end{by}"
-    if not bool(seen.fits):
-        return "the largest rung is not where the others point, and the two end rungs alone do not decide"
-    if (moved.low or 0) > 0 or (moved.high or 0) < 0:
+        return f"the change over the ladder is in {moved} along the line, and the effect midway in {midway}"
+    if not bool(fits(seen)):
+        return "the largest rung is not where the others point"
+    if all(abs(float(sums.estimate)) > float(sums.half(TAIL)) for sums in (seen.change[0], seen.midway[0])):
+        return f"along the line the change is in {moved}, but the two end rungs by themselves do not show it"
+    if abs(float(seen.change[0].estimate)) > float(seen.change[0].half(TAIL)):
+        return f"the change is in {moved}, but it may lead through 0: midway the effect is in {midway}"
+    if (change.high or 0) - (change.low or 0) >= 2 * margin:
         return (
-            f"the effect changes by {_between(moved)}, but midway it is in {_between(midway)}: "
-            "it cannot be told whether that leads away from 0 or through it"
+            f"the interval of the change, {_between(change)}, is wider than twice the margin of {margin:.3g}"
         )
-    return f"the interval of the change, {_between(change)}, is not within the margin of {margin:.3g}"
+    return f"the interval of the change, {_between(change)}, reaches beyond the margin of {margin:.3g}"
 
 
 def _between(known: Estimate) -> str:
     return "[?]" if known.interval is None else "[{:.3g}, {:.3g}]".format(*known.interval)
 
 
-def _more(held: Ladder, margin: float) -> More | None:
-    """None where the largest rung is not where the others point: what is true there is not known."""
-    seen = findings(held)
-    if not bool(seen.fits):
-        return None
+def _more(held: Ladder, margin: float) -> More:
     known = replace(held, variances=np.where(np.isfinite(held.variances), held.variances, held.smooth))
     x = float(2 * held.x[-1] - held.x[-2])
     value = float(held.sums(held.at(x)).estimate)
