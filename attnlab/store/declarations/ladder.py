@@ -26,7 +26,9 @@ class Ladder(Record):
         min_length=1, description="Rung: what all arms set at it, as Hydra overrides. The smallest first."
     )
     overrides: list[str] = Field([], description="What all arms set at every rung, before that.")
-    seeds: dict[str, int] = Field(description="Rung: how many of the experiment's seeds it has.")
+    seeds: dict[str, int] = Field(
+        description="Rung: how many seeds it has: the experiment's first, and 1000 more from rung to rung."
+    )
     rates: Rates | None = Field(
         None, description="How learning rates go from rung to rung; null: each rung is tuned by itself."
     )

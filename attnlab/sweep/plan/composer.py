@@ -59,6 +59,18 @@ class Composer:
         HydraConfig.instance().set_config(config)  # for ${hydra:...}
         return config
 
+    def at_size(self, point: Sequence[str]) -> tuple[DictConfig, list[str]]:
+        """A command's config with what its experiment sets at its size, the experiment's own keys included;
+        and these overrides.
+        """
+        config = self.compose(point)
+        written = OmegaConf.to_container(OmegaConf.masked_copy(config, ["size_overrides"]), resolve=False)
+        sizes = written.get("size_overrides") if isinstance(written, dict) else None
+        lines = sizes.get(config.get("size")) if isinstance(sizes, dict) else None
+        if not isinstance(lines, list) or not lines:
+            return config, []
+        return self.compose([*lines, *point]), lines
+
     @staticmethod
     def resolve(config: DictConfig) -> dict[str, Any]:
         """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make. A key of

@@ -145,8 +145,9 @@ def _places(
     lookup: lr_grid.Lookup,
 ) -> list[Plan]:
     """A plan for each text, or each rung, of an experiment; one where it is asked once."""
-    base = _seeded(composer.resolve(composer.compose(point)), point, seeds)
-    places, plans = replications(base, point), dict[str, Plan]()
+    config, at_size = composer.at_size(point)
+    base = _seeded(composer.resolve(config), point, seeds)
+    places, plans = replications(base, [*at_size, *point]), dict[str, Plan]()
     for place in sorted(places, key=lambda place: bool(place and place.rates)):  # after the one they follow
         rung = plans[place.rates] if place and place.rates else None
         plans[place.name if place else ""] = _plan(point, seeds, composer, checker, lookup, place, rung)
@@ -162,7 +163,7 @@ def _plan(
     place: Replication | None,
     rung: Plan | None,
 ) -> Plan:
-    base_config = composer.compose(point)
+    base_config, at_size = composer.at_size(point)
     base = composer.resolve(base_config)
     written = _written(base_config, point, seeds)
     if "arms" not in base and written.file is None:
@@ -199,9 +200,9 @@ def _plan(
     runs = with_parents(runs, set(rank))
     _refuse_twins(runs)
     named = [line for line in point if "experiment" in command.keys([line])]
-    declared_config = base_config if len(named) == len(point) else composer.compose(named)
-    declared = experiments.keys(composer.resolve(declared_config))
-    changes = command.changes(point, seeds, declared_config, declared)
+    alone = composer.compose(named)
+    changes = command.changes(point, seeds, alone, experiments.keys(composer.resolve(alone)))
+    declared = experiments.keys(composer.resolve(composer.compose([*at_size, *named]) if at_size else alone))
     declared |= place.keys if place else {}
     recipes = {name: arm.recipe() for name, arm in arms.items()}
     return Plan(experiment, runs, declared, changes, (), grid, tuned, recipes, exchange, place, rung)

@@ -10,6 +10,7 @@ from attnlab.store.declarations import Ladder
 from attnlab.store.schema import RunSpec, reading
 from attnlab.sweep.plan.arms import Arm
 
+APART = 1000  # between the seeds of a rung and the next one: what they share would look like a trend
 OWN = ("size", "model.dim", "model.n_layers", "model.n_heads")  # what makes a rung one
 
 
@@ -35,14 +36,15 @@ def read(written: Any, given: Mapping[str, str]) -> Ladder:
 
 
 def keys(base: Mapping[str, Any], ladder: Ladder, rung: str) -> dict[str, Any]:
-    """What an experiment declares at a rung: its first seeds, its looks as far as these go, and the ladder's
-    margin, which is a number: what training is worth is another thing at each size.
+    """What an experiment declares at a rung: so many seeds of its own, its looks as far as these go, and
+    the ladder's margin, which is a number: what training is worth is another thing at each size.
     """
     seeds, looks = base.get("seeds"), base.get("looks")
     if not seeds and isinstance(looks, list) and looks:
         seeds = list(range(looks[-1]))
     if isinstance(seeds, list):
-        seeds = seeds[: ladder.seeds[rung]]
+        place = list(ladder.rungs).index(rung)
+        seeds = [seed + APART * place for seed in seeds[: ladder.seeds[rung]]]
         if isinstance(looks, list):
             looks = [*(look for look in looks if look < len(seeds)), len(seeds)]
             looks = looks if len(looks) > 1 else None
