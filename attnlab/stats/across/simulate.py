@@ -18,10 +18,12 @@ from attnlab.stats.across.holdout import surprise
 from attnlab.stats.across.rungs import Ladder, Sums
 from attnlab.stats.across.trend import AHEAD
 from attnlab.stats.across.word import WORDS, findings, rule
+from attnlab.stats.designs import Look
 
 LADDERS, ALLOWED = 10_000, 0.05
 STEP = math.log10(6.25)
 SEEDS = (16, 16, 8, 4), (16, 16, 8, 3), (8, 8, 8, 8), (12, 12, 6, 4)
+LOOKS = 4, 6, 9, 12, 16  # after so many seeds a rung may end
 MARGINS = 1.65, 3.0  # in sd of the differences at the smallest rung
 Shape = tuple[int, int, int]  # ladders, rungs, seeds
 Noise = Callable[[np.random.Generator, Shape], np.ndarray]
@@ -87,25 +89,51 @@ def true(truth: Sequence[float]) -> set[str]:
 
 
 def drawn(noise: str, truth: str, seeds: Sequence[int], margin: float, ladders: int = LADDERS) -> Ladder:
-    draw = np.random.default_rng(zlib.crc32(f"{noise}: {truth}, {seeds}".encode()))
-    values = NOISES[noise](draw, (ladders, len(seeds), max(seeds)))
-    values = values + margin * np.array(TRUTHS[truth])[:, None]
+    values = _values(noise, truth, seeds, margin, ladders)
     used = [values[:, rung, :n] for rung, n in enumerate(seeds)]
     means = np.stack([each.mean(1) for each in used], -1)
     variances = np.stack([each.var(1, ddof=1) for each in used], -1)
     return Ladder(STEP * np.arange(len(seeds)), np.array(seeds), means, variances)
 
 
+def stopped(noise: str, truth: str, seeds: Sequence[int], margin: float, ladders: int = LADDERS) -> Ladder:
+    """As `drawn`, but each rung ends at the look of `LOOKS` that decides whether the effect is below the
+    margin.
+    """
+    values = _values(noise, truth, seeds, margin, ladders)
+    n, means, variances = (np.zeros((ladders, len(seeds))) for _ in range(3))
+    for rung, last in enumerate(seeds):
+        looks, goes_on = (*(look for look in LOOKS if look < last), last), np.ones(ladders, bool)
+        for number, count in enumerate(looks):
+            mean, variance = values[:, rung, :count].mean(1), values[:, rung, :count].var(1, ddof=1)
+            for kept, now in ((n, count), (means, mean), (variances, variance)):
+                kept[:, rung] = np.where(goes_on, now, kept[:, rung])
+            far = Look(looks, number).critical(count, 0.05)
+            goes_on &= np.abs(mean - margin) < far * np.sqrt(variance / count)
+    return Ladder(STEP * np.arange(len(seeds)), n, means, variances)
+
+
+def _values(noise: str, truth: str, seeds: Sequence[int], margin: float, ladders: int) -> np.ndarray:
+    draw = np.random.default_rng(zlib.crc32(f"{noise}: {truth}, {seeds}".encode()))
+    values = NOISES[noise](draw, (ladders, len(seeds), max(seeds)))
+    return np.asarray(values + margin * np.array(TRUTHS[truth])[:, None])
+
+
+Draw = Callable[[str, str, Sequence[int], float, int], Ladder]
+
+
 def said(
-    noise: str, truth: str, seeds: Sequence[int], margin: float, ladders: int = LADDERS
+    noise: str, truth: str, seeds: Sequence[int], margin: float, ladders: int = LADDERS, draw: Draw = drawn
 ) -> dict[str, float]:
     """How often each word is said."""
-    words = rule(findings(drawn(noise, truth, seeds, margin, ladders)), margin)
+    words = rule(findings(draw(noise, truth, seeds, margin, ladders)), margin)
     return {word: float((words == number).mean()) for number, word in enumerate(WORDS)}
 
 
-def wrong(noise: str, truth: str, seeds: Sequence[int], margin: float, ladders: int = LADDERS) -> float:
-    words = said(noise, truth, seeds, margin, ladders)
+def wrong(
+    noise: str, truth: str, seeds: Sequence[int], margin: float, ladders: int = LADDERS, draw: Draw = drawn
+) -> float:
+    words = said(noise, truth, seeds, margin, ladders, draw)
     return sum(share for word, share in words.items() if word not in true(TRUTHS[truth]))
 
 
@@ -114,12 +142,12 @@ def most(ladders: int = LADDERS) -> float:
     return ALLOWED + 3 * math.sqrt(ALLOWED * (1 - ALLOWED) / ladders)
 
 
-def errors(noise: str) -> str:
+def errors(noise: str, draw: Draw = drawn) -> str:
     lines = []
     for truth in TRUTHS:
         cells = []
         for margin in MARGINS:
-            rates = [wrong(noise, truth, seeds, margin) for seeds in SEEDS]
+            rates = [wrong(noise, truth, seeds, margin, draw=draw) for seeds in SEEDS]
             cells += [f"**{100 * rate:.1f}**" if rate > most() else f"{100 * rate:.1f}" for rate in rates]
         lines.append(_cells(truth, *cells))
     heads = [f"{'/'.join(map(str, seeds))}, {margin:g} sd" for margin in MARGINS for seeds in SEEDS]
@@ -166,6 +194,7 @@ def _table(head: Sequence[str], lines: Iterable[str]) -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     **{noise.replace(" ", "_"): partial(errors, noise) for noise in NOISES},
+    "stopped": partial(errors, "normal", stopped),
     "powers": lambda: powers(MARGINS[0]),
     "powers_wide": lambda: powers(MARGINS[1]),
     "coverage": coverage,
