@@ -2,7 +2,7 @@
 
 B batch, T queries, S keys, H query heads, G key/value heads, D query/key width, V value width, M model width.
 A part that cannot do what is asked raises `Unsupported`; nothing falls back. Attributes with a value are
-capabilities, and left out they have it (`declared`). `kinds`, of any module, are for `model.parametrization`.
+capabilities: who is silent has it (`declared`). `kinds`, of any module, are for `model.parametrization`.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -30,20 +30,20 @@ def table(width: float = 1.0, head: float = 1.0) -> dict[str | None, Row]:
     """Kind of tensor to its row, where the model is `width` times as wide as its base, and the queries and
     keys of a head `head` times. The factors, m for the first and h for the second:
 
-    | kind    | what it is                              | initial | Adam    | Muon    | forward     |
-    |---------|-----------------------------------------|---------|---------|---------|-------------|
-    | input   | token and position embeddings           | 1       | 1       |         | 1           |
-    | vector  | gains, biases, sinks, biases of scores  | 1       | 1       |         | 1           |
-    | hidden  | a matrix within a block                 | m^-1/2  | 1/m     | m^-1/2  | 1           |
-    | latent  | one that reads a latent of heads        | h^-1/2  | 1/h     | h^-1/2  | 1           |
-    | thin    | one with a row for each head            | m^-1/2  | 1/m     |         | 1           |
-    | factor  | vectors that are multiplied, such as λ's | h^-1/2  | h^-1/2  |         | 1           |
-    | readout | the head, also when it is tied          | 1       | 1       |         | 1/m         |
-    | scores  | q·k of the score's exponent e           |         |         |         | h^-(1+e)    |
+    | kind    | what it is                             | initial | Adam   | Muon   | forward  |
+    |---------|----------------------------------------|---------|--------|--------|----------|
+    | input   | token and position embeddings          | 1       | 1      |        | 1        |
+    | vector  | gains, biases, sinks, biases of scores | 1       | 1      |        | 1        |
+    | hidden  | a matrix within a block                | m^-1/2  | 1/m    | m^-1/2 | 1        |
+    | latent  | one that reads a latent of heads       | h^-1/2  | 1/h    | h^-1/2 | 1        |
+    | thin    | one with a row for each head           | m^-1/2  | 1/m    |        | 1        |
+    | factor  | vectors multiplied with each other     | h^-1/2  | h^-1/2 |        | 1        |
+    | readout | the output head                        | 1       | 1      |        | 1/m      |
+    | scores  | q·k, times D to the power of e         |         |        |        | h^-(1+e) |
 
     The spectral reading (Yang 2023, 2310.17813): a step of Adam is a matrix of low rank with entries of one
     size, whose norm grows with the width; one of Muon under `match_rms_adamw` has a norm that grows with the
-    root of it. A tied head is an `input` that is read with the readout's factor. Scores follow `scores`.
+    root of it. A tied head is an `input`, read with the readout's factor. The last row is `scores`.
     """
 
     def matrix(ratio: float, muon: bool = True) -> Row:
@@ -122,12 +122,12 @@ def rows(model: Any) -> dict[str, Row]:
     ValueError where a model that has one holds parameters of no known kind.
     """
     mup: Mup | None = getattr(model, "parametrization", None)
-    found = {}
+    found, plain = {}, table()
     for name, kind in kinds(model):
         if mup is None:
-            found[name] = table().get(kind, Row())
+            found[name] = plain.get(kind, Row())
             continue
-        if kind is None:
+        if kind not in plain:
             raise ValueError(
                 f"parametrization=mup has no row for {name}: declare what it is (`kinds` of its module), or "
                 "set parametrization=standard"

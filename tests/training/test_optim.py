@@ -7,6 +7,7 @@ import torch
 
 from attnlab.model.build import build_model, make
 from attnlab.training.optim.muon import MuonAdamW
+from attnlab.training.preflight import check
 
 torch.set_num_threads(1)
 LINE = ("heads=differential", "epilogue=gate_per_head", "model.bias=true", "optim.lr=0.5", "optim.min_lr=0.1")
@@ -101,6 +102,13 @@ def test_what_was_saved_goes_on_to_the_same_bits(module, more):
         assert torch.equal(value, fresh.model.state_dict()[name]), name
 
 
-def test_a_momentum_that_is_none_is_refused(module):
-    with pytest.raises(ValueError, match=r"optim.optimizer.momentum must be at least 0 and below 1, got 1"):
-        module("optim=muon", "optim.optimizer.momentum=1.0").optimizer(3)
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("optim.optimizer.momentum=1.0", "momentum must be at least 0 and below 1"),
+        ("+optim.optimizer.nestrov=true", "optim cannot be built of its values: TypeError"),
+    ],
+)
+def test_what_an_optimiser_does_not_take_is_refused_before_training(compose, override, told):
+    with pytest.raises(ValueError, match=told):
+        check(compose("optim=muon", override))
