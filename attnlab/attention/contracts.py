@@ -1,8 +1,8 @@
 """The contracts of attention's seams: what each part is given, what it answers, in which shapes.
 
 B batch, T queries, S keys, H query heads, G key/value heads, D query/key width, V value width, M model width.
-A part that cannot do what is asked raises `Unsupported`; nothing falls back to another part. Attributes with
-a value are capabilities: a part need not have them, and is then taken to have this value (`declared`).
+A part that cannot do what is asked raises `Unsupported`; nothing falls back. Attributes with a value are
+capabilities: who is silent has it (`declared`). `kinds`, of any module, are for `model.parametrization`.
 """
 
 from collections.abc import Callable, Hashable, Sequence

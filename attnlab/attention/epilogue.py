@@ -44,6 +44,7 @@ class Gate(nn.Module):
         super().__init__()
         self.n_heads, self.per_feature = n_heads, not per_head
         self.gate = nn.Linear(dim, n_heads if per_head else n_heads * head_dim)
+        self.kinds = {"gate.weight": "thin"} if per_head else {}
 
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor) -> Tensor:
         """Scales the output by a gate computed from the layer's input. Unsupported for other widths."""

@@ -57,7 +57,7 @@ class Attention(nn.Module):
         self.mask = every(*(masks or {}).values())
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
-        self.scale = heads.score_dim**scale_exponent
+        self.scale_exponent, self.scale = scale_exponent, heads.score_dim**scale_exponent
         self.looks_ahead: bool = self.mask is None or declared(self.mask, Mask, "looks_ahead")
         self.changes_with_length: bool = declared(rotary, Rotary, "changes_with_length")
         self.needs: tuple[str, ...] = declared(epilogue, Epilogue, "needs")

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from attnlab.attention.contracts import Cache, Mask
 from attnlab.attention.heads.projections import Fused, IntoResidual
 from attnlab.attention.positions import Positions
+from attnlab.model.parametrization import Mup, rows
 from attnlab.store.seeds import seed_of
 
 
@@ -123,6 +124,7 @@ class Transformer(nn.Module):
 
     `qk_gain` sets the initial standard deviation of q's and k's entries for an input of unit RMS; None
     leaves their weights at `init_std` like all others. `tie` shares the embedding with the output head.
+    `parametrization` scales all of it with the width; None is `standard`, which does nothing.
     Every parameter is drawn from a generator of its own, keyed by (seed, name), so models that share a
     tensor's name and shape start with the same numbers in it.
     """
@@ -143,6 +145,7 @@ class Transformer(nn.Module):
         qk_gain: float | None,
         seed: int,
         positions: nn.Module | None = None,
+        parametrization: Mup | None = None,
     ) -> None:
         super().__init__()
         if min(vocab_size, dim, n_layers, ffn_width) < 1:
@@ -159,7 +162,13 @@ class Transformer(nn.Module):
             for layer in range(n_layers)
         )
         self.norm = norm(dim)
-        self.head = nn.Linear(dim, vocab_size, bias=False)
+        self.parametrization = parametrization
+        if parametrization is None:
+            self.head = nn.Linear(dim, vocab_size, bias=False)
+        else:
+            self.head = parametrization.readout(dim, vocab_size)
+            for block in self.blocks:
+                parametrization.rescale(block.mixer, dim)
         if tie:
             self.head.weight = self.embedding.weight
         self.dropout = dropout
@@ -210,21 +219,24 @@ def named_generator(seed: int, name: str) -> torch.Generator:
 
 @torch.no_grad()
 def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None) -> None:
-    """Draws every weight anew.
+    """Draws every weight anew; s is the initial scale of the model's parametrization, 1 in the standard one.
 
-    | parameter                         | initial value                              |
-    |-----------------------------------|--------------------------------------------|
-    | q, k slices of a projection       | N(0, qk_gain / sqrt(fan in)), or N(0, std) |
-    | projections back to the residual  | N(0, std / sqrt(2 * layers))               |
-    | every other matrix and embedding  | N(0, std)                                  |
-    | biases                            | 0                                          |
-    | LSTM and GRU weights              | U(-1, 1) / sqrt(width), torch's own        |
-    | everything else (gains, logits)   | as their module made it                    |
+    | parameter                         | initial value                                  |
+    |-----------------------------------|------------------------------------------------|
+    | q, k slices of a projection       | N(0, qk_gain / sqrt(fan in)), or N(0, s * std) |
+    | projections back to the residual  | N(0, s * std / sqrt(2 * layers))               |
+    | every other matrix and embedding  | N(0, s * std)                                  |
+    | biases                            | 0                                              |
+    | LSTM and GRU weights              | U(-1, 1) / sqrt(width), torch's own            |
+    | everything else (gains, logits)   | s times what their module made                 |
     """
+    drawn, scales = set(), {name: row.init for name, row in rows(model).items()}
     if next(model.parameters()).is_meta:
         return
-    drawn = set()
     for name, module in model.named_modules():
+        if not isinstance(module, nn.Linear | nn.Embedding | nn.RNNBase):
+            for part, weight in module.named_parameters(recurse=False):
+                weight.mul_(scales[f"{name}.{part}".lstrip(".")])
         if isinstance(module, nn.RNNBase):
             bound = 1 / math.sqrt(module.hidden_size)
             for part, weight in module.named_parameters():
@@ -234,6 +246,7 @@ def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None)
             continue
         drawn.add(id(module.weight))
         spread = std / math.sqrt(2 * len(model.blocks)) if isinstance(module, IntoResidual) else std
+        spread *= scales[f"{name}.weight"]
         parts = module.parts if isinstance(module, Fused) else {"": module.weight.shape[0]}
         slices = module.weight.split(tuple(parts.values()))
         for part, weight in zip(parts, slices, strict=True):

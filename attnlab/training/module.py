@@ -1,10 +1,11 @@
-"""The LightningModule: one training step, one validation pass, AdamW with warm-up and cosine. Metrics are
-named split/metric.
+"""The LightningModule: one training step, one validation pass, one optimiser with warm-up and cosine. Metrics
+are named split/metric.
 
 Nothing is logged through `self.log`: at these step times it would cost more than the step's arithmetic.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, final
 
 import pytorch_lightning as pl
@@ -15,6 +16,7 @@ from attnlab.attention.masks.data import of_batch
 from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
 from attnlab.store.seeds import seed_of
+from attnlab.training.optim.adamw import adamw
 
 Batch = dict[str, Tensor]
 
@@ -32,9 +34,10 @@ class LanguageModel(pl.LightningModule):
     """Next-token training of `model` on batches {tokens, targets, lengths?, documents?}; targets of -100 do
     not count.
 
-    Learning rate: linear over `warmup` steps to `lr`, then cosine to `min_lr` at the trainer's last step.
-    Weight decay falls on matrices only. `compile` compiles the model. The random state of step n depends on
-    (seed, n) alone, so that a resumed run draws the dropout that an undisturbed one draws.
+    Learning rate: linear over `warmup` steps to `lr`, then cosine to `min_lr` at the trainer's last step; a
+    group's is its share of that. `optimizer(model, lr=, betas=, weight_decay=)` makes one with its groups.
+    `compile` compiles the model. The random state of step n depends on (seed, n) alone, so that a resumed
+    run draws the dropout that an undisturbed one draws.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class LanguageModel(pl.LightningModule):
         weight_decay: float,
         compile: bool,
         seed: int,
+        optimizer: Callable[..., torch.optim.Optimizer] = adamw,
     ) -> None:
         super().__init__()
         for key, value in (("lr", lr), ("min_lr", min_lr), ("weight_decay", weight_decay)):
@@ -59,7 +63,7 @@ class LanguageModel(pl.LightningModule):
         self.model = model
         self.lr, self.min_lr, self.warmup = lr, min_lr, warmup
         self.betas: Any = tuple(betas)  # a list in yaml
-        self.weight_decay, self.seed = weight_decay, seed
+        self.weight_decay, self.seed, self.make_optimizer = weight_decay, seed, optimizer
         self._call = torch.compile(model) if compile else model
         self.last_loss: Tensor | None = None
         self.validation: dict[str, Any] = {}
@@ -150,18 +154,15 @@ class LanguageModel(pl.LightningModule):
             torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val)
 
     def configure_optimizers(self) -> Any:
-        """AdamW in two groups, and the schedule."""
+        """The optimiser and its schedule."""
         optimizer, schedule = self.optimizer(self.trainer.max_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def optimizer(self, max_steps: int) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
         """For a training of so many steps, with or without a trainer."""
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.weight_decay},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-        ]
-        optimizer = torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, fused=True)
+        optimizer = self.make_optimizer(
+            self.model, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay
+        )
         floor = self.min_lr / self.lr
 
         def share_of_lr(step: int) -> float:

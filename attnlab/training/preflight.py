@@ -15,6 +15,7 @@ from attnlab.model.transformer import Transformer
 from attnlab.store import values
 from attnlab.store.guards import inputs
 from attnlab.training import end, measuring, settings, targets
+from attnlab.training.module import LanguageModel
 from attnlab.training.refusals import signatures, sizes
 from attnlab.training.refusals.building import building
 
@@ -38,7 +39,9 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     with building("model"), torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
     with building("optim"):
-        make(config["optim"], model=model)
+        module = make(config["optim"], model=model)
+        if isinstance(module, LanguageModel):
+            module.optimizer(1)
     with building("decode"):
         _try_cache(config, model)
     model = model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))

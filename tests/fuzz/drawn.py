@@ -28,6 +28,7 @@ NASTY = (
 )  # fmt: skip
 AXES = (
     "model", "heads", "position", "score", "mask", "epilogue", "kernel", "decode", "data", "data/tokenizer",
+    "parametrization", "optim",
 )  # fmt: skip
 ADDED = (  # keys that no file of conf/ has, and that are read, or look as if they were
     "sed", "data.num_workers", "data.lenght", "measure.evry", "paths.run", "sweep.slot",

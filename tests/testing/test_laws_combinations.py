@@ -9,7 +9,16 @@ import pytest
 
 from attnlab import testing
 from attnlab.testing.laws import LAWS
-from attnlab.testing.laws.compose import AXES, USUAL, alone, combination, covering, one_at_a_time, options
+from attnlab.testing.laws.compose import (
+    AXES,
+    SCALED,
+    USUAL,
+    alone,
+    combination,
+    covering,
+    one_at_a_time,
+    options,
+)
 from attnlab.testing.laws.gaps import GAPS, gap
 
 ALONE = {  # the same together as alone, or dear: cuts at every place
@@ -22,6 +31,7 @@ ALONE = {  # the same together as alone, or dear: cuts at every place
     "long_texts_do_not_leak",
     "long_texts_decode",
     "dropout_keeps_the_mean",
+    "width_changes_no_size",
 }
 QUICK = {
     "builds",
@@ -60,11 +70,11 @@ def faults(variants, laws):
 ALL = {law.name for law in LAWS}
 
 
-@pytest.mark.parametrize("axis", ["model", *AXES])
+@pytest.mark.parametrize("axis", ["model", *AXES, SCALED])
 def test_each_value_alone_obeys_every_law(axis):
     """The usual value of every axis is the usual model, which the first of them tries."""
     for option in options(axis):
-        if option != USUAL.get(axis):
+        if option != {**USUAL, SCALED: "standard"}.get(axis):
             assert faults([alone(axis, option)], FLEX if option == "flex" else ALL) == []
 
 

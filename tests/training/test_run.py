@@ -45,15 +45,19 @@ def test_the_same_config_and_seed_give_the_same_bits_and_another_seed_does_not(c
 
 
 @pytest.mark.parametrize(
-    ("accumulate", "every"),  # a checkpoint between two validations, and one at a validation
-    [(2, 5), (1, 6), *(pytest.param(*both, marks=pytest.mark.rare) for both in ((1, 5), (2, 3)))],
+    ("accumulate", "every", "more"),  # a checkpoint between two validations, and one at a validation
+    [
+        (2, 5, ()),
+        (1, 6, ("optim=muon", "parametrization=mup")),
+        *(pytest.param(*both, (), marks=pytest.mark.rare) for both in ((1, 6), (1, 5), (2, 3))),
+    ],
 )
 def test_a_run_killed_in_the_middle_ends_with_the_bits_of_an_undisturbed_one(
-    compose, store, monkeypatch, accumulate, every
+    compose, store, monkeypatch, accumulate, every, more
 ):
     overrides = [
         "trainer.max_steps=11", "sweep.checkpoint_every=3", "model.dropout=0.1", f"measure.every={every}",
-        f"trainer.accumulate_grad_batches={accumulate}", "trainer.log_every_n_steps=2",
+        f"trainer.accumulate_grad_batches={accumulate}", "trainer.log_every_n_steps=2", *more,
     ]  # fmt: skip
     whole, broken = store("whole", compose(*overrides)), store("broken", compose(*overrides))
     run.run(whole)

@@ -2,6 +2,7 @@
 they are merged.
 """
 
+from types import MappingProxyType
 from typing import final
 
 import torch
@@ -21,6 +22,8 @@ class DifferentialHeads(nn.Module):
     λ_0 the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). State: (k [B, G,
     S, D], v [B, G / 2, S, 2D]).
     """
+
+    kinds = MappingProxyType({"lambdas": "factor"})
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Multi-head latent attention: keys and values rebuilt from one small latent, or absorbed into queries."""
 
+from types import MappingProxyType
 from typing import final
 
 import torch
@@ -21,6 +22,7 @@ class LatentHeads(nn.Module):
     """
 
     can_absorb = True
+    kinds = MappingProxyType({"up.weight": "latent"})
 
     def __init__(
         self,

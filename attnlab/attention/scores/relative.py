@@ -1,6 +1,7 @@
 """A learned bias per bucket of the distance."""
 
 import math
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ class RelativeBias(Bias):
     The first half of the buckets holds one distance each; the rest grow with the logarithm up to
     `max_distance`. Keys after the query share bucket 0.
     """
+
+    kinds = MappingProxyType({"table": "vector"})
 
     def __init__(self, n_heads: int, buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__()

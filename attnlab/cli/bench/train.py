@@ -143,8 +143,7 @@ def _loop(
 ) -> Iterator[float]:
     """A plain training loop that yields the milliseconds of a step, after each burst of so many."""
     device, clip = device_of(config), config["trainer"]["gradient_clip_val"]
-    settings = {key: value for key, value in config["optim"].items() if key != "_target_"}
-    optimizer, schedule = LanguageModel(network, **settings).optimizer(10**6)
+    optimizer, schedule = make(config["optim"], model=network).optimizer(10**6)
     for group in optimizer.param_groups:
         group["fused"] = fused
     steps = count()

@@ -6,7 +6,7 @@ Each says to which variants it applies, by what they declare. `attnlab.testing` 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from attnlab.testing.laws import building, decoding, kernels, parts, positions, training, visibility
+from attnlab.testing.laws import building, decoding, kernels, parts, positions, training, visibility, width
 from attnlab.testing.laws.variant import Variant
 
 Applies = Callable[[Variant], bool]
@@ -84,4 +84,5 @@ LAWS = (
     Law(training.check_rows_are_apart, _always),
     Law(training.check_can_be_measured, _always),
     Law(training.check_costs_are_counted, training.says_its_costs, sized=False),
+    Law(width.check_width_changes_no_size, width.is_scaled, sized=False),
 )

@@ -20,6 +20,7 @@ from attnlab.testing.laws.variant import Variant, variants_of
 
 # In the order of the defaults list.
 AXES = ("heads", "position", "score", "mask", "epilogue", "kernel", "decode")
+SCALED = "parametrization"  # no axis of attention, and so not crossed with them
 USUAL = dict(zip(AXES, ("mha", "rope", "scaled", "causal", "none", "eager", "growing"), strict=True))
 
 # Sizes that tell axes apart: B 2, KV heads 3 of 6, width 8 of 48, 11 tokens, room for 17, vocabulary 23.
@@ -69,8 +70,9 @@ def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
 
 def combination(**choices: str) -> Variant:
     """A combination of shipped axis values in small sizes, the usual value where an axis is not named."""
-    picked = {"model": "gpt", **USUAL, **choices}
-    merged = functools.reduce(_merged, (_group(axis, picked[axis]) for axis in AXES), _base(picked["model"]))
+    picked = {"model": "gpt", SCALED: "standard", **USUAL, **choices}
+    groups = (_group(axis, picked[axis]) for axis in (*AXES, SCALED))
+    merged = functools.reduce(_merged, groups, _base(picked["model"]))
     config = OmegaConf.create(merged)
     for axis in AXES:
         for path, value in SMALL.get(f"{axis}={picked[axis]}", {}).items():
@@ -86,6 +88,7 @@ def combination(**choices: str) -> Variant:
         model["positions"],
         resolved["decode"].get("cache"),
         choices=frozenset(f"{axis}={value}" for axis, value in picked.items()),
+        parametrization=model["parametrization"],
     )
 
 
@@ -95,8 +98,8 @@ def alone(axis: str, option: str) -> Variant:
 
 
 def one_at_a_time() -> Iterator[Variant]:
-    """Every shipped value of every axis, and every model."""
-    return (alone(axis, option) for axis in ("model", *AXES) for option in options(axis))
+    """Every shipped value of every axis, every model and every parametrization."""
+    return (alone(axis, option) for axis in ("model", *AXES, SCALED) for option in options(axis))
 
 
 def covering(axes: Mapping[str, Sequence[str]], strength: int = 3) -> list[dict[str, str]]:
@@ -126,7 +129,7 @@ def covering(axes: Mapping[str, Sequence[str]], strength: int = 3) -> list[dict[
 def _resolved(config: DictConfig) -> dict[str, Any]:
     """The parts of a config that make layers; the rest may hold what only a sweep fills in."""
     kept: dict[str, Any] = {}
-    for key in ("attention", "mixer", "positions", "layers"):
+    for key in ("attention", "mixer", "positions", "layers", SCALED):
         node = config.model.get(key)
         kept[key] = (
             OmegaConf.to_container(node, resolve=True, throw_on_missing=True)

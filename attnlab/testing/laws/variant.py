@@ -37,7 +37,8 @@ class Variant:
     """One combination to try the laws on.
 
     `attention` is a resolved `model.attention` config (or any mixer's), `positions` a `model.positions`
-    config or None, `cache` a `decode.cache` config or None for none. `batch` and `length` are the sizes of a
+    config or None, `cache` a `decode.cache` config or None for none, `parametrization` a
+    `model.parametrization` config or None for the standard one. `batch` and `length` are the sizes of a
     trial; `length` 0 is long enough to get past what the mask shows. `choices` are axis values, where known.
     """
 
@@ -46,6 +47,7 @@ class Variant:
     positions: Mapping[str, Any] | None = None
     cache: Mapping[str, Any] | None = dataclasses.field(default_factory=lambda: GROWING)
     choices: frozenset[str] = frozenset()
+    parametrization: Mapping[str, Any] | None = None
     batch: int = 2
     length: int = 0
 
@@ -111,7 +113,7 @@ class Variant:
         """
         return copy.deepcopy(self.specimen)
 
-    def model(self, n_layers: int = 2, seed: int | None = None) -> Transformer:
+    def model(self, n_layers: int = 2, seed: int | None = None, ffn_width: int | None = None) -> Transformer:
         """A small float64 transformer of such layers, with this variant's position embedding.
 
         Without a seed its weights are randomised like a layer's; with one it is built and initialised as for
@@ -122,7 +124,7 @@ class Variant:
             vocab_size=VOCABULARY,
             dim=self.dim,
             n_layers=n_layers,
-            ffn_width=self.dim + 5,
+            ffn_width=ffn_width or self.dim + 5,
             ffn=Mlp,
             norm=nn.LayerNorm,
             bias=False,
@@ -132,6 +134,7 @@ class Variant:
             qk_gain=None,
             seed=seed or 0,
             positions=make(self.positions) if self.positions else None,
+            parametrization=make(self.parametrization) if self.parametrization else None,
         )
         return (randomised(model) if seed is None else model).double().eval()
 
@@ -156,10 +159,11 @@ def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant
     model = config["model"]
     layers: list[Any] = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
     kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
-    cache = (config.get("decode") or {}).get("cache")
+    names = [name] if len(kinds) == 1 else [f"{name}, layer kind {n}" for n in range(len(kinds))]
+    cache, scaled = (config.get("decode") or {}).get("cache"), model.get("parametrization")
     return [
-        Variant(name if len(kinds) == 1 else f"{name}, layer kind {n}", kind, model.get("positions"), cache)
-        for n, kind in enumerate(kinds.values())
+        Variant(name, kind, model.get("positions"), cache, parametrization=scaled)
+        for name, kind in zip(names, kinds.values(), strict=True)
     ]
 
 

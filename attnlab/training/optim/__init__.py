@@ -1,0 +1,1 @@
+"""In goes a model with its table of rates, out comes one torch optimiser over all of its parameters."""
