@@ -9,8 +9,8 @@ INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
-experiment: .venv/run  ## run gqa_vs_mha (about five minutes on two cores) and print its verdict
-	$(BIN)/python -m attnlab +experiment=gqa_vs_mha
+experiment: .venv/run  ## run gqa_vs_mha on its first text (about five minutes on two cores) and print its verdict
+	$(BIN)/python -m attnlab +experiment=gqa_vs_mha 'texts=[pydocs]'
 
 test: .venv/dev  ## run the tests, but for those that are rare
 	$(BIN)/python -m pytest -n 2 -m "not rare"

@@ -12,16 +12,22 @@ LADDER = (
 TUNE = "+tune={lr:[0.1,0.2,0.4],seeds:[7,8,9],widen:0}"
 
 
-def test_a_text_is_a_comparison_of_its_own_and_the_first_is_the_reports_own(planned):
-    alone, other = planned("+experiment=heads", "+texts=[plain,other]")
-    assert alone.title.startswith("heads~")
-    assert other.title == f"{alone.title}@other"
-    assert {plan.together for plan in (alone, other)} == {alone.title}
-    assert (alone.name, other.name) == ("heads", "heads@other")  # what is declared on record
+def test_a_text_is_a_comparison_of_its_own_and_the_first_that_is_declared_is_the_reports_own(planned):
+    alone, other = planned("+experiment=texts")
+    assert [plan.title for plan in (alone, other)] == [plan.name for plan in (alone, other)]
+    assert (alone.name, other.name) == ("texts", "texts@other")  # what is declared on record
+    assert {plan.together for plan in (alone, other)} == {"texts"}
     assert [plan.runs[0].config["data"]["name"] for plan in (alone, other)] == ["plain", "other"]
-    assert alone.changed == other.changed
+    assert alone.changed == other.changed == ()
     [once] = planned("+experiment=heads", "data=plain")
     assert [run.id for run in alone.runs] == [run.id for run in once.runs]
+
+
+def test_which_texts_are_asked_changes_nothing_of_what_is_asked_on_each(planned):
+    [other] = planned("+experiment=texts", "texts=[other]")
+    assert (other.title, other.changed) == ("texts@other", ())  # nothing has the report of the declared first
+    plain, new = planned("+experiment=heads", "+texts=[plain,other]")
+    assert (plain.title, new.title) == ("heads@plain", "heads@other")
 
 
 def test_a_command_that_names_its_data_asks_that_alone(planned):

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 
-NEUTRAL = ("experiment", "ladder", "paths", "sweep", "logger", "hydra")  # these change no report
+NEUTRAL = ("experiment", "texts", "ladder", "paths", "sweep", "logger", "hydra")  # these change no report
 MOST_RUNS = 10_000  # of a command; more were never meant
 
 
@@ -84,6 +84,14 @@ def refuse_hidden(given: Sequence[str], arm: str, arm_overrides: Sequence[str]) 
                     f"{line} would be hidden by arm {arm}, which sets {arm_line}: "
                     f"drop it, or leave the arm out with arms=[...]"
                 )
+
+
+def seeded(base: dict[str, Any], point: Sequence[str], seeds: Sequence[int] | None) -> dict[str, Any]:
+    """With the seeds of the command line, where it names others."""
+    if seeds is None or list(seeds) == base.get("seeds"):
+        return base
+    looks = {} if "looks" in keys(point) else {"looks": "anytime"}  # nobody knows who looked when
+    return {**base, "seeds": list(seeds), **looks}
 
 
 def quoted(text: str) -> str:

@@ -146,8 +146,10 @@ def _places(
 ) -> list[Plan]:
     """A plan for each text, or each rung, of an experiment; one where it is asked once."""
     config, at_size = composer.at_size(point)
-    base = _seeded(composer.resolve(config), point, seeds)
-    places, plans = replications(base, [*at_size, *point]), dict[str, Plan]()
+    base = command.seeded(composer.resolve(config), point, seeds)
+    declared, _ = composer.at_size([line for line in point if "texts" not in command.keys([line])])
+    places = replications(base, [*at_size, *point], declared.get("texts"))
+    plans = dict[str, Plan]()
     for place in sorted(places, key=lambda place: bool(place and place.rates)):  # after the one they follow
         rung = plans[place.rates] if place and place.rates else None
         plans[place.name if place else ""] = _plan(point, seeds, composer, checker, lookup, place, rung)
@@ -176,7 +178,7 @@ def _plan(
         chosen = experiments.no_repeat(chosen)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
     try:
-        base = _seeded(base, point, seeds) | (dict(place.keys) if place else {})
+        base = command.seeded(base, point, seeds) | (dict(place.keys) if place else {})
         base["name"] = _name(base_config, written)
         experiment = experiments.complete(base)
         arms = _arms(experiment, point, place, composer, checker, written)
@@ -206,14 +208,6 @@ def _plan(
     declared |= place.keys if place else {}
     recipes = {name: arm.recipe() for name, arm in arms.items()}
     return Plan(experiment, runs, declared, changes, (), grid, tuned, recipes, exchange, place, rung)
-
-
-def _seeded(base: dict[str, Any], point: Sequence[str], seeds: Sequence[int] | None) -> dict[str, Any]:
-    """With the seeds of the command line, where it names others."""
-    if seeds is None or list(seeds) == base.get("seeds"):
-        return base
-    looks = {} if "looks" in command.keys(point) else {"looks": "anytime"}  # nobody knows who looked when
-    return {**base, "seeds": list(seeds), **looks}
 
 
 def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | None) -> Written:

@@ -46,8 +46,12 @@ class Replication:
         return rates.rung if rates and rates.rung != self.name else None
 
 
-def replications(base: Mapping[str, Any], point: Sequence[str]) -> list[Replication | None]:
-    """Where a composed command asks its experiment: None is the place that its config names itself."""
+def replications(
+    base: Mapping[str, Any], point: Sequence[str], declared: Sequence[Any] | None
+) -> list[Replication | None]:
+    """Where a composed command asks its experiment: None is the place that its config names itself. The first
+    text that its file declares has the experiment's own report, whichever texts the command asks.
+    """
     given, texts = command.keys(point), base.get("texts")
     if "arms" not in base:
         return [None]
@@ -70,7 +74,7 @@ def replications(base: Mapping[str, Any], point: Sequence[str]) -> list[Replicat
         raise Refused(
             f"texts={texts}: give values of the group data, each once, as in [pydocs, code]", ("texts",)
         )
-    places = [
-        Replication(str(text), f"@{text}" if i else "", (f"data={text}",)) for i, text in enumerate(texts)
+    own = str(declared[0]) if declared else None
+    return [
+        Replication(name, "" if name == own else f"@{name}", (f"data={name}",)) for name in map(str, texts)
     ]
-    return [*places]
