@@ -45,6 +45,7 @@ def line(name: str, folder: Path, *more: str) -> list[str]:
         f"paths.reports={folder / 'reports'}", f"paths.cache={folder / 'cache'}",
         *(["tune.widen=0" if name == GRID else "tune=null"] if "tune" in declared else []),
         *(["exchange=null", "margin=0.03"] if "exchange" in declared else []),  # at debug it tells nothing
+        *([f"texts=[{declared.texts[0]}]"] if "texts" in declared else []),  # the others take minutes to read
         *more,
     ]  # fmt: skip
 

@@ -151,7 +151,7 @@ VERBS = {
         _status,
     ),
     "ladder": Verb(
-        "attnlab.cli.verbs.ladder:ladder",
+        "attnlab.cli.verbs.plan:ladder",
         "an experiment at every size of a ladder: does its answer hold with size?",
         "+experiment=NAME [ladder=NAME] [OVERRIDE ...]",
         ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha ladder=two_cores arms=[mha,gqa]"),

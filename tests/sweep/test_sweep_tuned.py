@@ -42,7 +42,7 @@ def test_tuning_costs_no_shipped_experiment_more_than_its_comparison_at_size_s()
         line = [f"+experiment={name}", "tuned=none", f"arms=[{arm}]", "claims=[]", "++unmatched=[]"]
         line += ["exchange=null", "margin=1"]  # the stub declares no metric
         master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
-        [plan] = plans_of(line, Composer(shipped(), master), Stub())
+        plan = plans_of(line, Composer(shipped(), master), Stub())[0]  # of each text alike
         entry = plan.tuned.arms[arm]
         each, looks = plan.runs[0].estimate.tokens, plan.experiment.looks
         assert entry.comparison == each * len(plan.runs)
