@@ -10,14 +10,17 @@ from rich.live import Live
 from rich.table import Table
 
 from attnlab.errors import Refused, nearest, printable
-from attnlab.store.schema import RunRecord, RunSpec
+from attnlab.store import values
+from attnlab.store.schema import Estimate, RunRecord, RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
+from attnlab.sweep.plan.checks import Context
 from attnlab.sweep.plan.exchange.told import lines as exchanged
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status import costs, looks
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
 from attnlab.sweep.status.states import State, records
+from attnlab.sweep.status.trials import trials
 
 KINDS = ("plan", "status", "watch")
 _OPEN = ("to train", "running", "stopped")
@@ -29,9 +32,10 @@ def show(
     root: Path,
     settings: Mapping[str, Any],
     again: Callable[[], Sequence[Plan]],
+    context: Context,
 ) -> None:
     """Prints the plan, or how it stands; `watch` draws it anew until all have ended that are needed, and
-    plans `again` where what tuning has found brings new runs.
+    plans `again` where what tuning has found brings new runs. `context` is where a plan takes its trials.
     """
     if kind not in KINDS:
         raise Refused(f"sweep.show={kind}{nearest(str(kind), KINDS)}: use python -m attnlab plan, or status")
@@ -48,7 +52,7 @@ def show(
     while kind == "watch" and _open(plans := _today(plans, root, again), root):
         console.print(_status(plans, root))
         time.sleep(15)
-    console.print(_plan(plans, root, settings) if kind == "plan" else _status(plans, root))
+    console.print(_plan(plans, root, settings, context) if kind == "plan" else _status(plans, root))
 
 
 def _open(plans: Sequence[Plan], root: Path) -> bool:
@@ -73,23 +77,41 @@ def _ids(plans: Sequence[Plan]) -> list[str]:
     return [run.id for plan in plans for run in plan.all_runs]
 
 
-def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Group:
+def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any], context: Context) -> Group:
     finished = records(root)
-    by_id, forecaster = {record.id: record for record in finished}, Forecaster(finished)
+    by_id = {record.id: record for record in finished}
     parts: list[Any] = []
     for plan in plans:
-        forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
         run_states = looks.states(plan, root)
+        forecaster = _forecaster(plan, run_states, finished, settings, context)
+        forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
         parts.append(_table(plan, run_states, forecasts))
         parts += [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
+        parts += _worn(plan)
         parts += _tuning(plan)
         parts += exchanged(plan.experiment, plan.exchange, by_id.get) if plan.experiment else []
         parts += seeds_asked(plan, by_id) if plan.experiment else []
         parts.append(_cost(plan.all_runs, run_states, forecasts, settings))
         parts += _looks(plan, root, by_id, run_states, forecasts, settings)
     return Group(*parts)
+
+
+def _forecaster(
+    plan: Plan,
+    run_states: Mapping[str, State],
+    finished: Sequence[RunRecord],
+    settings: Mapping[str, Any],
+    context: Context,
+) -> Forecaster:
+    """It has tried what is still to be trained and no finished run tells of."""
+    known = Forecaster(finished)
+    open_ = [run for run in plan.all_runs if run_states[run.id].word in (*_OPEN, looks.LATER)]
+    unknown = [run for run in open_ if not known.knows(run)]
+    on_cpu = plan.all_runs[0].estimate.device_kind == "cpu"
+    together = _slots(plan.all_runs, settings) if on_cpu else settings.get("slots_per_gpu", 1)
+    return Forecaster(finished, trials(unknown, context, together)) if unknown else known
 
 
 def _status(plans: Sequence[Plan], root: Path) -> Group:
@@ -131,7 +153,7 @@ def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, 
         box=None,
         pad_edge=False,
     )
-    figures = ("parameters", "KV B/token", "memory", "time") if forecasts is not None else ()
+    figures = ("parameters", "KV B/token", "epochs", "memory", "time") if forecasts is not None else ()
     for heading in ("arm", "seed", "id", *figures, "state"):
         right = heading == "seed" or heading in figures
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
@@ -142,6 +164,7 @@ def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, 
             mark = "~" if forecast.guess else ""
             cells = [
                 *(_count(run.estimate.get(key)) for key in ("parameters", "kv_bytes_per_token")),
+                _epochs(run.estimate),
                 f"{forecast.bytes / 1e6:,.0f} MB" if forecast.bytes else "?",
                 f"{mark}{duration(forecast.seconds)}" if forecast.seconds is not None else "?",
             ]
@@ -170,9 +193,9 @@ def _cost(
             f": about {duration(total / min(number, len(left)))} on {number} slots, {duration(total)} in all"
         )
         if any(forecast.guess for forecast in known):
-            text += " (~ is scaled from another arm or size by its FLOPs)"
+            text += " (~ is a guess, scaled by its FLOPs from another arm or size)"
     elif left:
-        text += ": nothing like it has been trained here, so its time is not known"
+        text += ": nothing on such a device has been trained or tried here, so its time is not known"
     return text
 
 
@@ -196,6 +219,18 @@ def _looks(
 def _slots(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
     kind, shared = runs[0].estimate.device_kind, settings.get("slots_per_gpu", 1)
     return len(slots.slots(kind, settings.get("slots"), shared))
+
+
+def _epochs(estimate: Estimate) -> str:
+    if estimate.epochs is not None:
+        return f"{estimate.epochs:,.3g}"
+    return "drawn" if estimate.steps and estimate.data.get("train_tokens") == 0 else "?"
+
+
+def _worn(plan: Plan) -> list[str]:
+    """The warning that arms read their text too often."""
+    sentence = values.worn({arm: runs[0].estimate.epochs for arm, runs in plan.arms().items()})
+    return [f"warning: {printable(sentence)}"] if sentence else []
 
 
 def _count(value: Any) -> str:
