@@ -196,16 +196,21 @@ def _refuse(content: Mapping[str, Any], declared: type[Values], prefix: str) -> 
 
 def worn(epochs: Mapping[str, float | None]) -> str | None:
     """What is to be said where an arm is trained on its text too often; arm -> epochs. None where none is."""
-    often = {arm: times for arm, times in epochs.items() if times is not None and times > WORN}
+    often = {arm: read for arm, read in epochs.items() if read is not None and read > WORN}
     if not often:
         return None
     least, most = min(often.values()), max(often.values())
-    who = "each arm" if often.keys() == epochs.keys() and least == most else ", ".join(often)
-    times = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
-    whose = "its" if who == "each arm" or len(often) == 1 else "their"
+    every = often.keys() == epochs.keys() and least == most
+    who, whose = ("each arm", "its") if every else (", ".join(often), "its" if len(often) == 1 else "their")
+    read = times(least) if least == most else f"{times(least)} to {times(most)}"
     return (
-        f"{who} read {whose} text {times} times; beyond {WORN} repetitions are worth less (Muennighoff 2023)"
+        f"{who} read {whose} text {read} times; beyond {WORN} repetitions are worth less (Muennighoff 2023)"
     )
+
+
+def times(number: float) -> str:
+    """A number of epochs: 0.98, 7.1, 1,800."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def shown(value: Any) -> str:

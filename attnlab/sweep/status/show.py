@@ -89,7 +89,7 @@ def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any], contex
         parts += [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
-        parts += _worn(plan)
+        parts += _worn(plan) + _too_large(plan, forecasts, settings)
         parts += _tuning(plan)
         parts += exchanged(plan.experiment, plan.exchange, by_id.get) if plan.experiment else []
         parts += seeds_asked(plan, by_id) if plan.experiment else []
@@ -109,8 +109,7 @@ def _forecaster(
     known = Forecaster(finished)
     open_ = [run for run in plan.all_runs if run_states[run.id].word in (*_OPEN, looks.LATER)]
     unknown = [run for run in open_ if not known.knows(run)]
-    on_cpu = plan.all_runs[0].estimate.device_kind == "cpu"
-    together = _slots(plan.all_runs, settings) if on_cpu else settings.get("slots_per_gpu", 1)
+    together = _on_one_device(plan.all_runs, settings)
     return Forecaster(finished, trials(unknown, context, together)) if unknown else known
 
 
@@ -223,7 +222,7 @@ def _slots(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
 
 def _epochs(estimate: Estimate) -> str:
     if estimate.epochs is not None:
-        return f"{estimate.epochs:,.3g}"
+        return values.times(estimate.epochs)
     return "drawn" if estimate.steps and estimate.data.get("train_tokens") == 0 else "?"
 
 
@@ -231,6 +230,29 @@ def _worn(plan: Plan) -> list[str]:
     """The warning that arms read their text too often."""
     sentence = values.worn({arm: runs[0].estimate.epochs for arm, runs in plan.arms().items()})
     return [f"warning: {printable(sentence)}"] if sentence else []
+
+
+def _too_large(plan: Plan, forecasts: Mapping[str, Forecast], settings: Mapping[str, Any]) -> list[str]:
+    """The warning that runs take more memory than their device has."""
+    run = max(plan.all_runs, key=lambda run: forecasts[run.id].bytes or 0)
+    takes, room = forecasts[run.id].bytes or 0, run.estimate.room_bytes
+    number = min(_on_one_device(plan.all_runs, settings), len(plan.all_runs))
+    if room is None or takes * number <= room:
+        return []
+    times = f", {number} at a time" if number > 1 else ""
+    fewer = "sweep.slots=1, " if number > 1 and takes <= room else ""
+    kind = printable(run.estimate.device_kind)
+    return [
+        f"warning: {printable(run.arm)} takes about {takes / 1e9:,.1f} GB of memory{times}, and there are "
+        f"{room / 1e9:,.1f} GB ({kind}): set {fewer}sweep.halve_batch=true, or a smaller data.batch_size "
+        "with trainer.accumulate_grad_batches"
+    ]
+
+
+def _on_one_device(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
+    """How many runs share a device, and its memory."""
+    on_cpu = runs[0].estimate.device_kind == "cpu"
+    return _slots(runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
 
 
 def _count(value: Any) -> str:

@@ -58,14 +58,12 @@ def _take(missing: Mapping[str, RunSpec], context: Context, together: int) -> di
     """Round by round, with a trial in each process: where kinds are fewer, some are tried in several. None
     where one failed.
     """
-    note = threading.Timer(
-        TOLD_AFTER, print, [f"taking a few steps of {len(missing)} kinds of runs, to tell their time"]
-    )
+    kinds = f"{len(missing)} kinds of runs" if len(missing) > 1 else "a run"
+    note = threading.Timer(TOLD_AFTER, print, [f"taking a few steps of {kinds}, to tell the time"])
     note.daemon = True
     note.start()
     said: dict[str, list[Trial | None]] = {kind: [] for kind in missing}
-    kinds = list(missing)
-    turns = [kinds[i : i + together] for i in range(0, len(kinds), together)]
+    turns = [list(missing)[i : i + together] for i in range(0, len(missing), together)]
     processes = [_Process(context) for _ in range(together)]
     try:
         for turn in turns:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from attnlab.store.values import times
+
 
 def epochs(config: Mapping[str, Any], task: Any) -> float | None:
     """Tokens trained on over those of the training text, to four digits; None of a task that is drawn, and of
@@ -22,8 +24,8 @@ def check(config: Mapping[str, Any], data: Any) -> None:
     fewer = math.floor(most * _steps(config, data.task))
     raise ValueError(
         f"data.max_epochs={most:g}: trainer.max_steps={config['trainer']['max_steps']} reads the text "
-        f"{often:.3g} times, {often / most:.2g} times as often as that; it has {data.task.train_tokens:,} "
-        f"training tokens ({data.task.unit}). Give a longer text (data=...), "
+        f"{times(often)} times, {times(often / most)} times as often as that; it has "
+        f"{data.task.train_tokens:,} training tokens ({data.task.unit}). Give a longer text (data=...), "
         + (f"at most trainer.max_steps={fewer}, " if fewer else "")
         + f"or data.max_epochs={math.ceil(often)}"
     )

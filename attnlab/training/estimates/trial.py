@@ -1,13 +1,15 @@
 """How long a run's steps take here: a few are taken, of few rows where a whole batch would take long.
 
-Surprising: they are Lightning's own steps, since at small sizes its loop costs as much as the arithmetic; and
-of a model whose rows take long, few layers are tried.
+Surprising: they are Lightning's own steps, since at small sizes its loop costs as much as the arithmetic; of a
+model whose rows take long, few layers are tried; and on a CPU it is the time that a core was busy, so that
+what else the machine does just now is not taken for the run's.
 """
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from statistics import median
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, final
 
@@ -22,7 +24,7 @@ from attnlab.model.build import build_model, device_of, make, mixer_configs
 from attnlab.training import settings
 
 SECONDS = 0.7  # that the steps of one number of rows take, about
-LEAST, MOST = 3, 20  # steps of one number of rows; the first one warms up and does not count
+LEAST, MOST = 3, 50  # steps of one number of rows; the first one warms up and does not count
 FLOPS = {"cpu": 5e10, "cuda": 5e13}  # of one row's step, which takes about a second at this many
 NOT_TRIED = ("accumulate_grad_batches", "devices", "strategy", "profiler", "log_every_n_steps", "max_steps")
 
@@ -34,30 +36,39 @@ def trial(config: Mapping[str, Any]) -> dict[str, float] | None:
     """
     if config.get("measurement") or config["optim"].get("compile"):
         return None
-    began, device = time.perf_counter(), device_of(config)
+    device = device_of(config)
+    now = clock(device)
+    began = now()
     data = make(config["data"])
-    made = time.perf_counter() - began
+    made = now() - began
     tried, share = _with_few_layers(config, data.task, FLOPS[device])
     if tried is None:
         return None
-    began = time.perf_counter()
+    began = now()
     module = make(tried["optim"], model=build_model(tried, data.task.vocab_size))
     rows = max(1, data.batch_size // config["trainer"]["devices"])
     one = Watch(data, 1, device)
     _fit(tried["trainer"], module, one)
     start = made + one.first - began
-    some = Watch(data, min(rows, max(1, int(SECONDS / LEAST / one.step))), device)
+    some = Watch(data, min(rows, max(1, int(2 * SECONDS / LEAST / one.quickest))), device)
     if some.rows > 1:
         _fit(tried["trainer"], module, some)
-        step = some.step + max(0.0, some.step - one.step) / (some.rows - 1) * (rows - some.rows)
     else:
-        some, step = one, one.step * rows
-    began = time.perf_counter()
+        some = one
+    # what a step takes whatever its rows are is in each of the parts of a whole batch, and belongs in one
+    once, parts = max(0.0, one.quickest - some.quickest / some.rows), rows / some.rows
+    step = parts * some.step - (parts - 1) * once
+    began = now()
     data.task.train_batch(data.seed, 0, data.batch_size)
-    drawn = time.perf_counter() - began
+    drawn = now() - began
     step = config["trainer"]["accumulate_grad_batches"] * (drawn + share * step)
     found = {"start": start, "step": step, "row": share * some.row}
     return {key: float(f"{value:.3g}") for key, value in found.items()}
+
+
+def clock(device: str) -> Callable[[], float]:
+    """Seconds: of work where the CPU does it, in all where another device does."""
+    return time.thread_time if device == "cpu" else time.perf_counter
 
 
 def _with_few_layers(
@@ -86,22 +97,23 @@ def _with_few_layers(
 
 @final
 class Watch(pl.Callback):
-    """Feeds so many rows to a trainer again and again, and takes the times: of a `step` (median), and of
-    validating a `row`; `first` is when the first step began.
+    """Feeds so many rows to a trainer again and again, and takes the times: of a `step`, of the `quickest`
+    one, and of validating a `row`; `first` is when the first step began.
     """
 
     def __init__(self, data: Any, rows: int, device: str) -> None:
-        self.rows, self.device = rows, device
+        self.rows, self.device, self.now = rows, device, clock(device)
         self.batch = data.task.train_batch(data.seed, 0, rows)
         self.validation = {key: value[:rows] for key, value in next(iter(data.val_dataloader())).items()}
         self.starts: list[float] = []
         self.validated: list[float] = []
 
     def __iter__(self) -> Iterator[Any]:
+        began = time.perf_counter()
         for number in range(MOST + 1):
-            for least, seconds in ((LEAST, SECONDS), (1, 2 * SECONDS)):
-                if number > least and self.starts and time.perf_counter() - self.starts[0] > seconds:
-                    return
+            took = time.perf_counter() - began
+            if (number > LEAST and took > SECONDS) or (number > 2 and took > 2 * SECONDS):
+                return
             yield self.batch
 
     @property
@@ -109,25 +121,33 @@ class Watch(pl.Callback):
         return self.starts[0]
 
     @property
+    def _took(self) -> list[float]:
+        took = [b - a for a, b in pairwise(self.starts)]
+        return took[1:] or took
+
+    @property
     def step(self) -> float:
-        took = [b - a for a, b in zip(self.starts, self.starts[1:], strict=False)]
-        return median(took[1:] or took)
+        return mean(self._took)
+
+    @property
+    def quickest(self) -> float:
+        return min(self._took)
 
     @property
     def row(self) -> float:
-        return min(self.validated) / len(self.validation["tokens"])
+        return self.validated[-1] / len(self.validation["tokens"])
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, batch_idx: int) -> None:
         """From one start to the next it is a whole step, with all that Lightning does between."""
         wait(self.device)
-        self.starts.append(time.perf_counter())
+        self.starts.append(self.now())
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Starts the clock."""
         wait(self.device)
-        self._began = time.perf_counter()
+        self._began = self.now()
 
     def on_validation_batch_end(
         self,
@@ -140,7 +160,7 @@ class Watch(pl.Callback):
     ) -> None:
         """Stops it."""
         wait(self.device)
-        self.validated.append(time.perf_counter() - self._began)
+        self.validated.append(self.now() - self._began)
 
 
 def _fit(chosen: Mapping[str, Any], module: pl.LightningModule, watch: Watch) -> None:
