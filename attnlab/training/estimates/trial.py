@@ -1,7 +1,7 @@
 """How long a run's steps take here: a few are taken, of few rows where a whole batch would take long.
 
-Surprising: they are Lightning's own steps, since at small sizes its loop costs as much as the arithmetic; of a
-model whose rows take long, few layers are tried; and on a CPU it is the time that a core was busy, so that
+Surprising: they are Lightning's own steps, since at small sizes its loop costs as much as the arithmetic; of
+a model whose rows take long, few layers are tried; and on a CPU it is the time that a core was busy, so that
 what else the machine does just now is not taken for the run's.
 """
 
