@@ -63,9 +63,19 @@ def asked(dim=7, steps=40, **changes):
 
 
 def test_other_steps_go_at_the_same_pace_after_the_same_start():
-    told = Forecaster([timed()])
-    assert told.of(asked()) == Forecast(2.0 + 40 * (6.0 - 2.0) / 10, 100)
-    assert told.knows(asked())
+    """Its 6 seconds: 4 of steps, and of the others 1 as another run has it, which leaves 1 for 44 rows."""
+    quick, like_it = timed(dim=8, seconds=5.0), timed()
+    told = Forecaster([quick, like_it])
+    assert told.of(asked(steps=40)).seconds == pytest.approx(1.0 + 40 * 0.4 + 1.0)
+    assert told.of(asked(steps=40)).bytes == 100
+    assert told.knows(asked(steps=100))
+    assert not told.knows(asked(steps=101)), "a few steps tell nothing of many"
+
+
+def test_what_another_device_took_tells_nothing():
+    there = timed().model_copy(update={"estimate": Estimate.model_validate({**TIMED, "device_kind": "H200"})})
+    assert Forecaster([there]).of(asked(steps=10)).seconds is None
+    assert not Forecaster([there]).knows(asked(steps=40))
 
 
 def test_a_trial_tells_the_pace_and_the_quickest_finished_run_the_start():

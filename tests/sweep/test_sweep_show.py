@@ -54,3 +54,11 @@ def test_runs_that_do_not_fit_are_warned_of(printed, settings, room, told):
     out = printed(settings, memory_bytes=int(10e9), room_bytes=None if room is None else int(room))
     assert (told in out) if told else "warning" not in out
     assert "10,000 MB" in out
+
+
+@pytest.mark.parametrize(("load", "told"), [(0.1, ""), (6.0, "; about 2 times that beside what this")])
+def test_other_work_of_the_machine_is_told_of(monkeypatch, load, told):
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 9.0, 9.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert show._beside(2).startswith(told)
+    assert bool(show._beside(2)) == bool(told)

@@ -9,12 +9,13 @@ finished run took beside its steps, whatever it trained, so that one debug run t
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
 from attnlab.store import answers, fingerprint
 from attnlab.store.declarations import Experiment
-from attnlab.store.schema import Budget, RunRecord, RunSpec
+from attnlab.store.schema import Budget, Estimate, RunRecord, RunSpec
 from attnlab.store.source import sources
 from attnlab.sweep.plan.exchange.told import slope
 from attnlab.sweep.plan.plan import Plan
@@ -40,40 +41,47 @@ class Forecaster:
     def __init__(self, records: Sequence[RunRecord], trials: Mapping[str, Trial] | None = None) -> None:
         self.records = [record for record in records if record.seconds is not None]
         self.trials = trials or {}
-        self.twins: dict[str, list[RunRecord]] = {}
-        self.alike: dict[str, list[RunRecord]] = {}
+        self.twins: dict[tuple[str, str], list[RunRecord]] = {}
         for record in self.records:
-            self.twins.setdefault(_kind(record.config), []).append(record)
-            self.alike.setdefault(like(record.config), []).append(record)
+            name = record.estimate.device_kind, _kind(record.config)
+            self.twins.setdefault(name, []).append(record)
 
     def knows(self, run: RunSpec) -> bool:
         """Whether finished runs tell what it takes, so that no trial is asked for."""
-        return _kind(run.config) in self.twins or bool(run.estimate.steps and self._of_other_steps(run))
+        return bool(self._twins(run) or self._of_other_steps(run))
 
     def of(self, run: RunSpec) -> Forecast:
-        twins = self.twins.get(_kind(run.config), [])
-        others = self._of_other_steps(run)
-        peaks = [peak for record in (*twins, *others) if (peak := _peak(record))]
-        held = max(peaks) if peaks else run.estimate.memory_bytes
-        start = self._start(run.estimate.device_kind)
-        if twins:
+        if twins := self._twins(run):
+            peaks = [peak for record in twins if (peak := _peak(record))]
+            held = max(peaks, default=run.estimate.memory_bytes)
             return Forecast(median(record.seconds or 0.0 for record in twins), held)
-        if others and (steps := run.estimate.steps):
-            paces = [
-                max(0.0, (record.seconds or 0.0) - (start or 0.0)) / (record.estimate.steps or 1)
-                for record in others
-            ]
-            return Forecast((start or 0.0) + steps * median(paces), held)
-        if (trial := self.trials.get(like(run.config))) and run.estimate.steps:
+        others, start = self._of_other_steps(run), self._start(run.estimate.device_kind)
+        held = max((peak for record in others if (peak := _peak(record))), default=run.estimate.memory_bytes)
+        trial = _pace(others, start or 0.0) if others else self.trials.get(like(run.config))
+        if trial and run.estimate.steps:
             first = trial["start"] if start is None else start
-            return Forecast(first + run.estimate.steps * trial["step"] + _rows(run) * trial["row"], held)
+            rows = _rows(run.config, run.estimate)
+            return Forecast(first + run.estimate.steps * trial["step"] + rows * trial["row"], held)
         if (seconds := self._scaled(run, start or 0.0)) is not None:
             return Forecast(seconds, held, guess=True)
         return Forecast(bytes=held)
 
+    def _twins(self, run: RunSpec) -> list[RunRecord]:
+        """Finished runs on such a device that differ by their seed alone."""
+        return self.twins.get((run.estimate.device_kind, _kind(run.config)), [])
+
     def _of_other_steps(self, run: RunSpec) -> list[RunRecord]:
-        """Finished runs that differ by their seed, their number of steps and their rate alone."""
-        return [record for record in self.alike.get(like(run.config), []) if record.estimate.steps]
+        """Those that differ by their number of steps and their rate too, and have not far fewer steps."""
+        least = (run.estimate.steps or math.inf) / 10
+        found = self._alike.get((run.estimate.device_kind, like(run.config)), [])
+        return [record for record in found if (record.estimate.steps or 0) >= least]
+
+    @cached_property
+    def _alike(self) -> dict[tuple[str, str], list[RunRecord]]:
+        alike: dict[tuple[str, str], list[RunRecord]] = {}
+        for record in self.records:
+            alike.setdefault((record.estimate.device_kind, like(record.config)), []).append(record)
+        return alike
 
     def _start(self, kind: str) -> float | None:
         """Seconds of the quickest finished run beside its steps; None where none on such a device tells."""
@@ -100,10 +108,20 @@ class Forecaster:
         return start + took * wanted / _work(nearest.estimate)
 
 
-def _rows(run: RunSpec) -> float:
+def _pace(records: Sequence[RunRecord], start: float) -> Trial:
+    """What a step and a row took in finished runs, as a trial has it."""
+    steps, rows = [], []
+    for record in records:
+        left = max(0.0, (record.seconds or 0.0) - start)
+        busy = min(_busy(record) or left, left)
+        steps.append(busy / (record.estimate.steps or 1))
+        rows.append((left - busy) / _rows(record.config, record.estimate))
+    return {"start": start, "step": median(steps), "row": median(rows)}
+
+
+def _rows(config: Mapping[str, Any], estimate: Estimate) -> float:
     """Rows that are read beside the training: by validations and by what is measured at the end."""
-    measured, estimate, data = run.config.get("measure") or {}, run.estimate, run.config.get("data") or {}
-    steps = estimate.steps or 0
+    measured, data, steps = config.get("measure") or {}, config.get("data") or {}, estimate.steps or 0
     lengths = measured.get("lengths") or []
     validations = -(-steps // min(measured.get("every") or steps, steps)) if steps else 0
     return float(

@@ -1,5 +1,6 @@
 """`plan` and `status`: a table of a command's runs, before, while and after they are trained."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from attnlab.sweep.status.states import State, records
 from attnlab.sweep.status.trials import trials
 
 KINDS = ("plan", "status", "watch")
+BUSY = 1.5  # times as long, from which on it is told that the machine has other work
 _OPEN = ("to train", "running", "stopped")
 
 
@@ -191,11 +193,20 @@ def _cost(
         text += (
             f": about {duration(total / min(number, len(left)))} on {number} slots, {duration(total)} in all"
         )
+        if runs[0].estimate.device_kind == "cpu":
+            text += _beside(min(number, len(left)))
         if any(forecast.guess for forecast in known):
             text += " (~ is a guess, scaled by its FLOPs from another arm or size)"
     elif left:
         text += ": nothing on such a device has been trained or tried here, so its time is not known"
     return text
+
+
+def _beside(number: int) -> str:
+    """How much longer so many runs take while the machine does what it does now; nothing where it is idle."""
+    cores = os.cpu_count() or 1
+    times = (os.getloadavg()[0] + number) / cores if hasattr(os, "getloadavg") else 1.0
+    return f"; about {times:.2g} times that beside what this machine does now" if times >= BUSY else ""
 
 
 def _looks(

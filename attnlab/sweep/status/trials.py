@@ -15,13 +15,13 @@ from typing import Any
 
 from attnlab.store import answers, fingerprint
 from attnlab.store.schema import RunSpec
-from attnlab.store.source import sources
 from attnlab.sweep.plan.checks import Context, serve
 from attnlab.sweep.plan.trainer import trainer_of
 
 PATIENCE = 60.0  # seconds for one trial, the imports of the process included
 TOLD_AFTER = 1.0  # seconds until somebody waiting is told why
-_CODE = ("attnlab.training.estimates.trial", "attnlab.sweep.status.trials")
+VERSION = 1  # of how trials are taken: raise it when the same run would be given another time
+_RATES = ("lr", "min_lr", "warmup", "betas", "weight_decay")  # of `optim`: numbers that take no time
 Trial = Mapping[str, float]  # as `sweep/plan/trainer.py` has it; {} where nobody can know
 
 
@@ -31,9 +31,6 @@ def like(config: Mapping[str, Any]) -> str:
     optim = {key: value for key, value in (unseeded.get("optim") or {}).items() if key not in _RATES}
     trainer = {key: value for key, value in (unseeded.get("trainer") or {}).items() if key != "max_steps"}
     return fingerprint.digest({**unseeded, "optim": optim, "trainer": trainer, "convert": None})
-
-
-_RATES = ("lr", "min_lr", "warmup", "betas", "weight_decay")
 
 
 def trials(runs: Sequence[RunSpec], context: Context, together: int) -> dict[str, Trial]:
@@ -116,7 +113,7 @@ def _name(run: RunSpec, kind: str, together: int) -> str:
     """What a trial depends on: the kind of run, its source and data, this machine, its neighbours."""
     identity = {key: value for key, value in run.identity.items() if key != "config"}
     machine = [platform.node(), platform.machine(), os.cpu_count(), _processor()]
-    return fingerprint.digest([kind, identity, sources(_CODE), machine, together])
+    return fingerprint.digest([VERSION, kind, identity, machine, together])
 
 
 def _processor() -> str:
