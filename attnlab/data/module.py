@@ -21,7 +21,9 @@ PROBE = 128  # tokens of a probe at most: an attention map of more is too large 
 
 class Data(pl.LightningDataModule):
     """`task` makes the task; it is given all the settings that are not the data module's own, so that
-    `data.length` or `data.path` are arguments of the task, and a misspelt one is refused by it."""
+    `data.length` or `data.path` are arguments of the task, and a misspelt one is refused by it.
+
+    `max_epochs` is for who plans a run: none is to read the text more often; None: as often as it likes."""
 
     def __init__(
         self,
@@ -30,6 +32,7 @@ class Data(pl.LightningDataModule):
         val_batch_size: int,
         seed: int,
         num_workers: int = 0,
+        max_epochs: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -44,6 +47,7 @@ class Data(pl.LightningDataModule):
         self.batch_size = batch_size
         self.seed = seed
         self.num_workers = num_workers
+        self.max_epochs = max_epochs
         self.split = 1  # a batch is trained in so many parts, where memory asks for it
         self._val = self.task.val_batches(val_batch_size)
 

@@ -59,6 +59,7 @@ class Names:
         self._val = self._examples(names[:scored])
         self._train = self._examples(names[held_out:])
         self.train_tokens = sum(len(name) + 1 for name in names[held_out:])
+        self.epoch_tokens = self._width * len(self._train[0])
         self.val_tokens = sum(len(name) + 1 for name in names[:held_out])
         self.fingerprint = fingerprint(
             version=VERSION,

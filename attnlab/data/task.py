@@ -34,6 +34,7 @@ class Task(Protocol):
     length: int  # T
     fingerprint: str  # sha256 of all that decides the batches of a given seed and batch size
     train_tokens: int  # tokens of the whole part, however often or seldom they are visited
+    # epoch_tokens: int  optional: what batches hold that visit each once, where padding makes that more
     val_tokens: int
     val_windows: int  # validation examples in all
 

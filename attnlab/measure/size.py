@@ -25,6 +25,7 @@ BUDGET = named(
     Metric("flops_per_token", "training FLOPs per token", kind="count"),
     Metric("kv_bytes_per_token", "KV cache per token", "B", "lower", "count"),
     Metric("tokens", "training tokens", kind="count"),
+    Metric("epochs", "epochs: times that the text is read", kind="count"),
     Metric("batch_tokens", "tokens per batch", kind="count"),
     Metric("steps", "steps", kind="count"),
     Metric("lr", "learning rate", kind="count"),

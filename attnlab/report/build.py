@@ -17,7 +17,7 @@ from attnlab.report.tables.length import length
 from attnlab.report.tables.races import races
 from attnlab.report.tables.tradeoff import tradeoff
 from attnlab.report.verdicts.alike import broken, unlike
-from attnlab.report.verdicts.budget import budget, crosses
+from attnlab.report.verdicts.budget import budget, crosses, repeated
 from attnlab.report.verdicts.claims import claims, headline
 from attnlab.report.verdicts.claims import waiting as waiting_claims
 from attnlab.report.verdicts.effects import effects
@@ -47,7 +47,7 @@ def build(
             "headline": headline(claim_rows),
             "exploratory": bool(left),
             "departures": left or [],
-            "unlike": [*broken(sweep), *unlike(sweep)],
+            "unlike": [*broken(sweep), *unlike(sweep), *repeated(sweep)],
             "claims": claim_rows,
             "finished": finished,
             "planned": len(sweep.planned),

@@ -25,6 +25,7 @@ EXCLUDED = frozenset(
         "model.n_heads",  # feeds interpolations only: what it becomes is hashed
         "data.num_workers", "data.workers", "data.pin_memory", "data.persistent_workers",
         "data.prefetch_factor", "data.cache", "data.folder", "data.path",  # their content is hashed
+        "data.max_epochs",  # refuses a run, and changes none
         "measure.timing", "trainer.profiler", "trainer.log_every_n_steps", "trainer.detect_anomaly",
     }
 )  # fmt: skip
@@ -35,8 +36,8 @@ OBSERVERS = tuple(
         "store.answers", "store.declarations", "store.experiment_files", "store.files",
         "store.fingerprint", "store.guards", "store.lease", "store.runs", "store.schema", "store.source",
         "store.temporary", "store.values", "training.again", "training.callbacks", "training.end",
-        "training.loggers", "training.measuring", "training.preflight", "training.record",
-        "training.refusals", "training.targets",
+        "training.estimates", "training.loggers", "training.measuring", "training.preflight",
+        "training.record", "training.refusals", "training.targets",
     )
 )  # fmt: skip
 MEASURES = "attnlab.measure"  # an observer too, except of a run that only measures

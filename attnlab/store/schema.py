@@ -80,6 +80,7 @@ class Budget(Record):
     flops_per_token: Number | None = None
     kv_bytes_per_token: Number | None = None
     tokens: int | None = None
+    epochs: Number | None = None
     batch_tokens: int | None = None
     steps: int | None = None
     lr: Number | None = None
@@ -107,6 +108,8 @@ class Estimate(Budget):
 
     device_kind: str = "cpu"
     data: dict[str, Any] = {}
+    memory_bytes: int | None = None  # at the peak of training, on each device
+    room_bytes: int | None = None  # what a device of that kind has
     declared: dict[str, Metric] = {}
     figures: tuple[str, ...] | None = None  # all that it may measure, by name; None: nobody can know before
     measured_by: dict[str, str] = {}  # what is measured at a run's end, to the digest of the code that does

@@ -17,6 +17,8 @@ MOST_MAPS = 10_000  # all are kept until the run's end
 MOST_LAYERS = 2048  # building them takes seconds, and more were never meant
 MOST_TOKENS = 2**31  # of a batch, or of a window
 MOST_WORKERS = 1024
+EPOCHS = "epochs"  # of a run's estimate: how often it reads its text
+WORN = 4  # epochs beyond which a text's tokens are worth less than new ones (Muennighoff 2023, 2305.16264)
 LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1  # that torch's generators take
 
 Number = Annotated[int, Strict()] | Annotated[float, Strict()]
@@ -138,6 +140,7 @@ class Data(Values):
         "a whole number, at least 1, or null for all of them", ge=1, le=MOST_TOKENS
     )
     num_workers: int = _whole(0, MOST_WORKERS)
+    max_epochs: Number | None = _told("a number above 0, or null", **_POSITIVE | {"gt": 0})
     seed: int = _SEED
 
 
@@ -189,6 +192,25 @@ def _refuse(content: Mapping[str, Any], declared: type[Values], prefix: str) -> 
         key = str(error.errors(include_url=False)[0]["loc"][0])
         says = declared.model_fields[key].description
         raise Refused(f"{prefix}{key} must be {says}, got {shown(content[key])}") from error
+
+
+def worn(epochs: Mapping[str, float | None]) -> str | None:
+    """What is to be said where an arm is trained on its text too often; arm -> epochs. None where none is."""
+    often = {arm: read for arm, read in epochs.items() if read is not None and read > WORN}
+    if not often:
+        return None
+    least, most = min(often.values()), max(often.values())
+    every = often.keys() == epochs.keys() and least == most
+    who, whose = ("each arm", "its") if every else (", ".join(often), "its" if len(often) == 1 else "their")
+    read = times(least) if least == most else f"{times(least)} to {times(most)}"
+    return (
+        f"{who} read {whose} text {read} times; beyond {WORN} repetitions are worth less (Muennighoff 2023)"
+    )
+
+
+def times(number: float) -> str:
+    """A number of epochs: 0.98, 7.1, 1,800."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def shown(value: Any) -> str:

@@ -96,7 +96,7 @@ class _Sweep:
         if self.settings.get("show"):
             from attnlab.sweep.status.show import show
 
-            show(self.settings["show"], plans, self.root, self.settings, self.planned)
+            show(self.settings["show"], plans, self.root, self.settings, self.planned, self.context)
             return 0
         took = time.monotonic() - began
         self.admit(plans)

@@ -15,6 +15,7 @@ from attnlab.model.transformer import Transformer
 from attnlab.store import values
 from attnlab.store.guards import inputs
 from attnlab.training import end, measuring, settings, targets
+from attnlab.training.estimates import epochs, memory
 from attnlab.training.module import LanguageModel
 from attnlab.training.refusals import signatures, sizes
 from attnlab.training.refusals.building import building
@@ -36,6 +37,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     with building("data"):
         data = make(config["data"])
     _refuse_settings(config, data)
+    epochs.check(config, data)
     with building("model"), torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
     with building("optim"):
@@ -52,11 +54,16 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
             measuring.check(config, model, data)
         else:
             _try_layers(config, device)
+    planned = "cuda" if sizes.elsewhere(config) else device
+    trains = not config.get("measurement")
     facts = {
         "data": data.facts(),
+        "memory_bytes": memory.peak(config, data, planned) if trains else None,
+        "room_bytes": sizes.room_of(config, device) if trains else None,
         "device_kind": device_kind(device),
         "device": device_kind(device),
         **_sizes(config, model, data.task.length),
+        "epochs": epochs.epochs(config, data.task),
         **_measured(config, data),
     }
     return {key: value for key, value in facts.items() if value is not None}

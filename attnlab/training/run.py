@@ -20,6 +20,7 @@ from attnlab.training import callbacks, checkpoints, measuring, settings
 from attnlab.training import record as records
 from attnlab.training.again import measure_again as measure_again
 from attnlab.training.end import measure, summary
+from attnlab.training.estimates.trial import trial as trial
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent
 from attnlab.training.preflight import check

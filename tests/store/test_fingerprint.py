@@ -34,6 +34,7 @@ def changed(key, value):
         "sweep.slots",
         "data.num_workers",
         "data.path",
+        "data.max_epochs",
         "measure.timing",
         "trainer.log_every_n_steps",
         "margin",

@@ -3,7 +3,8 @@ import pytest
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.status.forecast import Forecaster, seeds_asked
+from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
+from attnlab.sweep.status.trials import like
 
 FIGURES = {"device_kind": "cpu", "flops_per_token": 100, "tokens": 30}
 
@@ -44,6 +45,60 @@ def test_nothing_is_predicted_from_nothing_or_from_another_device():
     assert Forecaster([]).of(run()).seconds is None
     card = run(dim=9, figures={**FIGURES, "device_kind": "H200"})
     assert Forecaster([record(run())]).of(card).seconds is None
+
+
+TIMED = {**FIGURES, "steps": 10, "tokens": 1000}
+
+
+def timed(dim=7, seconds=6.0):
+    """A finished run of 10 steps, which took 4 of its seconds."""
+    done = record(asked(dim, steps=10), seconds=seconds)
+    speed = {"train_tokens_per_s": 1000 / 4.0}
+    return done.model_copy(update={"estimate": Estimate.model_validate(TIMED), "speed": speed})
+
+
+def asked(dim=7, steps=40, **changes):
+    spec = run(dim=dim, figures={**TIMED, "steps": steps, "tokens": 100 * steps, **changes})
+    return spec.but(config={**spec.config, "trainer": {"max_steps": steps}, "measure": {"every": 20}})
+
+
+def test_other_steps_go_at_the_same_pace_after_the_same_start():
+    """Its 6 seconds: 4 of steps, and of the others 1 as another run has it, which leaves 1 for 44 rows."""
+    quick, like_it = timed(dim=8, seconds=5.0), timed()
+    told = Forecaster([quick, like_it])
+    assert told.of(asked(steps=40)).seconds == pytest.approx(1.0 + 40 * 0.4 + 1.0)
+    assert told.of(asked(steps=40)).bytes == 100
+    assert told.knows(asked(steps=100))
+    assert not told.knows(asked(steps=101)), "a few steps tell nothing of many"
+
+
+def test_what_another_device_took_tells_nothing():
+    there = timed().model_copy(update={"estimate": Estimate.model_validate({**TIMED, "device_kind": "H200"})})
+    assert Forecaster([there]).of(asked(steps=10)).seconds is None
+    assert not Forecaster([there]).knows(asked(steps=40))
+
+
+def test_a_trial_tells_the_pace_and_the_quickest_finished_run_the_start():
+    """Whatever the quickest one trained; the steps of the others do not matter."""
+    wanted = asked(dim=9, data={"val_windows": 30})
+    wanted.config["data"]["batch_size"] = 4
+    tried = {like(wanted.config): {"start": 5.0, "step": 0.5, "row": 0.01}}
+    rows = 2 * 30 + 40 + 4  # of two validations, of what is measured at the end, and a batch
+    told, alone = Forecaster([timed(), timed(dim=8, seconds=60.0)], tried), Forecaster([], tried)
+    assert told.of(wanted).seconds == pytest.approx(2.0 + 40 * 0.5 + rows * 0.01)
+    assert alone.of(wanted).seconds == pytest.approx(5.0 + 40 * 0.5 + rows * 0.01)
+    assert (told.of(wanted).guess, told.knows(wanted)) == (False, False)
+
+
+def test_without_a_trial_steps_are_scaled_and_start_up_is_not():
+    told = Forecaster([timed()]).of(asked(dim=9, flops_per_token=300))
+    assert told == Forecast(2.0 + 4.0 * 4 * 3, None, guess=True)
+
+
+def test_memory_is_that_of_the_like_else_what_the_shapes_say():
+    wanted = run(seed=9, dim=8, figures={**FIGURES, "memory_bytes": 77})
+    assert Forecaster([]).of(wanted).bytes == 77
+    assert Forecaster([record(run(dim=8), peak=60)]).of(wanted).bytes == 60
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from attnlab.report.verdicts.runs import Run, Sweep, common
 from attnlab.report.verdicts.tuning import SPENT, sentence, tuning
 from attnlab.store.declarations import canonical
 from attnlab.store.schema import Budget, Metric
+from attnlab.store.values import EPOCHS, worn
 
 # How far two arms may be apart, as a share; the others that are numbers must be equal, and so must words.
 TOLERANCES = {
@@ -51,6 +52,8 @@ def budget(sweep: Sweep) -> dict[str, Any]:
     rows = []
     for key in [*resources, *sorted(held - {*resources, SPENT.name})]:
         measured = {arm: _measured(sweep.done(arm), key) for arm in sweep.arms}
+        if key == EPOCHS and key not in held and not any(value for value, _ in measured.values()):
+            continue  # no text is read twice where all is drawn, and an older record does not say
         rows.append(_row(sweep, sweep.metric(key), measured, key in held))
     tuned = tuning(sweep)
     if tuned is not None:
@@ -69,6 +72,12 @@ def budget(sweep: Sweep) -> dict[str, Any]:
         "lr_tuning": sentence(sweep),
         "tuning": tuned,
     }
+
+
+def repeated(sweep: Sweep) -> list[str]:
+    """The sentence about arms that read their text too often; [] where none did."""
+    sentence = worn({arm: _measured(sweep.done(arm), EPOCHS)[0] for arm in sweep.arms})
+    return [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
 
 
 def _row(sweep: Sweep, metric: Metric, measured: dict[str, tuple[Any, bool]], held: bool) -> dict[str, Any]:

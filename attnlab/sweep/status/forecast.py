@@ -1,23 +1,29 @@
 """What a run will take, from what its like have taken, and how many seeds a margin asks for.
 
-A prediction comes from finished runs that differ from it by their seed alone; where there is none, from the
-run that is nearest in training FLOPs on the same kind of device, scaled, and marked as a guess.
+A time is start-up + steps and validations at their pace. The pace is that of finished runs which differ by
+their seed, or by their number of steps; else that of a trial; else that of the finished run whose steps are
+nearest in FLOPs on the same kind of device, and then it is marked as a guess. Start-up is what the quickest
+finished run took beside its steps, whatever it trained, so that one debug run tells it.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
 from attnlab.store import answers, fingerprint
 from attnlab.store.declarations import Experiment
-from attnlab.store.schema import Budget, RunRecord, RunSpec
+from attnlab.store.schema import Budget, Estimate, RunRecord, RunSpec
 from attnlab.store.source import sources
 from attnlab.sweep.plan.exchange.told import slope
 from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.status.trials import Trial, like
 
 _POWER = "attnlab.stats.power"
+_AT_THE_END = 40  # rows that are read once more when a run has ended: for heads, foresight and memory
+_SPANS = 32  # rows whose loss is taken at each of `measure.lengths`
 
 
 @dataclass(frozen=True)
@@ -30,29 +36,100 @@ class Forecast:
 
 
 class Forecaster:
-    """Predictions from the finished runs of a store."""
+    """Predictions from the finished runs of a store, and from `trials` by kind of run (`trials.like`)."""
 
-    def __init__(self, records: Sequence[RunRecord]) -> None:
+    def __init__(self, records: Sequence[RunRecord], trials: Mapping[str, Trial] | None = None) -> None:
         self.records = [record for record in records if record.seconds is not None]
-        self.alike: dict[str, list[RunRecord]] = {}
+        self.trials = trials or {}
+        self.twins: dict[tuple[str, str], list[RunRecord]] = {}
         for record in self.records:
-            self.alike.setdefault(_kind(record.config), []).append(record)
+            name = record.estimate.device_kind, _kind(record.config)
+            self.twins.setdefault(name, []).append(record)
+
+    def knows(self, run: RunSpec) -> bool:
+        """Whether finished runs tell what it takes, so that no trial is asked for."""
+        return bool(self._twins(run) or self._of_other_steps(run))
 
     def of(self, run: RunSpec) -> Forecast:
-        if like := self.alike.get(_kind(run.config)):
-            peaks = [peak for record in like if (peak := _peak(record))]
-            return Forecast(median(record.seconds or 0.0 for record in like), max(peaks, default=None))
-        wanted = _work(run.estimate)
-        kind = run.estimate.device_kind
+        if twins := self._twins(run):
+            peaks = [peak for record in twins if (peak := _peak(record))]
+            held = max(peaks, default=run.estimate.memory_bytes)
+            return Forecast(median(record.seconds or 0.0 for record in twins), held)
+        others, start = self._of_other_steps(run), self._start(run.estimate.device_kind)
+        held = max((peak for record in others if (peak := _peak(record))), default=run.estimate.memory_bytes)
+        trial = _pace(others, start or 0.0) if others else self.trials.get(like(run.config))
+        if trial and run.estimate.steps:
+            first = trial["start"] if start is None else start
+            rows = _rows(run.config, run.estimate)
+            return Forecast(first + run.estimate.steps * trial["step"] + rows * trial["row"], held)
+        if (seconds := self._scaled(run, start or 0.0)) is not None:
+            return Forecast(seconds, held, guess=True)
+        return Forecast(bytes=held)
+
+    def _twins(self, run: RunSpec) -> list[RunRecord]:
+        """Finished runs on such a device that differ by their seed alone."""
+        return self.twins.get((run.estimate.device_kind, _kind(run.config)), [])
+
+    def _of_other_steps(self, run: RunSpec) -> list[RunRecord]:
+        """Those that differ by their number of steps and their rate too, and have not far fewer steps."""
+        least = (run.estimate.steps or math.inf) / 10
+        found = self._alike.get((run.estimate.device_kind, like(run.config)), [])
+        return [record for record in found if (record.estimate.steps or 0) >= least]
+
+    @cached_property
+    def _alike(self) -> dict[tuple[str, str], list[RunRecord]]:
+        alike: dict[tuple[str, str], list[RunRecord]] = {}
+        for record in self.records:
+            alike.setdefault((record.estimate.device_kind, like(record.config)), []).append(record)
+        return alike
+
+    def _start(self, kind: str) -> float | None:
+        """Seconds of the quickest finished run beside its steps; None where none on such a device tells."""
+        beside = [
+            max(0.0, (record.seconds or 0.0) - busy)
+            for record in self.records
+            if record.estimate.device_kind == kind and (busy := _busy(record))
+        ]
+        return min(beside, default=None)
+
+    def _scaled(self, run: RunSpec, start: float) -> float | None:
+        """By the FLOPs of the run whose steps are nearest in them."""
+        wanted, kind = _work(run.estimate), run.estimate.device_kind
         near = [
             record
             for record in self.records
             if record.estimate.device_kind == kind and _work(record.estimate)
         ]
         if not (wanted and near):
-            return Forecast()
-        nearest = min(near, key=lambda record: abs(math.log(_work(record.estimate) / wanted)))
-        return Forecast((nearest.seconds or 0.0) * wanted / _work(nearest.estimate), guess=True)
+            return None
+        step = _step_work(run.estimate)
+        nearest = min(near, key=lambda record: abs(math.log(_step_work(record.estimate) / step)))
+        took = max(0.0, (nearest.seconds or 0.0) - start)
+        return start + took * wanted / _work(nearest.estimate)
+
+
+def _pace(records: Sequence[RunRecord], start: float) -> Trial:
+    """What a step and a row took in finished runs, as a trial has it."""
+    steps, rows = [], []
+    for record in records:
+        left = max(0.0, (record.seconds or 0.0) - start)
+        busy = min(_busy(record) or left, left)
+        steps.append(busy / (record.estimate.steps or 1))
+        rows.append((left - busy) / _rows(record.config, record.estimate))
+    return {"start": start, "step": median(steps), "row": median(rows)}
+
+
+def _rows(config: Mapping[str, Any], estimate: Estimate) -> float:
+    """Rows that are read beside the training: by validations and by what is measured at the end."""
+    measured, data, steps = config.get("measure") or {}, config.get("data") or {}, estimate.steps or 0
+    lengths = measured.get("lengths") or []
+    validations = -(-steps // min(measured.get("every") or steps, steps)) if steps else 0
+    return float(
+        validations * (estimate.data.get("val_windows") or 0)
+        + _AT_THE_END
+        + (data.get("batch_size") or 0)
+        + _SPANS * len(lengths) * max(lengths, default=0)
+    )
 
 
 def _kind(config: Mapping[str, Any]) -> str:
@@ -61,6 +138,16 @@ def _kind(config: Mapping[str, Any]) -> str:
 
 def _work(budget: Budget) -> float:
     return float((budget.flops_per_token or 0) * (budget.tokens or 0))
+
+
+def _step_work(budget: Budget) -> float:
+    return _work(budget) / (budget.steps or 1)
+
+
+def _busy(record: RunRecord) -> float | None:
+    """Seconds of its steps alone."""
+    pace = record.speed.get("train_tokens_per_s")
+    return (record.estimate.tokens or 0) / pace if pace else None
 
 
 def _peak(record: RunRecord) -> int | None:

@@ -1,5 +1,6 @@
 """`plan` and `status`: a table of a command's runs, before, while and after they are trained."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,16 +11,20 @@ from rich.live import Live
 from rich.table import Table
 
 from attnlab.errors import Refused, nearest, printable
-from attnlab.store.schema import RunRecord, RunSpec
+from attnlab.store import values
+from attnlab.store.schema import Estimate, RunRecord, RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
+from attnlab.sweep.plan.checks import Context
 from attnlab.sweep.plan.exchange.told import lines as exchanged
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status import costs, looks
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
 from attnlab.sweep.status.states import State, records
+from attnlab.sweep.status.trials import trials
 
 KINDS = ("plan", "status", "watch")
+BUSY = 1.5  # times as long, from which on it is told that the machine has other work
 _OPEN = ("to train", "running", "stopped")
 
 
@@ -29,9 +34,10 @@ def show(
     root: Path,
     settings: Mapping[str, Any],
     again: Callable[[], Sequence[Plan]],
+    context: Context,
 ) -> None:
     """Prints the plan, or how it stands; `watch` draws it anew until all have ended that are needed, and
-    plans `again` where what tuning has found brings new runs.
+    plans `again` where what tuning has found brings new runs. `context` is where a plan takes its trials.
     """
     if kind not in KINDS:
         raise Refused(f"sweep.show={kind}{nearest(str(kind), KINDS)}: use python -m attnlab plan, or status")
@@ -48,7 +54,7 @@ def show(
     while kind == "watch" and _open(plans := _today(plans, root, again), root):
         console.print(_status(plans, root))
         time.sleep(15)
-    console.print(_plan(plans, root, settings) if kind == "plan" else _status(plans, root))
+    console.print(_plan(plans, root, settings, context) if kind == "plan" else _status(plans, root))
 
 
 def _open(plans: Sequence[Plan], root: Path) -> bool:
@@ -73,23 +79,40 @@ def _ids(plans: Sequence[Plan]) -> list[str]:
     return [run.id for plan in plans for run in plan.all_runs]
 
 
-def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Group:
+def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any], context: Context) -> Group:
     finished = records(root)
-    by_id, forecaster = {record.id: record for record in finished}, Forecaster(finished)
+    by_id = {record.id: record for record in finished}
     parts: list[Any] = []
     for plan in plans:
-        forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
         run_states = looks.states(plan, root)
+        forecaster = _forecaster(plan, run_states, finished, settings, context)
+        forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
         parts.append(_table(plan, run_states, forecasts))
         parts += [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
+        parts += _worn(plan) + _too_large(plan, forecasts, settings)
         parts += _tuning(plan)
         parts += exchanged(plan.experiment, plan.exchange, by_id.get) if plan.experiment else []
         parts += seeds_asked(plan, by_id) if plan.experiment else []
         parts.append(_cost(plan.all_runs, run_states, forecasts, settings))
         parts += _looks(plan, root, by_id, run_states, forecasts, settings)
     return Group(*parts)
+
+
+def _forecaster(
+    plan: Plan,
+    run_states: Mapping[str, State],
+    finished: Sequence[RunRecord],
+    settings: Mapping[str, Any],
+    context: Context,
+) -> Forecaster:
+    """It has tried what is still to be trained and no finished run tells of."""
+    known = Forecaster(finished)
+    open_ = [run for run in plan.all_runs if run_states[run.id].word in (*_OPEN, looks.LATER)]
+    unknown = [run for run in open_ if not known.knows(run)]
+    together = _on_one_device(plan.all_runs, settings)
+    return Forecaster(finished, trials(unknown, context, together)) if unknown else known
 
 
 def _status(plans: Sequence[Plan], root: Path) -> Group:
@@ -131,7 +154,7 @@ def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, 
         box=None,
         pad_edge=False,
     )
-    figures = ("parameters", "KV B/token", "memory", "time") if forecasts is not None else ()
+    figures = ("parameters", "KV B/token", "epochs", "memory", "time") if forecasts is not None else ()
     for heading in ("arm", "seed", "id", *figures, "state"):
         right = heading == "seed" or heading in figures
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
@@ -142,6 +165,7 @@ def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, 
             mark = "~" if forecast.guess else ""
             cells = [
                 *(_count(run.estimate.get(key)) for key in ("parameters", "kv_bytes_per_token")),
+                _epochs(run.estimate),
                 f"{forecast.bytes / 1e6:,.0f} MB" if forecast.bytes else "?",
                 f"{mark}{duration(forecast.seconds)}" if forecast.seconds is not None else "?",
             ]
@@ -169,11 +193,20 @@ def _cost(
         text += (
             f": about {duration(total / min(number, len(left)))} on {number} slots, {duration(total)} in all"
         )
+        if runs[0].estimate.device_kind == "cpu":
+            text += _beside(min(number, len(left)))
         if any(forecast.guess for forecast in known):
-            text += " (~ is scaled from another arm or size by its FLOPs)"
+            text += " (~ is a guess, scaled by its FLOPs from another arm or size)"
     elif left:
-        text += ": nothing like it has been trained here, so its time is not known"
+        text += ": nothing on such a device has been trained or tried here, so its time is not known"
     return text
+
+
+def _beside(number: int) -> str:
+    """How much longer so many runs take while the machine does what it does now; nothing where it is idle."""
+    cores = os.cpu_count() or 1
+    times = (os.getloadavg()[0] + number) / cores if hasattr(os, "getloadavg") else 1.0
+    return f"; about {times:.2g} times that beside what this machine does now" if times >= BUSY else ""
 
 
 def _looks(
@@ -196,6 +229,41 @@ def _looks(
 def _slots(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
     kind, shared = runs[0].estimate.device_kind, settings.get("slots_per_gpu", 1)
     return len(slots.slots(kind, settings.get("slots"), shared))
+
+
+def _epochs(estimate: Estimate) -> str:
+    if estimate.epochs is not None:
+        return values.times(estimate.epochs)
+    return "drawn" if estimate.steps and estimate.data.get("train_tokens") == 0 else "?"
+
+
+def _worn(plan: Plan) -> list[str]:
+    """The warning that arms read their text too often."""
+    sentence = values.worn({arm: runs[0].estimate.epochs for arm, runs in plan.arms().items()})
+    return [f"warning: {printable(sentence)}"] if sentence else []
+
+
+def _too_large(plan: Plan, forecasts: Mapping[str, Forecast], settings: Mapping[str, Any]) -> list[str]:
+    """The warning that runs take more memory than their device has."""
+    run = max(plan.all_runs, key=lambda run: forecasts[run.id].bytes or 0)
+    takes, room = forecasts[run.id].bytes or 0, run.estimate.room_bytes
+    number = min(_on_one_device(plan.all_runs, settings), len(plan.all_runs))
+    if room is None or takes * number <= room:
+        return []
+    times = f", {number} at a time" if number > 1 else ""
+    fewer = "sweep.slots=1, " if number > 1 and takes <= room else ""
+    kind = printable(run.estimate.device_kind)
+    return [
+        f"warning: {printable(run.arm)} takes about {takes / 1e9:,.1f} GB of memory{times}, and there are "
+        f"{room / 1e9:,.1f} GB ({kind}): set {fewer}sweep.halve_batch=true, or a smaller data.batch_size "
+        "with trainer.accumulate_grad_batches"
+    ]
+
+
+def _on_one_device(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
+    """How many runs share a device, and its memory."""
+    on_cpu = runs[0].estimate.device_kind == "cpu"
+    return _slots(runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
 
 
 def _count(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Sizes that no machine holds, found before memory is allocated for them."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,11 @@ MOST = 2**20  # of whatever a drawn task counts: symbols, pairs, distances
 _COUNTED = ("length", "batch_size", "val_batch_size", "val_windows", "num_workers", "max_chars", "seed")
 _COPIES = 4  # of each parameter in training: itself, its gradient, two moments
 _BYTES = 64  # of a token, while examples are drawn: several numbers of 8 bytes each
+CARDS = {  # GiB that torch sees of a card, where its name does not say
+    "A10": 22, "A10G": 22, "B200": 178, "GeForce RTX 3090": 23.6, "GeForce RTX 4090": 23.6,
+    "GeForce RTX 5090": 31.4, "H100 NVL": 93, "H100 PCIe": 79, "H200": 139.8, "L4": 22, "L40": 44.4,
+    "L40S": 44.4, "RTX A6000": 47.5, "Tesla T4": 14.6,
+}  # fmt: skip
 
 
 def check_data(config: Mapping[str, Any]) -> None:
@@ -34,23 +40,39 @@ def check_data(config: Mapping[str, Any]) -> None:
 
 def check_model(config: Mapping[str, Any], model: nn.Module, vocabulary: int, device: str) -> None:
     """ValueError where weights, gradients and moments, or a batch's logits, would not fit into the memory of
-    this device. `model` lives on the meta device. What trains elsewhere, or not at all, is not asked.
+    the device that is planned for. `model` lives on the meta device. What trains nothing is not asked.
     """
-    if (config.get("sweep") or {}).get("device") or config.get("measurement"):
+    data, room = config["data"], room_of(config, device)
+    if room is None or config.get("measurement"):
         return
-    data, room = config["data"], memory(device)
+    where = elsewhere(config) or "here"
     takes = _COPIES * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     if takes > room:
         raise ValueError(
-            f"the model takes {_gb(takes)} in training, and there are {_gb(room)} here: make model.dim, "
+            f"the model takes {_gb(takes)} in training, and there are {_gb(room)} ({where}): make model.dim, "
             "model.n_layers or model.ffn_width smaller, or set sweep.device where it trains elsewhere"
         )
     logits = 4 * data["batch_size"] * data["length"] * vocabulary
     if logits > room:
         raise ValueError(
             f"data.batch_size={data['batch_size']}, data.length={data['length']}: one batch's logits over "
-            f"{vocabulary} words take {_gb(logits)}, and there are {_gb(room)} here"
+            f"{vocabulary} words take {_gb(logits)}, and there are {_gb(room)} ({where})"
         )
+
+
+def elsewhere(config: Mapping[str, Any]) -> str | None:
+    """The card that runs are planned for where that is none of this machine's; else None."""
+    return (config.get("sweep") or {}).get("device")
+
+
+def room_of(config: Mapping[str, Any], device: str) -> int | None:
+    """Bytes of the memory of the device that is planned for, in all; None of an unknown card."""
+    card = elsewhere(config)
+    if card is None:
+        return memory(device)
+    named = re.search(r"(\d+) ?GB", card)  # as in NVIDIA H100 80GB HBM3
+    gib = int(named[1]) * 0.98 if named else CARDS.get(card.removeprefix("NVIDIA "))
+    return None if gib is None else int(gib * 2**30)
 
 
 def memory(device: str) -> int:

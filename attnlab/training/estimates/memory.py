@@ -1,0 +1,171 @@
+"""The peak of memory in training, from shapes: a step is taken with tensors that hold nothing, on no device,
+and what would be alive is added up.
+
+Surprising: that is what torch asks of its allocators. On a CPU what the process has imported comes on top,
+and holes between freed blocks: a third of what is alive, as measured with blocks of 1 to 30 MB.
+"""
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from attnlab.attention.contracts import Attended, Unsupported
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.data import of_batch
+from attnlab.measure.size import peak_memory
+from attnlab.model.build import WEIGHTS, build_model, mixer_configs
+from attnlab.model.loss import cross_entropy
+
+WORKSPACE = 2**25  # bytes that cuBLAS takes for itself
+HOLES = 0.35  # of what comes and goes on a CPU, on top of it
+SHORT = 16  # tokens of a window, where nothing is kept of the tokens before
+
+
+def peak(config: Mapping[str, Any], data: Any, device: str) -> int | None:
+    """Bytes of one device at the worst moment of training and validation, as a record's `peak_cuda_bytes`
+    has it, or `peak_rss_bytes` on a CPU. None where a part has to see numbers.
+    """
+    base, spread = (imported(), 1 + HOLES) if device == "cpu" else (WORKSPACE, 1.0)
+    layers, period = config["model"]["n_layers"], len(mixer_configs(config))
+    few = layers if layers <= 3 * period else period
+    try:
+        moments = _moments(config, few, data, spread)
+        if few < layers:  # all layers of a period are alike: so much for each
+            more = _moments(config, 2 * few, data, spread)
+            moments = [a + (b - a) * (layers - few) // few for a, b in zip(moments, more, strict=True)]
+    except Exception:  # a user's part may do anything with its numbers
+        return None
+    return base + max(moments)
+
+
+@cache
+def imported() -> int:
+    """Bytes of this process when it is first asked: those of its imports, which are a run's too."""
+    return int(peak_memory(torch.device("cpu"))["peak_rss_bytes"])
+
+
+class Live(TorchDispatchMode):
+    """Within it the bytes of all storages that operations make are counted for as long as they live; those of
+    `model` are not.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        own = (*model.parameters(), *model.buffers())
+        self._seen: dict[int, Any] = {tensor.untyped_storage()._cdata: None for tensor in own}
+
+    def highest(self, work: Callable[[], Any]) -> tuple[int, Any]:
+        """The most bytes at a time while this is done, and what it gives."""
+        self.peak = self.now
+        result = work()
+        return self.peak, result
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        tree_map_only(Tensor, self._count, made)
+        return made
+
+    def _count(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key not in self._seen:
+            self._seen[key] = weakref.ref(storage, lambda _: self._free(key, size))
+            self.now += size
+            self.peak = max(self.peak, self.now)
+
+    def _free(self, key: int, size: int) -> None:
+        self.now -= size
+        del self._seen[key]
+
+
+def _moments(config: Mapping[str, Any], layers: int, data: Any, spread: float) -> list[int]:
+    """Bytes at most in a forward pass, a backward pass and a validation, of a model with so many layers;
+    what comes and goes counts `spread` times.
+    """
+    trainer, task = config["trainer"], data.task
+    like = task.train_batch(0, 0, 1)
+    with FakeTensorMode(), _own_cells():
+        model = _model({**config, "model": {**config["model"], "n_layers": layers}}, task.vocab_size)
+        length = SHORT if model.state_size() == 0 else task.length
+
+        def batch(rows: int) -> dict[str, Tensor]:
+            """As many tokens, in windows of `length`."""
+            shape = (-(-rows * task.length // length), length)
+            return {key: torch.empty(shape[: value.ndim], dtype=value.dtype) for key, value in like.items()}
+
+        def losses(rows: dict[str, Tensor]) -> Tensor:
+            mixed = trainer["precision"] == "bf16-mixed"
+            with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
+                return cross_entropy(model(rows["tokens"], mask=of_batch(rows)), rows["targets"])
+
+        with Live(model) as live:
+            rows = batch(config["data"]["batch_size"] // trainer["devices"])
+            forward, loss = live.highest(lambda: losses(rows).sum())
+            backward, _ = live.highest(loss.backward)
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            held = _bytes(gradients)
+            del loss, gradients
+            model.zero_grad()
+            rows = batch(min(config["data"]["val_batch_size"], task.val_windows))
+            with torch.no_grad():
+                validation, _ = live.highest(lambda: losses(rows))
+        always = _bytes(model.parameters()) + _bytes(model.buffers()) + 2 * held  # two moments
+        always += held if trainer["devices"] > 1 else 0  # what is sent to the others
+    # the gradients of a step are let go of once the next one's forward pass is done, unless they are summed
+    summed = held if trainer["accumulate_grad_batches"] > 1 else 0
+    stays = (always + held, always + summed, always + held)
+    goes = (forward, backward, validation)
+    return [a + int(spread * b) for a, b in zip(stays, goes, strict=True)]
+
+
+@contextmanager
+def _own_cells() -> Iterator[None]:
+    """Recurrent cells are torch's own: oneDNN's keep about as much, and do not say so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about processors that are not asked for
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
+def _model(config: Mapping[str, Any], vocabulary: int) -> Any:
+    """A model in the number format of its weights, whose kernels can compute without numbers."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
+    try:
+        model = build_model(config, vocabulary)
+    finally:
+        torch.set_default_dtype(before)
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.kernel = _or_fused(module.kernel)
+    return model
+
+
+def _or_fused(kernel: Any) -> Any:
+    """A kernel, or where it cannot compute here what any other fused one keeps: its inputs and outputs."""
+
+    def either(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Attended:
+        try:
+            return kernel(q, k, v, **options)
+        except (Unsupported, NotImplementedError):
+            out = F.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
+            return Attended(out, lse=q.new_empty(q.shape[:3], dtype=torch.float32))
+
+    return either
+
+
+def _bytes(tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
