@@ -56,7 +56,9 @@ def test_runs_that_do_not_fit_are_warned_of(printed, settings, room, told):
     assert "10,000 MB" in out
 
 
-@pytest.mark.parametrize(("load", "told"), [(0.1, ""), (6.0, "; about 2 times that beside what this")])
+@pytest.mark.parametrize(
+    ("load", "told"), [(0.1, ""), (6.0, ", and longer beside other work (the load is 6 on 4 cores now)")]
+)
 def test_other_work_of_the_machine_is_told_of(monkeypatch, load, told):
     monkeypatch.setattr("os.getloadavg", lambda: (load, 9.0, 9.0))
     monkeypatch.setattr("os.cpu_count", lambda: 4)

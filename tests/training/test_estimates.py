@@ -9,6 +9,7 @@ from attnlab.attention.kernels.flex import Flex
 from attnlab.measure import size
 from attnlab.model.build import build_model, make
 from attnlab.training.estimates import epochs, memory, trial
+from attnlab.training.module import LanguageModel
 from attnlab.training.preflight import check
 from attnlab.training.refusals import sizes
 
@@ -101,7 +102,7 @@ def test_a_forward_pass_holds_what_it_saves_for_the_backward_pass_and_little_mor
     batch = data.task.train_batch(0, 0, 16)
     saved = size.saved_for_backward(lambda: module.losses(batch).sum(), module.model)
     weights = 4 * 4 * sum(parameter.numel() for parameter in module.parameters())
-    forward, backward, validation = (found - weights for found in moments(config))
+    forward, backward, _, validation = (found - weights for found in moments(config))
     assert 0.7 * saved < forward < 2 * saved
     assert backward > 0
     assert validation > 0
@@ -119,6 +120,15 @@ def test_weights_have_gradients_and_moments_and_a_second_device_a_copy_of_them(c
     weights = 4 * check(one)["parameters"]
     assert 4 * weights < max(moments(one)) < 4.5 * weights
     assert max(moments(two)) - max(moments(one)) == weights
+
+
+def test_what_the_optimiser_keeps_is_counted_as_it_keeps_it(compose, monkeypatch):
+    config = compose("model.dim=64", "data.batch_size=2", "data.val_batch_size=1")
+    weights = 4 * check(config)["parameters"]
+    adam = moments(config)
+    sgd = lambda self, _: (torch.optim.SGD(self.parameters(), lr=0.1), None)  # noqa: E731
+    monkeypatch.setattr(LanguageModel, "optimizer", sgd)
+    assert adam[0] - moments(config)[0] == pytest.approx(2 * weights, rel=0.01)
 
 
 def test_a_kernel_that_cannot_compute_here_counts_as_a_fused_one(compose):

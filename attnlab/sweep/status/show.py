@@ -24,7 +24,7 @@ from attnlab.sweep.status.states import State, records
 from attnlab.sweep.status.trials import trials
 
 KINDS = ("plan", "status", "watch")
-BUSY = 1.5  # times as long, from which on it is told that the machine has other work
+BUSY = 1.5  # processes on a core, from which on it is told that the machine has other work
 _OPEN = ("to train", "running", "stopped")
 
 
@@ -203,10 +203,10 @@ def _cost(
 
 
 def _beside(number: int) -> str:
-    """How much longer so many runs take while the machine does what it does now; nothing where it is idle."""
-    cores = os.cpu_count() or 1
-    times = (os.getloadavg()[0] + number) / cores if hasattr(os, "getloadavg") else 1.0
-    return f"; about {times:.2g} times that beside what this machine does now" if times >= BUSY else ""
+    """That so many runs take longer while the machine does what it does now; nothing where it is idle."""
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    busy = load + number >= BUSY * cores
+    return f", and longer beside other work (the load is {load:.2g} on {cores} cores now)" if busy else ""
 
 
 def _looks(

@@ -105,8 +105,10 @@ class _Process:
 
 
 def _mean(some: Sequence[Trial | None]) -> Trial | None:
-    known = [trial for trial in some if trial is not None]
-    return {key: mean(trial[key] for trial in known) for key in known[0]} if known else None
+    known = [trial for trial in some if trial]
+    if not known:
+        return {} if {} in some else None
+    return {key: mean(trial[key] for trial in known) for key in known[0]}
 
 
 def _name(run: RunSpec, kind: str, together: int) -> str:

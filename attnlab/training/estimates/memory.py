@@ -23,7 +23,7 @@ from attnlab.attention.contracts import Attended, Unsupported
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import of_batch
 from attnlab.measure.size import peak_memory
-from attnlab.model.build import WEIGHTS, build_model, mixer_configs
+from attnlab.model.build import WEIGHTS, build_model, make, mixer_configs
 from attnlab.model.loss import cross_entropy
 
 WORKSPACE = 2**25  # bytes that cuBLAS takes for itself
@@ -92,8 +92,8 @@ class Live(TorchDispatchMode):
 
 
 def _moments(config: Mapping[str, Any], layers: int, data: Any, spread: float) -> list[int]:
-    """Bytes at most in a forward pass, a backward pass and a validation, of a model with so many layers;
-    what comes and goes counts `spread` times.
+    """Bytes at most in a forward pass, a backward pass, the optimiser's step and a validation, of a model
+    with so many layers; what comes and goes counts `spread` times.
     """
     trainer, task = config["trainer"], data.task
     like = task.train_batch(0, 0, 1)
@@ -111,23 +111,25 @@ def _moments(config: Mapping[str, Any], layers: int, data: Any, spread: float) -
             with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
                 return cross_entropy(model(rows["tokens"], mask=of_batch(rows)), rows["targets"])
 
+        optimizer = make(config["optim"], model=model).optimizer(1)[0]
         with Live(model) as live:
             rows = batch(config["data"]["batch_size"] // trainer["devices"])
             forward, loss = live.highest(lambda: losses(rows).sum())
             backward, _ = live.highest(loss.backward)
-            gradients = [p.grad for p in model.parameters() if p.grad is not None]
-            held = _bytes(gradients)
-            del loss, gradients
+            del loss, rows
+            gradients = live.now
+            step, _ = live.highest(optimizer.step)
+            state = live.now - gradients
             model.zero_grad()
             rows = batch(min(config["data"]["val_batch_size"], task.val_windows))
             with torch.no_grad():
                 validation, _ = live.highest(lambda: losses(rows))
-        always = _bytes(model.parameters()) + _bytes(model.buffers()) + 2 * held  # two moments
-        always += held if trainer["devices"] > 1 else 0  # what is sent to the others
+        always = _bytes(model.parameters()) + _bytes(model.buffers()) + state
+        always += gradients if trainer["devices"] > 1 else 0  # what is sent to the others
     # the gradients of a step are let go of once the next one's forward pass is done, unless they are summed
-    summed = held if trainer["accumulate_grad_batches"] > 1 else 0
-    stays = (always + held, always + summed, always + held)
-    goes = (forward, backward, validation)
+    summed = gradients if trainer["accumulate_grad_batches"] > 1 else 0
+    stays = (always + gradients, always + summed, always - state + gradients, always + gradients)
+    goes = (forward, backward, step - gradients, validation - state)
     return [a + int(spread * b) for a, b in zip(stays, goes, strict=True)]
 
 
