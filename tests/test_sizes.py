@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from hydra.types import RunMode
 from toys import shipped
@@ -77,8 +76,7 @@ def two_steps(config):
     losses = []
     for step in range(2):
         batch = data.task.train_batch(0, step, config["data"]["batch_size"])
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = module.losses(batch).sum() / (batch["targets"] >= 0).sum()
+        loss = module.losses(batch).sum() / (batch["targets"] >= 0).sum()  # bfloat16 is slow without a card
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

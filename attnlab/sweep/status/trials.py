@@ -56,7 +56,7 @@ def _take(missing: Mapping[str, RunSpec], context: Context, together: int) -> di
     where one failed.
     """
     kinds = f"{len(missing)} kinds of runs" if len(missing) > 1 else "a run"
-    note = threading.Timer(TOLD_AFTER, print, [f"taking a few steps of {kinds}, to tell the time"])
+    note = threading.Timer(TOLD_AFTER, _say, [f"taking a few steps of {kinds}, to tell the time"])
     note.daemon = True
     note.start()
     said: dict[str, list[Trial | None]] = {kind: [] for kind in missing}
@@ -102,6 +102,12 @@ class _Process:
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
+
+
+def _say(what: str) -> None:
+    """To a reader who may have gone; the command itself ends over that, and not a thread of its."""
+    with suppress(OSError):
+        print(what, flush=True)
 
 
 def _mean(some: Sequence[Trial | None]) -> Trial | None:
