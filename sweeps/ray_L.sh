@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Question: does a compressed cache (MLA) hold its own against grouped heads at size L? (mla_vs_gqa, three seeds)
-# Cost: eight GPUs for each run, days a run (an estimate, never run): ask `python -m attnlab plan` with the same
+# Cost: eight GPUs for each run, minutes a run (an estimate, never run): ask `python -m attnlab plan` with the same
 #   experiment and size for tokens and FLOPs first.
 # Command: on the head of a Ray cluster whose nodes have eight GPUs: sweeps/ray_L.sh
 #

@@ -9,11 +9,9 @@ anything again.
 from collections.abc import Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
 from attnlab.report.across import page
 from attnlab.report.pages.files import put
-from attnlab.report.pages.html import TEMPLATES, environment
+from attnlab.report.pages.html import asset, environment
 from attnlab.report.tables.format import percent
 from attnlab.report.tables.lines import LEVEL, Ledger, Line, Ran, read, tally, totals
 
@@ -156,7 +154,7 @@ def html(ledger: Ledger, folder: Path) -> str:
             mark=MARK,
             command=f"{MARK} {folder.as_posix()}",
             choices={name: sorted(values) for name, values in choices.items()},
-            css=[Markup((TEMPLATES / name).read_text("utf-8")) for name in ("page.css", "ledger.css")],
-            js=[Markup((TEMPLATES / name).read_text("utf-8")) for name in ("page.js", "ledger.js")],
+            css=[asset("page.css"), asset("ledger.css")],
+            js=[asset("page.js"), asset("ledger.js")],
         )
     )

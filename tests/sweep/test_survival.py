@@ -64,6 +64,13 @@ def finish(folder, runs, *more):
     return out
 
 
+def saved(runs):
+    try:
+        return {(path, path.stat().st_mtime_ns) for path in runs.glob("*/last.ckpt")}
+    except FileNotFoundError:  # a run ended meanwhile
+        return set()
+
+
 def kill(pid, number=signal.SIGKILL):
     try:
         os.kill(pid, number)
@@ -86,7 +93,10 @@ def test_twenty_kills_of_worker_parent_or_both_change_no_bit(folder):
             running.start()
         wait_until(lambda now=running: children(now.pid) or not now.is_alive(), 60)
         found = children(running.pid)
-        time.sleep(dice.uniform(0, 0.9))  # a run makes its first step after 0.4 s
+        if len(victims) % 2:  # every other kill is of a run that has saved something since the last one
+            seen = saved(broken)
+            wait_until(lambda now=running, seen=seen: saved(broken) - seen or not now.is_alive(), 60)
+        time.sleep(dice.uniform(0, 0.9))
         victims.append(dice.choice(["worker", "worker", "parent", "both"]))
         if victims[-1] != "worker":
             kill(running.pid)

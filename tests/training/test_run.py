@@ -292,10 +292,5 @@ def test_a_patch_of_layers_repeats_over_them(compose):
     model = build_model(config, 7)
     turning = [block.mixer.rotary is not None for block in model.blocks]
     assert turning == [True, False, True, True, False]
-    assert [block.mixer.mask.__name__ for block in model.blocks] == [
-        "causal",
-        "causal",
-        "every_mask",
-        "causal",
-        "causal",
-    ]
+    masks = [block.mixer.mask.__name__ for block in model.blocks]
+    assert masks == ["causal", "causal", "every_mask", "causal", "causal"]

@@ -38,8 +38,8 @@ def _effect_said(ladder: Ladder, comparison: dict[str, Any]) -> str:
         f"{effect['rung']}: {text(effect['mean'], 3, sign=True)} {interval(effect['low'], effect['high'], 3)}"
         for effect in comparison["effects"]
     )
-    joint = f"{comparison['arm']} {MINUS} {comparison['against']}"
-    return f"Difference of {ladder['label']}, {joint}, by training compute. {rungs}. {comparison['sentence']}"
+    about = f"{ladder['metric']}, {comparison['arm']} {MINUS} {comparison['against']}"
+    return f"Difference of {about}, by training compute. {rungs}. {comparison['sentence']}"
 
 
 def _effect(ladder: Ladder, comparison: dict[str, Any], width: int) -> Spec:
@@ -98,7 +98,7 @@ def losses(ladder: Ladder, width: int, suffix: str = "") -> list[Figure]:
         return []
     code = coded("arm", style(ladder["arms"], ladder["baseline"]))
     x = _compute("flops", [point["flops"] for point in points])
-    title = with_unit(ladder["label"], ladder["unit"])
+    title = with_unit(ladder["metric"], ladder["unit"])
     y = number("mean", span([point[key] for point in points for key in ("mean", "low", "high")]), title)
     layers: list[Spec | None] = [
         layer("line", {"strokeWidth": 1.6}, x=x, y=y, color=code["color"]),

@@ -24,20 +24,11 @@ from attnlab.stats.across.holdout import holdout
 from attnlab.stats.across.multiplier import Spent, multipliers
 from attnlab.stats.across.rungs import Estimate, Rung
 from attnlab.stats.across.trend import AHEAD, Trend
-from attnlab.stats.across.word import CANNOT_TELL, word
+from attnlab.stats.across.word import CANNOT_TELL, More, word
 
 SCHEMA = 1
 LEVEL = 0.95
 POINTS = 40  # of the drawn line
-RULE = (
-    "The word is given by a rule that was declared before, in this order. FLIPS: the 95 % intervals at the "
-    "smallest and at the largest rung lie on opposite sides of 0. HOLDS: the change over the ladder lies "
-    "within the margin (two one-sided tests at 5 %), along the line and between the two end rungs by "
-    "themselves, and the largest rung is where the others point. GROWS or SHRINKS: the change is not 0 "
-    "(95 %), nor is the effect midway (98 %), and the effect is further from 0, or nearer to it, at the "
-    "largest rung than at the smallest. CANNOT TELL: none of these. How often each is said where it is false "
-    "was counted on drawn ladders: docs/calibration_ladders.md."
-)
 DIGITS = 3
 
 
@@ -52,13 +43,13 @@ def build(reports: Mapping[str, Report]) -> dict[str, Any]:
     steps = [_rung(title, report, baseline) for title, report in rungs]
     by_rung = {row["name"]: (row, report) for row, (_, report) in zip(steps, rungs, strict=True)}
     found = [_comparison(by_rung, pair, experiment) for pair in asked]
+    claims = _claims(by_rung)
     return {
         "schema": SCHEMA,
         "name": place["together"],
         "experiment": experiment["name"],
         "question": experiment["question"],
         "metric": experiment["metric"],
-        "label": experiment["metric"],
         "unit": _unit(first),
         "direction": experiment["direction"],
         "margin": experiment["margin"],
@@ -70,8 +61,8 @@ def build(reports: Mapping[str, Report]) -> dict[str, Any]:
         "rungs": steps,
         "comparisons": found,
         "losses": _losses(by_rung, experiment),
-        "claims": _claims(by_rung),
-        "agreement": _agreement(by_rung),
+        "claims": claims,
+        "agreement": counted([claim["verdicts"] for claim in claims]),
         "exploratory": any(report["verdict"]["exploratory"] for report in reports.values()),
         "reproduce": {
             key: first["reproduce"].get(key) for key in ("command", "commit", "dirty", "date", "device")
@@ -119,7 +110,7 @@ def _comparison(
         "against": against,
         "effects": rows,
         "word": said.word if said else CANNOT_TELL,
-        "meaning": said.reason if said else why,
+        "meaning": f"{said.reason}{_deciding(said.more)}" if said else why,
         "more": asdict(said.more) if said and said.more else None,
         "slope": None, "change": None, "ahead": None, "held_out": None, "line": [],
     }  # fmt: skip
@@ -141,18 +132,31 @@ def _comparison(
 
 def _effect(row: Mapping[str, Any], report: Report, pair: tuple[str, str], metric: str) -> dict[str, Any]:
     found = differences(report, *pair, metric)
-    known = paired(found, LEVEL) if found else None
     return {
         "rung": row["name"],
         "flops": row["flops"],
         "x": math.log10(row["flops"] or 1.0),
         "n": len(found),
-        "mean": known.mean if known else None,
-        "low": known.low if known else None,
-        "high": known.high if known else None,
+        **_interval(found),
         "differences": found,
         "failed": sum(failed(report, arm) for arm in pair),
     }
+
+
+def _interval(found: list[float]) -> dict[str, float | None]:
+    """The mean of values by seed with its t interval; all None without one."""
+    known = paired(found, LEVEL) if found else None
+    return {key: getattr(known, key, None) for key in ("mean", "low", "high")}
+
+
+def _deciding(more: More | None) -> str:
+    """What would decide, where that can be said."""
+    if more is None:
+        return ""
+    ways = ((more.at_top, "seeds in all at the largest rung"), (more.further, "seeds at a further one"))
+    known = " or ".join(f"{seeds} {where}" for seeds, where in ways if seeds)
+    decided = "would decide in 80 % of such ladders, if the truth is as it was seen"
+    return f"; about {known} {decided}" if known else ""
 
 
 def _told(known: Estimate) -> dict[str, Any]:
@@ -213,14 +217,8 @@ def _losses(by_rung: Mapping[str, Any], experiment: Mapping[str, Any]) -> list[d
 
 
 def _loss(row: Mapping[str, Any], report: Report, arm: str, metric: str) -> dict[str, Any]:
-    found = values(report, arm, metric)
-    known = paired([*found.values()], LEVEL) if found else None
-    ends = (
-        {"mean": known.mean, "low": known.low, "high": known.high}
-        if known
-        else dict.fromkeys(("mean", "low", "high"))
-    )
-    return {"rung": row["name"], "flops": flops(report, arm), "values": [*found.values()], **ends}
+    found = [*values(report, arm, metric).values()]
+    return {"rung": row["name"], "flops": flops(report, arm), "values": found, **_interval(found)}
 
 
 def _multiplier(baseline: list[Spent], arm: list[Spent]) -> dict[str, Any] | None:
@@ -245,11 +243,6 @@ def _claims(by_rung: Mapping[str, Any]) -> list[dict[str, Any]]:
         {claim["says"]: claim["verdict"] for claim in report["verdict"]["claims"]} for report in reports
     ]
     return [{"says": claim, "verdicts": [told.get(claim) for told in verdicts]} for claim in says]
-
-
-def _agreement(by_rung: Mapping[str, Any]) -> dict[str, Any]:
-    """How often a rung decides a claim as the next one does."""
-    return counted([row["verdicts"] for row in _claims(by_rung)])
 
 
 def counted(verdicts: list[list[str | None]]) -> dict[str, Any]:

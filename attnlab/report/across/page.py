@@ -5,18 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from attnlab.report.across import figures
-from attnlab.report.across.ladder import RULE, SCHEMA, build, counted
+from attnlab.report.across.ladder import SCHEMA, build, counted
 from attnlab.report.across.pairs import Report
 from attnlab.report.build import plain
 from attnlab.report.charts.drawing import Drawn, draw
 from attnlab.report.charts.marks import style
 from attnlab.report.pages.files import put
-from attnlab.report.pages.html import TEMPLATES, environment, picture
+from attnlab.report.pages.html import asset, environment, picture
 from attnlab.report.pages.markdown import cell, table
 from attnlab.report.tables.format import NONE, span, text
+from attnlab.stats.across.word import RULE
 
 NAME = "ladder.json"
 # Its colour is that of a verdict: what holds, what changes for the worse, and what cannot be told.
@@ -113,8 +112,8 @@ def html(ladder: dict[str, Any], drawn: Drawn | None = None) -> str:
             tones={row["word"]: TONES.get(row["word"], OPEN) for row in ladder["comparisons"]},
             rule=RULE,
             rates=rates(ladder),
-            css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
-            js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
+            css=asset("page.css"),
+            js=asset("page.js"),
         )
     )
 

@@ -34,6 +34,11 @@ def inert(value: Any) -> Markup:
     return Markup(text.translate(str.maketrans(ESCAPES)))
 
 
+def asset(name: str) -> Markup:
+    """A style sheet or a script of ours, as a page has it."""
+    return Markup((TEMPLATES / name).read_text("utf-8"))
+
+
 def environment() -> Environment:
     env = Environment(
         loader=PackageLoader("attnlab.report"),
@@ -108,9 +113,9 @@ def _page(template: str, report: Report, places: dict[str, list[figures.Figure]]
             gallery=gallery(report),
             picked=picked(report),
             data=inert(_explorer(report)),
-            css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
-            js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
-            explorer=Markup((TEMPLATES / "explorer.js").read_text("utf-8")),
+            css=asset("page.css"),
+            js=asset("page.js"),
+            explorer=asset("explorer.js"),
         )
     )
 

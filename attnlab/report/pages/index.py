@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from markupsafe import Markup
-
-from attnlab.report.pages.html import TEMPLATES, environment
+from attnlab.report.pages.html import asset, environment
 
 MARK = '<meta name="generator" content="attnlab index">'
 
@@ -30,8 +28,8 @@ def index(folder: Path) -> str:
         .render(
             reports=reports,
             unread=unread,
-            css=Markup((TEMPLATES / "page.css").read_text("utf-8")),
-            js=Markup((TEMPLATES / "page.js").read_text("utf-8")),
+            css=asset("page.css"),
+            js=asset("page.js"),
         )
     )
 

@@ -35,6 +35,16 @@ HOLDS, GROWS, SHRINKS, FLIPS, CANNOT_TELL = "HOLDS", "GROWS", "SHRINKS", "FLIPS"
 WORDS = (CANNOT_TELL, HOLDS, GROWS, SHRINKS, FLIPS)  # by the numbers of `rule`
 TAIL = 0.025  # beyond one end of an interval
 ENDS = 0.05  # the same, of the two tests against the margin and of the end rungs by themselves
+RULE = (
+    "The word is given by a rule that was declared before, in this order. FLIPS: the 95 % intervals at the "
+    "smallest and at the largest rung lie on opposite sides of 0. HOLDS: the change over the ladder lies "
+    "within the margin (two one-sided tests at 5 %), along the line and between the two end rungs by "
+    "themselves, and the largest rung is where the others point. GROWS or SHRINKS: the change and the effect "
+    "midway exclude 0 on the same side, or on opposite ones, along the line (95 %) and between the two end "
+    "rungs by themselves (90 %), so that the effect is further from 0, or nearer to it, at the largest rung "
+    "than at the smallest. CANNOT TELL: none of these. How often each is said where it is false was counted "
+    "on drawn ladders: docs/calibration_ladders.md."
+)  # for who reads a word without this file
 POWER = 0.8
 MOST = 200  # seeds; more is no plan
 

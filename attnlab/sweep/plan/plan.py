@@ -145,28 +145,31 @@ def _places(
     lookup: lr_grid.Lookup,
 ) -> list[Plan]:
     """A plan for each text, or each rung, of an experiment; one where it is asked once."""
+    declared = [line for line in point if "texts" not in command.keys([line])]
+    own = None if len(declared) == len(point) else composer.at_size(declared)[0]
     config, at_size = composer.at_size(point)
-    base = command.seeded(composer.resolve(config), point, seeds)
-    declared, _ = composer.at_size([line for line in point if "texts" not in command.keys([line])])
-    places = replications(base, [*at_size, *point], declared.get("texts"))
-    plans = dict[str, Plan]()
+    base = composer.resolve(config)
+    texts = (config if own is None else own).get("texts")
+    places = replications(command.seeded(base, point, seeds), [*at_size, *point], texts)
+    composed, plans = (config, at_size, base), dict[str, Plan]()
     for place in sorted(places, key=lambda place: bool(place and place.rates)):  # after the one they follow
         rung = plans[place.rates] if place and place.rates else None
-        plans[place.name if place else ""] = _plan(point, seeds, composer, checker, lookup, place, rung)
+        found = _plan(point, seeds, composed, composer, checker, lookup, place, rung)
+        plans[place.name if place else ""] = found
     return [plans[place.name if place else ""] for place in places]
 
 
 def _plan(
     point: Sequence[str],
     seeds: Sequence[int] | None,
+    composed: tuple[DictConfig, list[str], dict[str, Any]],
     composer: Composer,
     checker: Checker,
     lookup: lr_grid.Lookup,
     place: Replication | None,
     rung: Plan | None,
 ) -> Plan:
-    base_config, at_size = composer.at_size(point)
-    base = composer.resolve(base_config)
+    base_config, at_size, base = composed
     written = _written(base_config, point, seeds)
     if "arms" not in base and written.file is None:
         for key in ("seeds", "looks", "exchange", "tune", "texts", "ladder"):

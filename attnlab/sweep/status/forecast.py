@@ -94,18 +94,18 @@ class Forecaster:
 
     def _scaled(self, run: RunSpec, start: float) -> float | None:
         """By the FLOPs of the run whose steps are nearest in them."""
-        wanted, kind = _work(run.estimate), run.estimate.device_kind
+        wanted, kind = run.estimate.training_flops, run.estimate.device_kind
         near = [
             record
             for record in self.records
-            if record.estimate.device_kind == kind and _work(record.estimate)
+            if record.estimate.device_kind == kind and record.estimate.training_flops
         ]
         if not (wanted and near):
             return None
         step = _step_work(run.estimate)
         nearest = min(near, key=lambda record: abs(math.log(_step_work(record.estimate) / step)))
         took = max(0.0, (nearest.seconds or 0.0) - start)
-        return start + took * wanted / _work(nearest.estimate)
+        return start + took * wanted / nearest.estimate.training_flops
 
 
 def _pace(records: Sequence[RunRecord], start: float) -> Trial:
@@ -136,12 +136,8 @@ def _kind(config: Mapping[str, Any]) -> str:
     return fingerprint.digest(fingerprint.unseeded(config))
 
 
-def _work(budget: Budget) -> float:
-    return float((budget.flops_per_token or 0) * (budget.tokens or 0))
-
-
 def _step_work(budget: Budget) -> float:
-    return _work(budget) / (budget.steps or 1)
+    return budget.training_flops / (budget.steps or 1)
 
 
 def _busy(record: RunRecord) -> float | None:

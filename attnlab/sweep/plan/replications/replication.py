@@ -14,8 +14,8 @@ from attnlab.sweep.plan.replications import rungs
 
 @dataclass(frozen=True)
 class Replication:
-    """`name` is the text's or the rung's, `of` the ladder's, `called` what the title ends with. `overrides`
-    come before those of the command line, and `keys` stand in the place of the experiment's own.
+    """`name` is the text's or the rung's, `called` what the title ends with, `ladder` that of a rung.
+    `overrides` come before those of the command line, and `keys` stand in the place of the experiment's own.
     """
 
     name: str
