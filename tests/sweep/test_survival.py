@@ -25,7 +25,7 @@ pytestmark = pytest.mark.rare  # minutes of kills
 
 REPOSITORY = Path(__file__).parents[2]
 LINE = (
-    "heads=mha,gqa", "seed=0,1", "size=debug", "trainer.max_steps=1200", "data=text", "data.path=book.txt",
+    "heads=mha,gqa", "seed=0,1", "size=debug", "trainer.max_steps=600", "data=text", "data.path=book.txt",
     "logger=none", "measure.every=150", "sweep.checkpoint_every=20",
     "sweep.retry_failed=true", "sweep.slots=2", "model.dropout=0.1", "paths.cache=cache",
 )  # fmt: skip
