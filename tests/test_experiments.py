@@ -25,7 +25,7 @@ BY_HAND = "gqa_vs_mha"
 GRID = "mla_vs_gqa"
 FEW = ("causal_leakage", "qk_variance", GRID)  # a parent, a measurement, a grid
 PARTS = 4
-MANY_ARMS = 6  # and more
+MANY_ARMS = 3  # and more
 MANY = """
 import json, sys
 from attnlab.__main__ import main

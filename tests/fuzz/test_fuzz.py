@@ -31,7 +31,7 @@ from attnlab.sweep.plan.plan import plan
 from attnlab.training import run
 
 torch.set_num_threads(1)
-COUNT = int(os.environ.get("FUZZ", "200"))
+COUNT = int(os.environ.get("FUZZ", "100"))
 FIRST = int(os.environ.get("FUZZ_FROM", "0"))
 SECONDS = 60
 MEMORY = 12 * 2**30

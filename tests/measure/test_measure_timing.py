@@ -24,6 +24,7 @@ def test_arms_are_interleaved_forwards_then_backwards_after_one_call_that_does_n
     assert samples == {"a": [4, 9, 10, 15], "b": [5, 8, 11, 14], "c": [6, 7, 12, 13]}
 
 
+@pytest.mark.rare
 def test_a_sweep_is_timed_arm_by_arm_with_and_without_cache(compose, store):
     folders = {}
     arms = {"mha": "heads=mha", "gqa": "heads=gqa", "gru": "model=gru"}

@@ -163,6 +163,7 @@ def test_the_interval_of_a_row_comes_first_and_what_was_not_seeds_has_none_else(
     assert interval({**row, "kind": "timing"}) is None
 
 
+@pytest.mark.rare
 def test_the_runs_of_the_comparison_of_nothing_say_how_often_the_rules_err(tmp_path, monkeypatch):
     monkeypatch.setattr("attnlab.stats.null.POOLS", 4)
     put(tmp_path, "mine")

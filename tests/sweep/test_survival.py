@@ -114,7 +114,7 @@ def test_twenty_kills_of_worker_parent_or_both_change_no_bit(folder):
 
 def test_sigterm_saves_a_checkpoint_exits_143_and_neither_it_nor_a_full_disk_loses_a_bit(folder):
     whole, broken = folder / "whole", folder / "broken"
-    line = ("heads=mha", "seed=0", "sweep.checkpoint_every=1000", "trainer.max_steps=1200")
+    line = ("heads=mha", "seed=0", "sweep.checkpoint_every=1000")
     finish(folder, whole, *line)
     process = start(folder, broken, *line)
     wait_until(lambda: list(broken.glob("*/progress.json")) or process.poll() is not None, 60)

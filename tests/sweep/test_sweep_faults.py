@@ -15,6 +15,7 @@ from processes import wait_until
 from attnlab.sweep.execute.worker import classify
 
 
+@pytest.mark.rare
 def test_a_disk_so_full_that_the_worker_cannot_say_so_is_a_recorded_crash(attnlab):
     status, out, err = attnlab("+experiment=ends", "arms=[train,full,hoard]")
     assert status == 1, err
@@ -61,6 +62,7 @@ def read_only():
         subprocess.run(["umount", str(mounted[0])], check=True)
 
 
+@pytest.mark.rare
 def test_a_read_only_store_is_refused_before_training_and_can_still_be_read(attnlab, read_only):
     line = ("+experiment=heads", "arms=[two,one]", "claims=[]", "match=none")
     assert attnlab(*line, "seed=0")[0] == 0

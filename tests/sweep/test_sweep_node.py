@@ -26,6 +26,7 @@ def test_a_run_is_trained_on_the_kind_of_device_that_its_id_stands_for():
         node.refuse_other_device(CARD, spec.but(config={"on": "red"}))
 
 
+@pytest.mark.rare
 def test_runs_may_be_planned_where_their_device_is_not(attnlab):
     attnlab("heads=two", "+sweep.device=toy card", "sweep.slots=1")
     attnlab("heads=two")

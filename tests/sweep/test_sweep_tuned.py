@@ -34,6 +34,7 @@ class Stub:
         return Estimate(tokens=trainer["max_steps"] * data["batch_size"] * data["length"])
 
 
+@pytest.mark.rare
 def test_tuning_costs_no_shipped_experiment_more_than_its_comparison_at_size_s():
     files = {name: yaml.safe_load((CONF / "experiment" / f"{name}.yaml").read_text()) for name in EXPERIMENTS}
     declared = {name: file["baseline"] for name, file in files.items() if file.get("tune")}

@@ -25,12 +25,12 @@ def test_the_page_has_the_figures_that_the_code_gives():
 
 
 @pytest.mark.rare
-@pytest.mark.parametrize("name", simulate.TABLES)
+@pytest.mark.parametrize("name", ["normal", "skewed", "stopped", "powers"])  # the others are of other noise
 def test_each_table_of_the_page_is_made_by_its_command(name):
     table = simulate.TABLES[name]()
     assert table in PAGE.read_text("utf-8")
     # no rate is too high but where the page says that it is
-    assert "**" not in table or name in ("loud_at_the_top", "same_seeds", "skewed", "rungs_wobble")
+    assert ("**" in table) is (name == "skewed")
 
 
 def test_the_page_says_what_its_template_says():
