@@ -15,12 +15,15 @@ from attnlab.attention.contracts import (
     Heads,
     Kernel,
     Mask,
+    Normaliser,
     Rotary,
     Score,
     Unsupported,
     declared,
 )
+from attnlab.attention.forgetting import Forgetting
 from attnlab.attention.masks.combine import every, looks_ahead, step_looks_ahead
+from attnlab.attention.past import Past
 from attnlab.attention.positions import Positions
 
 TOO_EARLY = (
@@ -35,7 +38,9 @@ class Attention(nn.Module):
 
     Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D.
     `masks` and `scores` are mappings, applied in their order, so that several axes can each contribute one.
-    `dropout` falls on attention weights, in training only. ValueError where the parts do not fit together.
+    `forgetting` adds to scores what depends on the tokens between; a `normaliser` stands in the place of the
+    softmax. `dropout` falls on attention weights, in
+    training only. ValueError where the parts do not fit together.
     """
 
     def __init__(
@@ -47,20 +52,28 @@ class Attention(nn.Module):
         scale_exponent: float = -0.5,
         rotary: Rotary | None = None,
         epilogue: Epilogue | None = None,
+        forgetting: Forgetting | None = None,
+        normaliser: Normaliser | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
             raise ValueError(f"attention dropout must lie in [0, 1), got {dropout}")
         self.heads, self.kernel, self.rotary, self.epilogue = heads, kernel, rotary, epilogue
-        self.dropout = dropout
+        self.forgetting, self.dropout = forgetting, dropout
+        self.normalising: dict[str, Any] = {} if normaliser is None else {"normaliser": normaliser}
         self.mask = every(*(masks or {}).values())
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale_exponent, self.scale = scale_exponent, heads.score_dim**scale_exponent
         self.looks_ahead: bool = self.mask is None or declared(self.mask, Mask, "looks_ahead")
         self.changes_with_length: bool = declared(rotary, Rotary, "changes_with_length")
-        self.needs: tuple[str, ...] = declared(epilogue, Epilogue, "needs")
+        needs = declared(epilogue, Epilogue, "needs")
+        self.needs: tuple[str, ...] = tuple(need for need in needs if need != "values")
+        self.shows_values: bool = "values" in needs
+        self.heads_look_back: bool = declared(heads, Heads, "looks_back")
+        self.epilogue_looks_back: bool = declared(epilogue, Epilogue, "looks_back")
+        self.looks_back = self.heads_look_back or self.epilogue_looks_back or forgetting is not None
         self.reweighs: bool = declared(epilogue, Epilogue, "reweighs")
         per_feature = epilogue is not None and declared(epilogue, Epilogue, "per_feature")
         # whether the heads may read their cache as it is: what they are read through must let them
@@ -105,11 +118,21 @@ class Attention(nn.Module):
             raise Unsupported(
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
-        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary))
+        behind = {"past": Past(positions, mask, cache)} if self.looks_back else {}
+        rotate = positions.rotation(self.rotary)
+        q, state = self.heads.project(x_BTM, rotate, **(behind if self.heads_look_back else {}))
+        shown = {"values": self.heads.expand(state)[1]} if self.shows_values else {}
+        if self.forgetting is not None:
+            state = (*state, self.forgetting.project(x_BTM, **behind))
+        new = state[-1]
         state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
         if past and self.looks_ahead and self._answered_too_early(past, positions, keys):
             raise Unsupported(TOO_EARLY)
-        k, v = self.heads.expand(state)
+        if self.forgetting is None:
+            k, v = self.heads.expand(state)
+        else:
+            k, v = self.heads.expand(state[:-1])
+            q, k = self.forgetting.beside(q, k, new, state[-1], self.scale)
         attended = (kernel or self.kernel)(
             q,
             k,
@@ -122,13 +145,16 @@ class Attention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             need=tuple(need) + self.needs,
             aligned=positions.consecutive,
+            **self.normalising,
         )
         if self.epilogue is None:
             return attended
         weights = attended.weights
         if weights is not None and self.reweighs:
             weights = self.epilogue(weights, attended.lse, x_BTM)
-        return attended._replace(out=self.epilogue(attended.out, attended.lse, x_BTM), weights=weights)
+        told = {**shown, **behind} if self.epilogue_looks_back else shown
+        out = self.epilogue(attended.out, attended.lse, x_BTM, **told)
+        return attended._replace(out=out, weights=weights)
 
     def _answered_too_early(self, past: int, positions: Positions, keys_BS: Tensor) -> bool:
         """Whether the mask let a cached query see one of the new keys."""
@@ -140,4 +166,21 @@ class Attention(nn.Module):
 
     def state_size(self) -> int:
         """Bytes cached per token in this layer."""
-        return self.heads.state_size()
+        return self.heads.state_size() + (0 if self.forgetting is None else self.forgetting.state_size())
+
+    def carried_size(self) -> int:
+        """Bytes carried beside them, however long the text."""
+        parts = ((self.heads, Heads), (self.epilogue, Epilogue), (self.forgetting, Heads))
+        return sum(declared(part, contract, "carried_size")() for part, contract in parts)
+
+    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
+        """Of heads and scores: `new` queries over `held` keys, two a multiplication."""
+        own = self.heads.flops(new, held, absorbed)
+        if self.forgetting is None:
+            return own
+        return own + self.forgetting.flops(new, held, 1 if absorbed else self.heads.n_kv_heads)
+
+    def read_width(self, absorbed: bool = False) -> int:
+        """Numbers that attention reads per key."""
+        own = self.heads.read_width(absorbed)
+        return own if self.forgetting is None else own + 2 * self.heads.n_heads

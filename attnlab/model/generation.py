@@ -14,12 +14,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from attnlab.attention.cache import Slots, StaticCache, new_caches
+from attnlab.attention.cache import StaticCache, new_caches
 from attnlab.attention.contracts import Cache, Heads, Mask, Unsupported, declared
 from attnlab.attention.layer import TOO_EARLY, Attention
 from attnlab.attention.masks.combine import answers_too_early
 from attnlab.attention.masks.data import reached, real
 from attnlab.attention.positions import Positions
+from attnlab.attention.slots import Slots
 from attnlab.model.lean import laid_out, lean
 from attnlab.model.transformer import Transformer, named_generator
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Cache, Mask
+from attnlab.attention.contracts import Cache, Mask, Mixer, declared
 from attnlab.attention.heads.projections import Fused, IntoResidual
 from attnlab.attention.positions import Positions
 from attnlab.model.parametrization import Mup, rows
@@ -210,6 +210,10 @@ class Transformer(nn.Module):
     def state_size(self) -> int:
         """Bytes cached per token, all layers."""
         return sum(block.mixer.state_size() for block in self.blocks)
+
+    def carried_size(self) -> int:
+        """Bytes cached beside them at a fixed size, all layers."""
+        return sum(declared(block.mixer, Mixer, "carried_size")() for block in self.blocks)
 
 
 def named_generator(seed: int, name: str) -> torch.Generator:

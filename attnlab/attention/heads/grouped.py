@@ -7,8 +7,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Rotate, State
+from attnlab.attention.contracts import Rotate, State, Unsupported
+from attnlab.attention.convolution import ShortConvolution
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.past import Past
 from attnlab.attention.rotary import identity
 
 
@@ -19,7 +21,8 @@ class GroupedHeads(nn.Module):
 
     n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm`
     normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
-    with RMS). `tied` uses one projection for q, k and v. State: (k, v), each [B, G, S, D].
+    with RMS). `tied` uses one projection for q, k and v. `convolution` is the width of a short convolution
+    over tokens, on keys and values as they are projected; 0 is none. State: (k, v), each [B, G, S, D].
     """
 
     pools = has_own_values = True
@@ -34,6 +37,7 @@ class GroupedHeads(nn.Module):
         out_bias: bool,
         qk_norm: bool = False,
         tied: bool = False,
+        convolution: int = 0,
     ) -> None:
         super().__init__()
         if n_heads < 1 or (head_dim is None and dim % n_heads):
@@ -58,8 +62,12 @@ class GroupedHeads(nn.Module):
         self.out = IntoResidual(wide, dim, bias=out_bias)
         self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        if tied and convolution:
+            raise Unsupported("heads=tied_qkv has no keys and values apart to convolve: use convolution=none")
+        self.looks_back = bool(convolution)
+        self.convolution = ShortConvolution(2 * narrow, convolution) if convolution else None
 
-    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
         H, G = self.n_heads, self.n_kv_heads
         if self.tied:
@@ -70,7 +78,11 @@ class GroupedHeads(nn.Module):
             return turned, (turned, shared)
         together = self.q_norm is None and rotate is not identity  # q and k turned in one go: half the calls
         widths = [n * self.head_dim for n in ((H + G, G) if together else (H, G, G))]
-        parts = self.qkv(x_BTM).split_with_sizes(widths, dim=-1)
+        projected = self.qkv(x_BTM)
+        if self.convolution is not None and past is not None:
+            q, kv = projected.split_with_sizes((H * self.head_dim, 2 * G * self.head_dim), dim=-1)
+            projected = torch.cat((q, self.convolution(kv, past, "heads")), -1)
+        parts = projected.split_with_sizes(widths, dim=-1)
         *qk, v = (by_head(part, self.head_dim) for part in parts)
         if together:
             q, k = rotate(qk[0]).split_with_sizes((H, G), dim=1)
@@ -92,6 +104,10 @@ class GroupedHeads(nn.Module):
     def state_size(self) -> int:
         """2 G D numbers per token, in bytes of the weights' dtype."""
         return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()
+
+    def carried_size(self) -> int:
+        """What the convolution carries."""
+        return 0 if self.convolution is None else self.convolution.carried_size()
 
     @property
     def projection(self) -> nn.Module:

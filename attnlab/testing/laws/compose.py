@@ -19,9 +19,14 @@ from attnlab.config import CONF, register_resolvers
 from attnlab.testing.laws.variant import Variant, variants_of
 
 # In the order of the defaults list.
-AXES = ("heads", "position", "score", "mask", "epilogue", "kernel", "decode")
+AXES = (
+    "heads", "position", "convolution", "score", "normaliser", "mask", "epilogue", "kernel", "decode",
+)  # fmt: skip
 SCALED = "parametrization"  # no axis of attention, and so not crossed with them
-USUAL = dict(zip(AXES, ("mha", "rope", "scaled", "causal", "none", "eager", "growing"), strict=True))
+USUAL = {
+    "heads": "mha", "position": "rope", "convolution": "none", "score": "scaled", "normaliser": "softmax",
+    "mask": "causal", "epilogue": "none", "kernel": "eager", "decode": "growing",
+}  # fmt: skip
 
 # Sizes that tell axes apart: B 2, KV heads 3 of 6, width 8 of 48, 11 tokens, room for 17, vocabulary 23.
 # Six heads are no power of two.

@@ -36,6 +36,18 @@ GAPS = (
     Gap(("kernel=sdpa", "score=softcap"), BUILT, "sdpa takes additive scores only"),
     Gap(("kernel=sdpa", "score=log_length"), BUILT, "sdpa takes additive scores only"),
     Gap(("kernel=sdpa", "epilogue=sinks"), BUILT, "sdpa gives no lse"),
+    *(
+        Gap((f"kernel={kernel}", f"normaliser={other}"), BUILT, f"{kernel} knows the softmax only")
+        for kernel in ("sdpa", "flex")
+        for other in ("off_by_one", "softpick", "sigmoid")
+    ),
+    *(
+        Gap((f"normaliser={other}", "epilogue=sinks"), BUILT, "what is no softmax has no lse")
+        for other in ("off_by_one", "softpick", "sigmoid")
+    ),
+    Gap(("kernel=sdpa", "score=ssmax"), BUILT, "sdpa takes additive scores only"),
+    Gap(("heads=tied_qkv", "convolution=kv"), BUILT, "one projection has no keys and values apart"),
+    Gap(("heads=differential", "epilogue=convolved"), BUILT, "a map's values are twice as wide"),
     Gap(("kernel=flex",), GRADIENTS, "flex has no backward pass on a CPU"),
     Gap(("heads=mla", "score=qk_norm"), BUILT, "a latent head's keys are not there when they turn"),
     Gap(("heads=differential", "epilogue=gate"), BUILT, "a map's values are twice as wide as its gate"),

@@ -26,7 +26,11 @@ def check_grouped_heads_repeat(variant: Variant) -> None:
     grouped = variant.layer()
     H, G, D = grouped.heads.n_heads, grouped.heads.n_kv_heads, grouped.heads.head_dim
     full = variant.but(heads__n_kv_heads=H).layer()
-    full.load_state_dict({k: v for k, v in grouped.state_dict().items() if ".qkv." not in k}, strict=False)
+    weights = {k: v for k, v in grouped.state_dict().items() if ".qkv." not in k}
+    for name in (name for name in weights if ".convolution." in name):  # [width, keys and values]
+        by_group = weights[name].unflatten(-1, (2, G, D))
+        weights[name] = by_group.repeat_interleave(H // G, dim=2).flatten(1)
+    full.load_state_dict(weights, strict=False)
     for name, parameter in grouped.heads.qkv.named_parameters():
         q, k, v = parameter.split((H * D, G * D, G * D))
         k, v = (
