@@ -64,7 +64,7 @@ class GroupedHeads(nn.Module):
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         if tied and convolution:
             raise Unsupported("heads=tied_qkv has no keys and values apart to convolve: use convolution=none")
-        self.looks_back = bool(convolution)
+        self.looks_back, self.pools = bool(convolution), not convolution
         self.convolution = ShortConvolution(2 * narrow, convolution) if convolution else None
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
