@@ -34,8 +34,9 @@ class Heads(Protocol):
     `rope_dim` the width that turns. `can_absorb`: set `absorbed`, and the cache is read as it is, with the
     same numbers. `pools`: keys and values are the slices "k" and "v" of one `Fused` matrix `qkv`, `head_dim`
     rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the residual stream
-    where it attends to that key alone. `looks_back`: `project` is given a `past` too (`Past`), and
-    `carried_size()` tells the bytes that it carries there.
+    where it attends to that key alone. `looks_back`: how many tokens before its own
+    a state is made of, math.inf for all; then `project` is given a `past` too (`Past`), and `carried_size()`
+    tells the bytes that it carries there.
 
         class Own(nn.Module):  # one head without projections; float32
             n_heads, n_kv_heads, score_dim, rope_dim = 1, 1, 64, 64
@@ -53,7 +54,7 @@ class Heads(Protocol):
     absorbed: bool = False
     pools: bool = False
     has_own_values: bool = False
-    looks_back: bool = False
+    looks_back: float = 0
     carried_size: Callable[[], int] = staticmethod(lambda: 0)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, /, **past: Any) -> tuple[Tensor, State]:
@@ -185,7 +186,7 @@ class Epilogue(Protocol):
     needs: tuple[str, ...] = ()
     reweighs: bool = False
     per_feature: bool = True
-    looks_back: bool = False
+    looks_back: float = 0
     carried_size: Callable[[], int] = staticmethod(lambda: 0)
 
     def __call__(

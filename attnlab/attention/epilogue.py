@@ -94,19 +94,18 @@ class Exclusive(nn.Module):
 class Convolved(nn.Module):
     """A short convolution over tokens on the attended values of all heads (see `ShortConvolution`)."""
 
-    looks_back = True
-
     def __init__(self, n_heads: int, head_dim: int, width: int = 4) -> None:
         super().__init__()
-        self.convolution = ShortConvolution(n_heads * head_dim, width)
+        self.channels, self.convolution = n_heads * head_dim, ShortConvolution(n_heads * head_dim, width)
+        self.looks_back = self.convolution.looks_back
 
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, past: Past) -> Tensor:
         """Unsupported for values of another width than the channels."""
-        flat, channels = merged(out_BHTV), self.convolution.weight.shape[1]
-        if flat.shape[-1] != channels:
+        flat = merged(out_BHTV)
+        if flat.shape[-1] != self.channels:
             raise Unsupported(
-                f"a convolution of {channels} channels does not fit heads whose values have {flat.shape[-1]} "
-                "together: use another epilogue"
+                f"a convolution of {self.channels} channels does not fit heads whose values have "
+                f"{flat.shape[-1]} together: use another epilogue"
             )
         B, H, T, V = out_BHTV.shape
         return self.convolution(flat, past, "epilogue").view(B, T, H, V).transpose(1, 2)

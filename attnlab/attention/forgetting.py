@@ -1,5 +1,6 @@
 """Scores that depend on the tokens between: a forget gate, as features of queries and keys."""
 
+import math
 from typing import final
 
 import torch
@@ -17,6 +18,8 @@ class Forgetting(nn.Module):
     With sums C over all tokens it is C_t - C_s: two more features of queries and keys, so any kernel computes
     it. State: C_s, [B, H, S, 1], and C of the last token. In 16 bits a sum is told in three parts.
     """
+
+    looks_back = math.inf
 
     def __init__(self, dim: int, n_heads: int, start: float = 0.0) -> None:
         super().__init__()

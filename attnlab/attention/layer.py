@@ -71,9 +71,10 @@ class Attention(nn.Module):
         needs = declared(epilogue, Epilogue, "needs")
         self.needs: tuple[str, ...] = tuple(need for need in needs if need != "values")
         self.shows_values: bool = "values" in needs
-        self.heads_look_back: bool = declared(heads, Heads, "looks_back")
-        self.epilogue_looks_back: bool = declared(epilogue, Epilogue, "looks_back")
-        self.looks_back = self.heads_look_back or self.epilogue_looks_back or forgetting is not None
+        # how many tokens before a key its state, and how many before a query its output are made of
+        self.heads_look_back: float = declared(heads, Heads, "looks_back")
+        self.epilogue_looks_back: float = declared(epilogue, Epilogue, "looks_back")
+        self.looks_back = bool(self.heads_look_back or self.epilogue_looks_back or forgetting is not None)
         self.reweighs: bool = declared(epilogue, Epilogue, "reweighs")
         per_feature = epilogue is not None and declared(epilogue, Epilogue, "per_feature")
         # whether the heads may read their cache as it is: what they are read through must let them

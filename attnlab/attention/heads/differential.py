@@ -59,8 +59,8 @@ class DifferentialHeads(nn.Module):
         self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)
         self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
-        self.looks_back = bool(convolution)
-        self.convolution = ShortConvolution(2 * narrow, convolution) if convolution else None
+        self.convolution = ShortConvolution(2 * narrow, convolution)
+        self.looks_back = self.convolution.looks_back
         self.lambdas = nn.Parameter(torch.full((4, self.head_dim), 0.1))  # zeros would stay zeros
         self.norm = nn.RMSNorm(2 * self.head_dim)
         self.out = IntoResidual(wide, dim, bias=out_bias)
@@ -69,9 +69,7 @@ class DifferentialHeads(nn.Module):
         """q [B, H, T, D] and the new tokens' state."""
         wide, narrow, _ = self.qkv.parts.values()
         q, kv = self.qkv(x_BTM).split((wide, 2 * narrow), dim=-1)
-        if self.convolution is not None and past is not None:
-            kv = self.convolution(kv, past, "heads")
-        k, v = kv.chunk(2, dim=-1)
+        k, v = self.convolution(kv, past, "heads").chunk(2, dim=-1)
         q, k, v = by_head(q, self.head_dim), by_head(k, self.head_dim), by_head(v, 2 * self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -96,7 +94,7 @@ class DifferentialHeads(nn.Module):
 
     def carried_size(self) -> int:
         """What the convolution carries."""
-        return 0 if self.convolution is None else self.convolution.carried_size()
+        return self.convolution.carried_size()
 
     @property
     def projection(self) -> nn.Module:

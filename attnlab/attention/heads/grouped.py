@@ -64,8 +64,9 @@ class GroupedHeads(nn.Module):
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         if tied and convolution:
             raise Unsupported("heads=tied_qkv has no keys and values apart to convolve: use convolution=none")
-        self.looks_back, self.pools = bool(convolution), not convolution
-        self.convolution = ShortConvolution(2 * narrow, convolution) if convolution else None
+        self.pools = not convolution
+        self.convolution = ShortConvolution(2 * narrow, convolution)
+        self.looks_back = self.convolution.looks_back
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
@@ -79,7 +80,7 @@ class GroupedHeads(nn.Module):
         together = self.q_norm is None and rotate is not identity  # q and k turned in one go: half the calls
         widths = [n * self.head_dim for n in ((H + G, G) if together else (H, G, G))]
         projected = self.qkv(x_BTM)
-        if self.convolution is not None and past is not None:
+        if past is not None:
             q, kv = projected.split_with_sizes((H * self.head_dim, 2 * G * self.head_dim), dim=-1)
             projected = torch.cat((q, self.convolution(kv, past, "heads")), -1)
         parts = projected.split_with_sizes(widths, dim=-1)
@@ -107,7 +108,7 @@ class GroupedHeads(nn.Module):
 
     def carried_size(self) -> int:
         """What the convolution carries."""
-        return 0 if self.convolution is None else self.convolution.carried_size()
+        return self.convolution.carried_size()
 
     @property
     def projection(self) -> nn.Module:

@@ -54,8 +54,8 @@ class LatentHeads(nn.Module):
         self.head_dim, self.rope_dim, self.rank = head_dim, rope_dim, rank
         self.score_dim, self.absorbed = head_dim + rope_dim, absorbed
         self.down = Fused(dim, {"q": n_heads * self.score_dim, "latent": rank, "k_rope": rope_dim}, bias)
-        self.looks_back = bool(convolution)
-        self.convolution = ShortConvolution(rank + rope_dim, convolution) if convolution else None
+        self.convolution = ShortConvolution(rank + rope_dim, convolution)
+        self.looks_back = self.convolution.looks_back
         self.norm = nn.RMSNorm(rank)
         self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
         self.out = IntoResidual(n_heads * head_dim, dim, bias=out_bias)
@@ -70,9 +70,7 @@ class LatentHeads(nn.Module):
         tokens' state.
         """
         q, kv = self.down(x_BTM).split((self.down.parts["q"], self.rank + self.rope_dim), dim=-1)
-        if self.convolution is not None and past is not None:
-            kv = self.convolution(kv, past, "heads")
-        latent, k_rope = kv.split((self.rank, self.rope_dim), dim=-1)
+        latent, k_rope = self.convolution(kv, past, "heads").split((self.rank, self.rope_dim), dim=-1)
         q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
         if self.absorbed:
             q = q @ self._up()[0]
@@ -99,7 +97,7 @@ class LatentHeads(nn.Module):
 
     def carried_size(self) -> int:
         """What the convolution carries."""
-        return 0 if self.convolution is None else self.convolution.carried_size()
+        return self.convolution.carried_size()
 
     @property
     def projection(self) -> nn.Module:

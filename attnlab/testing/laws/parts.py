@@ -26,11 +26,7 @@ def check_grouped_heads_repeat(variant: Variant) -> None:
     grouped = variant.layer()
     H, G, D = grouped.heads.n_heads, grouped.heads.n_kv_heads, grouped.heads.head_dim
     full = variant.but(heads__n_kv_heads=H).layer()
-    weights = {k: v for k, v in grouped.state_dict().items() if ".qkv." not in k}
-    for name in (name for name in weights if ".convolution." in name):  # [width, keys and values]
-        by_group = weights[name].unflatten(-1, (2, G, D))
-        weights[name] = by_group.repeat_interleave(H // G, dim=2).flatten(1)
-    full.load_state_dict(weights, strict=False)
+    full.load_state_dict({k: v for k, v in grouped.state_dict().items() if ".qkv." not in k}, strict=False)
     for name, parameter in grouped.heads.qkv.named_parameters():
         q, k, v = parameter.split((H * D, G * D, G * D))
         k, v = (
@@ -81,7 +77,7 @@ def check_permutation(variant: Variant) -> None:
     layer, x = variant.but(masks={}, kernel=EAGER).layer(), variant.x()
     order = torch.randperm(variant.length, generator=torch.Generator().manual_seed(3))
     moved, expected = layer(x[:, order]), layer(x)[:, order]
-    if layer.rotary is None and not any(_positional(score) for score in layer.scores):
+    if layer.rotary is None and not layer.looks_back and not any(map(_positional, layer.scores)):
         same(moved, expected, "permuted input")
     elif variant.length > 2:
         differs(moved, expected, "permuted input, though there are positions")
@@ -184,8 +180,8 @@ def has_grouped_heads(variant: Variant) -> bool:
 
 
 def has_absorbing_heads(variant: Variant) -> bool:
-    """Heads that can read their cache as it is."""
-    return variant.is_attention and declared(variant.specimen.heads, Heads, "can_absorb")
+    """Heads that can read their cache as it is, in a layer that lets them."""
+    return variant.is_attention and variant.specimen.can_absorb
 
 
 def has_window_or_prefix(variant: Variant) -> bool:

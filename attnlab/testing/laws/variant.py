@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -88,6 +89,20 @@ class Variant:
         """[T, T]: which positions the design mask lets which see, by any head."""
         heads = self.specimen.heads.n_heads if self.is_attention else 1
         return seen(self.mask, positions_T[None], positions_T[None], heads)[0].any(0)
+
+    def reached(self, positions_T: Tensor) -> Tensor:
+        """[T, T]: which tokens may have a say in which outputs: those that are visible, and those that parts
+        which look back see beside them.
+        """
+        reached, layer = self.visible(positions_T), self.specimen
+        if not self.is_attention or not layer.looks_back:
+            return reached
+        keys = math.inf if layer.forgetting is not None else layer.heads_look_back
+        for back in (keys, layer.epilogue_looks_back):
+            near = positions_T[:, None] - positions_T
+            near = ((near >= 0) & (near <= back)).to(torch.float32)  # [token, those it is made of]
+            reached = (reached.float() @ near if back is keys else near @ reached.float()) > 0
+        return reached
 
     def but(self, **changes: Any) -> "Variant":
         """The same with some of the config's values replaced; `heads__n_kv_heads=1` reaches into `heads`."""
