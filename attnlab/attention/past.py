@@ -50,6 +50,33 @@ class Past:
             self.cache.carry(name, x_BHT.new_zeros(x_BHT.shape[:2]))
         return total
 
+    def real(self, rows: int) -> Tensor | None:
+        """[rows or 1, T]: whether a token is no padding; None: all are."""
+        if self.mask is None and self.positions.consecutive:
+            return None
+        q_pos = self.positions.of[:, None, :, None]
+        there = q_pos >= 0
+        if self.mask is not None:
+            b, h = batch_and_head(rows, 1, q_pos.device)
+            there = there & self.mask(b, h, q_pos.clamp(min=0), q_pos.clamp(min=0))
+        return there[:, 0, :, 0]
+
+    def require_whole(self, rows: int) -> None:
+        """Unsupported where the data's mask hides another part of the past than padding and earlier
+        documents: what keeps all that it has read cannot leave it out. Of the tokens of this pass.
+        """
+        follows, real = self.sees(1, rows), self.real(rows)
+        if self.mask is None or follows is None or real is None or self.positions.of.shape[1] < 2:
+            return
+        q_pos, kv_pos = self.positions.of[:, None, :, None], self.positions.of[:, None, None, :]
+        b, h = batch_and_head(rows, 1, q_pos.device)
+        document = (~follows[..., 0]).cumsum(-1)
+        same = document[:, None, :, None] == document[:, None, None, :]
+        visible = self.mask(b, h, q_pos.clamp(min=0), kv_pos.clamp(min=0)) & (kv_pos >= 0)
+        whole = visible == (same & real[:, None, None, :])
+        if not (whole | (kv_pos > q_pos) | ~real[:, None, :, None]).all():
+            raise Unsupported("a memory cannot leave out part of its past: only padding and whole documents")
+
     def sees(self, count: int, rows: int) -> Tensor | None:
         """[rows or 1, T, count]: whether a token may see the one 1, 2, ... count before it: not where that is
         padding, or of another document. None: all that there are.

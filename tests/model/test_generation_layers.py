@@ -15,6 +15,8 @@ from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.masks.prefix import prefix
 from attnlab.attention.masks.window import window
+from attnlab.attention.mixers.delta import GatedDeltaNet
+from attnlab.attention.mixers.linear import LinearAttention
 from attnlab.attention.rotary import Rope
 from attnlab.model import generation
 from attnlab.model.generation import Decoder
@@ -38,6 +40,10 @@ def model(*masks):
     def mixer(layer):
         return Attention(GroupedHeads(24, 6, 2, None, False, False), eager, next(layers), rotary=Rope())
 
+    return of(mixer)
+
+
+def of(mixer):
     built = Transformer(
         mixer, vocab_size=VOCABULARY, dim=24, n_layers=2, ffn_width=20, ffn=Mlp, norm=torch.nn.LayerNorm,
         bias=False, tie=False, dropout=0.0, init_std=0.5, qk_gain=None, seed=0,
@@ -111,6 +117,27 @@ def test_a_text_that_needs_tokens_before_they_are_there_is_refused_at_once(way, 
 def test_a_window_smaller_than_the_masks_stays_what_was_asked_for():
     caches = new_caches(functools.partial(SlidingWindowCache, 3), [None, None])
     assert [cache.size for cache in caches] == [3, 3]
+
+
+def hybrid(layer):
+    if layer:
+        return Attention(GroupedHeads(24, 6, 2, None, False, False), eager, {"own": causal}, rotary=Rope())
+    return GatedDeltaNet(24, 6)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1]], ids=["unequal", "one"])
+@pytest.mark.parametrize(
+    "mixer",
+    [lambda layer: GatedDeltaNet(24, 6), lambda layer: LinearAttention(24, 4, decay=True), hybrid],
+    ids=["delta", "linear", "hybrid"],
+)
+def test_a_memory_of_fixed_size_writes_the_same_text_however_it_is_decoded(mixer, prompts, way, uncompiled):
+    built, (cache, compiled) = of(mixer), WAYS[way]
+    tokens, logits = recorded(Decoder(built, cache, compile=compiled), prompts)
+    wanted, reference = recorded(Decoder(built, None), prompts)
+    assert torch.equal(tokens, wanted)
+    torch.testing.assert_close(logits, reference, rtol=0, atol=1e-11)
 
 
 @pytest.mark.rare

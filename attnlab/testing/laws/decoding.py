@@ -184,6 +184,9 @@ def check_state_size(variant: Variant) -> None:
     cache = variant.new_cache()
     layer(x, cache=cache)
     live = cache.live_bytes() - declared(layer, Mixer, "carried_size")() * variant.batch
+    if layer.state_size() == 0:
+        assert live == 0, f"{live} bytes are held for tokens, and state_size() says that there are none"
+        return
     held, remainder = divmod(live, layer.state_size() * variant.batch)
     assert not remainder, f"{live} bytes are no multiple of {layer.state_size()} x {variant.batch} rows"
     assert live == 0 or live % T == 0 or held < T, "not a whole number of bytes per token"
