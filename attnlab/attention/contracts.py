@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 # What heads cache; the sequence is dim 2 of every member: [B, heads or 1, S, width].
 State = tuple[Tensor, ...]
+Channel = dict[str, Any]  # of one pass: what layers publish for later ones, by name
 Rotate = Callable[[Tensor], Tensor]  # q or k [B, heads, T, width], turned by the positions it was made for
 
 
@@ -32,11 +33,12 @@ class Heads(Protocol):
 
     Query head h reads KV head h // (n_heads // n_kv_heads). `score_dim` is the width that the scale counts,
     `rope_dim` the width that turns. `can_absorb`: set `absorbed`, and the cache is read as it is, with the
-    same numbers. `pools`: keys and values are the slices "k" and "v" of one `Fused` matrix `qkv`, `head_dim`
-    rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the residual stream
-    where it attends to that key alone. `looks_back`: how many tokens before its own
-    a state is made of, math.inf for all; then `project` is given a `past` too (`Past`), and `carried_size()`
-    tells the bytes that it carries there.
+    same numbers. `pools`: keys and values are the slices "k" and "v" of one `Fused` matrix `qkv`,
+    `head_dim` rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the
+    residual stream where it attends to that key alone. `looks_back`: how many tokens before its own a state
+    is made of, math.inf for all; then `project` is given a `past` too (`Past`), and `carried_size()` tells
+    the bytes that it carries there. `reads`, `publishes`: names of the pass's `channel`, which `project` is
+    given then, or None where a layer is alone; what it reads, an earlier layer publishes, or it itself.
 
         class Own(nn.Module):  # one head without projections; float32
             n_heads, n_kv_heads, score_dim, rope_dim = 1, 1, 64, 64
@@ -55,9 +57,11 @@ class Heads(Protocol):
     pools: bool = False
     has_own_values: bool = False
     looks_back: float = 0
+    reads: tuple[str, ...] = ()
+    publishes: tuple[str, ...] = ()
     carried_size: Callable[[], int] = staticmethod(lambda: 0)
 
-    def project(self, x_BTM: Tensor, rotate: Rotate, /, **past: Any) -> tuple[Tensor, State]:
+    def project(self, x_BTM: Tensor, rotate: Rotate, /, **shown: Any) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
 
     def expand(self, state: State, /) -> tuple[Tensor, Tensor]:
@@ -197,13 +201,16 @@ class Epilogue(Protocol):
 class Mixer(Protocol):
     """Whole layers in the place of attention: an nn.Module, x [B, T, M] to [B, T, M]; `mask` is the data's.
 
-    `changes_with_length` as of a `Rotary`; `carried_size()` is the bytes cached beside those of tokens.
+    `changes_with_length` as of a `Rotary`; `reads` and `publishes` as of `Heads`, with which it is given the
+    `channel` by keyword; `carried_size()` is the bytes cached beside those of tokens.
     Unsupported for a mask or a cache that it has no place for.
 
         Recurrent(torch.nn.GRU, dim=64, width=64)
     """
 
     changes_with_length: bool = False
+    reads: tuple[str, ...] = ()
+    publishes: tuple[str, ...] = ()
     carried_size: Callable[[], int] = staticmethod(lambda: 0)
 
     def __call__(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from attnlab.attention.contracts import (
     Attended,
     Cache,
+    Channel,
     Epilogue,
     Heads,
     Kernel,
@@ -18,18 +19,14 @@ from attnlab.attention.contracts import (
     Normaliser,
     Rotary,
     Score,
+    State,
     Unsupported,
     declared,
 )
 from attnlab.attention.forgetting import Forgetting
-from attnlab.attention.masks.combine import every, looks_ahead, step_looks_ahead
+from attnlab.attention.masks.combine import every, refuse_answers_too_early
 from attnlab.attention.past import Past
 from attnlab.attention.positions import Positions
-
-TOO_EARLY = (
-    "an earlier token should have seen these later ones: use decode=none, or a first chunk as long as "
-    "the prefix"
-)
 
 
 @final
@@ -38,9 +35,9 @@ class Attention(nn.Module):
 
     Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D.
     `masks` and `scores` are mappings, applied in their order, so that several axes can each contribute one.
-    `forgetting` adds to scores what depends on the tokens between; a `normaliser` stands in the place of the
-    softmax. `dropout` falls on attention weights, in
-    training only. ValueError where the parts do not fit together.
+    `forgetting` adds to scores what depends on the tokens between; a `normaliser` stands in the place of
+    the softmax. `lends_keys` publishes keys and values for later layers whose heads borrow them. `dropout`
+    falls on attention weights, in training only. ValueError where the parts do not fit together.
     """
 
     def __init__(
@@ -54,6 +51,7 @@ class Attention(nn.Module):
         epilogue: Epilogue | None = None,
         forgetting: Forgetting | None = None,
         normaliser: Normaliser | None = None,
+        lends_keys: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -75,6 +73,16 @@ class Attention(nn.Module):
         self.heads_look_back: float = declared(heads, Heads, "looks_back")
         self.epilogue_looks_back: float = declared(epilogue, Epilogue, "looks_back")
         self.looks_back = bool(self.heads_look_back or self.epilogue_looks_back or forgetting is not None)
+        self.lends_keys, self.borrows_keys = lends_keys, "keys" in declared(heads, Heads, "reads")
+        self.reads: tuple[str, ...] = declared(heads, Heads, "reads")
+        self.publishes: tuple[str, ...] = declared(heads, Heads, "publishes") + ("keys",) * lends_keys
+        self.heads_share = bool(self.reads or declared(heads, Heads, "publishes"))
+        if (lends_keys or self.borrows_keys) and forgetting is not None:
+            raise Unsupported("keys that are shared between layers cannot be forgotten: use another score")
+        if self.borrows_keys and (lends_keys or self.shows_values):
+            raise Unsupported(
+                "heads that borrow keys have none to lend, and no values of their own to leave out"
+            )
         self.reweighs: bool = declared(epilogue, Epilogue, "reweighs")
         per_feature = epilogue is not None and declared(epilogue, Epilogue, "per_feature")
         # whether the heads may read their cache as it is: what they are read through must let them
@@ -83,19 +91,9 @@ class Attention(nn.Module):
             # an odd width fails here, not in training
             rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))
 
-    def forward(
-        self,
-        x_BTM: Tensor,
-        *,
-        positions: Tensor | Positions | None = None,
-        mask: Mask | None = None,
-        cache: Cache | None = None,
-    ) -> Tensor:
-        """x [B, T, M] -> [B, T, M]. `positions` [B or 1, T] default to 0..T-1, or go on from the cache;
-        `mask` joins the design masks.
-        """
-        attended = self.attend(x_BTM, positions=positions, mask=mask, cache=cache)
-        return self.heads.merge(attended.out)
+    def forward(self, x_BTM: Tensor, **context: Any) -> Tensor:
+        """x [B, T, M] -> [B, T, M]; `context` as of `attend`."""
+        return self.heads.merge(self.attend(x_BTM, **context).out)
 
     def attend(
         self,
@@ -104,10 +102,12 @@ class Attention(nn.Module):
         positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
         cache: Cache | None = None,
+        channel: Channel | None = None,
         kernel: Kernel | None = None,
         need: Sequence[str] = (),
     ) -> Attended:
-        """The layer up to the merge; `need=("weights",)` with another kernel is how attention maps are
+        """The layer up to the merge. `positions` [B or 1, T] default to 0..T-1, or go on from the cache;
+        `mask` joins the design masks. `need=("weights",)` with another kernel is how attention maps are
         read.
         """
         T, past = x_BTM.shape[1], len(cache) if cache is not None else 0
@@ -120,19 +120,23 @@ class Attention(nn.Module):
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
         behind = {"past": Past(positions, mask, cache)} if self.looks_back else {}
-        rotate = positions.rotation(self.rotary)
-        q, state = self.heads.project(x_BTM, rotate, **(behind if self.heads_look_back else {}))
+        beside: dict[str, Any] = behind if self.heads_look_back else {}
+        if self.heads_share:
+            beside = {**beside, "channel": channel}
+        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary), **beside)
         shown = {"values": self.heads.expand(state)[1]} if self.shows_values else {}
         if self.forgetting is not None:
             state = (*state, self.forgetting.project(x_BTM, **behind))
-        new = state[-1]
-        state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
-        if past and self.looks_ahead and self._answered_too_early(past, positions, keys):
-            raise Unsupported(TOO_EARLY)
+        new = state[-1] if state else None
+        state, keys = self._held(state, positions, cache, channel)
+        if past and self.looks_ahead:
+            consecutive = past if positions.consecutive else None
+            refuse_answers_too_early(self.mask, positions.of, keys, self.heads.n_heads, consecutive)
         if self.forgetting is None:
             k, v = self.heads.expand(state)
         else:
             k, v = self.heads.expand(state[:-1])
+            assert new is not None
             q, k = self.forgetting.beside(q, k, new, state[-1], self.scale)
         attended = (kernel or self.kernel)(
             q,
@@ -157,13 +161,18 @@ class Attention(nn.Module):
         out = self.epilogue(attended.out, attended.lse, x_BTM, **told)
         return attended._replace(out=out, weights=weights)
 
-    def _answered_too_early(self, past: int, positions: Positions, keys_BS: Tensor) -> bool:
-        """Whether the mask let a cached query see one of the new keys."""
-        new = positions.of.shape[1]
-        if positions.consecutive:
-            mask: Any = self.mask  # a function: hashable
-            return step_looks_ahead(mask, past, new, self.heads.n_heads)
-        return looks_ahead(self.mask, keys_BS[:, :-new], positions.of, self.heads.n_heads)
+    def _held(
+        self, state: State, positions: Positions, cache: Cache | None, channel: Channel | None
+    ) -> tuple[State, Tensor]:
+        """State and positions of all keys: those of the cache and the new ones, or an earlier layer's."""
+        if self.borrows_keys:
+            if channel is None or "keys" not in channel:
+                raise Unsupported("a layer that borrows keys needs an earlier one with lends_keys: true")
+            return channel["keys"]
+        held = (state, positions.of) if cache is None else cache.append(state, positions.of)
+        if self.lends_keys and channel is not None:
+            channel["keys"] = held
+        return held
 
     def state_size(self) -> int:
         """Bytes cached per token in this layer."""

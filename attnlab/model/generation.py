@@ -16,8 +16,8 @@ from torch import Tensor
 
 from attnlab.attention.cache import StaticCache, new_caches
 from attnlab.attention.contracts import Cache, Heads, Mask, Unsupported, declared
-from attnlab.attention.layer import TOO_EARLY, Attention
-from attnlab.attention.masks.combine import answers_too_early
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.combine import TOO_EARLY, answers_too_early
 from attnlab.attention.masks.data import reached, real
 from attnlab.attention.positions import Positions
 from attnlab.attention.slots import Slots
@@ -247,14 +247,16 @@ class Decoder:
         device = self.model.embedding.weight.device
         slot = torch.tensor([used], device=device)
         at = slot[None].clone() if positions is None else positions[:, -1:] + 1
-        layers = [Slots(cache, slot) for cache in caches]
+        # a layer that borrows its keys holds none
+        layers = [cache if cache.state is None else Slots(cache, slot) for cache in caches]
 
         def advance(newest: Tensor) -> Tensor:
             nonlocal used
             used += 1
             span = min(caches[0].length, SPAN * math.ceil(used / SPAN))
             for layer in layers:
-                layer.span = span
+                if isinstance(layer, Slots):
+                    layer.span = span
             logits = step(self.stepper, newest, at, mask, layers)
             slot.add_(1)
             at.add_(1)

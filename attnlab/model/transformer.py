@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Cache, Mask, Mixer, declared
+from attnlab.attention.contracts import Cache, Channel, Mask, Mixer, declared
 from attnlab.attention.heads.projections import Fused, IntoResidual
 from attnlab.attention.positions import Positions
 from attnlab.model.parametrization import Mup, rows
@@ -109,9 +109,10 @@ class Block(nn.Module):
         self.mixer_norm, self.mixer = norm(dim), mixer
         self.ffn_norm, self.ffn = norm(dim), ffn
         self.dropout = dropout
+        self.shares = bool(declared(mixer, Mixer, "reads") or declared(mixer, Mixer, "publishes"))
 
     def forward(self, x: Tensor, **context: Any) -> Tensor:
-        """`context` is the mixer's: positions, mask, cache."""
+        """`context` is the mixer's: positions, mask, cache, and where it shares something, the channel."""
         mixed = self.mixer(self.mixer_norm(x), **context)
         x = x + (F.dropout(mixed, self.dropout, self.training) if self.dropout else mixed)
         widened = self.ffn(self.ffn_norm(x))
@@ -161,6 +162,7 @@ class Transformer(nn.Module):
             Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout)
             for layer in range(n_layers)
         )
+        _require_published([block.mixer for block in self.blocks])
         self.norm = norm(dim)
         self.parametrization = parametrization
         if parametrization is None:
@@ -203,8 +205,10 @@ class Transformer(nn.Module):
             x = x + self.positions(where.of, past + count).to(x.dtype)
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
+        channel: Channel = {}
         for layer, block in enumerate(self.blocks):
-            x = block(x, positions=where, mask=mask, cache=caches[layer] if caches else None)
+            shared = {"channel": channel} if block.shares else {}
+            x = block(x, positions=where, mask=mask, cache=caches[layer] if caches else None, **shared)
         return self.norm(x)
 
     def state_size(self) -> int:
@@ -214,6 +218,18 @@ class Transformer(nn.Module):
     def carried_size(self) -> int:
         """Bytes cached beside them at a fixed size, all layers."""
         return sum(declared(block.mixer, Mixer, "carried_size")() for block in self.blocks)
+
+
+def _require_published(mixers: Sequence[Any]) -> None:
+    published: set[str] = set()
+    for layer, mixer in enumerate(mixers):
+        published.update(declared(mixer, Mixer, "publishes"))
+        missing = [name for name in declared(mixer, Mixer, "reads") if name not in published]
+        if missing:
+            raise ValueError(
+                f"layer {layer} reads {' and '.join(missing)}, which no earlier layer publishes: change "
+                "model.layers (lends_keys: true publishes keys)"
+            )
 
 
 def named_generator(seed: int, name: str) -> torch.Generator:

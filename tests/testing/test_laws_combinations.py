@@ -12,6 +12,7 @@ from attnlab.testing.laws import LAWS
 from attnlab.testing.laws.compose import (
     AXES,
     SCALED,
+    SIZES,
     USUAL,
     alone,
     combination,
@@ -76,6 +77,14 @@ def test_each_value_alone_obeys_every_law(axis):
     for option in options(axis):
         if option != {**USUAL, SCALED: "standard"}.get(axis):
             assert faults([alone(axis, option)], FLEX if option == "flex" else ALL) == []
+
+
+@pytest.mark.parametrize("option", options("layers"))
+def test_every_kind_of_layer_of_a_hybrid_obeys_every_law(option):
+    sizes = (*SIZES, "kernel=eager", "heads=gqa")
+    variants = testing.composed([f"layers={option}", *sizes])
+    assert len(variants) == (1 if option in ("alike", "cross_layer") else 2)
+    assert faults(variants, ALL) == []
 
 
 @pytest.mark.rare

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Rotate, State
+from attnlab.attention.contracts import Rotate, State, Unsupported
 from attnlab.attention.convolution import ShortConvolution
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
 from attnlab.attention.past import Past
@@ -39,8 +39,11 @@ class DifferentialHeads(nn.Module):
         qk_norm: bool = False,
         lambda_init: float = 0.8,
         convolution: int = 0,
+        value_residual: bool = False,
     ) -> None:
         super().__init__()
+        if value_residual:
+            raise Unsupported("heads=differential has wide values, which two maps share: use values=own")
         if n_heads < 2 or n_heads % 2 or n_kv_heads < 2 or n_kv_heads % 2 or n_heads % n_kv_heads:
             raise ValueError(
                 "differential attention needs even numbers of heads and KV heads, the latter dividing the "

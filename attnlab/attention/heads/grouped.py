@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Rotate, State, Unsupported
+from attnlab.attention.contracts import Channel, Rotate, State, Unsupported
 from attnlab.attention.convolution import ShortConvolution
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
 from attnlab.attention.past import Past
@@ -22,7 +22,9 @@ class GroupedHeads(nn.Module):
     n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm`
     normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
     with RMS). `tied` uses one projection for q, k and v. `convolution` is the width of a short convolution
-    over tokens, on keys and values as they are projected; 0 is none. State: (k, v), each [B, G, S, D].
+    over tokens, on keys and values as they are projected; 0 is none. With `value_residual` values are a
+    learned mixture of their own and the first layer's, half of each at the start (Zhou et al. 2024, arXiv
+    2410.17897, eq. 4, learnable). State: (k, v), each [B, G, S, D].
     """
 
     pools = has_own_values = True
@@ -38,6 +40,7 @@ class GroupedHeads(nn.Module):
         qk_norm: bool = False,
         tied: bool = False,
         convolution: int = 0,
+        value_residual: bool = False,
     ) -> None:
         super().__init__()
         if n_heads < 1 or (head_dim is None and dim % n_heads):
@@ -64,12 +67,32 @@ class GroupedHeads(nn.Module):
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         if tied and convolution:
             raise Unsupported("heads=tied_qkv has no keys and values apart to convolve: use convolution=none")
-        self.pools = not convolution
+        if tied and value_residual:
+            raise Unsupported("heads=tied_qkv has no values apart to mix: use values=own")
+        self.pools = not (convolution or value_residual)
+        self.shares = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
+        self.reads = self.publishes = ("values",) if value_residual else ()
         self.convolution = ShortConvolution(2 * narrow, convolution)
         self.looks_back = self.convolution.looks_back
 
-    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
+    def project(
+        self,
+        x_BTM: Tensor,
+        rotate: Rotate,
+        past: Past | None = None,
+        channel: Channel | None = None,
+    ) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
+        q, (k, v) = self._projected(x_BTM, rotate, past)
+        if self.shares is None:
+            return q, (k, v)
+        first = v if channel is None else channel.setdefault("values", v)
+        if first.shape != v.shape:
+            raise ValueError("value_residual=true needs values of one shape in all layers")
+        own, shared = self.shares
+        return q, (k, own * v + shared * first)
+
+    def _projected(self, x_BTM: Tensor, rotate: Rotate, past: Past | None) -> tuple[Tensor, State]:
         H, G = self.n_heads, self.n_kv_heads
         if self.tied:
             shared = by_head(self.qkv(x_BTM), self.head_dim)

@@ -37,8 +37,11 @@ class GroupedLatentHeads(nn.Module):
         qk_norm: bool = False,
         absorbed: bool = False,
         convolution: int = 0,
+        value_residual: bool = False,
     ) -> None:
         super().__init__()
+        if value_residual:
+            raise Unsupported("heads=gla has values made of a latent: use values=own")
         if min(n_heads, groups, rank, head_dim, rope_dim) < 1 or n_heads % groups:
             raise ValueError(
                 "grouped latent heads need n_heads, groups, rank, head_dim and rope_dim >= 1, groups that "

@@ -39,8 +39,11 @@ class LatentHeads(nn.Module):
         qk_norm: bool = False,
         absorbed: bool = False,
         convolution: int = 0,
+        value_residual: bool = False,
     ) -> None:
         super().__init__()
+        if value_residual:
+            raise Unsupported("heads=mla has values made of a latent: use values=own")
         if min(n_heads, rank, head_dim, rope_dim) < 1:
             raise ValueError(
                 "latent heads need n_heads, rank, head_dim and rope_dim >= 1, got "

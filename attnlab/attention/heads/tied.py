@@ -33,8 +33,11 @@ class TiedHeads(nn.Module):
         out_bias: bool,
         qk_norm: bool = False,
         convolution: int = 0,
+        value_residual: bool = False,
     ) -> None:
         super().__init__()
+        if value_residual:
+            raise Unsupported("heads=gta has values that are keys too: use values=own")
         if n_heads < 1 or (head_dim is None and dim % n_heads):
             raise ValueError(
                 f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"

@@ -20,12 +20,13 @@ from attnlab.testing.laws.variant import Variant, variants_of
 
 # In the order of the defaults list.
 AXES = (
-    "heads", "position", "convolution", "score", "normaliser", "mask", "epilogue", "kernel", "decode",
+    "heads", "position", "convolution", "values", "score", "normaliser", "mask", "epilogue", "kernel",
+    "decode",
 )  # fmt: skip
 SCALED = "parametrization"  # no axis of attention, and so not crossed with them
 USUAL = {
-    "heads": "mha", "position": "rope", "convolution": "none", "score": "scaled", "normaliser": "softmax",
-    "mask": "causal", "epilogue": "none", "kernel": "eager", "decode": "growing",
+    "heads": "mha", "position": "rope", "convolution": "none", "values": "own", "score": "scaled",
+    "normaliser": "softmax", "mask": "causal", "epilogue": "none", "kernel": "eager", "decode": "growing",
 }  # fmt: skip
 
 # Sizes that tell axes apart: B 2, KV heads 3 of 6, width 8 of 48, 11 tokens, room for 17, vocabulary 23.

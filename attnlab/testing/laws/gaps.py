@@ -54,6 +54,10 @@ GAPS = (
         for heads in ("mla", "gla")
     ),
     Gap(("heads=gta", "score=qk_norm"), BUILT, "keys are values too"),
+    *(
+        Gap((f"heads={heads}", "values=residual"), BUILT, "they have no values apart to mix")
+        for heads in ("mla", "gla", "gta", "differential", "tied_qkv")
+    ),
     Gap(("heads=differential", "epilogue=gate"), BUILT, "a map's values are twice as wide as its gate"),
     *(
         gap

@@ -19,11 +19,12 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from attnlab.attention.cache import new_cache
-from attnlab.attention.contracts import Cache, Mask
+from attnlab.attention.contracts import Cache, Mask, Mixer, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import every, seen
 from attnlab.model.build import make, mixer_configs
 from attnlab.model.transformer import Mlp, Transformer, named_generator
+from attnlab.testing.laws.chained import Chained
 
 GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.DynamicCache"}
 EAGER = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager.eager"}
@@ -58,15 +59,8 @@ class Variant:
 
     @property
     def dim(self) -> int:
-        """Width of the input: the `dim` of the mixer or of its heads. ValueError where the config has
-        none.
-        """
-        for part in (self.attention, self.attention.get("heads") or {}):
-            if isinstance(part.get("dim"), int):
-                return part["dim"]
-        raise ValueError(
-            "this mixer names no width: give its constructor, or that of its heads, a parameter `dim`"
-        )
+        """Width of the input."""
+        return _width(self.attention)
 
     @property
     def is_attention(self) -> bool:
@@ -173,6 +167,9 @@ def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant
     """The distinct kinds of layer of a whole resolved run config, with its positions and its cache."""
     model = config["model"]
     layers: list[Any] = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
+    if any(_leans(layer) for layer in layers):
+        whole = {"_target_": f"{Chained.__module__}.Chained", "dim": _width(layers[0]), "layers": layers}
+        layers = [whole]
     kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
     names = [name] if len(kinds) == 1 else [f"{name}, layer kind {n}" for n in range(len(kinds))]
     cache, scaled = (config.get("decode") or {}).get("cache"), model.get("parametrization")
@@ -180,6 +177,25 @@ def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant
         Variant(name, kind, model.get("positions"), cache, parametrization=scaled)
         for name, kind in zip(names, kinds.values(), strict=True)
     ]
+
+
+def _width(mixer: Mapping[str, Any]) -> int:
+    """The `dim` of a mixer or of its heads. ValueError where the config has none."""
+    for part in (mixer, mixer.get("heads") or {}):
+        if isinstance(part.get("dim"), int):
+            return part["dim"]
+    raise ValueError(
+        "this mixer names no width: give its constructor, or that of its heads, a parameter `dim`"
+    )
+
+
+def _leans(mixer: Mapping[str, Any]) -> bool:
+    """Whether it reads what another layer publishes."""
+    try:
+        layer = make(mixer)
+    except ValueError:  # the law that builds it tells why
+        return False
+    return bool(set(declared(layer, Mixer, "reads")) - set(declared(layer, Mixer, "publishes")))
 
 
 def randomised(module: M) -> M:
