@@ -9,6 +9,7 @@ from test_generation import CACHES, NEW, PROMPTS, VOCABULARY, recorded
 
 from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache, new_caches, rolling
 from attnlab.attention.contracts import Unsupported, declares
+from attnlab.attention.heads.borrowed import BorrowedHeads
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
@@ -125,14 +126,33 @@ def hybrid(layer):
     return GatedDeltaNet(24, 6)
 
 
+def crossed(layer):
+    if layer:
+        return Attention(BorrowedHeads(24, 6, 2, None, False, False), eager, {"own": causal}, rotary=Rope())
+    heads = GroupedHeads(24, 6, 2, None, False, False)
+    return Attention(heads, eager, {"own": causal}, rotary=Rope(), lends_keys=True)
+
+
+def residual(layer):
+    heads = GroupedHeads(24, 6, 2, None, False, False, value_residual=True)
+    return Attention(heads, eager, {"own": causal}, rotary=Rope())
+
+
+MIXERS = {
+    "delta": lambda layer: GatedDeltaNet(24, 6),
+    "linear": lambda layer: LinearAttention(24, 4, decay=True),
+    "hybrid": hybrid,
+    "borrowed keys": crossed,
+    "value residual": residual,
+}
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1]], ids=["unequal", "one"])
-@pytest.mark.parametrize(
-    "mixer",
-    [lambda layer: GatedDeltaNet(24, 6), lambda layer: LinearAttention(24, 4, decay=True), hybrid],
-    ids=["delta", "linear", "hybrid"],
-)
-def test_a_memory_of_fixed_size_writes_the_same_text_however_it_is_decoded(mixer, prompts, way, uncompiled):
+@pytest.mark.parametrize("mixer", MIXERS.values(), ids=MIXERS)
+def test_what_layers_carry_or_share_writes_the_same_text_however_it_is_decoded(
+    mixer, prompts, way, uncompiled
+):
     built, (cache, compiled) = of(mixer), WAYS[way]
     tokens, logits = recorded(Decoder(built, cache, compile=compiled), prompts)
     wanted, reference = recorded(Decoder(built, None), prompts)
