@@ -150,9 +150,7 @@ MIXERS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1]], ids=["unequal", "one"])
 @pytest.mark.parametrize("mixer", MIXERS.values(), ids=MIXERS)
-def test_what_layers_carry_or_share_writes_the_same_text_however_it_is_decoded(
-    mixer, prompts, way, uncompiled
-):
+def test_what_layers_carry_or_share_writes_the_same_text_in_any_way(mixer, prompts, way, uncompiled):
     built, (cache, compiled) = of(mixer), WAYS[way]
     tokens, logits = recorded(Decoder(built, cache, compile=compiled), prompts)
     wanted, reference = recorded(Decoder(built, None), prompts)
