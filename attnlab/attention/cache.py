@@ -15,8 +15,10 @@ from torch import Tensor
 from attnlab.attention.contracts import Cache, Mask, State, Unsupported, declared, declares
 
 
-class _Carrying(ABC):  # noqa: B024 - what the caches of tokens share beside their tokens
+class Carrying(ABC):  # noqa: B024 - what the caches of tokens share beside their tokens
     """What parts carry over, of fixed size, beside the states of tokens: `carried`, tensors by name."""
+
+    needs: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.carried: dict[str, Tensor] = {}
@@ -27,7 +29,7 @@ class _Carrying(ABC):  # noqa: B024 - what the caches of tokens share beside the
 
 
 @final
-class DynamicCache(_Carrying):
+class DynamicCache(Carrying):
     """Concatenates: simple, exact, and copies the past at every step."""
 
     room: int | None = None
@@ -56,7 +58,7 @@ class DynamicCache(_Carrying):
 
 
 @final
-class StaticCache(_Carrying):
+class StaticCache(Carrying):
     """Room for `length` tokens, allocated once; a step writes its own slots and copies nothing of the past.
 
     ValueError where more tokens come than there is room for.
@@ -106,7 +108,7 @@ class StaticCache(_Carrying):
 
 
 @final
-class SlidingWindowCache(_Carrying):
+class SlidingWindowCache(Carrying):
     """The last `size` tokens and the first `keep`: memory bounded by the window (Mistral 7B §2;
     StreamingLLM §3.2).
 
@@ -177,9 +179,14 @@ def new_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -> list[An
 
 
 def _joined(past: State, past_positions: Tensor, new: State, new_positions: Tensor) -> tuple[State, Tensor]:
-    rows = max(len(past_positions), len(new_positions))
-    positions = torch.cat((past_positions.expand(rows, -1), new_positions.expand(rows, -1)), dim=1)
-    return tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)), positions
+    states = tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True))
+    return states, joined(past_positions, new_positions)
+
+
+def joined(past_BS: Tensor, new_BT: Tensor) -> Tensor:
+    """Positions after one another, of as many rows as either has."""
+    rows = max(len(past_BS), len(new_BT))
+    return torch.cat((past_BS.expand(rows, -1), new_BT.expand(rows, -1)), dim=1)
 
 
 def bytes_of(state: Sequence[Tensor] | None, *carried: Tensor) -> int:

@@ -156,13 +156,14 @@ class Cache(Protocol):
 
     `room` is the most tokens that it ever takes, `holds` the most that it keeps for later queries; None: any.
     What parts carry over beside the states of tokens, of fixed size, is in `carried` by name; `carry(name,
-    tensor)` replaces it.
+    tensor)` replaces it. `needs` ("weights"): `attended(weights)` tells what the new queries looked at.
 
         seen = layer(x[:, :5], cache=DynamicCache())
     """
 
     room: int | None = None
     holds: int | None = None
+    needs: tuple[str, ...] = ()
     carried: dict[str, Tensor]
 
     def append(self, state: State, positions_BT: Tensor, /) -> tuple[State, Tensor]:

@@ -69,14 +69,12 @@ class Attention(nn.Module):
         needs = declared(epilogue, Epilogue, "needs")
         self.needs: tuple[str, ...] = tuple(need for need in needs if need != "values")
         self.shows_values: bool = "values" in needs
-        # how many tokens before a key its state, and how many before a query its output are made of
         self.heads_look_back: float = declared(heads, Heads, "looks_back")
         self.epilogue_looks_back: float = declared(epilogue, Epilogue, "looks_back")
         self.looks_back = bool(self.heads_look_back or self.epilogue_looks_back or forgetting is not None)
         self.lends_keys, self.borrows_keys = lends_keys, "keys" in declared(heads, Heads, "reads")
         self.reads: tuple[str, ...] = declared(heads, Heads, "reads")
         self.publishes: tuple[str, ...] = declared(heads, Heads, "publishes") + ("keys",) * lends_keys
-        self.heads_share = bool(self.reads or declared(heads, Heads, "publishes"))
         if (lends_keys or self.borrows_keys) and forgetting is not None:
             raise Unsupported("keys that are shared between layers cannot be forgotten: use another score")
         if self.borrows_keys and (lends_keys or self.shows_values):
@@ -88,12 +86,20 @@ class Attention(nn.Module):
         # whether the heads may read their cache as it is: what they are read through must let them
         self.can_absorb: bool = declared(heads, Heads, "can_absorb") and not per_feature
         if rotary is not None:
-            # an odd width fails here, not in training
-            rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))
+            rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))  # an odd width fails here
 
-    def forward(self, x_BTM: Tensor, **context: Any) -> Tensor:
-        """x [B, T, M] -> [B, T, M]; `context` as of `attend`."""
-        return self.heads.merge(self.attend(x_BTM, **context).out)
+    def forward(
+        self,
+        x_BTM: Tensor,
+        *,
+        positions: Tensor | Positions | None = None,
+        mask: Mask | None = None,
+        cache: Cache | None = None,
+        channel: Channel | None = None,
+    ) -> Tensor:
+        """x [B, T, M] -> [B, T, M]; the rest as of `attend`."""
+        attended = self.attend(x_BTM, positions=positions, mask=mask, cache=cache, channel=channel)
+        return self.heads.merge(attended.out)
 
     def attend(
         self,
@@ -110,24 +116,22 @@ class Attention(nn.Module):
         `mask` joins the design masks. `need=("weights",)` with another kernel is how attention maps are
         read.
         """
-        T, past = x_BTM.shape[1], len(cache) if cache is not None else 0
-        if positions is None:
-            positions = Positions.following(past, T, x_BTM.device)
-        elif isinstance(positions, Tensor):
-            positions = Positions(positions)
+        past = len(cache) if cache is not None else 0
+        positions = Positions.of_pass(positions, cache, x_BTM)
         if cache is not None and self.changes_with_length:
             raise Unsupported(
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
         behind = {"past": Past(positions, mask, cache)} if self.looks_back else {}
         beside: dict[str, Any] = behind if self.heads_look_back else {}
-        if self.heads_share:
+        if self.reads:
             beside = {**beside, "channel": channel}
         q, state = self.heads.project(x_BTM, positions.rotation(self.rotary), **beside)
         shown = {"values": self.heads.expand(state)[1]} if self.shows_values else {}
         if self.forgetting is not None:
             state = (*state, self.forgetting.project(x_BTM, **behind))
         new = state[-1] if state else None
+        asked = () if cache is None else declared(cache, Cache, "needs")
         state, keys = self._held(state, positions, cache, channel)
         if past and self.looks_ahead:
             consecutive = past if positions.consecutive else None
@@ -148,10 +152,12 @@ class Attention(nn.Module):
             scores=self.scores,
             scale=self.scale,
             dropout=self.dropout if self.training else 0.0,
-            need=tuple(need) + self.needs,
+            need=(*need, *self.needs, *asked),
             aligned=positions.consecutive,
             **self.normalising,
         )
+        if asked:
+            cache.attended(attended.weights)  # type: ignore[union-attr]
         if self.epilogue is None:
             return attended
         weights = attended.weights
@@ -185,10 +191,8 @@ class Attention(nn.Module):
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """Of heads and scores: `new` queries over `held` keys, two a multiplication."""
-        own = self.heads.flops(new, held, absorbed)
-        if self.forgetting is None:
-            return own
-        return own + self.forgetting.flops(new, held, 1 if absorbed else self.heads.n_kv_heads)
+        own, groups = self.heads.flops(new, held, absorbed), 1 if absorbed else self.heads.n_kv_heads
+        return own if self.forgetting is None else own + self.forgetting.flops(new, held, groups)
 
     def read_width(self, absorbed: bool = False) -> int:
         """Numbers that attention reads per key."""

@@ -5,7 +5,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Rotary, Rotate
+from attnlab.attention.contracts import Cache, Rotary, Rotate
 from attnlab.attention.rotary import Turn, identity
 
 
@@ -25,6 +25,16 @@ class Positions:
     def following(cls, past: int, count: int, device: torch.device) -> "Positions":
         """The `count` positions after `past` tokens."""
         return cls(torch.arange(past, past + count, device=device)[None], consecutive=True)
+
+    @classmethod
+    def of_pass(
+        cls, positions: "Tensor | Positions | None", cache: Cache | None, x_BTM: Tensor
+    ) -> "Positions":
+        """Those that were given, or the ones that go on from the cache."""
+        if positions is None:
+            past = len(cache) if cache is not None else 0
+            return cls.following(past, x_BTM.shape[1], x_BTM.device)
+        return cls(positions) if isinstance(positions, Tensor) else positions
 
     def rotation(self, rotary: Rotary | None) -> Rotate:
         """What `rotary` makes of these positions; layers whose rotaries are equal share it."""

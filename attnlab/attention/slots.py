@@ -18,6 +18,8 @@ class Slots:
     raises `span` in large steps, because every value is a graph. What is carried has been carried once.
     """
 
+    needs: tuple[str, ...] = ()
+
     def __init__(self, filled: StaticCache, slot: Tensor) -> None:
         assert filled.state is not None
         self.state, self.slot, self.span = filled.state, slot, filled.length

@@ -45,11 +45,8 @@ class Memory(nn.Module, ABC):
         cache: Cache | None = None,
     ) -> Tensor:
         """x [B, T, M] -> [B, T, M]; positions tell padding and documents apart, and change nothing else."""
-        B, T, _ = x_BTM.shape
-        if positions is None:
-            positions = Positions.following(len(cache) if cache is not None else 0, T, x_BTM.device)
-        elif isinstance(positions, Tensor):
-            positions = Positions(positions)
+        B = len(x_BTM)
+        positions = Positions.of_pass(positions, cache, x_BTM)
         past = Past(positions, mask, cache)
         past.require_whole(B)
         tokens = self.tokens(x_BTM, past)

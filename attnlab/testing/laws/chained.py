@@ -34,9 +34,7 @@ class Chained(nn.Module):
         cache: Cache | None = None,
     ) -> Tensor:
         """[B, T, M] -> [B, T, M]."""
-        if positions is None:
-            past = len(cache) if cache is not None else 0
-            positions = Positions.following(past, x_BTM.shape[1], x_BTM.device)
+        positions = Positions.of_pass(positions, cache, x_BTM)
         channel: Channel = {}
         x = x_BTM
         for layer in self.layers:
