@@ -23,19 +23,22 @@ from attnlab.attention.contracts import (
     Unsupported,
     declared,
 )
+from attnlab.attention.costs import Costs
 from attnlab.attention.forgetting import Forgetting
 from attnlab.attention.masks.combine import every, refuse_answers_too_early
 from attnlab.attention.past import Past
 from attnlab.attention.positions import Positions
+from attnlab.attention.selection import Blocks
 
 
 @final
-class Attention(nn.Module):
+class Attention(Costs):
     """One attention layer over any heads, kernel, masks, scores, rotation and epilogue.
 
     Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D.
     `masks` and `scores` are mappings, applied in their order, so that several axes can each contribute one.
-    `forgetting` adds to scores what depends on the tokens between; a `normaliser` stands in the place of
+    `forgetting` adds to scores what depends on the tokens between; `selection` hides the blocks that a query
+    does not choose; a `normaliser` stands in the place of
     the softmax. `lends_keys` publishes keys and values for later layers whose heads borrow them. `dropout`
     falls on attention weights, in training only. ValueError where the parts do not fit together.
     """
@@ -50,6 +53,7 @@ class Attention(nn.Module):
         rotary: Rotary | None = None,
         epilogue: Epilogue | None = None,
         forgetting: Forgetting | None = None,
+        selection: Blocks | None = None,
         normaliser: Normaliser | None = None,
         lends_keys: bool = False,
         dropout: float = 0.0,
@@ -58,7 +62,7 @@ class Attention(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"attention dropout must lie in [0, 1), got {dropout}")
         self.heads, self.kernel, self.rotary, self.epilogue = heads, kernel, rotary, epilogue
-        self.forgetting, self.dropout = forgetting, dropout
+        self.forgetting, self.selection, self.dropout = forgetting, selection, dropout
         self.normalising: dict[str, Any] = {} if normaliser is None else {"normaliser": normaliser}
         self.mask = every(*(masks or {}).values())
         self.scores = tuple((scores or {}).values())
@@ -84,7 +88,8 @@ class Attention(nn.Module):
         self.reweighs: bool = declared(epilogue, Epilogue, "reweighs")
         per_feature = epilogue is not None and declared(epilogue, Epilogue, "per_feature")
         # whether the heads may read their cache as it is: what they are read through must let them
-        self.can_absorb: bool = declared(heads, Heads, "can_absorb") and not per_feature
+        seen_whole = per_feature or selection is not None
+        self.can_absorb: bool = declared(heads, Heads, "can_absorb") and not seen_whole
         if rotary is not None:
             rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))  # an odd width fails here
 
@@ -142,13 +147,17 @@ class Attention(nn.Module):
             k, v = self.heads.expand(state[:-1])
             assert new is not None
             q, k = self.forgetting.beside(q, k, new, state[-1], self.scale)
+        q_pos, kv_pos = positions.of_queries, keys.view(keys.shape[0], 1, 1, keys.shape[1])
+        hiding = self.mask if mask is None else every(self.mask, mask)
+        if self.selection is not None:
+            hiding = every(hiding, self.selection(q, k, q_pos, kv_pos, hiding, positions.end))
         attended = (kernel or self.kernel)(
             q,
             k,
             v,
-            q_pos=positions.of_queries,
-            kv_pos=keys.view(keys.shape[0], 1, 1, keys.shape[1]),
-            mask=self.mask if mask is None else every(self.mask, mask),
+            q_pos=q_pos,
+            kv_pos=kv_pos,
+            mask=hiding,
             scores=self.scores,
             scale=self.scale,
             dropout=self.dropout if self.training else 0.0,
@@ -179,22 +188,3 @@ class Attention(nn.Module):
         if self.lends_keys and channel is not None:
             channel["keys"] = held
         return held
-
-    def state_size(self) -> int:
-        """Bytes cached per token in this layer."""
-        return self.heads.state_size() + (0 if self.forgetting is None else self.forgetting.state_size())
-
-    def carried_size(self) -> int:
-        """Bytes carried beside them, however long the text."""
-        parts = ((self.heads, Heads), (self.epilogue, Epilogue), (self.forgetting, Heads))
-        return sum(declared(part, contract, "carried_size")() for part, contract in parts)
-
-    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """Of heads and scores: `new` queries over `held` keys, two a multiplication."""
-        own, groups = self.heads.flops(new, held, absorbed), 1 if absorbed else self.heads.n_kv_heads
-        return own if self.forgetting is None else own + self.forgetting.flops(new, held, groups)
-
-    def read_width(self, absorbed: bool = False) -> int:
-        """Numbers that attention reads per key."""
-        own = self.heads.read_width(absorbed)
-        return own if self.forgetting is None else own + 2 * self.heads.n_heads

@@ -15,8 +15,8 @@ class Positions:
     cache, so keys are the past followed by the queries' own, in order.
     """
 
-    def __init__(self, of: Tensor, consecutive: bool = False) -> None:
-        self.of, self.consecutive = of, consecutive
+    def __init__(self, of: Tensor, consecutive: bool = False, end: int | None = None) -> None:
+        self.of, self.consecutive, self._end = of, consecutive, end
         self.of_queries = of[:, None, :, None]  # as kernels want them
         self._rotations: dict[Any, Rotate] = {}
         self._among: tuple[Positions, int] | None = None
@@ -24,7 +24,7 @@ class Positions:
     @classmethod
     def following(cls, past: int, count: int, device: torch.device) -> "Positions":
         """The `count` positions after `past` tokens."""
-        return cls(torch.arange(past, past + count, device=device)[None], consecutive=True)
+        return cls(torch.arange(past, past + count, device=device)[None], consecutive=True, end=past + count)
 
     @classmethod
     def of_pass(
@@ -49,6 +49,13 @@ class Positions:
         if rotate is None:
             rotate = self._rotations[key] = self._rotation(rotary)
         return rotate
+
+    @property
+    def end(self) -> int:
+        """One more than the last position."""
+        if self._end is None:
+            self._end = int(self.of.max()) + 1 if self.of.numel() else 0
+        return self._end
 
     def at(self, n: int) -> "Positions":
         """Position number n alone; its rotations are cut out of these, so a step need not make any."""

@@ -35,6 +35,8 @@ SIZES = ("model.dim=48", "model.n_heads=6", "data.length=17")
 SMALL: Mapping[str, Mapping[str, Any]] = {  # what is made for hundreds of tokens must show within eleven
     "mask=window": {"model.attention.masks.window.size": 5},
     "mask=window_sinks": {"model.attention.masks.window.size": 4, "model.attention.masks.window.keep": 2},
+    "mask=moba": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
+    "mask=random_blocks": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
     "mask=prefix": {"model.attention.masks.prefix.n": 3},
     "position=relative": {
         "model.attention.scores.relative.buckets": 4,

@@ -77,7 +77,8 @@ def check_permutation(variant: Variant) -> None:
     layer, x = variant.but(masks={}, kernel=EAGER).layer(), variant.x()
     order = torch.randperm(variant.length, generator=torch.Generator().manual_seed(3))
     moved, expected = layer(x[:, order]), layer(x)[:, order]
-    if layer.rotary is None and not layer.looks_back and not any(map(_positional, layer.scores)):
+    placed = layer.rotary is not None or layer.looks_back or layer.selection is not None
+    if not placed and not any(map(_positional, layer.scores)):
         same(moved, expected, "permuted input")
     elif variant.length > 2:
         differs(moved, expected, "permuted input, though there are positions")
