@@ -21,8 +21,9 @@ from attnlab.attention.masks.combine import TOO_EARLY, answers_too_early
 from attnlab.attention.masks.data import reached, real
 from attnlab.attention.positions import Positions
 from attnlab.attention.slots import Slots
+from attnlab.model.initial import named_generator
 from attnlab.model.lean import laid_out, lean
-from attnlab.model.transformer import Transformer, named_generator
+from attnlab.model.transformer import Transformer
 
 SPAN = 256  # a compiled step reads its cache in multiples of so many slots
 AHEAD = 256  # positions, and their rotations, are made for so many steps at once

@@ -23,7 +23,8 @@ from attnlab.attention.contracts import Cache, Mask, Mixer, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import every, seen
 from attnlab.model.build import make, mixer_configs
-from attnlab.model.transformer import Mlp, Transformer, named_generator
+from attnlab.model.initial import named_generator
+from attnlab.model.transformer import Mlp, Transformer
 from attnlab.testing.laws.chained import Chained
 
 GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.DynamicCache"}
