@@ -5,7 +5,7 @@ from abc import ABC
 from torch import nn
 
 from attnlab.attention.contracts import Epilogue, Heads, declared
-from attnlab.attention.forgetting import Forgetting
+from attnlab.attention.past.forgetting import Forgetting
 from attnlab.attention.selection import Blocks
 
 

@@ -24,9 +24,9 @@ from attnlab.attention.contracts import (
     declared,
 )
 from attnlab.attention.costs import Costs
-from attnlab.attention.forgetting import Forgetting
 from attnlab.attention.masks.combine import every, refuse_answers_too_early
-from attnlab.attention.past import Past
+from attnlab.attention.past.forgetting import Forgetting
+from attnlab.attention.past.past import Past
 from attnlab.attention.positions import Positions
 from attnlab.attention.selection import Blocks
 

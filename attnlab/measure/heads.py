@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Heads, State, declared
 from attnlab.attention.layer import Attention
-from attnlab.attention.past import Past
+from attnlab.attention.past.past import Past
 from attnlab.attention.positions import Positions
 from attnlab.attention.rotary import identity
 from attnlab.measure import scores

@@ -104,9 +104,7 @@ class Decoder:
         if compile and not (make_cache and self._stays(model, make_cache)):
             raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
         if compile and any(getattr(block.mixer, "selection", None) for block in model.blocks):
-            raise ValueError(
-                "decode.compile=true: how many blocks there are is no constant: use another mask"
-            )
+            raise ValueError("decode.compile=true: the number of blocks is no constant: use another mask")
         on_gpu, copies = model.embedding.weight.is_cuda, dict[int, Tensor]()
         self.model, self.stepper = (
             lean(model) if on_gpu else laid_out(lean(model), copies) for _ in range(2)

@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 
 from attnlab.attention.epilogue import Convolved, Exclusive, Gate
-from attnlab.attention.forgetting import Forgetting
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.normalisers import Sigmoid, off_by_one, softpick
+from attnlab.attention.past.forgetting import Forgetting
 from attnlab.attention.scores.log_length import LearnedLogLength
 from attnlab.testing.laws.variant import randomised
 

@@ -6,12 +6,12 @@ import torch
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.attention.epilogue import Exclusive
-from attnlab.attention.forgetting import Forgetting
 from attnlab.attention.heads.borrowed import BorrowedHeads
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
+from attnlab.attention.past.forgetting import Forgetting
 from attnlab.model.transformer import Mlp, Transformer
 from attnlab.testing.laws.variant import randomised
 

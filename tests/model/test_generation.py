@@ -7,7 +7,6 @@ import torch
 
 from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache
 from attnlab.attention.epilogue import Convolved, Exclusive, Gate
-from attnlab.attention.forgetting import Forgetting
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.kernels.eager import eager
@@ -15,6 +14,7 @@ from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.masks.window import window
+from attnlab.attention.past.forgetting import Forgetting
 from attnlab.attention.rotary import Rope
 from attnlab.attention.scores.alibi import Alibi
 from attnlab.model import generation

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Channel, Rotate, State, Unsupported
-from attnlab.attention.convolution import ShortConvolution
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
-from attnlab.attention.past import Past
+from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.past.past import Past
 from attnlab.attention.rotary import identity
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
 from attnlab.attention.mixers.memory import Memory
 from attnlab.attention.mixers.recurrence import Tokens
-from attnlab.attention.past import Past
+from attnlab.attention.past.past import Past
 
 
 @final

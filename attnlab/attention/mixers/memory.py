@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Cache, Mask
-from attnlab.attention.convolution import ShortConvolution
 from attnlab.attention.mixers.recurrence import Tokens, by_chunk, by_token, empty
-from attnlab.attention.past import Past
+from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.past.past import Past
 from attnlab.attention.positions import Positions
 
 

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.convolution import ShortConvolution
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
 from attnlab.attention.mixers.memory import Memory
 from attnlab.attention.mixers.rates import Rates
 from attnlab.attention.mixers.recurrence import Tokens
-from attnlab.attention.past import Past
+from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.past.past import Past
 
 
 @final

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.past import Past
+from attnlab.attention.past.past import Past
 
 
 @final

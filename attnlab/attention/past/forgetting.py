@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.past import Past
+from attnlab.attention.past.past import Past
 
 
 @final
