@@ -5,6 +5,7 @@ Because positions travel with the keys, left padding, packed documents and dropp
 here.
 """
 
+from abc import ABC
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -12,17 +13,30 @@ import torch
 from torch import Tensor
 
 from attnlab.attention.contracts import Cache, Mask, State, Unsupported, declared, declares
-from attnlab.attention.masks.data import UNREACHED
+
+
+class Carrying(ABC):  # noqa: B024 - what the caches of tokens share beside their tokens
+    """What parts carry over, of fixed size, beside the states of tokens: `carried`, tensors by name."""
+
+    needs: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.carried: dict[str, Tensor] = {}
+
+    def carry(self, name: str, value: Tensor) -> None:
+        """In the place of what was carried by this name."""
+        self.carried[name] = value
 
 
 @final
-class DynamicCache:
+class DynamicCache(Carrying):
     """Concatenates: simple, exact, and copies the past at every step."""
 
     room: int | None = None
     holds: int | None = None
 
     def __init__(self) -> None:
+        super().__init__()
         self.state: State | None = None
         self.positions: Tensor | None = None
 
@@ -39,18 +53,19 @@ class DynamicCache:
         return 0 if self.positions is None else self.positions.shape[1]
 
     def live_bytes(self) -> int:
-        """Bytes of the states held, positions left out (they are shared by all heads and tiny)."""
-        return _bytes(self.state)
+        """Bytes of the states held and of what is carried, positions left out (shared by all heads, tiny)."""
+        return bytes_of(self.state, *self.carried.values())
 
 
 @final
-class StaticCache:
+class StaticCache(Carrying):
     """Room for `length` tokens, allocated once; a step writes its own slots and copies nothing of the past.
 
     ValueError where more tokens come than there is room for.
     """
 
     def __init__(self, length: int) -> None:
+        super().__init__()
         if length < 1:
             raise ValueError(f"a static cache needs length >= 1, got {length}")
         self.length, self.used = length, 0
@@ -88,40 +103,12 @@ class StaticCache:
         return self.used
 
     def live_bytes(self) -> int:
-        """Bytes of the used slots; the room ahead is not counted."""
-        return 0 if self.state is None else _bytes(tuple(room[:, :, : self.used] for room in self.state))
+        """Bytes of the used slots and of what is carried; the room ahead is not counted."""
+        return bytes_of([room[:, :, : self.used] for room in self.state or ()], *self.carried.values())
 
 
 @final
-class Slots:
-    """A static cache as a compiled step sees it: tensors of a fixed shape, the slot to write in a tensor.
-
-    Slots not written yet hold a position that no query has reached, so a causal mask hides them; under one
-    that looks ahead, the data mask `reached` has to. Attention reads the first `span` slots; the decoder
-    raises `span` in large steps, because every value is a graph.
-    """
-
-    def __init__(self, filled: StaticCache, slot: Tensor) -> None:
-        assert filled.state is not None
-        self.state, self.slot, self.span = filled.state, slot, filled.length
-        assert filled.positions is not None
-        self.positions = filled.positions.clone()
-        self.positions[:, filled.used :] = UNREACHED
-
-    def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
-        """Writes one token's keys into the slot; returns `span` slots, the unwritten ones included."""
-        for room, part in zip(self.state, state, strict=True):
-            room.index_copy_(2, self.slot, part)
-        self.positions.index_copy_(1, self.slot, positions_BT)
-        return tuple(room[:, :, : self.span] for room in self.state), self.positions[:, : self.span]
-
-    def __len__(self) -> int:
-        """Always 0: how many there are is in a tensor, so positions must be given."""
-        return 0
-
-
-@final
-class SlidingWindowCache:
+class SlidingWindowCache(Carrying):
     """The last `size` tokens and the first `keep`: memory bounded by the window (Mistral 7B §2;
     StreamingLLM §3.2).
 
@@ -130,6 +117,7 @@ class SlidingWindowCache:
     """
 
     def __init__(self, size: int, keep: int = 0) -> None:
+        super().__init__()
         if size < 1 or keep < 0:
             raise ValueError(f"a rolling cache needs size >= 1 and keep >= 0, got size={size}, keep={keep}")
         self.size, self.keep, self.seen = size, keep, 0
@@ -164,8 +152,8 @@ class SlidingWindowCache:
         return self.seen
 
     def live_bytes(self) -> int:
-        """Bytes of the states held."""
-        return _bytes(self.state)
+        """Bytes of the states held and of what is carried."""
+        return bytes_of(self.state, *self.carried.values())
 
 
 @declares(of_layer=True)
@@ -191,10 +179,16 @@ def new_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -> list[An
 
 
 def _joined(past: State, past_positions: Tensor, new: State, new_positions: Tensor) -> tuple[State, Tensor]:
-    rows = max(len(past_positions), len(new_positions))
-    positions = torch.cat((past_positions.expand(rows, -1), new_positions.expand(rows, -1)), dim=1)
-    return tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)), positions
+    states = tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True))
+    return states, joined(past_positions, new_positions)
 
 
-def _bytes(state: State | None) -> int:
-    return 0 if state is None else sum(part.numel() * part.element_size() for part in state)
+def joined(past_BS: Tensor, new_BT: Tensor) -> Tensor:
+    """Positions after one another, of as many rows as either has."""
+    rows = max(len(past_BS), len(new_BT))
+    return torch.cat((past_BS.expand(rows, -1), new_BT.expand(rows, -1)), dim=1)
+
+
+def bytes_of(state: Sequence[Tensor] | None, *carried: Tensor) -> int:
+    """Of a state and of what is carried beside it."""
+    return sum(part.numel() * part.element_size() for part in (*(state or ()), *carried))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 # What heads cache; the sequence is dim 2 of every member: [B, heads or 1, S, width].
 State = tuple[Tensor, ...]
+Channel = dict[str, Any]  # of one pass: what layers publish for later ones, by name
 Rotate = Callable[[Tensor], Tensor]  # q or k [B, heads, T, width], turned by the positions it was made for
 
 
@@ -32,9 +33,12 @@ class Heads(Protocol):
 
     Query head h reads KV head h // (n_heads // n_kv_heads). `score_dim` is the width that the scale counts,
     `rope_dim` the width that turns. `can_absorb`: set `absorbed`, and the cache is read as it is, with the
-    same numbers. `pools`: keys and values are the slices "k" and "v" of one `Fused` matrix `qkv`, `head_dim`
-    rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the residual stream
-    where it attends to that key alone.
+    same numbers. `pools`: keys and values are the slices "k" and "v" of one `Fused` matrix `qkv`,
+    `head_dim` rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the
+    residual stream where it attends to that key alone. `looks_back`: how many tokens before its own a state
+    is made of, math.inf for all; then `project` is given a `past` too (`Past`), and `carried_size()` tells
+    the bytes that it carries there. `reads`, `publishes`: names of the pass's `channel`, which `project` is
+    given then, or None where a layer is alone; what it reads, an earlier layer publishes, or it itself.
 
         class Own(nn.Module):  # one head without projections; float32
             n_heads, n_kv_heads, score_dim, rope_dim = 1, 1, 64, 64
@@ -52,8 +56,12 @@ class Heads(Protocol):
     absorbed: bool = False
     pools: bool = False
     has_own_values: bool = False
+    looks_back: float = 0
+    reads: tuple[str, ...] = ()
+    publishes: tuple[str, ...] = ()
+    carried_size: Callable[[], int] = staticmethod(lambda: 0)
 
-    def project(self, x_BTM: Tensor, rotate: Rotate, /) -> tuple[Tensor, State]:
+    def project(self, x_BTM: Tensor, rotate: Rotate, /, **shown: Any) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
 
     def expand(self, state: State, /) -> tuple[Tensor, Tensor]:
@@ -113,19 +121,32 @@ class Score(Protocol):
     def __call__(self, score: Tensor, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor, /) -> Tensor: ...
 
 
+class Normaliser(Protocol):
+    """Weights of scores [..., S], in the place of the softmax; a hidden key has the score -inf, and gets 0.
+    `sums_to_one`: those of a row do.
+
+        def plain(score): return score.exp()
+    """
+
+    sums_to_one: bool = False
+
+    def __call__(self, score: Tensor, /) -> Tensor: ...
+
+
 class Kernel(Protocol):
     """softmax over the visible keys of score(scale q·k), times v; zeros for a query that sees none.
 
     `q_pos` [B or 1, 1, T, 1] and `kv_pos` [B or 1, 1, 1, S] are positions. `need` names what is wanted beside
-    the output: "lse", "weights". `aligned`: positions are consecutive, and the queries are the last keys.
-    Unsupported where the kernel has no such score, need, dropout or gradient.
+    the output: "lse", "weights". `aligned`: positions are consecutive, and the queries are the last keys. It
+    is given a `normaliser` where a layer has one. Unsupported where the kernel has no such score, need,
+    normaliser, dropout or gradient.
 
         def uncapped(q, k, v, *, scores, **rest): return eager(q, k, v, scores=(), **rest)
     """
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, *, q_pos: Tensor, kv_pos: Tensor,
-        mask: Mask | None, scores: Sequence[Score], scale: float,
+        mask: Mask | None, scores: Sequence[Score], scale: float, normaliser: Normaliser | None = None,
         dropout: float = 0.0, need: Sequence[str] = (), aligned: bool = False,
     ) -> Attended: ...  # fmt: skip
 
@@ -134,27 +155,34 @@ class Cache(Protocol):
     """What one layer keeps of past tokens; it knows nothing of heads. `len()` is the tokens seen so far.
 
     `room` is the most tokens that it ever takes, `holds` the most that it keeps for later queries; None: any.
+    What parts carry over beside the states of tokens, of fixed size, is in `carried` by name; `carry(name,
+    tensor)` replaces it. `needs` ("weights"): `attended(weights)` tells what the new queries looked at.
 
         seen = layer(x[:, :5], cache=DynamicCache())
     """
 
     room: int | None = None
     holds: int | None = None
+    needs: tuple[str, ...] = ()
+    carried: dict[str, Tensor]
 
     def append(self, state: State, positions_BT: Tensor, /) -> tuple[State, Tensor]:
         """State and positions [B or 1, S] of all that the new queries may see. ValueError: no room."""
 
     def __len__(self) -> int: ...
 
+    def carry(self, name: str, tensor: Tensor, /) -> None: ...
+
     def live_bytes(self) -> int:
-        """Bytes of the states held."""
+        """Bytes of the states held and of what is carried."""
 
 
 class Epilogue(Protocol):
     """What happens to the attended values before heads are merged: an nn.Module.
 
-    `needs` names what the kernel must give beside the output. `reweighs`: it shrinks weights as it does
-    outputs. `per_feature`: it tells features apart, so nothing can be absorbed past it.
+    `needs` names what it is given: "lse", by the kernel, and by keyword "values", those of the new tokens
+    themselves [B, G, T, V]. `reweighs`: it shrinks weights as it does outputs. `per_feature`: it tells
+    features apart, so nothing can be absorbed past it. `looks_back`: it is given a `past` too, as heads are.
 
         class Half(nn.Module):
             def forward(self, out, lse, x): return out / 2
@@ -163,19 +191,28 @@ class Epilogue(Protocol):
     needs: tuple[str, ...] = ()
     reweighs: bool = False
     per_feature: bool = True
+    looks_back: float = 0
+    carried_size: Callable[[], int] = staticmethod(lambda: 0)
 
-    def __call__(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, /) -> Tensor: ...
+    def __call__(
+        self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, /, **shown: Any
+    ) -> Tensor: ...
 
 
 class Mixer(Protocol):
     """Whole layers in the place of attention: an nn.Module, x [B, T, M] to [B, T, M]; `mask` is the data's.
 
-    `changes_with_length` as of a `Rotary`. Unsupported for a mask or a cache that it has no place for.
+    `changes_with_length` as of a `Rotary`; `reads` and `publishes` as of `Heads`, with which it is given the
+    `channel` by keyword; `carried_size()` is the bytes cached beside those of tokens.
+    Unsupported for a mask or a cache that it has no place for.
 
         Recurrent(torch.nn.GRU, dim=64, width=64)
     """
 
     changes_with_length: bool = False
+    reads: tuple[str, ...] = ()
+    publishes: tuple[str, ...] = ()
+    carried_size: Callable[[], int] = staticmethod(lambda: 0)
 
     def __call__(
         self, x_BTM: Tensor, *, positions: Any = None, mask: Mask | None = None, cache: Cache | None = None

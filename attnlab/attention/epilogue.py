@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Unsupported
+from attnlab.attention.heads.projections import merged
+from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.past.past import Past
 
 
 @final
@@ -33,23 +36,35 @@ class Sinks(nn.Module):
 
 @final
 class Gate(nn.Module):
-    """out * sigmoid(x W + b), a gate per feature or one per head (Qiu et al. 2025, arXiv 2505.06708, §2.2,
-    position G1).
+    """out * sigmoid(x W + b + start), a gate per feature or one per head (Qiu et al. 2025, arXiv 2505.06708,
+    §2.2, position G1). With `channels` it reads so many of the input's features, the first ones.
     """
 
     needs = ()
     reweighs = False
 
-    def __init__(self, dim: int, n_heads: int, head_dim: int, per_head: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        head_dim: int,
+        per_head: bool = False,
+        channels: int | None = None,
+        start: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.n_heads, self.per_feature = n_heads, not per_head
-        self.gate = nn.Linear(dim, n_heads if per_head else n_heads * head_dim)
-        self.kinds = {"gate.weight": "thin"} if per_head else {}
+        if channels is not None and not 1 <= channels <= dim:
+            raise ValueError(f"a gate reads 1 to {dim} channels (model.dim), got {channels}")
+        self.n_heads, self.per_feature, self.channels, self.start = n_heads, not per_head, channels, start
+        self.gate = nn.Linear(channels or dim, n_heads if per_head else n_heads * head_dim)
+        kind = "vector" if channels else "thin" if per_head else None
+        self.kinds = {"gate.weight": kind} if kind else {}
 
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor) -> Tensor:
         """Scales the output by a gate computed from the layer's input. Unsupported for other widths."""
         B, T, _ = x_BTM.shape
-        gate = torch.sigmoid(self.gate(x_BTM))
+        logits = self.gate(x_BTM if self.channels is None else x_BTM[..., : self.channels])
+        gate = torch.sigmoid(logits + self.start if self.start else logits)
         gate = gate.view(B, T, self.n_heads, gate.shape[-1] // self.n_heads).transpose(1, 2)
         if gate.shape[-1] not in (1, out_BHTV.shape[-1]):
             raise Unsupported(
@@ -57,3 +72,44 @@ class Gate(nn.Module):
                 f"{out_BHTV.shape[-1]}: use epilogue=gate_per_head"
             )
         return out_BHTV * gate
+
+
+@final
+class Exclusive(nn.Module):
+    """out - (out·v) v / |v|², v the query's own value: what is left says nothing along it (exclusive
+    self-attention, arXiv 2603.09078).
+    """
+
+    needs = ("values",)
+
+    def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, values: Tensor) -> Tensor:
+        """The output without its part along the token's own value [B, G, T, V]; all of it where that is 0."""
+        own = values.repeat_interleave(out_BHTV.shape[1] // values.shape[1], 1)
+        square = own.square().sum(-1, keepdim=True)
+        along = (out_BHTV * own).sum(-1, keepdim=True) / square.clamp(min=torch.finfo(square.dtype).tiny)
+        return out_BHTV - along * own
+
+
+@final
+class Convolved(nn.Module):
+    """A short convolution over tokens on the attended values of all heads (see `ShortConvolution`)."""
+
+    def __init__(self, n_heads: int, head_dim: int, width: int = 4) -> None:
+        super().__init__()
+        self.channels, self.convolution = n_heads * head_dim, ShortConvolution(n_heads * head_dim, width)
+        self.looks_back = self.convolution.looks_back
+
+    def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, past: Past) -> Tensor:
+        """Unsupported for values of another width than the channels."""
+        flat = merged(out_BHTV)
+        if flat.shape[-1] != self.channels:
+            raise Unsupported(
+                f"a convolution of {self.channels} channels does not fit heads whose values have "
+                f"{flat.shape[-1]} together: use another epilogue"
+            )
+        B, H, T, V = out_BHTV.shape
+        return self.convolution(flat, past, "epilogue").view(B, T, H, V).transpose(1, 2)
+
+    def carried_size(self) -> int:
+        """As the convolution's."""
+        return self.convolution.carried_size()

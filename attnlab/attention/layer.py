@@ -11,31 +11,36 @@ from torch import Tensor, nn
 from attnlab.attention.contracts import (
     Attended,
     Cache,
+    Channel,
     Epilogue,
     Heads,
     Kernel,
     Mask,
+    Normaliser,
     Rotary,
     Score,
+    State,
     Unsupported,
     declared,
 )
-from attnlab.attention.masks.combine import every, looks_ahead, step_looks_ahead
+from attnlab.attention.costs import Costs
+from attnlab.attention.masks.combine import every, refuse_answers_too_early
+from attnlab.attention.past.forgetting import Forgetting
+from attnlab.attention.past.past import Past
 from attnlab.attention.positions import Positions
-
-TOO_EARLY = (
-    "an earlier token should have seen these later ones: use decode=none, or a first chunk as long as "
-    "the prefix"
-)
+from attnlab.attention.selection import Blocks
 
 
 @final
-class Attention(nn.Module):
+class Attention(Costs):
     """One attention layer over any heads, kernel, masks, scores, rotation and epilogue.
 
     Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D.
     `masks` and `scores` are mappings, applied in their order, so that several axes can each contribute one.
-    `dropout` falls on attention weights, in training only. ValueError where the parts do not fit together.
+    `forgetting` adds to scores what depends on the tokens between; `selection` hides the blocks that a query
+    does not choose; a `normaliser` stands in the place of
+    the softmax. `lends_keys` publishes keys and values for later layers whose heads borrow them. `dropout`
+    falls on attention weights, in training only. ValueError where the parts do not fit together.
     """
 
     def __init__(
@@ -47,27 +52,46 @@ class Attention(nn.Module):
         scale_exponent: float = -0.5,
         rotary: Rotary | None = None,
         epilogue: Epilogue | None = None,
+        forgetting: Forgetting | None = None,
+        selection: Blocks | None = None,
+        normaliser: Normaliser | None = None,
+        lends_keys: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
             raise ValueError(f"attention dropout must lie in [0, 1), got {dropout}")
         self.heads, self.kernel, self.rotary, self.epilogue = heads, kernel, rotary, epilogue
-        self.dropout = dropout
+        self.forgetting, self.selection, self.dropout = forgetting, selection, dropout
+        self.normalising: dict[str, Any] = {} if normaliser is None else {"normaliser": normaliser}
         self.mask = every(*(masks or {}).values())
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale_exponent, self.scale = scale_exponent, heads.score_dim**scale_exponent
         self.looks_ahead: bool = self.mask is None or declared(self.mask, Mask, "looks_ahead")
         self.changes_with_length: bool = declared(rotary, Rotary, "changes_with_length")
-        self.needs: tuple[str, ...] = declared(epilogue, Epilogue, "needs")
+        needs = declared(epilogue, Epilogue, "needs")
+        self.needs: tuple[str, ...] = tuple(need for need in needs if need != "values")
+        self.shows_values: bool = "values" in needs
+        self.heads_look_back: float = declared(heads, Heads, "looks_back")
+        self.epilogue_looks_back: float = declared(epilogue, Epilogue, "looks_back")
+        self.looks_back = bool(self.heads_look_back or self.epilogue_looks_back or forgetting is not None)
+        self.lends_keys, self.borrows_keys = lends_keys, "keys" in declared(heads, Heads, "reads")
+        self.reads: tuple[str, ...] = declared(heads, Heads, "reads")
+        self.publishes: tuple[str, ...] = declared(heads, Heads, "publishes") + ("keys",) * lends_keys
+        if (lends_keys or self.borrows_keys) and forgetting is not None:
+            raise Unsupported("keys that are shared between layers cannot be forgotten: use another score")
+        if self.borrows_keys and (lends_keys or self.shows_values):
+            raise Unsupported(
+                "heads that borrow keys have none to lend, and no values of their own to leave out"
+            )
         self.reweighs: bool = declared(epilogue, Epilogue, "reweighs")
         per_feature = epilogue is not None and declared(epilogue, Epilogue, "per_feature")
         # whether the heads may read their cache as it is: what they are read through must let them
-        self.can_absorb: bool = declared(heads, Heads, "can_absorb") and not per_feature
+        seen_whole = per_feature or selection is not None
+        self.can_absorb: bool = declared(heads, Heads, "can_absorb") and not seen_whole
         if rotary is not None:
-            # an odd width fails here, not in training
-            rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))
+            rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))  # an odd width fails here
 
     def forward(
         self,
@@ -76,11 +100,10 @@ class Attention(nn.Module):
         positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
         cache: Cache | None = None,
+        channel: Channel | None = None,
     ) -> Tensor:
-        """x [B, T, M] -> [B, T, M]. `positions` [B or 1, T] default to 0..T-1, or go on from the cache;
-        `mask` joins the design masks.
-        """
-        attended = self.attend(x_BTM, positions=positions, mask=mask, cache=cache)
+        """x [B, T, M] -> [B, T, M]; the rest as of `attend`."""
+        attended = self.attend(x_BTM, positions=positions, mask=mask, cache=cache, channel=channel)
         return self.heads.merge(attended.out)
 
     def attend(
@@ -90,54 +113,78 @@ class Attention(nn.Module):
         positions: Tensor | Positions | None = None,
         mask: Mask | None = None,
         cache: Cache | None = None,
+        channel: Channel | None = None,
         kernel: Kernel | None = None,
         need: Sequence[str] = (),
     ) -> Attended:
-        """The layer up to the merge; `need=("weights",)` with another kernel is how attention maps are
+        """The layer up to the merge. `positions` [B or 1, T] default to 0..T-1, or go on from the cache;
+        `mask` joins the design masks. `need=("weights",)` with another kernel is how attention maps are
         read.
         """
-        T, past = x_BTM.shape[1], len(cache) if cache is not None else 0
-        if positions is None:
-            positions = Positions.following(past, T, x_BTM.device)
-        elif isinstance(positions, Tensor):
-            positions = Positions(positions)
+        past = len(cache) if cache is not None else 0
+        positions = Positions.of_pass(positions, cache, x_BTM)
         if cache is not None and self.changes_with_length:
             raise Unsupported(
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
-        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary))
-        state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
-        if past and self.looks_ahead and self._answered_too_early(past, positions, keys):
-            raise Unsupported(TOO_EARLY)
-        k, v = self.heads.expand(state)
+        behind = {"past": Past(positions, mask, cache)} if self.looks_back else {}
+        beside: dict[str, Any] = behind if self.heads_look_back else {}
+        if self.reads:
+            beside = {**beside, "channel": channel}
+        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary), **beside)
+        shown = {"values": self.heads.expand(state)[1]} if self.shows_values else {}
+        if self.forgetting is not None:
+            state = (*state, self.forgetting.project(x_BTM, **behind))
+        new = state[-1] if state else None
+        asked = () if cache is None else declared(cache, Cache, "needs")
+        state, keys = self._held(state, positions, cache, channel)
+        if past and self.looks_ahead:
+            consecutive = past if positions.consecutive else None
+            refuse_answers_too_early(self.mask, positions.of, keys, self.heads.n_heads, consecutive)
+        if self.forgetting is None:
+            k, v = self.heads.expand(state)
+        else:
+            k, v = self.heads.expand(state[:-1])
+            assert new is not None
+            q, k = self.forgetting.beside(q, k, new, state[-1], self.scale)
+        q_pos, kv_pos = positions.of_queries, keys.view(keys.shape[0], 1, 1, keys.shape[1])
+        hiding = self.mask if mask is None else every(self.mask, mask)
+        if self.selection is not None:
+            hiding = every(hiding, self.selection(q, k, q_pos, kv_pos, hiding, positions.end))
         attended = (kernel or self.kernel)(
             q,
             k,
             v,
-            q_pos=positions.of_queries,
-            kv_pos=keys.view(keys.shape[0], 1, 1, keys.shape[1]),
-            mask=self.mask if mask is None else every(self.mask, mask),
+            q_pos=q_pos,
+            kv_pos=kv_pos,
+            mask=hiding,
             scores=self.scores,
             scale=self.scale,
             dropout=self.dropout if self.training else 0.0,
-            need=tuple(need) + self.needs,
+            need=(*need, *self.needs, *asked),
             aligned=positions.consecutive,
+            **self.normalising,
         )
+        if asked:
+            cache.attended(attended.weights)  # type: ignore[union-attr]
         if self.epilogue is None:
             return attended
         weights = attended.weights
         if weights is not None and self.reweighs:
             weights = self.epilogue(weights, attended.lse, x_BTM)
-        return attended._replace(out=self.epilogue(attended.out, attended.lse, x_BTM), weights=weights)
+        told = {**shown, **behind} if self.epilogue_looks_back else shown
+        out = self.epilogue(attended.out, attended.lse, x_BTM, **told)
+        return attended._replace(out=out, weights=weights)
 
-    def _answered_too_early(self, past: int, positions: Positions, keys_BS: Tensor) -> bool:
-        """Whether the mask let a cached query see one of the new keys."""
-        new = positions.of.shape[1]
-        if positions.consecutive:
-            mask: Any = self.mask  # a function: hashable
-            return step_looks_ahead(mask, past, new, self.heads.n_heads)
-        return looks_ahead(self.mask, keys_BS[:, :-new], positions.of, self.heads.n_heads)
-
-    def state_size(self) -> int:
-        """Bytes cached per token in this layer."""
-        return self.heads.state_size()
+    def _held(
+        self, state: State, positions: Positions, cache: Cache | None, channel: Channel | None
+    ) -> tuple[State, Tensor]:
+        """State and positions of all keys: those of the cache and the new ones, or an earlier layer's."""
+        if self.borrows_keys:
+            if channel is None or "keys" not in channel:
+                raise Unsupported("a layer that borrows keys needs an earlier one with lends_keys: true")
+            return channel["keys"]
+        held = (state, positions.of) if cache is None else cache.append(state, positions.of)
+        if self.lends_keys and channel is not None:
+            channel["keys"] = held
+        return held

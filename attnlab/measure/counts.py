@@ -88,11 +88,11 @@ def formula(model: Transformer, batch: int, prompt: int, new_tokens: int, cached
         stepping = cached and n > 0
         flops += 2 * batch * (new * inner + model.head.weight.numel())
         flops += batch * sum(
-            layer.heads.flops(new, held, absorbed=stepping and layer.can_absorb) for layer in layers
+            layer.flops(new, held, absorbed=stepping and layer.can_absorb) for layer in layers
         )
     size = model.embedding.weight.element_size()
     stepping = cached and len(steps) > 1
-    widths = [layer.heads.read_width(absorbed=stepping and layer.can_absorb) for layer in layers]
+    widths = [layer.read_width(absorbed=stepping and layer.can_absorb) for layer in layers]
     read = batch * last_held * size * sum(widths)
     return Cost(sum(new for new, _ in steps), sum(new * held for new, held in steps), flops, read)
 

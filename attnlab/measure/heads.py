@@ -13,6 +13,8 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Heads, State, declared
 from attnlab.attention.layer import Attention
+from attnlab.attention.past.past import Past
+from attnlab.attention.positions import Positions
 from attnlab.attention.rotary import identity
 from attnlab.measure import scores
 from attnlab.measure.maps import attention_maps
@@ -123,7 +125,9 @@ def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
     def keep(layer: Attention, given: tuple[Tensor]) -> None:
         heads = layer.heads
         assert _write(heads)
-        _, state = heads.project(given[0], identity)
+        here = Positions.following(0, given[0].shape[1], given[0].device)
+        back = {"past": Past(here, None, None)} if declared(heads, Heads, "looks_back") else {}
+        _, state = heads.project(given[0], identity, **back)
         rises.append(heads.written(state)[0])
 
     layers = [block.mixer for block in model.blocks]

@@ -37,6 +37,7 @@ BUDGET = named(
 MEMORY = named(
     Metric("kv_bytes_per_token_formula", "", "B", "lower", "count"),
     Metric("kv_bytes_per_token_live", "", "B", "lower", "count"),
+    Metric("carried_bytes", "cached beside the tokens, at a fixed size", "B", "lower", "count"),
     Metric("saved_for_backward_bytes", "memory saved for the backward pass", "B", kind="count"),
     Metric("peak_rss_bytes", "peak memory", "B"),
     Metric("peak_cuda_bytes", "peak GPU memory", "B"),
@@ -88,16 +89,15 @@ class reference_kernel:  # noqa: N801 - a context manager, used like a function
 
 @torch.no_grad()
 def live_cache_bytes(model: Transformer, tokens: Tensor) -> int | None:
-    """Bytes per token that the caches of all layers really hold after a prefill of `tokens` [1, T].
-
-    None for a model that cannot be cached.
+    """Bytes per token that the caches of all layers really hold after a prefill of `tokens` [1, T], beside
+    what they carry at a fixed size. None for a model that cannot be cached.
     """
     caches = [DynamicCache() for _ in model.blocks]
     try:
         model(tokens, caches=caches)
     except Unsupported:
         return None
-    held = sum(cache.live_bytes() for cache in caches)
+    held = sum(cache.live_bytes() for cache in caches) - model.carried_size()
     assert held % tokens.shape[1] == 0, (held, tokens.shape)
     return held // tokens.shape[1]
 
@@ -108,7 +108,11 @@ def kv_bytes(model: Transformer, tokens: Tensor | None) -> dict[str, int | None]
     """
     formula, live = model.state_size(), None if tokens is None else live_cache_bytes(model, tokens)
     assert live in (formula, None), f"the cache holds {live} bytes per token, the formula says {formula}"
-    return {"kv_bytes_per_token_formula": formula, "kv_bytes_per_token_live": live}
+    return {
+        "kv_bytes_per_token_formula": formula,
+        "kv_bytes_per_token_live": live,
+        "carried_bytes": model.carried_size(),
+    }
 
 
 def saved_for_backward(loss: Callable[[], Tensor], model: nn.Module) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from attnlab.model.transformer import Transformer
 
@@ -47,8 +47,23 @@ def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
 def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
     """The different mixers of a model, in the order in which its layers take them in turn."""
     model = config["model"]
-    mixer = model.get("mixer") or model["attention"]
-    return [OmegaConf.merge(mixer, patch) for patch in model.get("layers") or [{}]]
+    mixer = OmegaConf.create(model.get("mixer") or model["attention"])
+    patches = OmegaConf.create(list(model.get("layers") or [{}]))
+    return [_patched(mixer, patch) for patch in patches]
+
+
+def _patched(node: Any, patch: Any) -> Any:
+    """The node with a patch merged into it. A part of another `_target_` takes the place of the one that was
+    there: none of its keys stay.
+    """
+    if not isinstance(node, DictConfig) or not isinstance(patch, DictConfig):
+        return patch
+    if patch.get("_target_", node.get("_target_")) != node.get("_target_"):
+        return patch
+    merged = node.copy()
+    for key in patch:
+        merged[key] = _patched(node.get(key), patch[key])
+    return merged
 
 
 def device_of(config: Mapping[str, Any]) -> str:

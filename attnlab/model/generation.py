@@ -14,14 +14,16 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from attnlab.attention.cache import Slots, StaticCache, new_caches
+from attnlab.attention.cache import StaticCache, new_caches
 from attnlab.attention.contracts import Cache, Heads, Mask, Unsupported, declared
-from attnlab.attention.layer import TOO_EARLY, Attention
-from attnlab.attention.masks.combine import answers_too_early
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.combine import TOO_EARLY, answers_too_early
 from attnlab.attention.masks.data import reached, real
 from attnlab.attention.positions import Positions
+from attnlab.attention.slots import Slots
+from attnlab.model.initial import named_generator
 from attnlab.model.lean import laid_out, lean
-from attnlab.model.transformer import Transformer, named_generator
+from attnlab.model.transformer import Transformer
 
 SPAN = 256  # a compiled step reads its cache in multiples of so many slots
 AHEAD = 256  # positions, and their rotations, are made for so many steps at once
@@ -101,6 +103,8 @@ class Decoder:
     ) -> None:
         if compile and not (make_cache and self._stays(model, make_cache)):
             raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
+        if compile and any(getattr(block.mixer, "selection", None) for block in model.blocks):
+            raise ValueError("decode.compile=true: the number of blocks is no constant: use another mask")
         on_gpu, copies = model.embedding.weight.is_cuda, dict[int, Tensor]()
         self.model, self.stepper = (
             lean(model) if on_gpu else laid_out(lean(model), copies) for _ in range(2)
@@ -246,14 +250,16 @@ class Decoder:
         device = self.model.embedding.weight.device
         slot = torch.tensor([used], device=device)
         at = slot[None].clone() if positions is None else positions[:, -1:] + 1
-        layers = [Slots(cache, slot) for cache in caches]
+        # a layer that borrows its keys holds none
+        layers = [cache if cache.state is None else Slots(cache, slot) for cache in caches]
 
         def advance(newest: Tensor) -> Tensor:
             nonlocal used
             used += 1
             span = min(caches[0].length, SPAN * math.ceil(used / SPAN))
             for layer in layers:
-                layer.span = span
+                if isinstance(layer, Slots):
+                    layer.span = span
             logits = step(self.stepper, newest, at, mask, layers)
             slot.add_(1)
             at.add_(1)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from attnlab.attention.contracts import Heads, declared
 from attnlab.attention.heads.projections import Fused
 from attnlab.attention.layer import Attention
-from attnlab.model.transformer import Transformer, named_generator
+from attnlab.model.initial import named_generator
+from attnlab.model.transformer import Transformer
 
 State = dict[str, Tensor]
 QKV, LATENT = "heads.qkv.", "heads.down."

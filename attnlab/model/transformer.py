@@ -6,7 +6,6 @@ cannot share weights. A mixer maps x [B, T, M] to [B, T, M] and takes the keywor
 cache.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -14,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Cache, Mask
+from attnlab.attention.contracts import Cache, Channel, Mask, Mixer, declared
 from attnlab.attention.heads.projections import Fused, IntoResidual
 from attnlab.attention.positions import Positions
-from attnlab.model.parametrization import Mup, rows
-from attnlab.store.seeds import seed_of
+from attnlab.model.initial import initialise
+from attnlab.model.parametrization import Mup
+from attnlab.model.residual import DepthAttention
 
 
 @final
@@ -100,22 +100,39 @@ class SinusoidalPositions(nn.Module):
 
 @final
 class Block(nn.Module):
-    """Pre-norm: x + mixer(norm(x)), then x + ffn(norm(x))."""
+    """Pre-norm: x + mixer(norm(x)), then x + ffn(norm(x)). With `residual` each reads what that makes of
+    all that was written before, and x is a list of it.
+    """
 
     def __init__(
-        self, mixer: nn.Module, ffn: nn.Module, norm: Callable[[int], nn.Module], dim: int, dropout: float
+        self,
+        mixer: nn.Module,
+        ffn: nn.Module,
+        norm: Callable[[int], nn.Module],
+        dim: int,
+        dropout: float,
+        residual: Callable[[int], DepthAttention] | None = None,
     ) -> None:
         super().__init__()
+        self.mixer_reads, self.ffn_reads = (residual(dim) if residual else None for _ in range(2))
         self.mixer_norm, self.mixer = norm(dim), mixer
         self.ffn_norm, self.ffn = norm(dim), ffn
         self.dropout = dropout
+        self.shares = bool(declared(mixer, Mixer, "reads") or declared(mixer, Mixer, "publishes"))
 
-    def forward(self, x: Tensor, **context: Any) -> Tensor:
-        """`context` is the mixer's: positions, mask, cache."""
-        mixed = self.mixer(self.mixer_norm(x), **context)
-        x = x + (F.dropout(mixed, self.dropout, self.training) if self.dropout else mixed)
-        widened = self.ffn(self.ffn_norm(x))
-        return x + (F.dropout(widened, self.dropout, self.training) if self.dropout else widened)
+    def forward(self, x: Any, **context: Any) -> Any:
+        """`context` is the mixer's: positions, mask, cache, and where it shares something, the channel."""
+        x = self._after(x, self.mixer(self.mixer_norm(self._read(x, self.mixer_reads)), **context))
+        return self._after(x, self.ffn(self.ffn_norm(self._read(x, self.ffn_reads))))
+
+    @staticmethod
+    def _read(x: Any, reads: DepthAttention | None) -> Tensor:
+        return x if reads is None else reads(x)
+
+    def _after(self, x: Any, written: Tensor) -> Any:
+        if self.dropout:
+            written = F.dropout(written, self.dropout, self.training)
+        return x + written if self.mixer_reads is None else [*x, written]
 
 
 @final
@@ -124,9 +141,10 @@ class Transformer(nn.Module):
 
     `qk_gain` sets the initial standard deviation of q's and k's entries for an input of unit RMS; None
     leaves their weights at `init_std` like all others. `tie` shares the embedding with the output head.
-    `parametrization` scales all of it with the width; None is `standard`, which does nothing.
-    Every parameter is drawn from a generator of its own, keyed by (seed, name), so models that share a
-    tensor's name and shape start with the same numbers in it.
+    `parametrization` scales all of it with the width; None is `standard`, which does nothing. `residual`
+    makes what a layer reads of all that earlier ones wrote; None is their sum. Every parameter is drawn
+    from a generator of its own, keyed by (seed, name), so models that share a tensor's name and shape start
+    with the same numbers in it.
     """
 
     def __init__(
@@ -146,6 +164,7 @@ class Transformer(nn.Module):
         seed: int,
         positions: nn.Module | None = None,
         parametrization: Mup | None = None,
+        residual: Callable[[int], DepthAttention] | None = None,
     ) -> None:
         super().__init__()
         if min(vocab_size, dim, n_layers, ffn_width) < 1:
@@ -158,9 +177,11 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(vocab_size, dim)
         self.positions = positions
         self.blocks: Any = nn.ModuleList(  # of Block: a ModuleList does not say what it holds
-            Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout)
+            Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout, residual)
             for layer in range(n_layers)
         )
+        _require_published([block.mixer for block in self.blocks])
+        self.reads = residual(dim) if residual else None
         self.norm = norm(dim)
         self.parametrization = parametrization
         if parametrization is None:
@@ -203,59 +224,30 @@ class Transformer(nn.Module):
             x = x + self.positions(where.of, past + count).to(x.dtype)
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
+        channel: Channel = {}
+        stream: Any = x if self.reads is None else [x]
         for layer, block in enumerate(self.blocks):
-            x = block(x, positions=where, mask=mask, cache=caches[layer] if caches else None)
-        return self.norm(x)
+            shared = {"channel": channel} if block.shares else {}
+            cache = caches[layer] if caches else None
+            stream = block(stream, positions=where, mask=mask, cache=cache, **shared)
+        return self.norm(stream if self.reads is None else self.reads(stream))
 
     def state_size(self) -> int:
         """Bytes cached per token, all layers."""
         return sum(block.mixer.state_size() for block in self.blocks)
 
+    def carried_size(self) -> int:
+        """Bytes cached beside them at a fixed size, all layers."""
+        return sum(declared(block.mixer, Mixer, "carried_size")() for block in self.blocks)
 
-def named_generator(seed: int, name: str) -> torch.Generator:
-    """A CPU generator that depends on (seed, name) alone."""
-    return torch.Generator().manual_seed(seed_of(seed, name))
 
-
-@torch.no_grad()
-def initialise(model: Transformer, seed: int, std: float, qk_gain: float | None) -> None:
-    """Draws every weight anew; s is the initial scale of the model's parametrization, 1 in the standard one.
-
-    | parameter                         | initial value                                  |
-    |-----------------------------------|------------------------------------------------|
-    | q, k slices of a projection       | N(0, qk_gain / sqrt(fan in)), or N(0, s * std) |
-    | projections back to the residual  | N(0, s * std / sqrt(2 * layers))               |
-    | every other matrix and embedding  | N(0, s * std)                                  |
-    | biases                            | 0                                              |
-    | LSTM and GRU weights              | U(-1, 1) / sqrt(width), torch's own            |
-    | everything else (gains, logits)   | s times what their module made                 |
-    """
-    drawn, scales = set(), {name: row.init for name, row in rows(model).items()}
-    if next(model.parameters()).is_meta:
-        return
-    for name, module in model.named_modules():
-        if not isinstance(module, nn.Linear | nn.Embedding | nn.RNNBase):
-            for part, weight in module.named_parameters(recurse=False):
-                weight.mul_(scales[f"{name}.{part}".lstrip(".")])
-        if isinstance(module, nn.RNNBase):
-            bound = 1 / math.sqrt(module.hidden_size)
-            for part, weight in module.named_parameters():
-                generator = named_generator(seed, f"{name}.{part}")
-                weight.copy_(torch.empty(weight.shape).uniform_(-bound, bound, generator=generator))
-        if not isinstance(module, nn.Linear | nn.Embedding) or id(module.weight) in drawn:
-            continue
-        drawn.add(id(module.weight))
-        spread = std / math.sqrt(2 * len(model.blocks)) if isinstance(module, IntoResidual) else std
-        spread *= scales[f"{name}.weight"]
-        parts = module.parts if isinstance(module, Fused) else {"": module.weight.shape[0]}
-        slices = module.weight.split(tuple(parts.values()))
-        for part, weight in zip(parts, slices, strict=True):
-            gain = qk_gain if part in ("q", "k", "qkv") else None
-            part_std = spread if gain is None else gain / math.sqrt(weight.shape[1])
-            fresh = torch.empty(weight.shape).normal_(
-                0.0, part_std, generator=named_generator(seed, f"{name}.{part}")
+def _require_published(mixers: Sequence[Any]) -> None:
+    published: set[str] = set()
+    for layer, mixer in enumerate(mixers):
+        published.update(declared(mixer, Mixer, "publishes"))
+        missing = [name for name in declared(mixer, Mixer, "reads") if name not in published]
+        if missing:
+            raise ValueError(
+                f"layer {layer} reads {' and '.join(missing)}, which no earlier layer publishes: change "
+                "model.layers (lends_keys: true publishes keys)"
             )
-            weight.copy_(fresh)
-        bias: Tensor | None = getattr(module, "bias", None)
-        if bias is not None:
-            bias.zero_()

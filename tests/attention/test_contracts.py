@@ -3,6 +3,7 @@
 import inspect
 import textwrap
 from dataclasses import dataclass
+from types import FunctionType
 
 import pytest
 import torch
@@ -61,11 +62,9 @@ def layer(**parts):
 def required(contract):
     """What a part cannot leave out: all that the contract names without a value."""
     names = {name for name in {**vars(contract), **contract.__annotations__} if not name.startswith("_")}
-    values = {name: getattr(contract, name, ...) for name in names}
+    values = {name: vars(contract).get(name, ...) for name in names}
     return [
-        name
-        for name, value in values.items()
-        if value is ... or callable(value) or isinstance(value, property)
+        name for name, value in values.items() if value is ... or isinstance(value, FunctionType | property)
     ]
 
 

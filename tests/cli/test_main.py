@@ -65,7 +65,7 @@ def test_the_help_has_a_line_for_every_verb_and_group():
     text = entry.help_text()
     for name in VERBS:
         assert re.search(rf"^    {name} +\w", text, re.MULTILINE)
-    assert re.search(r"^  heads +differential, gqa", text, re.MULTILINE)
+    assert re.search(r"^  heads +differential, gla, gqa", text, re.MULTILINE)
 
 
 def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):

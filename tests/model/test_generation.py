@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache
-from attnlab.attention.epilogue import Gate
+from attnlab.attention.epilogue import Convolved, Exclusive, Gate
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.kernels.eager import eager
@@ -14,12 +14,14 @@ from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.masks.window import window
+from attnlab.attention.past.forgetting import Forgetting
 from attnlab.attention.rotary import Rope
 from attnlab.attention.scores.alibi import Alibi
 from attnlab.model import generation
 from attnlab.model.generation import Decoder, Sampling, generate, left_padded
 from attnlab.model.lean import lean
 from attnlab.model.transformer import LearnedPositions, Mlp, Transformer
+from attnlab.testing.laws.variant import randomised
 
 VOCABULARY, NEW = 19, 7
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5]]
@@ -54,6 +56,14 @@ MODELS = {
     "latent": functools.partial(model, heads=latent),
     "latent, gated": functools.partial(model, heads=latent, epilogue=lambda: Gate(24, 6, 2)),
     "learned": functools.partial(model, positions=LearnedPositions(11, 24)),
+    "exclusive": functools.partial(model, epilogue=Exclusive),
+    "forgetting": functools.partial(model, forgetting=lambda: randomised(Forgetting(24, 6))),
+    "forgetting, latent": functools.partial(model, latent, forgetting=lambda: randomised(Forgetting(24, 6))),
+    "convolved": functools.partial(
+        model,
+        lambda: randomised(GroupedHeads(24, 6, 2, None, False, False, convolution=4)),
+        epilogue=lambda: randomised(Convolved(6, 4, 3)),
+    ),
 }
 
 
@@ -106,12 +116,15 @@ def test_the_step_that_is_compiled_gives_the_same_logits(name, prompts, uncompil
     torch.testing.assert_close(logits, reference, rtol=0, atol=1e-11)
 
 
-def test_the_step_is_one_graph(monkeypatch):
+@pytest.mark.parametrize(
+    "name", ["grouped", *(pytest.param(name, marks=pytest.mark.rare) for name in ("forgetting", "convolved"))]
+)
+def test_the_step_is_one_graph(name, monkeypatch):
     """Traced for real, and run without a C++ compiler."""
     graphs = functools.partial(torch.compile, backend="eager", fullgraph=True)
     monkeypatch.setattr(torch, "compile", lambda function, **options: graphs(function))
     monkeypatch.setattr(generation, "SPAN", 8)
-    built = model()
+    built = MODELS[name]()
     tokens = Decoder(built, CACHES["static"], compile=True).generate(PROMPTS, NEW)
     assert torch.equal(tokens, generate(built, PROMPTS, NEW, DynamicCache))
 

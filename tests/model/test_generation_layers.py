@@ -9,12 +9,15 @@ from test_generation import CACHES, NEW, PROMPTS, VOCABULARY, recorded
 
 from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache, new_caches, rolling
 from attnlab.attention.contracts import Unsupported, declares
+from attnlab.attention.heads.borrowed import BorrowedHeads
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.masks.prefix import prefix
 from attnlab.attention.masks.window import window
+from attnlab.attention.mixers.delta import GatedDeltaNet
+from attnlab.attention.mixers.linear import LinearAttention
 from attnlab.attention.rotary import Rope
 from attnlab.model import generation
 from attnlab.model.generation import Decoder
@@ -38,6 +41,10 @@ def model(*masks):
     def mixer(layer):
         return Attention(GroupedHeads(24, 6, 2, None, False, False), eager, next(layers), rotary=Rope())
 
+    return of(mixer)
+
+
+def of(mixer):
     built = Transformer(
         mixer, vocab_size=VOCABULARY, dim=24, n_layers=2, ffn_width=20, ffn=Mlp, norm=torch.nn.LayerNorm,
         bias=False, tie=False, dropout=0.0, init_std=0.5, qk_gain=None, seed=0,
@@ -111,6 +118,44 @@ def test_a_text_that_needs_tokens_before_they_are_there_is_refused_at_once(way, 
 def test_a_window_smaller_than_the_masks_stays_what_was_asked_for():
     caches = new_caches(functools.partial(SlidingWindowCache, 3), [None, None])
     assert [cache.size for cache in caches] == [3, 3]
+
+
+def hybrid(layer):
+    if layer:
+        return Attention(GroupedHeads(24, 6, 2, None, False, False), eager, {"own": causal}, rotary=Rope())
+    return GatedDeltaNet(24, 6)
+
+
+def crossed(layer):
+    if layer:
+        return Attention(BorrowedHeads(24, 6, 2, None, False, False), eager, {"own": causal}, rotary=Rope())
+    heads = GroupedHeads(24, 6, 2, None, False, False)
+    return Attention(heads, eager, {"own": causal}, rotary=Rope(), lends_keys=True)
+
+
+def residual(layer):
+    heads = GroupedHeads(24, 6, 2, None, False, False, value_residual=True)
+    return Attention(heads, eager, {"own": causal}, rotary=Rope())
+
+
+MIXERS = {
+    "delta": lambda layer: GatedDeltaNet(24, 6),
+    "linear": lambda layer: LinearAttention(24, 4, decay=True),
+    "hybrid": hybrid,
+    "borrowed keys": crossed,
+    "value residual": residual,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1]], ids=["unequal", "one"])
+@pytest.mark.parametrize("mixer", MIXERS.values(), ids=MIXERS)
+def test_what_layers_carry_or_share_writes_the_same_text_in_any_way(mixer, prompts, way, uncompiled):
+    built, (cache, compiled) = of(mixer), WAYS[way]
+    tokens, logits = recorded(Decoder(built, cache, compile=compiled), prompts)
+    wanted, reference = recorded(Decoder(built, None), prompts)
+    assert torch.equal(tokens, wanted)
+    torch.testing.assert_close(logits, reference, rtol=0, atol=1e-11)
 
 
 @pytest.mark.rare

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnlab.data.task import generator
-from attnlab.model.transformer import named_generator
+from attnlab.model.initial import named_generator
 from attnlab.store.seeds import seed_of
 
 

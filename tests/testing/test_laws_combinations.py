@@ -12,6 +12,7 @@ from attnlab.testing.laws import LAWS
 from attnlab.testing.laws.compose import (
     AXES,
     SCALED,
+    SIZES,
     USUAL,
     alone,
     combination,
@@ -78,6 +79,14 @@ def test_each_value_alone_obeys_every_law(axis):
             assert faults([alone(axis, option)], FLEX if option == "flex" else ALL) == []
 
 
+@pytest.mark.parametrize("option", options("layers"))
+def test_every_kind_of_layer_of_a_hybrid_obeys_every_law(option):
+    sizes = (*SIZES, "kernel=eager", "heads=gqa")
+    variants = testing.composed([f"layers={option}", *sizes])
+    assert len(variants) == (1 if option in ("alike", "cross_layer") else 2)
+    assert faults(variants, ALL) == []
+
+
 @pytest.mark.rare
 def test_flex_alone_obeys_every_law_that_is_quick_under_it():
     assert faults([alone("kernel", "flex")], ALL - SLOW) == []
@@ -121,7 +130,8 @@ def test_every_cache_holds_all_heads(heads):
 
 def test_no_declared_gap_goes_untried():
     rows = [*crossed(2), *({"model": model} for model in options("model"))]
-    rows += [{"kernel": "flex"}, {"decode": "rolling", "mask": "window_sinks"}]
+    rows += [{"kernel": "flex", "normaliser": normaliser} for normaliser in options("normaliser")]
+    rows += [{"decode": "rolling", "mask": "window_sinks"}]
     tried = [frozenset(f"{axis}={option}" for axis, option in row.items()) for row in rows]
     assert [one for one in GAPS if not any(choices.issuperset(one.choices) for choices in tried)] == []
 

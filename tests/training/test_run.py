@@ -282,15 +282,3 @@ def test_what_cannot_run_is_refused_in_one_line(compose, case):
     with pytest.raises(ValueError, match=message) as caught:
         run.check(compose(*overrides))
     assert "\n" not in str(caught.value)
-
-
-def test_a_patch_of_layers_repeats_over_them(compose):
-    from attnlab.model.build import build_model
-
-    window = "{masks: {window: {_target_: attnlab.attention.masks.window.window, size: 3}}}"
-    config = compose("model.n_layers=5", f"model.layers=[{{}},{{rotary: null}},{window}]")
-    model = build_model(config, 7)
-    turning = [block.mixer.rotary is not None for block in model.blocks]
-    assert turning == [True, False, True, True, False]
-    masks = [block.mixer.mask.__name__ for block in model.blocks]
-    assert masks == ["causal", "causal", "every_mask", "causal", "causal"]

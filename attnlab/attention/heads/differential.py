@@ -8,8 +8,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Rotate, State
+from attnlab.attention.contracts import Rotate, State, Unsupported
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.past.past import Past
 
 
 @final
@@ -19,7 +21,8 @@ class DifferentialHeads(nn.Module):
 
     `n_heads` counts softmax maps, so two make one output head of twice the width, and the parameters are
     those of `GroupedHeads`. The first half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with
-    λ_0 the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). State: (k [B, G,
+    λ_0 the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). `convolution` as
+    of `GroupedHeads`. State: (k [B, G,
     S, D], v [B, G / 2, S, 2D]).
     """
 
@@ -35,8 +38,12 @@ class DifferentialHeads(nn.Module):
         out_bias: bool,
         qk_norm: bool = False,
         lambda_init: float = 0.8,
+        convolution: int = 0,
+        value_residual: bool = False,
     ) -> None:
         super().__init__()
+        if value_residual:
+            raise Unsupported("heads=differential has wide values, which two maps share: use values=own")
         if n_heads < 2 or n_heads % 2 or n_kv_heads < 2 or n_kv_heads % 2 or n_heads % n_kv_heads:
             raise ValueError(
                 "differential attention needs even numbers of heads and KV heads, the latter dividing the "
@@ -55,13 +62,17 @@ class DifferentialHeads(nn.Module):
         self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)
         self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.convolution = ShortConvolution(2 * narrow, convolution)
+        self.looks_back = self.convolution.looks_back
         self.lambdas = nn.Parameter(torch.full((4, self.head_dim), 0.1))  # zeros would stay zeros
         self.norm = nn.RMSNorm(2 * self.head_dim)
         self.out = IntoResidual(wide, dim, bias=out_bias)
 
-    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the new tokens' state."""
-        q, k, v = self.qkv(x_BTM).split(tuple(self.qkv.parts.values()), dim=-1)
+        wide, narrow, _ = self.qkv.parts.values()
+        q, kv = self.qkv(x_BTM).split((wide, 2 * narrow), dim=-1)
+        k, v = self.convolution(kv, past, "heads").chunk(2, dim=-1)
         q, k, v = by_head(q, self.head_dim), by_head(k, self.head_dim), by_head(v, 2 * self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
@@ -83,6 +94,10 @@ class DifferentialHeads(nn.Module):
     def state_size(self) -> int:
         """2 G D numbers per token, in bytes of the weights' dtype."""
         return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()
+
+    def carried_size(self) -> int:
+        """What the convolution carries."""
+        return self.convolution.carried_size()
 
     @property
     def projection(self) -> nn.Module:

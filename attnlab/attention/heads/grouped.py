@@ -7,8 +7,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Rotate, State
+from attnlab.attention.contracts import Channel, Rotate, State, Unsupported
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.past.past import Past
 from attnlab.attention.rotary import identity
 
 
@@ -19,7 +21,10 @@ class GroupedHeads(nn.Module):
 
     n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm`
     normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
-    with RMS). `tied` uses one projection for q, k and v. State: (k, v), each [B, G, S, D].
+    with RMS). `tied` uses one projection for q, k and v. `convolution` is the width of a short convolution
+    over tokens, on keys and values as they are projected; 0 is none. With `value_residual` values are a
+    learned mixture of their own and the first layer's, half of each at the start (Zhou et al. 2024, arXiv
+    2410.17897, eq. 4, learnable). State: (k, v), each [B, G, S, D].
     """
 
     pools = has_own_values = True
@@ -34,6 +39,8 @@ class GroupedHeads(nn.Module):
         out_bias: bool,
         qk_norm: bool = False,
         tied: bool = False,
+        convolution: int = 0,
+        value_residual: bool = False,
     ) -> None:
         super().__init__()
         if n_heads < 1 or (head_dim is None and dim % n_heads):
@@ -58,9 +65,34 @@ class GroupedHeads(nn.Module):
         self.out = IntoResidual(wide, dim, bias=out_bias)
         self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        if tied and convolution:
+            raise Unsupported("heads=tied_qkv has no keys and values apart to convolve: use convolution=none")
+        if tied and value_residual:
+            raise Unsupported("heads=tied_qkv has no values apart to mix: use values=own")
+        self.pools = not (convolution or value_residual)
+        self.shares = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
+        self.reads = self.publishes = ("values",) if value_residual else ()
+        self.convolution = ShortConvolution(2 * narrow, convolution)
+        self.looks_back = self.convolution.looks_back
 
-    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+    def project(
+        self,
+        x_BTM: Tensor,
+        rotate: Rotate,
+        past: Past | None = None,
+        channel: Channel | None = None,
+    ) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
+        q, (k, v) = self._projected(x_BTM, rotate, past)
+        if self.shares is None:
+            return q, (k, v)
+        first = v if channel is None else channel.setdefault("values", v)
+        if first.shape != v.shape:
+            raise ValueError("value_residual=true needs values of one shape in all layers")
+        own, shared = self.shares
+        return q, (k, own * v + shared * first)
+
+    def _projected(self, x_BTM: Tensor, rotate: Rotate, past: Past | None) -> tuple[Tensor, State]:
         H, G = self.n_heads, self.n_kv_heads
         if self.tied:
             shared = by_head(self.qkv(x_BTM), self.head_dim)
@@ -70,7 +102,11 @@ class GroupedHeads(nn.Module):
             return turned, (turned, shared)
         together = self.q_norm is None and rotate is not identity  # q and k turned in one go: half the calls
         widths = [n * self.head_dim for n in ((H + G, G) if together else (H, G, G))]
-        parts = self.qkv(x_BTM).split_with_sizes(widths, dim=-1)
+        projected = self.qkv(x_BTM)
+        if past is not None:
+            q, kv = projected.split_with_sizes((H * self.head_dim, 2 * G * self.head_dim), dim=-1)
+            projected = torch.cat((q, self.convolution(kv, past, "heads")), -1)
+        parts = projected.split_with_sizes(widths, dim=-1)
         *qk, v = (by_head(part, self.head_dim) for part in parts)
         if together:
             q, k = rotate(qk[0]).split_with_sizes((H, G), dim=1)
@@ -92,6 +128,10 @@ class GroupedHeads(nn.Module):
     def state_size(self) -> int:
         """2 G D numbers per token, in bytes of the weights' dtype."""
         return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()
+
+    def carried_size(self) -> int:
+        """What the convolution carries."""
+        return self.convolution.carried_size()
 
     @property
     def projection(self) -> nn.Module:

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.past.past import Past
 
 
 @final
@@ -18,7 +20,8 @@ class LatentHeads(nn.Module):
     A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads, and
     only the latter turn. State: [B, 1, S, rank + rope_dim], the latent and the turned key. With `absorbed`
     the up-projections move to the query and the output, which makes it multi-query attention over the
-    latent: the same numbers, and the cache is read as it is (§2.1.2).
+    latent: the same numbers, and the cache is read as it is (§2.1.2). A `convolution` is of the latent and
+    the shared key as they are projected.
     """
 
     can_absorb = True
@@ -35,8 +38,12 @@ class LatentHeads(nn.Module):
         out_bias: bool,
         qk_norm: bool = False,
         absorbed: bool = False,
+        convolution: int = 0,
+        value_residual: bool = False,
     ) -> None:
         super().__init__()
+        if value_residual:
+            raise Unsupported("heads=mla has values made of a latent: use values=own")
         if min(n_heads, rank, head_dim, rope_dim) < 1:
             raise ValueError(
                 "latent heads need n_heads, rank, head_dim and rope_dim >= 1, got "
@@ -50,6 +57,8 @@ class LatentHeads(nn.Module):
         self.head_dim, self.rope_dim, self.rank = head_dim, rope_dim, rank
         self.score_dim, self.absorbed = head_dim + rope_dim, absorbed
         self.down = Fused(dim, {"q": n_heads * self.score_dim, "latent": rank, "k_rope": rope_dim}, bias)
+        self.convolution = ShortConvolution(rank + rope_dim, convolution)
+        self.looks_back = self.convolution.looks_back
         self.norm = nn.RMSNorm(rank)
         self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
         self.out = IntoResidual(n_heads * head_dim, dim, bias=out_bias)
@@ -59,11 +68,12 @@ class LatentHeads(nn.Module):
         k, v = self.up.weight.chunk(2)
         return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.head_dim, -1)
 
-    def project(self, x_BTM: Tensor, rotate: Rotate) -> tuple[Tensor, State]:
+    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new
         tokens' state.
         """
-        q, latent, k_rope = self.down(x_BTM).split(tuple(self.down.parts.values()), dim=-1)
+        q, kv = self.down(x_BTM).split((self.down.parts["q"], self.rank + self.rope_dim), dim=-1)
+        latent, k_rope = self.convolution(kv, past, "heads").split((self.rank, self.rope_dim), dim=-1)
         q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
         if self.absorbed:
             q = q @ self._up()[0]
@@ -87,6 +97,10 @@ class LatentHeads(nn.Module):
     def state_size(self) -> int:
         """rank + rope_dim numbers per token, in bytes of the weights' dtype."""
         return (self.rank + self.rope_dim) * self.down.weight.element_size()
+
+    def carried_size(self) -> int:
+        """What the convolution carries."""
+        return self.convolution.carried_size()
 
     @property
     def projection(self) -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnlab.attention.contracts import Attended, Mask, Score
+from attnlab.attention.contracts import Attended, Mask, Normaliser, Score, Unsupported
 from attnlab.attention.kernels.visibility import batch_and_head, open_blind_rows
 
 EXACT = (torch.float32, torch.float64)
@@ -43,6 +43,7 @@ def eager(
     mask: Mask | None,
     scores: Sequence[Score],
     scale: float,
+    normaliser: Normaliser | None = None,
     dropout: float = 0.0,
     need: Sequence[str] = (),
     aligned: bool = False,
@@ -50,6 +51,9 @@ def eager(
     """The reference: softmax(score(scale * q k^T)) v in plain broadcasting, O(T S) memory. Defines what is
     correct.
     """
+    if normaliser is not None and "lse" in need:
+        raise Unsupported("weights that are no softmax have no lse: use normaliser=softmax, or epilogue=none")
+    normalise = normaliser or _softmax
     B, H, T, D = q.shape
     G, S, V = v.shape[1:]
     b, h = batch_and_head(B, H, q.device)
@@ -58,11 +62,11 @@ def eager(
     for function in scores:
         score = function(score, b, h, q_pos, kv_pos)
     if mask is None:
-        weights = score.softmax(-1)
+        weights = normalise(score)
     else:
         visible, sighted = open_blind_rows(mask, b, h, q_pos, kv_pos)
         score = score.masked_fill(~visible, -torch.inf)
-        weights = score.softmax(-1).masked_fill(~sighted, 0.0)
+        weights = normalise(score).masked_fill(~sighted, 0.0)
     lse = None
     if "lse" in need:
         lse = score.logsumexp(-1)
@@ -70,3 +74,7 @@ def eager(
     dropped = F.dropout(weights, dropout) if dropout else weights
     out = dropped.to(v.dtype).view(B, G, H // G, T, S) @ v.unsqueeze(2)
     return Attended(out.view(B, H, T, V), lse, weights if "weights" in need else None)
+
+
+def _softmax(score: Tensor) -> Tensor:
+    return score.softmax(-1)

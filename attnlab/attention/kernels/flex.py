@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 
-from attnlab.attention.contracts import Attended, Mask, Score, Unsupported
+from attnlab.attention.contracts import Attended, Mask, Normaliser, Score, Unsupported
 from attnlab.attention.kernels.visibility import settled
 
 KEPT = 4  # block masks a layer keeps: training, validation, the probe, and one more
@@ -45,6 +45,7 @@ class Flex:
         mask: Mask | None,
         scores: Sequence[Score],
         scale: float,
+        normaliser: Normaliser | None = None,
         dropout: float = 0.0,
         need: Sequence[str] = (),
         aligned: bool = False,
@@ -54,6 +55,8 @@ class Flex:
             raise Unsupported(
                 "kernel flex has no dropout on attention weights: use kernel=eager or kernel=sdpa"
             )
+        if normaliser is not None:
+            raise Unsupported("kernel flex knows the softmax only: use kernel=eager")
         if "weights" in need:
             raise Unsupported("kernel flex gives no weights: use kernel=eager")
         on_cpu = q.device.type == "cpu"

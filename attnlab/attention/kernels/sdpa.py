@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnlab.attention.contracts import Attended, Mask, Score, Unsupported
+from attnlab.attention.contracts import Attended, Mask, Normaliser, Score, Unsupported
 from attnlab.attention.kernels.visibility import batch_and_head, open_blind_rows, settled
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.scores.bias import Bias
@@ -23,6 +23,7 @@ def sdpa(
     mask: Mask | None,
     scores: Sequence[Score],
     scale: float,
+    normaliser: Normaliser | None = None,
     dropout: float = 0.0,
     need: Sequence[str] = (),
     aligned: bool = False,
@@ -36,6 +37,8 @@ def sdpa(
     """
     if need:
         raise Unsupported(f"kernel sdpa gives no {' or '.join(need)}: use kernel=eager (or flex for lse)")
+    if normaliser is not None:
+        raise Unsupported("kernel sdpa knows the softmax only: use kernel=eager")
     biases: list[Bias] = []
     for function in scores:
         if not isinstance(function, Bias):

@@ -5,7 +5,12 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask, declared, declares
+from attnlab.attention.contracts import Mask, Unsupported, declared, declares
+
+TOO_EARLY = (
+    "an earlier token should have seen these later ones: use decode=none, or a first chunk as long as "
+    "the prefix"
+)
 
 
 def every(*masks: Mask | None) -> Mask | None:
@@ -68,3 +73,18 @@ def answers_too_early(mask: Mask | None, past: int, total: int, heads: int) -> b
     """
     keys, queries = torch.arange(past, total).split(256), torch.arange(total)[None]
     return any(looks_ahead(mask, queries[:, : int(part[-1])], part[None], heads) for part in keys)
+
+
+def refuse_answers_too_early(
+    mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor, heads: int, past: int | None
+) -> None:
+    """Unsupported where the mask let a cached query see one of the new keys. `past`: the tokens before them
+    where positions simply go on, which is remembered.
+    """
+    new = queries_BT.shape[1]
+    if past is None:
+        early = looks_ahead(mask, keys_BS[:, :-new], queries_BT, heads)
+    else:
+        early = step_looks_ahead(mask, past, new, heads)
+    if early:
+        raise Unsupported(TOO_EARLY)

@@ -17,8 +17,9 @@ from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.measure.measurement import Measured
 from attnlab.measure.patterns import names_of
 from attnlab.measure.studies.losses import validation_loss
+from attnlab.model.initial import named_generator
 from attnlab.model.loss import VALIDATION
-from attnlab.model.transformer import Transformer, named_generator
+from attnlab.model.transformer import Transformer
 from attnlab.store.schema import Metric
 
 Head = tuple[int, int]  # layer, head

@@ -10,7 +10,7 @@ import torch
 
 from attnlab.measure.measurement import Measured
 from attnlab.measure.studies.fits import exponent, increasing, positive
-from attnlab.model.transformer import named_generator
+from attnlab.model.initial import named_generator
 from attnlab.store.schema import Metric
 
 ROWS = 1024  # queries at a time

@@ -22,7 +22,7 @@ PARTS = (
     "attnlab.data.module", "attnlab.data.names", "attnlab.data.needle", "attnlab.data.recall",
     "attnlab.data.text", "attnlab.data.tokenizers", "attnlab.measure.studies",
     "attnlab.model.parametrization", "attnlab.model.pooling", "attnlab.model.recurrent",
-    "attnlab.model.transformer", "attnlab.training.loggers",
+    "attnlab.model.residual", "attnlab.model.transformer", "attnlab.training.loggers",
     "attnlab.training.module", "attnlab.training.optim",
 )  # fmt: skip
 LIBRARIES = {  # where a name of theirs may begin: where the class that it leads to may live

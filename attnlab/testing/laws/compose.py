@@ -19,9 +19,15 @@ from attnlab.config import CONF, register_resolvers
 from attnlab.testing.laws.variant import Variant, variants_of
 
 # In the order of the defaults list.
-AXES = ("heads", "position", "score", "mask", "epilogue", "kernel", "decode")
+AXES = (
+    "heads", "position", "convolution", "values", "score", "normaliser", "mask", "epilogue", "kernel",
+    "decode",
+)  # fmt: skip
 SCALED = "parametrization"  # no axis of attention, and so not crossed with them
-USUAL = dict(zip(AXES, ("mha", "rope", "scaled", "causal", "none", "eager", "growing"), strict=True))
+USUAL = {
+    "heads": "mha", "position": "rope", "convolution": "none", "values": "own", "score": "scaled",
+    "normaliser": "softmax", "mask": "causal", "epilogue": "none", "kernel": "eager", "decode": "growing",
+}  # fmt: skip
 
 # Sizes that tell axes apart: B 2, KV heads 3 of 6, width 8 of 48, 11 tokens, room for 17, vocabulary 23.
 # Six heads are no power of two.
@@ -29,6 +35,8 @@ SIZES = ("model.dim=48", "model.n_heads=6", "data.length=17")
 SMALL: Mapping[str, Mapping[str, Any]] = {  # what is made for hundreds of tokens must show within eleven
     "mask=window": {"model.attention.masks.window.size": 5},
     "mask=window_sinks": {"model.attention.masks.window.size": 4, "model.attention.masks.window.keep": 2},
+    "mask=moba": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
+    "mask=random_blocks": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
     "mask=prefix": {"model.attention.masks.prefix.n": 3},
     "position=relative": {
         "model.attention.scores.relative.buckets": 4,

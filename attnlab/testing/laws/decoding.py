@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Cache, Unsupported, declared
+from attnlab.attention.contracts import Cache, Mixer, Unsupported, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import real
 from attnlab.testing.laws.positions import LONG, drawn, long
@@ -178,18 +178,18 @@ def has_room(variant: Variant) -> bool:
 @torch.no_grad()
 def check_state_size(variant: Variant) -> None:
     """14. state_size() is the bytes per token and row that the cache holds, of every key that a later
-    query may see.
+    query may see; carried_size() those of a row beside them.
     """
     layer, x, T = variant.layer(), variant.x(), variant.length
     cache = variant.new_cache()
     layer(x, cache=cache)
-    held, remainder = divmod(cache.live_bytes(), layer.state_size() * variant.batch)
-    assert not remainder, (
-        f"{cache.live_bytes()} bytes are no multiple of {layer.state_size()} x {variant.batch} rows"
-    )
-    assert cache.live_bytes() == 0 or cache.live_bytes() % T == 0 or held < T, (
-        "not a whole number of bytes per token"
-    )
+    live = cache.live_bytes() - declared(layer, Mixer, "carried_size")() * variant.batch
+    if layer.state_size() == 0:
+        assert live == 0, f"{live} bytes are held for tokens, and state_size() says that there are none"
+        return
+    held, remainder = divmod(live, layer.state_size() * variant.batch)
+    assert not remainder, f"{live} bytes are no multiple of {layer.state_size()} x {variant.batch} rows"
+    assert live == 0 or live % T == 0 or held < T, "not a whole number of bytes per token"
     needed = variant.visible(torch.arange(T + 1))[-1, :T].sum().item() if variant.tells_its_mask else 0
     holds = declared(cache, Cache, "holds")
     assert holds is None or held <= holds, f"the cache holds {held} tokens and declares to hold {holds}"

@@ -36,12 +36,37 @@ GAPS = (
     Gap(("kernel=sdpa", "score=softcap"), BUILT, "sdpa takes additive scores only"),
     Gap(("kernel=sdpa", "score=log_length"), BUILT, "sdpa takes additive scores only"),
     Gap(("kernel=sdpa", "epilogue=sinks"), BUILT, "sdpa gives no lse"),
+    *(
+        Gap((f"kernel={kernel}", f"normaliser={other}"), BUILT, f"{kernel} knows the softmax only")
+        for kernel in ("sdpa", "flex")
+        for other in ("off_by_one", "softpick", "sigmoid")
+    ),
+    *(
+        Gap((f"normaliser={other}", "epilogue=sinks"), BUILT, "what is no softmax has no lse")
+        for other in ("off_by_one", "softpick", "sigmoid")
+    ),
+    Gap(("kernel=sdpa", "score=ssmax"), BUILT, "sdpa takes additive scores only"),
+    Gap(("heads=tied_qkv", "convolution=kv"), BUILT, "one projection has no keys and values apart"),
+    Gap(("heads=differential", "epilogue=convolved"), BUILT, "a map's values are twice as wide"),
     Gap(("kernel=flex",), GRADIENTS, "flex has no backward pass on a CPU"),
-    Gap(("heads=mla", "score=qk_norm"), BUILT, "a latent head's keys are not there when they turn"),
+    *(
+        Gap((f"heads={heads}", "score=qk_norm"), BUILT, "a latent head's keys are not there when they turn")
+        for heads in ("mla", "gla")
+    ),
+    Gap(("heads=gta", "score=qk_norm"), BUILT, "keys are values too"),
+    *(
+        Gap((f"heads={heads}", "values=residual"), BUILT, "they have no values apart to mix")
+        for heads in ("mla", "gla", "gta", "differential", "tied_qkv")
+    ),
     Gap(("heads=differential", "epilogue=gate"), BUILT, "a map's values are twice as wide as its gate"),
-    Gap(("heads=mla", "epilogue=gate"), ("absorbed",), "absorbed values are latents when the gate sees them"),
-    Gap(("heads=mla", "mask=full"), ("absorbed",), "a full mask cannot be decoded in steps"),
-    Gap(("heads=mla", "position=rope_dynamic_ntk"), ("absorbed",), "turned keys would go out of date"),
+    *(
+        gap
+        for heads in ("mla", "gla")
+        for gap in (
+            Gap((f"heads={heads}", "mask=full"), ("absorbed",), "a full mask cannot be decoded in steps"),
+            Gap((f"heads={heads}", "position=rope_dynamic_ntk"), ("absorbed",), "turned keys go out of date"),
+        )
+    ),
     Gap(("decode=rolling", "mask=window_sinks"), ("left_padded_decode",), "kept tokens stand at one place"),
     *(
         Gap((f"model={cell}",), (*STEPS, "state_size", "left_padding", "documents"), "it keeps no keys")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Attended, Heads, Unsupported, declared
+from attnlab.attention.contracts import Attended, Heads, Normaliser, Unsupported, declared
 from attnlab.attention.epilogue import Sinks
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
@@ -65,6 +65,8 @@ def by_hand(call: Call) -> Attended:
             terms = torch.where(visible, (score.masked_fill(~visible, 0.0) - top).exp(), 0.0)
             total = terms.sum(-1, keepdim=True)
             weights = terms / total.masked_fill(total == 0, 1.0)
+            if (normaliser := call.options.get("normaliser")) is not None:
+                weights = torch.where(visible.any(-1, keepdim=True), normaliser(score), 0.0)
             outs.append(weights @ call.v[n, group])
             maps.append(weights)
             lses.append((total.log() + top).squeeze(-1).masked_fill(total.squeeze(-1) == 0, -torch.inf))
@@ -131,21 +133,26 @@ def check_dropout_keeps_the_mean(variant: Variant) -> None:
     """23. A kernel that is asked for dropout drops attention weights, and the rest make up for it."""
     kernel, call = variant.layer().kernel, asked(variant.layer(), variant.x())
     call = call._replace(v=torch.ones_like(call.v))
-    seeing = call.answered(eager).out > 0.5  # all but queries that see no key
+    whole = call.answered(eager).out[..., :1]  # one, where weights are a softmax's
+    seeing = whole > 0  # all but queries that see no key
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
             sums = torch.cat([call.answered(kernel, dropout=0.3).out[..., :1] for _ in range(48)])
         except Unsupported:
             return  # it says so; nobody trains with it
-    got = sums[seeing[..., :1].repeat(48, 1, 1, 1)]
+    got = (sums / whole.repeat(48, 1, 1, 1))[seeing.repeat(48, 1, 1, 1)]
     assert got.std() > 0.05, "with dropout of 0.3 no weight is dropped"
-    assert abs(got.mean() - 1) < 0.05, f"weights sum to {got.mean():.2g} on average, with dropout of 0.3"
+    told = f"weights sum to {got.mean():.2g} of what they should on average, with dropout of 0.3"
+    assert abs(got.mean() - 1) < 0.05, told
 
 
 def check_weights_sum_to_one(variant: Variant) -> None:
     """4. Attention weights are not negative; a row sums to one, or to one minus the sink's share."""
     layer = variant.layer()
+    if layer.normalising:
+        _check_own_weights(layer, variant.x())
+        return
     with torch.no_grad():
         attended = layer.attend(variant.x(), kernel=eager, need=("weights", "lse"))
     assert attended.weights.min() >= 0, "a weight is negative"
@@ -158,6 +165,15 @@ def check_weights_sum_to_one(variant: Variant) -> None:
         assert total.max() <= 1 + 1e-12, f"a row sums to {total.max():.6g}, which is more than one"
         return
     same(total, (1 - share).masked_fill(blind, 0.0), "sum of a row")
+
+
+@torch.no_grad()
+def _check_own_weights(layer: Any, x: Tensor) -> None:
+    weights = layer.attend(x, kernel=eager, need=("weights",)).weights
+    assert weights.min() >= 0, "a weight is negative"
+    if declared(layer.normalising["normaliser"], Normaliser, "sums_to_one"):
+        total = weights.sum(-1)
+        same(total, (total > 0).to(total.dtype), "sum of a row")
 
 
 def check_blind_rows_are_zero(variant: Variant) -> None:
@@ -180,6 +196,7 @@ def check_scale(variant: Variant) -> None:
     )
     absorbs = declared(variant.specimen.heads, Heads, "can_absorb")
     expanded = variant.but(heads__absorbed=False) if absorbs else variant
+    expanded = expanded.but(forgetting=None)  # whose features are no part of a head
     with torch.no_grad():
         call = asked(variant.layer(), variant.x())
         width = asked(expanded.layer(), variant.x()).k.shape[-1]

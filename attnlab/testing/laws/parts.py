@@ -77,7 +77,8 @@ def check_permutation(variant: Variant) -> None:
     layer, x = variant.but(masks={}, kernel=EAGER).layer(), variant.x()
     order = torch.randperm(variant.length, generator=torch.Generator().manual_seed(3))
     moved, expected = layer(x[:, order]), layer(x)[:, order]
-    if layer.rotary is None and not any(_positional(score) for score in layer.scores):
+    placed = layer.rotary is not None or layer.looks_back or layer.selection is not None
+    if not placed and not any(map(_positional, layer.scores)):
         same(moved, expected, "permuted input")
     elif variant.length > 2:
         differs(moved, expected, "permuted input, though there are positions")
@@ -180,8 +181,8 @@ def has_grouped_heads(variant: Variant) -> bool:
 
 
 def has_absorbing_heads(variant: Variant) -> bool:
-    """Heads that can read their cache as it is."""
-    return variant.is_attention and declared(variant.specimen.heads, Heads, "can_absorb")
+    """Heads that can read their cache as it is, in a layer that lets them."""
+    return variant.is_attention and variant.specimen.can_absorb
 
 
 def has_window_or_prefix(variant: Variant) -> bool:

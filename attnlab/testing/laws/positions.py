@@ -177,6 +177,8 @@ def is_relative(variant: Variant) -> bool:
     """Attention whose masks and scores go by the distance, and whose rotation does not follow the length."""
     if not variant.is_attention or variant.specimen.changes_with_length:
         return False
+    if variant.specimen.selection is not None:  # blocks begin at places
+        return False
     near = torch.arange(SMALL)
     for _, part, score in _parts(variant, heads := _heads(variant)):
         try:

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -18,11 +19,13 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from attnlab.attention.cache import new_cache
-from attnlab.attention.contracts import Cache, Mask
+from attnlab.attention.contracts import Cache, Mask, Mixer, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import every, seen
 from attnlab.model.build import make, mixer_configs
-from attnlab.model.transformer import Mlp, Transformer, named_generator
+from attnlab.model.initial import named_generator
+from attnlab.model.transformer import Mlp, Transformer
+from attnlab.testing.laws.chained import Chained
 
 GROWING = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.DynamicCache"}
 EAGER = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager.eager"}
@@ -57,15 +60,8 @@ class Variant:
 
     @property
     def dim(self) -> int:
-        """Width of the input: the `dim` of the mixer or of its heads. ValueError where the config has
-        none.
-        """
-        for part in (self.attention, self.attention.get("heads") or {}):
-            if isinstance(part.get("dim"), int):
-                return part["dim"]
-        raise ValueError(
-            "this mixer names no width: give its constructor, or that of its heads, a parameter `dim`"
-        )
+        """Width of the input."""
+        return _width(self.attention)
 
     @property
     def is_attention(self) -> bool:
@@ -88,6 +84,20 @@ class Variant:
         """[T, T]: which positions the design mask lets which see, by any head."""
         heads = self.specimen.heads.n_heads if self.is_attention else 1
         return seen(self.mask, positions_T[None], positions_T[None], heads)[0].any(0)
+
+    def reached(self, positions_T: Tensor) -> Tensor:
+        """[T, T]: which tokens may have a say in which outputs: those that are visible, and those that parts
+        which look back see beside them.
+        """
+        reached, layer = self.visible(positions_T), self.specimen
+        if not self.is_attention or not layer.looks_back:
+            return reached
+        keys = math.inf if layer.forgetting is not None else layer.heads_look_back
+        for back in (keys, layer.epilogue_looks_back):
+            near = positions_T[:, None] - positions_T
+            near = ((near >= 0) & (near <= back)).to(torch.float32)  # [token, those it is made of]
+            reached = (reached.float() @ near if back is keys else near @ reached.float()) > 0
+        return reached
 
     def but(self, **changes: Any) -> "Variant":
         """The same with some of the config's values replaced; `heads__n_kv_heads=1` reaches into `heads`."""
@@ -158,6 +168,9 @@ def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant
     """The distinct kinds of layer of a whole resolved run config, with its positions and its cache."""
     model = config["model"]
     layers: list[Any] = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
+    if any(_leans(layer) for layer in layers):
+        whole = {"_target_": f"{Chained.__module__}.Chained", "dim": _width(layers[0]), "layers": layers}
+        layers = [whole]
     kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
     names = [name] if len(kinds) == 1 else [f"{name}, layer kind {n}" for n in range(len(kinds))]
     cache, scaled = (config.get("decode") or {}).get("cache"), model.get("parametrization")
@@ -165,6 +178,25 @@ def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant
         Variant(name, kind, model.get("positions"), cache, parametrization=scaled)
         for name, kind in zip(names, kinds.values(), strict=True)
     ]
+
+
+def _width(mixer: Mapping[str, Any]) -> int:
+    """The `dim` of a mixer or of its heads. ValueError where the config has none."""
+    for part in (mixer, mixer.get("heads") or {}):
+        if isinstance(part.get("dim"), int):
+            return part["dim"]
+    raise ValueError(
+        "this mixer names no width: give its constructor, or that of its heads, a parameter `dim`"
+    )
+
+
+def _leans(mixer: Mapping[str, Any]) -> bool:
+    """Whether it reads what another layer publishes."""
+    try:
+        layer = make(mixer)
+    except ValueError:  # the law that builds it tells why
+        return False
+    return bool(set(declared(layer, Mixer, "reads")) - set(declared(layer, Mixer, "publishes")))
 
 
 def randomised(module: M) -> M:

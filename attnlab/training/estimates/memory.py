@@ -99,7 +99,8 @@ def _moments(config: Mapping[str, Any], layers: int, data: Any, spread: float) -
     like = task.train_batch(0, 0, 1)
     with FakeTensorMode(), _own_cells():
         model = _model({**config, "model": {**config["model"], "n_layers": layers}}, task.vocab_size)
-        length = SHORT if model.state_size() == 0 else task.length
+        cells = any(isinstance(module, torch.nn.RNNBase) for module in model.modules())
+        length = SHORT if cells else task.length
 
         def batch(rows: int) -> dict[str, Tensor]:
             """As many tokens, in windows of `length`."""

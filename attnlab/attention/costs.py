@@ -1,0 +1,41 @@
+"""What an attention layer caches, computes and reads, of what its parts do."""
+
+from abc import ABC
+
+from torch import nn
+
+from attnlab.attention.contracts import Epilogue, Heads, declared
+from attnlab.attention.past.forgetting import Forgetting
+from attnlab.attention.selection import Blocks
+
+
+class Costs(nn.Module, ABC):
+    """Of the parts of a layer; none is known for those that a user wrote and that say nothing."""
+
+    heads: Heads
+    epilogue: Epilogue | None
+    forgetting: Forgetting | None
+    selection: Blocks | None
+
+    def state_size(self) -> int:
+        """Bytes cached per token in this layer."""
+        return self.heads.state_size() + (0 if self.forgetting is None else self.forgetting.state_size())
+
+    def carried_size(self) -> int:
+        """Bytes carried beside them, however long the text."""
+        parts = ((self.heads, Heads), (self.epilogue, Epilogue), (self.forgetting, Heads))
+        return sum(declared(part, contract, "carried_size")() for part, contract in parts)
+
+    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
+        """Of heads and scores: `new` queries over `held` keys, two a multiplication."""
+        own, heads = self.heads.flops(new, held, absorbed), self.heads
+        if self.forgetting is not None:
+            own += self.forgetting.flops(new, held, 1 if absorbed else heads.n_kv_heads)
+        if self.selection is not None:
+            own += self.selection.flops(new, held, heads.n_heads, heads.score_dim)
+        return own
+
+    def read_width(self, absorbed: bool = False) -> int:
+        """Numbers that attention reads per key."""
+        own = self.heads.read_width(absorbed)
+        return own if self.forgetting is None else own + 2 * self.heads.n_heads

@@ -1,0 +1,112 @@
+"""Grouped-tied attention: what a KV head caches is its value, and most of its key."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.attention.contracts import Rotate, State, Unsupported
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.past.past import Past
+
+
+@final
+class TiedHeads(nn.Module):
+    """GTA (Zadouri et al. 2025, arXiv 2505.21487, §3.1): one vector a KV head, D wide, is the value; its
+    first D - R features are those of the key that do not turn, the R others are one turned key for all heads.
+
+    `rope_dim` R, half of D where None. `convolution` as of `GroupedHeads`. State: (kv [B, G, S, D], k_rope
+    [B, 1, S, R]): about half of what grouped heads cache.
+    """
+
+    has_own_values = True
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        n_kv_heads: int,
+        head_dim: int | None,
+        rope_dim: int | None,
+        bias: bool,
+        out_bias: bool,
+        qk_norm: bool = False,
+        convolution: int = 0,
+        value_residual: bool = False,
+    ) -> None:
+        super().__init__()
+        if value_residual:
+            raise Unsupported("heads=gta has values that are keys too: use values=own")
+        if n_heads < 1 or (head_dim is None and dim % n_heads):
+            raise ValueError(
+                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
+            )
+        if n_kv_heads < 1 or n_heads % n_kv_heads:
+            raise ValueError(
+                f"{n_kv_heads} KV heads do not divide {n_heads} heads: "
+                "change model.attention.heads.n_kv_heads or model.n_heads"
+            )
+        if qk_norm:
+            raise Unsupported(
+                "heads=gta has no keys to normalise that are not values too: use another score than qk_norm"
+            )
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.head_dim = dim // n_heads if head_dim is None else head_dim
+        self.rope_dim = self.head_dim // 2 if rope_dim is None else rope_dim
+        if not 0 < self.rope_dim < self.head_dim:
+            raise ValueError(f"heads=gta needs 0 < rope_dim < {self.head_dim}, got {self.rope_dim}")
+        self.score_dim = self.head_dim
+        wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
+        self.qkv = Fused(dim, {"q": wide, "kv": narrow, "k_rope": self.rope_dim}, bias)
+        self.convolution = ShortConvolution(narrow + self.rope_dim, convolution)
+        self.looks_back = self.convolution.looks_back
+        self.out = IntoResidual(wide, dim, bias=out_bias)
+
+    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
+        """q [B, H, T, D] and the state of the new tokens."""
+        wide, narrow, turning = self.qkv.parts.values()
+        q, kv = self.qkv(x_BTM).split((wide, narrow + turning), dim=-1)
+        kv, k_rope = self.convolution(kv, past, "heads").split((narrow, turning), dim=-1)
+        still, q_rope = by_head(q, self.head_dim).split((self.head_dim - turning, turning), dim=-1)
+        return torch.cat((still, rotate(q_rope)), dim=-1), (
+            by_head(kv, self.head_dim),
+            rotate(k_rope.unsqueeze(1)),
+        )
+
+    def expand(self, state: State) -> tuple[Tensor, Tensor]:
+        """k, v [B, G, S, D]: the key is made of the value and of what turns."""
+        kv, k_rope = state
+        still = kv[..., : self.head_dim - self.rope_dim]
+        return torch.cat((still, k_rope.expand(-1, self.n_kv_heads, -1, -1)), dim=-1), kv
+
+    def merge(self, y_BHTV: Tensor) -> Tensor:
+        """Concatenates the heads and projects them out."""
+        return self.out(merged(y_BHTV))
+
+    def state_size(self) -> int:
+        """G D + R numbers per token, in bytes of the weights' dtype."""
+        return (self.n_kv_heads * self.head_dim + self.rope_dim) * self.qkv.weight.element_size()
+
+    def carried_size(self) -> int:
+        """What the convolution carries."""
+        return self.convolution.carried_size()
+
+    @property
+    def projection(self) -> nn.Module:
+        """The fused one."""
+        return self.qkv
+
+    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
+        """Scores and values take D multiplications a key each, for every query head."""
+        own = self.qkv.weight.numel() + self.out.weight.numel()
+        return 2 * (new * own + self.n_heads * 2 * self.head_dim * new * held)
+
+    def read_width(self, absorbed: bool = False) -> int:
+        """G keys, once they are put together, and G values of D."""
+        return 2 * self.n_kv_heads * self.head_dim
+
+    def written(self, state: State) -> Tensor:
+        """[B, H, S, M]: the value of a head's group, through the head's slice of the output projection."""
+        v = state[0].repeat_interleave(self.n_heads // self.n_kv_heads, 1)
+        return torch.einsum("bhsd,mhd->bhsm", v, self.out.weight.view(-1, self.n_heads, self.head_dim))

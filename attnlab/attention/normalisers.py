@@ -1,0 +1,41 @@
+"""What makes weights of scores, where it is not the softmax: no key has to be attended to."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+
+def off_by_one(score_S: Tensor) -> Tensor:
+    """exp(s) / (1 + sum of exp(s)): as if one more key had a score and a value of 0 (Miller 2023, "Attention
+    is off by one").
+    """
+    nothing = score_S.new_zeros(*score_S.shape[:-1], 1)
+    return torch.cat((score_S, nothing), -1).softmax(-1)[..., :-1]
+
+
+def softpick(score_S: Tensor) -> Tensor:
+    """relu(exp(s) - 1) / sum of |exp(s) - 1| (Zuhri et al. 2025, arXiv 2504.20966, eq. 4): keys below 0 get
+    nothing, and take from what the others get.
+    """
+    top = score_S.detach().amax(-1, keepdim=True).clamp(min=0)
+    above = (score_S - top).exp() - (-top).exp()  # exp(s) - 1, over exp(top)
+    above = above.masked_fill(score_S == -torch.inf, 0.0)
+    total = above.abs().sum(-1, keepdim=True)
+    return above.relu() / total.clamp(min=torch.finfo(total.dtype).tiny)
+
+
+@final
+class Sigmoid:
+    """1 / (1 + exp(-(s - ln(length)))): each key by itself, none against the others (Ramapuram et al. 2024,
+    arXiv 2409.04431, eq. 3; the bias of §3.2). `length` is the trained one.
+    """
+
+    def __init__(self, length: float) -> None:
+        if not length >= 1:
+            raise ValueError(f"sigmoid attention needs length >= 1, got {length}")
+        self.length = length
+
+    def __call__(self, score_S: Tensor) -> Tensor:
+        """Weights of a row sum to anything up to its keys."""
+        return torch.sigmoid(score_S - torch.tensor(self.length, dtype=score_S.dtype).log())

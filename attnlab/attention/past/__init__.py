@@ -1,0 +1,1 @@
+"""What is made of the tokens before the new ones beside attention: the last few inputs, a sum over all."""

@@ -1,0 +1,111 @@
+"""Heads of papers in plain loops over tokens and heads, in float64, against the layer that ships."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab.attention.heads.grouped_latent import GroupedLatentHeads
+from attnlab.attention.heads.latent import LatentHeads
+from attnlab.attention.heads.tied import TiedHeads
+from attnlab.attention.kernels.eager import eager
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.causal import causal
+from attnlab.attention.rotary import Rope
+from attnlab.testing.laws.variant import randomised
+
+T, M, H = 6, 13, 6
+D, R, RANK = 6, 4, 5
+
+
+def layer(heads):
+    return randomised(Attention(heads, eager, {"causal": causal}, rotary=Rope())).double().eval()
+
+
+def given():
+    return torch.randn(1, T, M, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def array(tensor):
+    return tensor.detach().numpy()
+
+
+def turned(vector, position):
+    """Features f and f + R/2 turn by position * 10000^(-2f/R)."""
+    half, out = len(vector) // 2, vector.copy()
+    for f in range(half):
+        angle = position * 10000.0 ** (-2 * f / len(vector))
+        a, b = vector[f], vector[f + half]
+        out[f], out[f + half] = (
+            a * math.cos(angle) - b * math.sin(angle),
+            b * math.cos(angle) + a * math.sin(angle),
+        )
+    return out
+
+
+def attended(q, k, v, width):
+    """Of one head, [T][D] each."""
+    out = []
+    for t in range(T):
+        terms = [math.exp(q[t] @ k[s] / math.sqrt(width)) for s in range(t + 1)]
+        out.append(sum(term * v[s] for s, term in enumerate(terms)) / sum(terms))
+    return out
+
+
+def same(module, by_head):
+    """by_head [H][T]."""
+    weight = array(module.heads.out.weight)
+    rows = np.stack([weight @ np.concatenate([head[t] for head in by_head]) for t in range(T)])
+    np.testing.assert_allclose(array(module(given()))[0], rows, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_tied_heads_use_the_value_as_most_of_the_key(groups):
+    module, x = layer(TiedHeads(M, H, groups, D, R, False, False)), array(given())[0]
+    weight, by_head = array(module.heads.qkv.weight), []
+    rows = [weight @ token for token in x]
+    shared = [turned(row[H * D + groups * D :], t) for t, row in enumerate(rows)]
+    for h in range(H):
+        values = [row[H * D + (h // (H // groups)) * D :][:D] for row in rows]
+        keys = [np.concatenate((value[: D - R], turn)) for value, turn in zip(values, shared, strict=True)]
+        queries = [row[h * D : (h + 1) * D] for row in rows]
+        queries = [np.concatenate((q[: D - R], turned(q[D - R :], t))) for t, q in enumerate(queries)]
+        by_head.append(attended(queries, keys, values, D))
+    same(module, by_head)
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_a_latent_is_read_by_its_own_heads_alone(groups, absorbed):
+    heads = GroupedLatentHeads(M, H, groups, RANK, D, R, False, False, absorbed=absorbed)
+    module, x = layer(heads), array(given())[0]
+    weight, gain = array(module.heads.down.weight), array(module.heads.norm.weight)
+    up_k, up_v = np.split(array(module.heads.up.weight), 2)
+    wide, by_head = H * (D + R), []
+    rows = [weight @ token for token in x]
+    shared = [turned(row[wide + groups * RANK :], t) for t, row in enumerate(rows)]
+    eps = torch.finfo(torch.float64).eps
+    for h in range(H):
+        latents = [row[wide + (h // (H // groups)) * RANK :][:RANK] for row in rows]
+        latents = [gain * latent / math.sqrt((latent @ latent) / RANK + eps) for latent in latents]
+        keys = [up_k[h * D : (h + 1) * D] @ latent for latent in latents]
+        keys = [np.concatenate((key, turn)) for key, turn in zip(keys, shared, strict=True)]
+        values = [up_v[h * D : (h + 1) * D] @ latent for latent in latents]
+        queries = [row[h * (D + R) : (h + 1) * (D + R)] for row in rows]
+        queries = [np.concatenate((q[:D], turned(q[D:], t))) for t, q in enumerate(queries)]
+        by_head.append(attended(queries, keys, values, D + R))
+    same(module, by_head)
+
+
+def test_one_latent_for_all_is_multi_head_latent_attention():
+    one = layer(GroupedLatentHeads(M, H, 1, RANK, D, R, False, False))
+    other = layer(LatentHeads(M, H, RANK, D, R, False, False))
+    other.load_state_dict(one.state_dict())
+    torch.testing.assert_close(one(given()), other(given()), rtol=0, atol=1e-13)
+    assert one.state_size() == other.state_size()
+
+
+def test_tied_heads_cache_half_of_what_grouped_ones_do_and_what_turns():
+    heads = TiedHeads(64, 8, 4, None, None, False, False)
+    assert heads.state_size() == (4 * 8 + 4) * 4
