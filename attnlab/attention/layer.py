@@ -18,6 +18,7 @@ from attnlab.attention.contracts import (
     Mask,
     Normaliser,
     Rotary,
+    Rotate,
     Score,
     State,
     Unsupported,
@@ -128,10 +129,7 @@ class Attention(Costs):
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
         behind = {"past": Past(positions, mask, cache)} if self.looks_back else {}
-        beside: dict[str, Any] = behind if self.heads_look_back else {}
-        if self.reads:
-            beside = {**beside, "channel": channel}
-        q, state = self.heads.project(x_BTM, positions.rotation(self.rotary), **beside)
+        q, state = self.project(x_BTM, positions.rotation(self.rotary), channel=channel, **behind)
         shown = {"values": self.heads.expand(state)[1]} if self.shows_values else {}
         if self.forgetting is not None:
             state = (*state, self.forgetting.project(x_BTM, **behind))
@@ -175,6 +173,15 @@ class Attention(Costs):
         told = {**shown, **behind} if self.epilogue_looks_back else shown
         out = self.epilogue(attended.out, attended.lse, x_BTM, **told)
         return attended._replace(out=out, weights=weights)
+
+    def project(
+        self, x_BTM: Tensor, rotate: Rotate, *, past: Past | None = None, channel: Channel | None = None
+    ) -> tuple[Tensor, State]:
+        """As of `Heads`, which are given what they ask for."""
+        beside: dict[str, Any] = {"past": past} if self.heads_look_back else {}
+        if self.reads:
+            beside["channel"] = channel
+        return self.heads.project(x_BTM, rotate, **beside)
 
     def _held(
         self, state: State, positions: Positions, cache: Cache | None, channel: Channel | None

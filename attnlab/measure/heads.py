@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Heads, State, declared
+from attnlab.attention.contracts import Channel, Heads, State, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.past.past import Past
 from attnlab.attention.positions import Positions
@@ -121,13 +121,13 @@ def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
     what it writes there into the residual stream, through the unembedding.
     """
     rises: list[Tensor] = []
+    channel: Channel = {}
 
     def keep(layer: Attention, given: tuple[Tensor]) -> None:
         heads = layer.heads
         assert _write(heads)
-        here = Positions.following(0, given[0].shape[1], given[0].device)
-        back = {"past": Past(here, None, None)} if declared(heads, Heads, "looks_back") else {}
-        _, state = heads.project(given[0], identity, **back)
+        past = Past(Positions.of_pass(None, None, given[0]), None, None)
+        _, state = layer.project(given[0], identity, past=past, channel=channel)
         rises.append(heads.written(state)[0])
 
     layers = [block.mixer for block in model.blocks]

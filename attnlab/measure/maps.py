@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Unsupported
+from attnlab.attention.contracts import Channel, Unsupported
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import seen
@@ -39,8 +39,10 @@ def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
     model.eval()
     try:
         model(tokens_1T)
+        channel: Channel = {}
         reference = [
-            layer.attend(x, kernel=eager, need=("weights",)) for layer, x in zip(layers, inputs, strict=True)
+            layer.attend(x, channel=channel, kernel=eager, need=("weights",))
+            for layer, x in zip(layers, inputs, strict=True)
         ]
         difference = _difference(layers, inputs, [attended.out for attended in reference])
     finally:
@@ -53,8 +55,9 @@ def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
 
 
 def _difference(layers: list[Attention], inputs: list[Tensor], outputs: list[Tensor]) -> float | None:
+    channel: Channel = {}
     try:
-        own = [layer.attend(x).out for layer, x in zip(layers, inputs, strict=True)]
+        own = [layer.attend(x, channel=channel).out for layer, x in zip(layers, inputs, strict=True)]
     except Unsupported:
         return None
     return max((a - b).abs().max().item() for a, b in zip(own, outputs, strict=True))

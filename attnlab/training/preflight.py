@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from attnlab.attention.cache import new_caches
+from attnlab.attention.contracts import Channel, Mixer, declared
 from attnlab.attention.layer import Attention
 from attnlab.measure import length, size, timing
 from attnlab.measure.measurement import length_names
@@ -149,12 +150,13 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
     """Runs every kind of layer once on a few tokens, backward where it will be trained here: a kernel that
     refuses does it now.
     """
-    x = torch.zeros(2, 5, config["model"]["dim"])
+    x, channel = torch.zeros(2, 5, config["model"]["dim"]), Channel()
     for mixer in mixer_configs(config):
         layer = make(mixer)
+        told = any(declared(layer, Mixer, way) for way in ("reads", "publishes"))
         try:
             with torch.set_grad_enabled(device == "cpu"):
-                y = layer(x)
+                y = layer(x, channel=channel) if told else layer(x)
         except RuntimeError as error:
             raise ValueError(f"the parts of {mixer['_target_']} do not fit together: {error}") from error
         if y.shape != x.shape:
@@ -162,4 +164,4 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
                 f"{mixer['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape"
             )
         if y.requires_grad:
-            y.sum().backward()
+            y.sum().backward(retain_graph=told)  # what it published is read by the next one

@@ -12,6 +12,8 @@ from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.past.forgetting import Forgetting
+from attnlab.measure.heads import written
+from attnlab.measure.maps import attention_maps
 from attnlab.model.transformer import Mlp, Transformer
 from attnlab.testing.laws.variant import randomised
 
@@ -115,3 +117,12 @@ def test_what_cannot_be_shared_is_refused():
         lending(forgetting=Forgetting(M, H))
     with pytest.raises(Unsupported, match="no values of their own"):
         borrowing(epilogue=Exclusive())
+
+
+@pytest.mark.parametrize("pattern", [(lending, borrowing), (residual, residual, residual)])
+def test_maps_are_those_of_the_whole_model(pattern):
+    built = model([make() for make in pattern])
+    maps = attention_maps(built, TOKENS)
+    assert maps.weights.shape == (len(pattern), H, T, T)
+    assert maps.difference == 0
+    assert len(list(written(model([residual(), residual()]), TOKENS))) == 2
