@@ -156,15 +156,15 @@ def _reason(said: str, seen: Findings, change: Estimate, margin: float) -> str:
         return f"along the line the change is in {moved}, but the two end rungs by themselves do not show it"
     if abs(float(seen.change[0].estimate)) > float(seen.change[0].half(TAIL)):
         return f"the change is in {moved}, but it may lead through 0: midway the effect is in {midway}"
-    if (change.high or 0) - (change.low or 0) >= 2 * margin:
-        return (
-            f"the interval of the change, {_between(change)}, is wider than twice the margin of {margin:.3g}"
-        )
-    return f"the interval of the change, {_between(change)}, reaches beyond the margin of {margin:.3g}"
+    wide = (change.high or 0) - (change.low or 0) >= 2 * margin
+    how = "is wider than twice" if wide else "reaches beyond"
+    return f"the 90 % interval of the change, {_between(change)}, {how} the margin of {margin:.3g}"
 
 
 def _between(known: Estimate) -> str:
-    return "[?]" if known.interval is None else "[{:.3g}, {:.3g}]".format(*known.interval)
+    if known.interval is None:
+        return "[?]"
+    return "[{:.3g}, {:.3g}]".format(*known.interval).replace("-", "−")
 
 
 def _more(held: Ladder, margin: float) -> More:

@@ -24,7 +24,7 @@ def told(*effects, margin=1.0, sd=0.3, seeds=8):
         ((-1, -2, -3, -4), 0.3, GROWS, "along the line"),
         ((4, 3, 2, 1), 0.3, SHRINKS, "midway"),
         ((0, 2.1, 2.7, 3), 0.3, GROWS, "along the line"),  # though the largest is not where the others point
-        ((2, 1, -1, -2), 0.3, FLIPS, "in [-2."),
+        ((2, 1, -1, -2), 0.3, FLIPS, "in [−2."),
         ((-0.4, -0.1, 0.2, 0.45), 0.3, FLIPS, "in [0."),  # by less than the margin: the sign is what is told
         ((0, 1.5, 1.5, 0), 0.3, CANNOT_TELL, "the largest rung is not where the others point"),
         ((-0.5, -0.17, 0.17, 0.5), 0.75, CANNOT_TELL, "may lead through 0"),
