@@ -9,6 +9,9 @@ from omegaconf import OmegaConf
 
 from attnlab.config import CONF
 from attnlab.report import ledger
+from attnlab.report.across import page
+from attnlab.report.across.ladder import build
+from attnlab.report.build import plain
 from attnlab.report.pages.html import html
 from attnlab.report.schema import SCHEMA, load
 from attnlab.report.tables import lines
@@ -16,7 +19,9 @@ from attnlab.report.tables.claimed import cited
 from attnlab.stats.null import RULES
 
 FOLDER = Path(__file__).parent.parent / "reports" / "reference"
-REPORTS = {path.parent.name: path for path in sorted(FOLDER.glob("*/report.json"))}
+EVERY = {path.parent.name: path for path in sorted(FOLDER.glob("*/report.json"))}
+REPORTS = {name: path for name, path in EVERY.items() if "@" not in name}
+LADDERS = sorted(path.parent.name for path in FOLDER.glob("*/ladder.json"))
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 NOT_ONE = ("nanogpt_cpu", "mup_transfer")  # needs a text that is not ours to ship; was not run yet
 
@@ -33,6 +38,23 @@ def test_a_reference_was_made_by_the_shipped_command_and_answers_the_claims_of_t
     declared = [claim["says"] for claim in OmegaConf.load(CONF / "experiment" / f"{name}.yaml").claims]
     assert [claim["says"] for claim in cited(load(REPORTS[name]))] == declared, "known by what is asked"
     assert {path.name for path in REPORTS[name].parent.iterdir()} >= {"report.html", "report.md", "figures"}
+
+
+@pytest.mark.parametrize("name", EVERY.keys() - REPORTS.keys())
+def test_a_rung_or_a_text_was_made_by_the_shipped_command(name):
+    report = json.loads(EVERY[name].read_text("utf-8"))
+    experiment, _, place = name.partition("@")
+    ladder = " ladder=two_cores" if place.startswith("two_cores.") else ""
+    assert report["reproduce"]["command"] == f"python -m attnlab +experiment={experiment}{ladder}"
+    assert report["place"]["name"] == place.rpartition(".")[2]
+    assert {path.name for path in EVERY[name].parent.iterdir()} >= {"report.html", "report.md"}
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_what_rungs_say_together_is_made_of_what_each_says(name):
+    rungs = {title: load(path) for title, path in EVERY.items() if title.startswith(f"{name}.")}
+    assert len(rungs) == 4
+    assert plain(build(rungs)) == page.load(FOLDER / name)
 
 
 @pytest.mark.parametrize("name", REPORTS)

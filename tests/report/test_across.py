@@ -132,6 +132,13 @@ def test_decision_accuracy_counts_rungs_that_both_decided():
     assert "no claim was decided" in counted([["INCONCLUSIVE", "SUPPORTED"]])["words"]
 
 
+def test_rungs_stand_by_their_compute_in_whatever_order_they_are_read():
+    reports = climbed(0.01, 0.01, 0.01, 0.01)
+    stored = {title: json.loads(json.dumps(reports[title], sort_keys=True)) for title in sorted(reports)}
+    assert [rung["name"] for rung in build(stored)["rungs"]] == ["40k", "S", "250k", "625k"]
+    assert build(stored) == build(reports)
+
+
 def test_a_ladder_is_read_back_and_its_page_is_made_of_its_data_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(
         page, "draw", lambda figures: Drawn({figure.name: f"<svg>{figure.name}</svg>" for figure in figures})

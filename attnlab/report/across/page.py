@@ -66,7 +66,8 @@ def sizes(ladders: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], st
 def agreement(ladders: Sequence[Mapping[str, Any]]) -> str:
     """Decision accuracy over all ladders; empty without one."""
     rows = [claim["verdicts"] for ladder in ladders for claim in ladder["claims"]]
-    return f"Of {len(ladders)} ladders: {counted(rows)['words']}" if ladders else ""
+    many = "s" if len(ladders) > 1 else ""
+    return f"Of {len(ladders)} ladder{many}: {counted(rows)['words']}" if ladders else ""
 
 
 def headline(ladder: Mapping[str, Any]) -> str:
