@@ -37,8 +37,9 @@ class Heads(Protocol):
     `head_dim` rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the
     residual stream where it attends to that key alone. `looks_back`: how many tokens before its own a state
     is made of, math.inf for all; then `project` is given a `past` too (`Past`), and `carried_size()` tells
-    the bytes that it carries there. `reads`, `publishes`: names of the pass's `channel`, which `project` is
-    given then, or None where a layer is alone; what it reads, an earlier layer publishes, or it itself.
+    the bytes that it carries there. `normalises`: outputs are normalised by head, so none may be 0.
+    `reads`, `publishes`: names of the pass's `channel`, which `project` is given then, or None where a
+    layer is alone; what it reads, an earlier layer publishes, or it itself.
 
         class Own(nn.Module):  # one head without projections; float32
             n_heads, n_kv_heads, score_dim, rope_dim = 1, 1, 64, 64
@@ -56,6 +57,7 @@ class Heads(Protocol):
     absorbed: bool = False
     pools: bool = False
     has_own_values: bool = False
+    normalises: bool = False
     looks_back: float = 0
     reads: tuple[str, ...] = ()
     publishes: tuple[str, ...] = ()

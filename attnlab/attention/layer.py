@@ -82,10 +82,10 @@ class Attention(Costs):
         self.publishes: tuple[str, ...] = declared(heads, Heads, "publishes") + ("keys",) * lends_keys
         if (lends_keys or self.borrows_keys) and forgetting is not None:
             raise Unsupported("keys that are shared between layers cannot be forgotten: use another score")
-        if self.borrows_keys and (lends_keys or self.shows_values):
-            raise Unsupported(
-                "heads that borrow keys have none to lend, and no values of their own to leave out"
-            )
+        if self.borrows_keys and lends_keys:
+            raise Unsupported("heads that borrow keys have none of their own to lend")
+        if self.shows_values and (self.borrows_keys or declared(heads, Heads, "normalises")):
+            raise Unsupported("these heads have no values of their own to leave out: use another epilogue")
         self.reweighs: bool = declared(epilogue, Epilogue, "reweighs")
         per_feature = epilogue is not None and declared(epilogue, Epilogue, "per_feature")
         # whether the heads may read their cache as it is: what they are read through must let them

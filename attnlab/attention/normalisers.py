@@ -19,7 +19,8 @@ def softpick(score_S: Tensor) -> Tensor:
     nothing, and take from what the others get.
     """
     top = score_S.detach().amax(-1, keepdim=True).clamp(min=0)
-    above = (score_S - top).exp() - (-top).exp()  # exp(s) - 1, over exp(top)
+    near = (-top).exp() * score_S.clamp(max=1).expm1()  # exp(s) - 1, over exp(top): exact near 0
+    above = torch.where(score_S < 1, near, (score_S - top).exp() - (-top).exp())
     above = above.masked_fill(score_S == -torch.inf, 0.0)
     total = above.abs().sum(-1, keepdim=True)
     return above.relu() / total.clamp(min=torch.finfo(total.dtype).tiny)

@@ -77,10 +77,20 @@ def test_no_size_goes_with_the_width():
     check_width_changes_no_size(scaled("heads=mla"))
 
 
+CHOICES = [f"{axis}={name}" for axis in AXES for name in options(axis)]
+CONVOLVED = ("convolution=kv", "epilogue=convolved", "model=gated_delta", "model=scalar_decay")
+
+
 @pytest.mark.rare
-@pytest.mark.parametrize("choice", [f"{axis}={name}" for axis in AXES for name in options(axis)])
+@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice not in CONVOLVED])
 def test_no_size_goes_with_the_width_for_any_value_of_an_axis(choice):
     check_width_changes_no_size(scaled(choice))
+
+
+@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice in CONVOLVED])
+def test_what_no_row_is_known_for_is_refused(choice):
+    with pytest.raises(ValueError, match=r"parametrization=mup has no row for .*convolution\.weight"):
+        check_width_changes_no_size(scaled(choice))
 
 
 @pytest.mark.rare

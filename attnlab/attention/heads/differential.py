@@ -27,6 +27,7 @@ class DifferentialHeads(nn.Module):
     """
 
     kinds = MappingProxyType({"lambdas": "factor"})
+    normalises = True
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
 """Short convolutions over the last few tokens."""
 
-from types import MappingProxyType
 from typing import final
 
 import torch
@@ -15,10 +14,8 @@ class ShortConvolution(nn.Module):
     2025, arXiv 2512.17351, §3). Weights start at zero, so that it starts as nothing.
 
     Tokens that are padding or of another document take no part. State: the last width - 1 inputs. Of width 0
-    it is none at all: x as it is.
+    it is none at all: x as it is. How its rate goes with the width is not known here: `mup` refuses it.
     """
-
-    kinds = MappingProxyType({"weight": "vector"})
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()

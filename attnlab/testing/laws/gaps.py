@@ -47,6 +47,9 @@ GAPS = (
     ),
     Gap(("kernel=sdpa", "score=ssmax"), BUILT, "sdpa takes additive scores only"),
     Gap(("heads=tied_qkv", "convolution=kv"), BUILT, "one projection has no keys and values apart"),
+    Gap(
+        ("heads=differential", "epilogue=exclusive"), BUILT, "nothing is left to normalise of the first token"
+    ),
     Gap(("heads=differential", "epilogue=convolved"), BUILT, "a map's values are twice as wide"),
     Gap(("kernel=flex",), GRADIENTS, "flex has no backward pass on a CPU"),
     *(

@@ -159,12 +159,13 @@ def _activations(model: Transformer, tokens: Tensor) -> dict[str, Tensor]:
 def _watched_kernels(model: Transformer, seen: dict[str, Tensor]) -> Iterator[None]:
     """Keeps what the kernels are given."""
     layers = [(n, block.mixer) for n, block in enumerate(model.blocks) if isinstance(block.mixer, Attention)]
-    plain = [layer.kernel for _, layer in layers]
+    plain, heads = [layer.kernel for _, layer in layers], {n: layer.heads for n, layer in layers}
 
     def watched(n: int, kernel: Callable[..., Attended]) -> Callable[..., Attended]:
         def watching(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Attended:
             each = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-            parts = {"q": q, "k": k, "v": v, "scores": q @ each.mT * rest["scale"]}
+            own = heads[n].score_dim  # beyond it are features that scores alone are made of
+            parts = {"q": q[..., :own], "k": k[..., :own], "v": v, "scores": q @ each.mT * rest["scale"]}
             seen.update({f"blocks.{n}.{name}": part for name, part in parts.items()})
             return kernel(q, k, v, **rest)
 
