@@ -40,7 +40,7 @@ def test_a_reference_was_made_by_the_shipped_command_and_answers_the_claims_of_t
     assert {path.name for path in REPORTS[name].parent.iterdir()} >= {"report.html", "report.md", "figures"}
 
 
-@pytest.mark.parametrize("name", EVERY.keys() - REPORTS.keys())
+@pytest.mark.parametrize("name", sorted(EVERY.keys() - REPORTS.keys()))
 def test_a_rung_or_a_text_was_made_by_the_shipped_command(name):
     report = json.loads(EVERY[name].read_text("utf-8"))
     experiment, _, place = name.partition("@")
