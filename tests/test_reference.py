@@ -77,11 +77,12 @@ def test_a_reference_is_rendered_as_it_lies_there(name):
 
 
 def test_the_ledger_is_made_from_the_references():
-    told = lines.read(FOLDER)
+    ladders = [page.load(FOLDER / name) for name in LADDERS]
+    told = lines.read(FOLDER, page.sizes(ladders), page.agreement(ladders))
     for name, make in (("README.md", ledger.markdown), ("ledger.html", ledger.html)):
-        page = make(told, FOLDER)
+        made = make(told, FOLDER)
         stored = (FOLDER / name).read_text("utf-8")
-        assert stored.replace("reports/reference", "") == page.replace(FOLDER.as_posix(), ""), name
+        assert stored.replace("reports/reference", "") == made.replace(FOLDER.as_posix(), ""), name
 
 
 def test_no_rule_finds_something_in_nothing_more_often_than_it_may():
