@@ -162,6 +162,15 @@ def test_any_three_values_meet_in_a_covering_of_three():
         assert len(met) == len(axes[kept[0]]) * len(axes[kept[1]]) * len(axes[kept[2]])
 
 
+def test_what_cannot_be_together_is_in_no_row_of_a_covering_and_all_else_meets():
+    axes = {"a": "12", "b": "345", "c": "67"}
+    never = [frozenset(("a=1", "b=3")), frozenset(("b=4", "c=6")), frozenset(("b=4", "c=7"))]
+    rows = covering(axes, strength=2, apart=never)
+    met = {tuple(row[axis] for axis in "ab") for row in rows}
+    assert met == {("1", "5"), ("2", "3"), ("2", "5")}  # nothing is left beside b=4
+    assert {(row["b"], row["c"]) for row in rows} == {("3", "6"), ("3", "7"), ("5", "6"), ("5", "7")}
+
+
 def test_a_trial_is_long_enough_to_get_past_the_window():
     assert USUAL.length == 11
     wide = dataclasses.replace(

@@ -6,7 +6,7 @@ hundred times faster.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,12 @@ def one_at_a_time() -> Iterator[Variant]:
     return (alone(axis, option) for axis in ("model", *AXES, SCALED) for option in options(axis))
 
 
-def covering(axes: Mapping[str, Sequence[str]], strength: int = 3) -> list[dict[str, str]]:
+def covering(
+    axes: Mapping[str, Sequence[str]], strength: int = 3, apart: Collection[frozenset[str]] = ()
+) -> list[dict[str, str]]:
     """Combinations, as few as a greedy choice finds, in which any values of any `strength` axes meet at
-    least once.
+    least once. No row has all choices (`axis=value`) of a member of `apart`; values that never can meet,
+    whatever is beside them, do not.
     """
     names = list(axes)
     missing = {
@@ -122,16 +125,36 @@ def covering(axes: Mapping[str, Sequence[str]], strength: int = 3) -> list[dict[
     }
     rows = []
     while missing:
-        row = dict(next(iter(missing)))
-        for name in (name for name in names if name not in row):
-            others = [frozenset(pair) for pair in combinations(row.items(), strength - 1)]
-            row[name] = max(
-                axes[name], key=lambda value: sum(pair | {(name, value)} in missing for pair in others)
-            )
+        first = next(iter(missing))
+        if (row := _completed(dict(first), axes, missing, strength, apart)) is None:
+            missing.pop(first)
+            continue
         for meeting in combinations(row.items(), strength):
             missing.pop(frozenset(meeting), None)
         rows.append({name: row[name] for name in names})
     return rows
+
+
+def _completed(
+    row: dict[str, str],
+    axes: Mapping[str, Sequence[str]],
+    missing: Collection[frozenset[tuple[str, str]]],
+    strength: int,
+    apart: Collection[frozenset[str]],
+) -> dict[str, str] | None:
+    """With a value of every axis, the one with the most meetings that are missing first; None if none
+    can be.
+    """
+    if any(each <= {f"{name}={value}" for name, value in row.items()} for each in apart):
+        return None
+    name = next((name for name in axes if name not in row), None)
+    if name is None:
+        return row
+    others = [frozenset(pair) for pair in combinations(row.items(), strength - 1)]
+    gain = {value: sum(pair | {(name, value)} in missing for pair in others) for value in axes[name]}
+    tries = sorted(axes[name], key=lambda value: -gain[value])
+    whole = (_completed({**row, name: value}, axes, missing, strength, apart) for value in tries)
+    return next((found for found in whole if found is not None), None)
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:

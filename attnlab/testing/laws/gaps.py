@@ -83,3 +83,8 @@ GAPS = (
 def gap(law: str, choices: frozenset[str]) -> Gap | None:
     """The declared gap of a law for these choices."""
     return next((each for each in GAPS if law in each.laws and choices.issuperset(each.choices)), None)
+
+
+def impossible() -> list[frozenset[str]]:
+    """Choices that cannot be made together at all."""
+    return [frozenset(each.choices) for each in GAPS if each.laws == BUILT]
