@@ -45,7 +45,7 @@ class DynamicCache(Carrying):
         if self.state is None or self.positions is None:
             self.state, self.positions = state, positions_BT
         else:
-            self.state, self.positions = _joined(self.state, self.positions, state, positions_BT)
+            self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
         return self.state, self.positions
 
     def __len__(self) -> int:
@@ -137,7 +137,7 @@ class SlidingWindowCache(Carrying):
             )
         self.seen += positions_BT.shape[1]
         if self.state is not None and self.positions is not None:
-            state, positions_BT = _joined(self.state, self.positions, state, positions_BT)
+            state, positions_BT = joined(self.state, self.positions, state, positions_BT)
         held = positions_BT.shape[1]
         if held <= self.holds:
             self.state, self.positions = state, positions_BT
@@ -178,15 +178,11 @@ def new_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -> list[An
     return caches
 
 
-def _joined(past: State, past_positions: Tensor, new: State, new_positions: Tensor) -> tuple[State, Tensor]:
-    states = tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True))
-    return states, joined(past_positions, new_positions)
-
-
-def joined(past_BS: Tensor, new_BT: Tensor) -> Tensor:
-    """Positions after one another, of as many rows as either has."""
+def joined(past: State, past_BS: Tensor, new: State, new_BT: Tensor) -> tuple[State, Tensor]:
+    """States and positions after one another, the latter of as many rows as either has."""
     rows = max(len(past_BS), len(new_BT))
-    return torch.cat((past_BS.expand(rows, -1), new_BT.expand(rows, -1)), dim=1)
+    positions = torch.cat((past_BS.expand(rows, -1), new_BT.expand(rows, -1)), dim=1)
+    return tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)), positions
 
 
 def bytes_of(state: Sequence[Tensor] | None, *carried: Tensor) -> int:

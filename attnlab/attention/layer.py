@@ -39,9 +39,9 @@ class Attention(Costs):
     Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D.
     `masks` and `scores` are mappings, applied in their order, so that several axes can each contribute one.
     `forgetting` adds to scores what depends on the tokens between; `selection` hides the blocks that a query
-    does not choose; a `normaliser` stands in the place of
-    the softmax. `lends_keys` publishes keys and values for later layers whose heads borrow them. `dropout`
-    falls on attention weights, in training only. ValueError where the parts do not fit together.
+    does not choose; a `normaliser` stands in the place of the softmax. `lends_keys` publishes keys and
+    values for later layers whose heads borrow them. `dropout` falls on attention weights, in training only.
+    ValueError where the parts do not fit together.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from typing import final
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Channel, Rotate, State
-from attnlab.attention.heads.projections import IntoResidual, by_head, merged
+from attnlab.attention.heads.projections import IntoResidual, by_head, head_width, merged, require_groups
 
 
 @final
@@ -29,14 +29,9 @@ class BorrowedHeads(nn.Module):
         qk_norm: bool = False,
     ) -> None:
         super().__init__()
-        if n_heads < 1 or (head_dim is None and dim % n_heads):
-            raise ValueError(
-                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
-            )
-        if n_kv_heads < 1 or n_heads % n_kv_heads:
-            raise ValueError(f"{n_kv_heads} KV heads do not divide {n_heads} heads")
+        self.head_dim = head_width(dim, n_heads, head_dim)
+        require_groups(n_heads, n_kv_heads)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
-        self.head_dim = dim // n_heads if head_dim is None else head_dim
         self.score_dim = self.rope_dim = self.head_dim
         self.q = nn.Linear(dim, n_heads * self.head_dim, bias=bias)
         self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None

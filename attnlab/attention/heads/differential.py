@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width, merged
 from attnlab.attention.past.convolution import ShortConvolution
 from attnlab.attention.past.past import Past
 
@@ -22,8 +22,7 @@ class DifferentialHeads(nn.Module):
     `n_heads` counts softmax maps, so two make one output head of twice the width, and the parameters are
     those of `GroupedHeads`. The first half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with
     λ_0 the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). `convolution` as
-    of `GroupedHeads`. State: (k [B, G,
-    S, D], v [B, G / 2, S, 2D]).
+    of `GroupedHeads`. State: (k [B, G, S, D], v [B, G / 2, S, 2D]).
     """
 
     kinds = MappingProxyType({"lambdas": "factor"})
@@ -50,14 +49,10 @@ class DifferentialHeads(nn.Module):
                 "differential attention needs even numbers of heads and KV heads, the latter dividing the "
                 f"former, got {n_heads} and {n_kv_heads}"
             )
-        if head_dim is None and dim % n_heads:
-            raise ValueError(
-                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
-            )
         if not 0 <= lambda_init < 1:
             raise ValueError(f"lambda_init must lie in [0, 1), got {lambda_init}")
         self.n_heads, self.n_kv_heads, self.lambda_init = n_heads, n_kv_heads, lambda_init
-        self.head_dim = dim // n_heads if head_dim is None else head_dim
+        self.head_dim = head_width(dim, n_heads, head_dim)
         self.score_dim = self.rope_dim = self.head_dim
         wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
         self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)

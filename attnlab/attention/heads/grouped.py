@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Channel, Rotate, State, Unsupported
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.heads.projections import (
+    Fused,
+    IntoResidual,
+    by_head,
+    head_width,
+    merged,
+    require_groups,
+)
 from attnlab.attention.past.convolution import ShortConvolution
 from attnlab.attention.past.past import Past
 from attnlab.attention.rotary import identity
@@ -43,22 +50,12 @@ class GroupedHeads(nn.Module):
         value_residual: bool = False,
     ) -> None:
         super().__init__()
-        if n_heads < 1 or (head_dim is None and dim % n_heads):
-            raise ValueError(
-                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
-            )
-        if n_kv_heads < 1 or n_heads % n_kv_heads:
-            raise ValueError(
-                f"{n_kv_heads} KV heads do not divide {n_heads} heads: "
-                "change model.attention.heads.n_kv_heads or model.n_heads"
-            )
+        self.head_dim = head_width(dim, n_heads, head_dim)
+        require_groups(n_heads, n_kv_heads)
         if tied and n_kv_heads != n_heads:
             raise ValueError(f"tied q, k, v need as many KV heads as heads, got {n_kv_heads} and {n_heads}")
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
-        self.head_dim = dim // n_heads if head_dim is None else head_dim
         self.score_dim = self.rope_dim = self.head_dim
-        if self.head_dim < 1:
-            raise ValueError(f"head_dim must be at least 1, got {self.head_dim}")
         wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
         self.tied = tied
         self.qkv = Fused(dim, {"qkv": wide} if tied else {"q": wide, "k": narrow, "v": narrow}, bias)

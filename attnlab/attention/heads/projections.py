@@ -3,6 +3,24 @@
 from torch import Tensor, nn
 
 
+def head_width(dim: int, n_heads: int, head_dim: int | None = None) -> int:
+    """`head_dim`, or where that is None each head's share of the width. ValueError where there is none."""
+    if n_heads < 1 or (head_dim is None and dim % n_heads):
+        raise ValueError(f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim")
+    if head_dim is not None and head_dim < 1:
+        raise ValueError(f"head_dim must be at least 1, got {head_dim}")
+    return dim // n_heads if head_dim is None else head_dim
+
+
+def require_groups(n_heads: int, n_kv_heads: int) -> None:
+    """ValueError where heads cannot share so many KV heads evenly."""
+    if n_kv_heads < 1 or n_heads % n_kv_heads:
+        raise ValueError(
+            f"{n_kv_heads} KV heads do not divide {n_heads} heads: "
+            "change model.attention.heads.n_kv_heads or model.n_heads"
+        )
+
+
 class Fused(nn.Linear):
     """Several projections of one input in one matrix; `parts` names the slices of its output, in order.
 

@@ -6,7 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.heads.projections import (
+    Fused,
+    IntoResidual,
+    by_head,
+    head_width,
+    merged,
+    require_groups,
+)
 from attnlab.attention.past.convolution import ShortConvolution
 from attnlab.attention.past.past import Past
 
@@ -38,21 +45,13 @@ class TiedHeads(nn.Module):
         super().__init__()
         if value_residual:
             raise Unsupported("heads=gta has values that are keys too: use values=own")
-        if n_heads < 1 or (head_dim is None and dim % n_heads):
-            raise ValueError(
-                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
-            )
-        if n_kv_heads < 1 or n_heads % n_kv_heads:
-            raise ValueError(
-                f"{n_kv_heads} KV heads do not divide {n_heads} heads: "
-                "change model.attention.heads.n_kv_heads or model.n_heads"
-            )
+        self.head_dim = head_width(dim, n_heads, head_dim)
+        require_groups(n_heads, n_kv_heads)
         if qk_norm:
             raise Unsupported(
                 "heads=gta has no keys to normalise that are not values too: use another score than qk_norm"
             )
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
-        self.head_dim = dim // n_heads if head_dim is None else head_dim
         self.rope_dim = self.head_dim // 2 if rope_dim is None else rope_dim
         if not 0 < self.rope_dim < self.head_dim:
             raise ValueError(f"heads=gta needs 0 < rope_dim < {self.head_dim}, got {self.rope_dim}")

@@ -44,8 +44,7 @@ class Evicting(Carrying, ABC):
         if self.state is None or self.positions is None:
             self.state, self.positions = state, positions_BT
         else:
-            self.state = tuple(torch.cat(pair, dim=2) for pair in zip(self.state, state, strict=True))
-            self.positions = joined(self.positions, positions_BT)
+            self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
         return self.state, self.positions
 
     def attended(self, weights_BHTS: Tensor) -> None:

@@ -83,8 +83,7 @@ class QuantisedCache(Carrying):
             self.state, self.positions = state, positions_BT
         else:
             # positions are kept of all tokens, states of the fresh ones
-            self.state = tuple(torch.cat(pair, dim=2) for pair in zip(self.state, state, strict=True))
-            self.positions = joined(self.positions, positions_BT)
+            self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
         whole = tuple(
             fresh if old is None else torch.cat((old, fresh), dim=2)
             for old, fresh in zip(held, self.state, strict=True)

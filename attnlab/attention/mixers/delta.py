@@ -26,14 +26,8 @@ class GatedDeltaNet(Memory):
     def __init__(
         self, dim: int, n_heads: int, convolution: int = 4, delta: bool = True, chunk: int = 64
     ) -> None:
-        super().__init__()
-        if n_heads < 1 or dim % n_heads:
-            raise ValueError(
-                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
-            )
-        if chunk < 1:
-            raise ValueError(f"chunk must be at least 1, got {chunk}")
-        self.n_heads, self.head_dim, self.delta, self.chunk = n_heads, dim // n_heads, delta, chunk
+        super().__init__(dim, n_heads, chunk)
+        self.delta = delta
         self.qkv = Fused(dim, {"q": dim, "k": dim, "v": dim}, bias=False)
         self.convolution = ShortConvolution(3 * dim, convolution)
         self.rates = Rates(dim, n_heads)

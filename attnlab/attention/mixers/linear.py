@@ -23,14 +23,7 @@ class LinearAttention(Memory):
     """
 
     def __init__(self, dim: int, n_heads: int, decay: bool = False, chunk: int = 64) -> None:
-        super().__init__()
-        if n_heads < 1 or dim % n_heads:
-            raise ValueError(
-                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
-            )
-        if chunk < 1:
-            raise ValueError(f"chunk must be at least 1, got {chunk}")
-        self.n_heads, self.head_dim, self.chunk = n_heads, dim // n_heads, chunk
+        super().__init__(dim, n_heads, chunk)
         self.qkv = Fused(dim, {"q": dim, "k": dim, "v": dim}, bias=False)
         self.out = IntoResidual(dim, dim, bias=False)
         self.decay = [math.log1p(-(2.0 ** (-5 - h))) if decay else 0.0 for h in range(n_heads)]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Cache, Mask
+from attnlab.attention.heads.projections import head_width
 from attnlab.attention.mixers.recurrence import Tokens, by_chunk, by_token, empty
 from attnlab.attention.past.convolution import ShortConvolution
 from attnlab.attention.past.past import Past
@@ -16,13 +17,18 @@ from attnlab.attention.positions import Positions
 
 
 class Memory(nn.Module, ABC):
-    """A mixer that reads and writes one matrix a head. Padding writes nothing, and a document begins with an
-    empty memory; a data mask that hides another part of the past is Unsupported.
+    """A mixer of `n_heads` heads, dim / n_heads wide, that reads and writes one matrix a head. Padding
+    writes nothing, and a document begins with an empty memory; a data mask that hides another part of the
+    past is Unsupported.
 
     `chunk` tokens are computed at a time, one by one where there is one. Computed in float32 at least.
     """
 
-    chunk: int
+    def __init__(self, dim: int, n_heads: int, chunk: int) -> None:
+        super().__init__()
+        self.n_heads, self.head_dim, self.chunk = n_heads, head_width(dim, n_heads), chunk
+        if chunk < 1:
+            raise ValueError(f"chunk must be at least 1, got {chunk}")
 
     @abstractmethod
     def tokens(self, x_BTM: Tensor, past: Past) -> Tokens:
@@ -48,9 +54,9 @@ class Memory(nn.Module, ABC):
         B = len(x_BTM)
         positions = Positions.of_pass(positions, cache, x_BTM)
         past = Past(positions, mask, cache)
-        past.require_whole(B)
-        tokens = self.tokens(x_BTM, past)
         follows, real = past.sees(1, B), past.real(B)
+        past.require_whole(follows, real, B)
+        tokens = self.tokens(x_BTM, past)
         if follows is not None:
             tokens = tokens._replace(reset=~follows[..., 0])
         if real is not None:

@@ -25,14 +25,10 @@ class ScalarDecay(Memory):
     """
 
     def __init__(self, dim: int, n_heads: int, state: int, convolution: int = 4, chunk: int = 64) -> None:
-        super().__init__()
-        if n_heads < 1 or dim % n_heads:
-            raise ValueError(
-                f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim"
-            )
-        if min(state, chunk) < 1:
-            raise ValueError(f"state and chunk must be at least 1, got {state} and {chunk}")
-        self.n_heads, self.head_dim, self.state, self.chunk = n_heads, dim // n_heads, state, chunk
+        super().__init__(dim, n_heads, chunk)
+        if state < 1:
+            raise ValueError(f"state must be at least 1, got {state}")
+        self.state = state
         self.vkq = Fused(dim, {"v": dim, "k": state, "q": state}, bias=False)
         self.convolution = ShortConvolution(dim + 2 * state, convolution)
         self.rates = Rates(dim, n_heads)

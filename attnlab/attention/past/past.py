@@ -52,20 +52,14 @@ class Past:
 
     def real(self, rows: int) -> Tensor | None:
         """[rows or 1, T]: whether a token is no padding; None: all are."""
-        if self.mask is None and self.positions.consecutive:
-            return None
-        q_pos = self.positions.of[:, None, :, None]
-        there = q_pos >= 0
-        if self.mask is not None:
-            b, h = batch_and_head(rows, 1, q_pos.device)
-            there = there & self.mask(b, h, q_pos.clamp(min=0), q_pos.clamp(min=0))
-        return there[:, 0, :, 0]
+        seen = self._sees(torch.zeros(1, dtype=torch.long, device=self.positions.of.device), rows)
+        return None if seen is None else seen[..., 0]
 
-    def require_whole(self, rows: int) -> None:
+    def require_whole(self, follows: Tensor | None, real: Tensor | None, rows: int) -> None:
         """Unsupported where the data's mask hides another part of the past than padding and earlier
-        documents: what keeps all that it has read cannot leave it out. Of the tokens of this pass.
+        documents, as `sees` and `real` told: what keeps all that it has read cannot leave it out. Of the
+        tokens of this pass.
         """
-        follows, real = self.sees(1, rows), self.real(rows)
         if self.mask is None or follows is None or real is None or self.positions.of.shape[1] < 2:
             return
         q_pos, kv_pos = self.positions.of[:, None, :, None], self.positions.of[:, None, None, :]
@@ -81,10 +75,13 @@ class Past:
         """[rows or 1, T, count]: whether a token may see the one 1, 2, ... count before it: not where that is
         padding, or of another document. None: all that there are.
         """
+        return self._sees(torch.arange(1, count + 1, device=self.positions.of.device), rows)
+
+    def _sees(self, back: Tensor, rows: int) -> Tensor | None:
         if self.mask is None and self.positions.consecutive:
             return None
         q_pos = self.positions.of[:, None, :, None]
-        kv_pos = q_pos - torch.arange(1, count + 1, device=q_pos.device)
+        kv_pos = q_pos - back
         there = (q_pos >= 0) & (kv_pos >= 0)
         if self.mask is not None:
             b, h = batch_and_head(rows, 1, q_pos.device)
