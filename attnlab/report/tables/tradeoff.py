@@ -13,7 +13,7 @@ from attnlab.report.verdicts.runs import Sweep, common
 Panel = dict[str, Any]
 Ranges = dict[str, tuple[float, float | None, float | None]]  # arm -> value, low, high
 # What a page sets the primary metric against, where at least two arms have it.
-COSTS = ("kv_bytes_per_token", "parameters", "decode_ms_per_token", "train_tokens_per_s")
+COSTS = ("kv_bytes_per_token", "cache/share", "parameters", "decode_ms_per_token", "train_tokens_per_s")
 
 
 def _cost(sweep: Sweep, key: str) -> tuple[Ranges, str]:

@@ -1,0 +1,99 @@
+"""What a cache costs a trained model: the loss of texts read through it, beside the bytes that it holds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.attention.cache import DynamicCache, new_caches
+from attnlab.attention.contracts import Cache
+from attnlab.attention.layer import Attention
+from attnlab.attention.masks.data import of_batch
+from attnlab.measure.measurement import Measured
+from attnlab.measure.studies.fits import positive
+from attnlab.model.loss import VALIDATION, cross_entropy
+from attnlab.model.transformer import Transformer
+from attnlab.store.schema import Metric
+
+RISE = Metric("cache/rise", "rise of the loss with this cache", "nats", "lower")
+BYTES = Metric("cache/bytes", "bytes held after a text", "B", "lower", "count")
+SHARE = Metric("cache/share", "share of a plain cache's bytes", "", "lower", "count")
+
+
+def rise(condition: str) -> Metric:
+    """Of the loss of the answers under one of a task's conditions."""
+    return Metric(f"{RISE.name}/{condition}", f"rise of the loss at {condition}", "nats", "lower")
+
+
+class CachedLosses:
+    """Reads the validation texts `step` tokens a pass through `make_cache`. Metrics: `cache/rise`, the loss
+    beyond that of the same texts through a plain cache, and by condition of the task; `cache/bytes`, held
+    by all layers after a text, per text, scales, zero points and positions that are kept for it included;
+    `cache/share` of what the plain one holds; `val/loss` through the cache.
+    """
+
+    def __init__(self, make_cache: Callable[..., Cache] = DynamicCache, step: int = 1) -> None:
+        positive(step=step)
+        self.make_cache, self.step = make_cache, step
+
+    def check(self, model: Transformer, data: Any) -> None:
+        """ValueError where a layer keeps no keys and values to lose something of."""
+        if not all(isinstance(block.mixer, Attention) for block in model.blocks):
+            raise ValueError("measurement: caches hold keys and values, and this model has another mixer")
+        self.make_cache()
+
+    @torch.no_grad()
+    def __call__(self, module: Any, data: Any, device: str) -> Measured:
+        """Every text twice, through either cache."""
+        conditions = list(getattr(data.task, "conditions", ()))
+        plain, kept = _Sums(len(conditions)), _Sums(len(conditions))
+        for batch in data.val_dataloader():
+            here = {key: value.to(device) for key, value in batch.items()}
+            plain.add(here, *self._read(module.model, here, DynamicCache))
+            kept.add(here, *self._read(module.model, here, self.make_cache))
+        metrics = {
+            RISE.name: kept.loss() - plain.loss(),
+            BYTES.name: kept.bytes,
+            SHARE.name: kept.bytes / plain.bytes,
+            VALIDATION.name: kept.loss(),
+        }
+        rises = dict(zip(conditions, kept.by_condition() - plain.by_condition(), strict=True))
+        by_condition = {rise(name): float(value) for name, value in rises.items() if value.isfinite()}
+        metrics |= {metric.name: value for metric, value in by_condition.items()}
+        return Measured(metrics, declared=[RISE, BYTES, SHARE, VALIDATION, *by_condition])
+
+    def _read(
+        self, model: Transformer, batch: dict[str, Tensor], make_cache: Callable[..., Cache]
+    ) -> tuple[Tensor, float]:
+        """Losses [B, T], and bytes held per text."""
+        tokens = batch["tokens"]
+        caches, mask = new_caches(make_cache, [block.mixer for block in model.blocks]), of_batch(batch)
+        logits = [model(part, caches=caches, mask=mask) for part in tokens.split(self.step, dim=1)]
+        held = sum(cache.live_bytes() for cache in caches) / len(tokens)
+        return cross_entropy(torch.cat(logits, dim=1), batch["targets"]), held
+
+
+class _Sums:
+    """Losses of the targets that count, in all and by condition."""
+
+    def __init__(self, conditions: int) -> None:
+        self.totals, self.counts = (torch.zeros(conditions + 1, dtype=torch.float64) for _ in range(2))
+        self.bytes = 0.0
+
+    def add(self, batch: dict[str, Tensor], losses: Tensor, held: float) -> None:
+        counted = batch["targets"] >= 0
+        own, kinds = losses[counted].double().cpu(), len(self.totals) - 1
+        if kinds:
+            which = batch["condition"][counted].cpu()
+            self.totals[:kinds] += torch.zeros(kinds, dtype=torch.float64).index_add_(0, which, own)
+            self.counts[:kinds] += which.bincount(minlength=kinds)
+        self.totals[-1] += own.sum()
+        self.counts[-1] += len(own)
+        self.bytes = held  # of any batch: it goes by the tokens of a text
+
+    def loss(self) -> float:
+        return float(self.totals[-1] / self.counts[-1])
+
+    def by_condition(self) -> Tensor:
+        return self.totals[:-1] / self.counts[:-1]
