@@ -17,7 +17,7 @@ from attnlab.attention.past.past import Past
 from attnlab.attention.positions import Positions
 from attnlab.attention.rotary import identity
 from attnlab.measure import scores
-from attnlab.measure.maps import attention_maps
+from attnlab.measure.maps import attention_layers, attention_maps
 from attnlab.model.transformer import Transformer
 
 TEXTS, REPEATS, SEED = 4, 4, 20_220_311
@@ -50,8 +50,9 @@ def repeated(length: int, vocab_size: int, count: int = TEXTS) -> Tensor:
 
 
 def head_scores(model: Transformer, texts: Iterable[Tensor], length: int) -> dict[str, Any]:
-    """Score -> [layer][head], with the level of uniform attention under `chance` and what is absent, and why,
-    under `notes`. {} where the model has no attention. `length` is the longest that the model may read.
+    """Score -> [layer][head], [] for a layer without attention, with the level of uniform attention under
+    `chance` and what is absent, and why, under `notes`. {} where the model has no attention. `length` is the
+    longest that the model may read.
     """
     device = model.embedding.weight.device
     tables: dict[str, list[Any]] = {}
@@ -81,7 +82,12 @@ def head_scores(model: Transformer, texts: Iterable[Tensor], length: int) -> dic
         notes["induction"] = notes["copying"] = f"a context of {length} tokens has no room for repeats"
     else:
         _on_random_tokens(model, rows.to(device), period, tables, levels, notes)
-    means = {name: np.mean(values, 0).round(6).tolist() for name, values in sorted(tables.items())}
+    places = {layer: place for place, layer in enumerate(attention_layers(model))}
+    means = {
+        name: [table[places[n]] if n in places else [] for n in range(len(model.blocks))]
+        for name, values in sorted(tables.items())
+        for table in [np.mean(values, 0).round(6).tolist()]
+    }
     chance = {name: float(np.mean(values)) for name, values in sorted(levels.items())}
     return {**means, **{name: None for name in notes}, "chance": chance, "notes": notes}
 
@@ -95,7 +101,7 @@ def _on_random_tokens(
     notes: dict[str, str],
 ) -> None:
     """Induction and copying, and their chance levels."""
-    layers: list[Attention] = [block.mixer for block in model.blocks]
+    layers = attention_layers(model).values()
     without = sorted({type(x.heads).__name__ for x in layers if not _write(x.heads)})
     if without:
         notes["copying"] = f"{', '.join(without)} have no values of their own to follow"
@@ -130,8 +136,7 @@ def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
         _, state = layer.project(given[0], identity, past=past, channel=channel)
         rises.append(heads.written(state)[0])
 
-    layers = [block.mixer for block in model.blocks]
-    hooks = [layer.register_forward_pre_hook(keep) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(keep) for layer in attention_layers(model).values()]
     training = model.training
     model.eval()
     try:

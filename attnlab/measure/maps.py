@@ -2,7 +2,7 @@
 steps.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,22 +16,29 @@ from attnlab.model.transformer import Transformer
 
 
 class Maps(NamedTuple):
-    """weights [layer, head, T, T] (row = query); visible [layer, T, T]; groups [layer, head]: the KV group
-    of a head; difference: largest |eager - configured kernel| over the layers' outputs, None where that
-    kernel cannot run here.
+    """Of the `layers` that have attention, by their numbers in the model: weights [layer, head, T, T] (row =
+    query); visible [layer, T, T]; groups [layer, head]: the KV group of a head; difference: largest |eager -
+    configured kernel| over the layers' outputs, None where that kernel cannot run here.
     """
 
+    layers: list[int]
     weights: Tensor
     visible: Tensor
     groups: Tensor
     difference: float | None
 
 
+def attention_layers(model: Transformer) -> dict[int, Attention]:
+    """The layers that have attention, by their numbers."""
+    return {n: block.mixer for n, block in enumerate(model.blocks) if isinstance(block.mixer, Attention)}
+
+
 @torch.no_grad()
 def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
-    """Maps of all attention layers for one text; None where a layer has no attention to show."""
-    layers = [block.mixer for block in model.blocks]
-    if not all(isinstance(layer, Attention) for layer in layers):
+    """Maps of all attention layers for one text; None where there is none."""
+    found = attention_layers(model)
+    layers: list[Any] = list(found.values())
+    if not layers:
         return None
     inputs: list[Tensor] = []
     hooks = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in layers]
@@ -51,7 +58,8 @@ def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
             hook.remove()
     weights = torch.stack([attended.weights[0].float().cpu() for attended in reference])
     T = tokens_1T.shape[1]
-    return Maps(weights, torch.stack([_visible(layer, T) for layer in layers]), _groups(layers), difference)
+    visible = torch.stack([_visible(layer, T) for layer in layers])
+    return Maps(list(found), weights, visible, _groups(layers), difference)
 
 
 def _difference(layers: list[Attention], inputs: list[Tensor], outputs: list[Tensor]) -> float | None:

@@ -132,7 +132,7 @@ class ProbeMaps(OnStep):
         self.taken[step] = torch.from_numpy(encode(maps.weights))
         if trainer.logger is not None:
             images = [np.concatenate(list(layer), axis=1) for layer in self.taken[step].numpy()]
-            keys = [f"attention/layer{n}" for n in range(len(images))]
+            keys = [f"attention/layer{n}" for n in maps.layers]
             for key, image in zip(keys, images, strict=True):
                 trainer.logger.log_image(key, [image], step=step)  # type: ignore[attr-defined]  # W&B's
 
@@ -149,6 +149,7 @@ class ProbeMaps(OnStep):
                 steps=np.array(steps, dtype=np.int64),
                 tokens=np.array(tokens),
                 groups=self.last.groups.numpy(),
+                layers=np.array(self.last.layers),
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from attnlab.measure.heads import head_scores
 from attnlab.measure.maps import attention_maps, encode
 from attnlab.model.build import build_model
 
@@ -40,6 +41,16 @@ def test_a_model_without_attention_has_no_maps(compose):
     assert (
         attention_maps(build_model(compose("model=gru", "position=none"), 31), torch.arange(5)[None]) is None
     )
+
+
+def test_a_hybrid_has_maps_and_scores_of_its_layers_with_attention_by_their_numbers(compose):
+    model = build_model(compose("layers=delta_one_in_two", "model.n_layers=4", "heads=gqa"), 31)
+    maps = attention_maps(model, torch.arange(16)[None])
+    assert maps.layers == [1, 3]
+    assert maps.weights.shape == (2, 4, 16, 16)
+    scores = head_scores(model, [torch.arange(16)[None] % 7], 16)
+    for name in ("previous", "induction", "copying", "positional"):
+        assert [len(row) for row in scores[name]] == [0, 4, 0, 4]
 
 
 def test_the_code_of_a_weight_is_off_by_at_most_four_thousandths():

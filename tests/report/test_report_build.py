@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -11,6 +12,7 @@ from synthetic import World, but, experiment, noise, provenance, timing, write_r
 
 import attnlab.report
 from attnlab.report import Run, build
+from attnlab.report.tables.config_diff import layers
 
 SCHEMA = json.loads((Path(attnlab.report.__file__).parent / "schema.json").read_text())
 
@@ -260,3 +262,23 @@ def test_a_seed_that_stopped_is_drawn_but_does_not_cut_the_mean_curve(tmp_path: 
     assert (
         len(next(line for line in found["mean_differences"] if line["arm"] == "gqa")["tokens"]) == lengths[0]
     )
+
+
+def test_layers_that_are_not_alike_are_told_in_their_turns() -> None:
+    delta = {"_target_": "attnlab.attention.mixers.delta.GatedDeltaNet", "dim": 64}
+    full = {"_target_": "attnlab.attention.layer.Attention", "heads": {"_target_": "a.B"}}
+    window = {"masks": {"local": {"_target_": "attnlab.attention.masks.window.window", "size": 16}}}
+    models = {
+        "alike": {"attention": full, "layers": None, "n_layers": 3},
+        "same": {"attention": full, "layers": [{}, {}], "n_layers": 3},
+        "hybrid": {"attention": full, "mixer": delta, "layers": [{}, {}, full], "n_layers": 4},
+        "local": {"attention": full, "layers": [window, {"rotary": None}], "n_layers": 3},
+    }
+
+    def of(arm: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(record=SimpleNamespace(config={"model": models[arm]}))]
+
+    hybrid, local = layers(SimpleNamespace(arms=list(models), of=of))
+    assert hybrid == {"arm": "hybrid", "layers": [0, 0, 1, 0], "kinds": ["GatedDeltaNet", "Attention"]}
+    kinds = ["Attention (masks.local: window)", "Attention (rotary: null)"]
+    assert local == {"arm": "local", "layers": [0, 1, 0], "kinds": kinds}

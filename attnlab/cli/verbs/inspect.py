@@ -32,40 +32,52 @@ def main(options: argparse.Namespace) -> int:
     tokens = torch.tensor([ids])
     maps = attention_maps(trained.model, tokens)
     if maps is None:
-        raise Refused(f"{trained.name} has layers without attention, so there are no maps to look at")
-    layers, heads = maps.weights.shape[:2]
-    layer, head = _one_of(given, "layer", layers), _one_of(given, "head", heads)
-    print(links(maps.weights.numpy(), words, layer, head, given["top"]))
+        raise Refused(f"{trained.name} has no attention, so there are no maps to look at")
+    layer = _one_of(given, "layer", maps.layers)
+    head = _one_of(given, "head", range(maps.weights.shape[1]))
+    print(links(maps.weights.numpy(), words, layer, head, given["top"], maps.layers))
     folder = Path(given.get("to") or Path("reports") / "inspect" / trained.name)
     page = _write(folder, trained, maps, tokens, words, layer, head)
     print(f"\npage: {printable(str(page))}")
     return 0
 
 
-def _one_of(given: Mapping[str, Any], key: str, count: int) -> int | None:
-    if key in given and not 0 <= given[key] < count:
-        raise Refused(f"{key}={given[key]}: it must be a whole number from 0 to {count - 1}")
+def _one_of(given: Mapping[str, Any], key: str, known: Sequence[int]) -> int | None:
+    if key in given and given[key] not in known:
+        among = known == list(range(len(known))) or isinstance(known, range)
+        said = (
+            f"a whole number from 0 to {len(known) - 1}" if among else "one of " + ", ".join(map(str, known))
+        )
+        raise Refused(f"{key}={given[key]}: it must be {said}")
     return given.get(key)
 
 
 def links(
-    weights: np.ndarray, words: Sequence[str], layer: int | None, head: int | None, top: int = 3
+    weights: np.ndarray,
+    words: Sequence[str],
+    layer: int | None,
+    head: int | None,
+    top: int = 3,
+    layers: Sequence[int] | None = None,
 ) -> str:
     """A line per token: the strongest links from it to tokens up to it, over the heads that are asked for.
 
-    weights [layer, head, T, T]. A link names its head unless only one was asked for.
+    weights [layer, head, T, T], of these `layers`, or all. A link names its head unless only one was asked
+    for.
     """
+    layers = range(len(weights)) if layers is None else layers
     chosen = [
-        (a, b)
-        for a in range(weights.shape[0])
-        for b in range(weights.shape[1])
-        if layer in (None, a) and head in (None, b)
+        (a, b) for a in layers for b in range(weights.shape[1]) if layer in (None, a) and head in (None, b)
     ]
     shown = [printable(json.dumps(word, ensure_ascii=False)) for word in words]
     wide = max(map(len, shown))
     lines = []
     for query, word in enumerate(shown):
-        rows = [(float(weights[a, b, query, key]), a, b, key) for a, b in chosen for key in range(len(words))]
+        rows = [
+            (float(weights[layers.index(a), b, query, key]), a, b, key)
+            for a, b in chosen
+            for key in range(len(words))
+        ]
         best = sorted((row for row in rows if row[0] >= SHOWN), key=lambda row: (-row[0], *row[1:]))[:top]
         said = (
             f"{value:.3f} {shown[key]}@{key}" + (f" ({a}.{b})" if len(chosen) > 1 else "")
@@ -93,6 +105,7 @@ def _write(
         "steps": np.zeros(1, int),
         "tokens": np.array(words),
         "groups": maps.groups.numpy(),
+        "layers": np.array(maps.layers),
     }
     scores = head_scores(trained.model, [tokens[:, :LONGEST]], min(trained.length, LONGEST))
     kernels = {"max_abs_eager_fused": maps.difference, "note": None}

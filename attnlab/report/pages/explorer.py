@@ -41,13 +41,13 @@ def write(
     for old in folder.glob("layer*.png"):
         old.unlink()
     values, visible = arrays["maps"][-1], arrays["visible"]
-    for number in range(len(values)) if layer is None else [layer]:
+    known = maps.layers_of(arrays)
+    for number in known if layer is None else [layer]:
+        place = known.index(number)
         chosen = range(values.shape[1]) if head is None else [head]
         tokens = [str(token) for token in arrays["tokens"]] if head is not None else []
         pictures = [
-            picture(
-                values[number, head_number], visible[number], tokens, f"layer {number}, head {head_number}"
-            )
+            picture(values[place, head_number], visible[place], tokens, f"layer {number}, head {head_number}")
             for head_number in chosen
         ]
         part = "" if head is None else f"_head{head}"

@@ -8,6 +8,7 @@ from attnlab.report.tables import looks
 from attnlab.report.tables.format import MINUS, NONE, TIMES, on_record, pvalue, span, text
 from attnlab.report.verdicts.alike import DECISIVE
 
+LETTERS = "ABCDEFGH"
 SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
 MARKS = {"SUPPORTED": "✓", "REFUTED": "✗", "INCONCLUSIVE": "?", "NOT COMPARABLE": "≠", "NO RESULT": "∅"}
 
@@ -38,7 +39,7 @@ def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
     lines += _verdict(report) + _texts(report) + _picture("verdict", pictures)
-    lines += ["## Fair fight?", "", *_budget(report), *_picture("budget", pictures)]
+    lines += ["## Fair fight?", "", *_budget(report), *_layers(report), *_picture("budget", pictures)]
     lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
     lines += ["## Failures and caveats", "", *_failures(report)]
     if report.get("declared"):
@@ -61,6 +62,15 @@ def _made_by(provenance: dict[str, Any]) -> str:
     known = provenance["versions"] or {}
     packages = [f"{name} {' and '.join(known[name])}" for name in DECISIVE if name in known]
     return f" Made by {cell(', '.join(packages))}." if packages else ""
+
+
+def _layers(report: dict[str, Any]) -> list[str]:
+    lines = []
+    for row in report["config"].get("layers", []):
+        kinds = "; ".join(f"{LETTERS[n % 8]} {kind}" for n, kind in enumerate(row["kinds"]))
+        turns = "".join(LETTERS[n % 8] for n in row["layers"])
+        lines += [f"Layers of {cell(row['arm'])}, the first on the left: {turns}. {cell(kinds)}.", ""]
+    return lines
 
 
 def _picture(name: str, pictures: dict[str, str]) -> list[str]:

@@ -1,5 +1,9 @@
-"""Config diff: only the keys in which arms differ, and the command that makes them all again."""
+"""Config diff: only the keys in which arms differ, what layers are that are not alike, and the command that
+makes them all again.
+"""
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from attnlab.report.verdicts.alike import versions
@@ -27,8 +31,43 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
     return {
         "arms": list(flat),
         "rows": rows,
+        "layers": layers(sweep),
         "whole": whole.get(sweep.baseline) or next(iter(whole.values()), {}),
     }
+
+
+def layers(sweep: Sweep) -> list[dict[str, Any]]:
+    """Of each arm whose layers are not alike, what its layers are: {arm, layers: [place in kinds], kinds:
+    [what one mixes with, and what a patch of `model.layers` says of it]}.
+    """
+    rows = []
+    for arm in sweep.arms:
+        config = next((run.record.config for run in sweep.of(arm) if run.record and run.record.config), None)
+        model = (config or {}).get("model", {})
+        patches = model.get("layers") or [{}]
+        mixer = model.get("mixer") or model.get("attention") or {}
+        said = [_mixes(patches[n % len(patches)], mixer) for n in range(model.get("n_layers", 1))]
+        if len(kinds := list(dict.fromkeys(said))) > 1:
+            rows.append({"arm": arm, "layers": [kinds.index(one) for one in said], "kinds": kinds})
+    return rows
+
+
+def _mixes(patch: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
+    """The name of what mixes, and the leaves of the patch where it keeps to that; of parts that it puts in
+    the place of others, their names.
+    """
+    target = patch.get("_target_", mixer.get("_target_", "?"))
+    name = str(target).rpartition(".")[2]
+    if "_target_" in patch:
+        return name
+    leaves = dict(flatten(dict(patch)))
+    parts = {
+        path.removesuffix("_target_"): value for path, value in leaves.items() if path.endswith("._target_")
+    }
+    changes = [f"{path.rstrip('.')}: {str(value).rpartition('.')[2]}" for path, value in parts.items()]
+    kept = {path: value for path, value in leaves.items() if not path.startswith(tuple(parts))}
+    changes += [f"{path}: {json.dumps(value)}" for path, value in kept.items() if path]
+    return f"{name} ({', '.join(changes)})" if changes else name
 
 
 def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:

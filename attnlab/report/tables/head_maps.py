@@ -46,15 +46,20 @@ def entry(
 
 
 def packed(runs: list[Run], chance: dict[str, float]) -> list[dict[str, Any]]:
-    """The runs' maps, of as many evenly spaced layers as there is room for; in all arms the same ones."""
+    """The runs' maps, of as many evenly spaced layers as there is room for; in all arms the same places among
+    the layers with attention.
+    """
     entries = [entry(run, chance) for run in runs]
     size = sum(len(run_maps["weights"]) for run_maps in entries)
     shared = min((len(run_maps["layers"]) for run_maps in entries), default=0)
     if size <= ROOM:
         return entries
     kept = max(1, shared * ROOM // size)
-    layers = sorted({round(i * (shared - 1) / max(1, kept - 1)) for i in range(kept)})
-    return [entry(run, chance, layers) for run in runs]
+    places = sorted({round(i * (shared - 1) / max(1, kept - 1)) for i in range(kept)})
+    return [
+        entry(run, chance, [one["layers"][place] for place in places])
+        for run, one in zip(runs, entries, strict=True)
+    ]
 
 
 def picks(sweep: Sweep, chance: dict[str, float]) -> dict[str, Any] | None:
@@ -64,7 +69,12 @@ def picks(sweep: Sweep, chance: dict[str, float]) -> dict[str, Any] | None:
     """
     runs = [run for run in sweep.planned if run.done and run.maps is not None and run.head_scores]
     tables = [(run, next(iter(run.head_scores.values()))) for run in runs]
-    known = [(run, *at) for run, table in tables for at in np.ndindex(len(table), len(table[0]))]
+    known: list[Any] = [
+        (run, layer, head)
+        for run, table in tables
+        for layer, row in enumerate(table)
+        for head in range(len(row))
+    ]
     if not known:
         return None
 

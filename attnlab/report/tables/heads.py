@@ -32,7 +32,7 @@ def _scores(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
         counts = [
             _count(
                 arm,
-                [np.asarray(row["values"], float) for row in rows[name] if row["arm"] == arm],
+                [np.concatenate(row["values"]) for row in rows[name] if row["arm"] == arm],
                 score.threshold,
             )
             for arm in sweep.arms
@@ -58,7 +58,7 @@ def _count(arm: str, tables: list[np.ndarray], threshold: float | None) -> dict[
         "arm": arm,
         "heads": int(tables[0].size),
         "seeds": len(tables),
-        "mean": float(np.mean(np.concatenate([table.ravel() for table in tables]))),
+        "mean": float(np.mean(np.concatenate(tables))),
         "mean_low": float(min(table.mean() for table in tables)),
         "mean_high": float(max(table.mean() for table in tables)),
         "over": float(np.mean(over)) if over else None,

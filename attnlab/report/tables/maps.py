@@ -45,11 +45,15 @@ def unpack(text: str) -> np.ndarray:
 def encode(
     maps: Mapping[str, Any], layers: list[int] | None = None, head: int | None = None, point: int = -1
 ) -> dict[str, Any]:
-    """One run's attention.npz (all layers and heads, or these) at one point of training, for the page."""
+    """One run's attention.npz (all layers with attention and all heads, or these) at one point of training,
+    for the page.
+    """
     values, visible = np.asarray(maps["maps"])[point], np.asarray(maps["visible"], bool)
-    layers = list(range(len(values))) if layers is None else layers
-    values, visible = values[layers], visible[layers]
-    groups = np.asarray(maps["groups"])[layers].astype(int)
+    known = layers_of(maps)
+    layers = known if layers is None else layers
+    places = [known.index(layer) for layer in layers]
+    values, visible = values[places], visible[places]
+    groups = np.asarray(maps["groups"])[places].astype(int)
     numbers = list(range(values.shape[1])) if head is None else [head]
     values, groups = values[:, numbers], groups[:, numbers]
     _, heads, length, _ = values.shape
@@ -67,6 +71,11 @@ def encode(
         "weights": pack(values[:, :, keep]),
         "visible": pack(np.packbits(visible[:, keep])),
     }
+
+
+def layers_of(maps: Mapping[str, Any]) -> list[int]:
+    """The layers that one run's attention.npz has; an older file has all of its model's."""
+    return [int(n) for n in maps["layers"]] if "layers" in maps else list(range(maps["maps"].shape[1]))
 
 
 def decode(encoded: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
