@@ -59,12 +59,16 @@ def texts(kind: str, name: str) -> dict[str, str]:
 
 
 def commands(kind: str, name: str) -> list[str]:
-    """What to run next, in the folder."""
-    test, value = f"python -m pytest test_{name}.py", f"{GROUPS.get(kind, kind)}={name}"
+    """What to run next, in the folder; any of them takes more words at its end."""
+    test, own, value = (
+        f"python -m pytest test_{name}.py",
+        "--config-dir conf",
+        f"{GROUPS.get(kind, kind)}={name}",
+    )
     if kind == "experiment":
-        return [test, *(f"{PROGRAM} {verb}+{value} size=debug --config-dir conf" for verb in ("plan ", ""))]
-    laws = [] if kind == "task" else [f"{PROGRAM} check {value} --config-dir conf"]
-    return [*laws, test, f"{PROGRAM} {value} size=debug --config-dir conf"]
+        return [test, *(f"{PROGRAM} {verb}{own} +{value} size=debug" for verb in ("plan ", ""))]
+    laws = [] if kind == "task" else [f"{PROGRAM} check {own} {value}"]
+    return [*laws, test, f"{PROGRAM} {own} {value} size=debug"]
 
 
 def _refuse_word(kind: str, name: str) -> None:
