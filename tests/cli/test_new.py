@@ -74,6 +74,7 @@ def test_every_kind_has_its_files_and_says_what_to_run_next(folder, capsys):
     assert not list(folder.glob("sooner.py")), "an experiment is a yaml"
     assert main(["list", "--config-dir", "conf"]) == 0
     listed = capsys.readouterr().out
+    assert listed.endswith("python -m attnlab new KIND NAME (" + ", ".join(KINDS) + ")\n")
     for name in NAMES.values():
         assert re.search(rf"^ +{name} +[A-Z]\w* .*[.?]$", listed, re.MULTILINE), f"{name} with its first line"
 
