@@ -60,11 +60,8 @@ def texts(kind: str, name: str) -> dict[str, str]:
 
 def commands(kind: str, name: str) -> list[str]:
     """What to run next, in the folder; any of them takes more words at its end."""
-    test, own, value = (
-        f"python -m pytest test_{name}.py",
-        "--config-dir conf",
-        f"{GROUPS.get(kind, kind)}={name}",
-    )
+    own, value = "--config-dir conf", f"{GROUPS.get(kind, kind)}={name}"
+    test = f"python -m pytest test_{name}.py"
     if kind == "experiment":
         return [test, *(f"{PROGRAM} {verb}{own} +{value} size=debug" for verb in ("plan ", ""))]
     laws = [] if kind == "task" else [f"{PROGRAM} check {own} {value}"]
@@ -74,7 +71,7 @@ def commands(kind: str, name: str) -> list[str]:
 def _refuse_word(kind: str, name: str) -> None:
     """Refused where Python, YAML or Hydra would read something else, or a shipped value has the name."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or iskeyword(name) or name in NO_WORDS:
-        raise Refused(f"new {kind} {name}: a name is one lower-case word, as in my_{kind}")
+        raise Refused(f"new {kind} {name}: a name is one lower-case word that is free, as in my_{kind}")
     if shipped := sorted(CONF.glob(f"*/{name}.yaml")):
         raise Refused(f"new {kind} {name}: {shipped[0].parent.name}={name} ships already; take another name")
 

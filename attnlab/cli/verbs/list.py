@@ -15,7 +15,9 @@ _NO_PROSE = ("@package", "yaml-language-server:")  # comments that speak to prog
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints the experiments with their questions, then the groups, then how to add to them. `--config-dir DIR` adds a user's own."""
+    """Prints the experiments with their questions, the groups, and how to add to them. `--config-dir DIR`
+    adds a user's own.
+    """
     folders = [*_own(options.config_dir), CONF]
     _print_experiments(
         {path.stem: path for folder in reversed(folders) for path in (folder / "experiment").glob("*.yaml")}
