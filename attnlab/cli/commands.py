@@ -13,6 +13,7 @@ from attnlab.errors import Refused
 SUBJECTS = ("decode", "train", "attention", "memory", "start", "data")  # of `bench`
 NEW_TOKENS, THREADS = 100_000, 1024  # what generate and bench are asked for at most
 SCHEMAS = ("experiment", "spec", "run", "report")
+KINDS = ("heads", "mask", "score", "mixer", "epilogue", "task", "experiment")  # of `new`
 DESCRIPTION = """\
 attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
 
@@ -118,6 +119,12 @@ def _schema(parser: Parser) -> None:
     )
 
 
+def _new(parser: Parser) -> None:
+    parser.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("name", metavar="NAME", help="a lower-case word that is no module's yet")
+    parser.add_argument("--into", metavar="FOLDER", default=".", help="where; left out, the current folder")
+
+
 _TRAINED = (
     Key("run", "a run's id, or as much of it as no other run's begins with"),
     Key("checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with its tokenizer"),
@@ -220,6 +227,14 @@ VERBS = {
         ("heads=gqa", "--config-dir myconf mask=banded"),
         _check,
         more="Ends with 1 where a law failed.",
+    ),
+    "new": Verb(
+        "attnlab.cli.new.verb:main",
+        "a mask, heads, a task, ... of your own: a module, a yaml and a test that work, to be changed",
+        "KIND NAME [--into FOLDER]",
+        ("mask banded", "experiment sooner --into mine"),
+        _new,
+        more="Nothing is overwritten. What to run next is printed.",
     ),
     "generate": Verb(
         "attnlab.cli.verbs.generate:main",

@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from attnlab.cli.commands import KINDS
 from attnlab.config import CONF
 from attnlab.errors import Refused, printable
 
@@ -14,7 +15,9 @@ _NO_PROSE = ("@package", "yaml-language-server:")  # comments that speak to prog
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints the experiments with their questions, then the groups. `--config-dir DIR` adds a user's own."""
+    """Prints the experiments with their questions, the groups, and how to add to them. `--config-dir DIR`
+    adds a user's own.
+    """
     folders = [*_own(options.config_dir), CONF]
     _print_experiments(
         {path.stem: path for folder in reversed(folders) for path in (folder / "experiment").glob("*.yaml")}
@@ -26,6 +29,7 @@ def main(options: argparse.Namespace) -> int:
         for name in names:
             path = next(path for folder in folders if (path := folder / group / f"{name}.yaml").exists())
             print(printable(f"    {name:{width}}  {next(_prose(path), '')}".rstrip()))
+    print(f"One of your own: python -m attnlab new KIND NAME ({', '.join(KINDS)})")
     return 0
 
 
