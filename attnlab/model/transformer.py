@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Cache, Channel, Mask, Mixer, declared
-from attnlab.attention.heads.projections import Fused, IntoResidual
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
 from attnlab.attention.positions import Positions
 from attnlab.model.initial import initialise
 from attnlab.model.parametrization import Mup
@@ -99,6 +99,25 @@ class SinusoidalPositions(nn.Module):
 
 
 @final
+class ValueEmbedding(nn.Module):
+    """A learned value for each token of the vocabulary, which heads with `value_residual` mix into their
+    own in the place of the first layer's (modded-nanogpt, Jordan et al. 2024; after Zhou et al. 2024, arXiv
+    2410.17897). One table for all layers.
+    """
+
+    def __init__(
+        self, vocab_size: int, dim: int, n_heads: int, n_kv_heads: int, head_dim: int | None
+    ) -> None:
+        super().__init__()
+        self.width = head_width(dim, n_heads, head_dim)
+        self.table = nn.Embedding(vocab_size, n_kv_heads * self.width)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """[B, T] -> [B, G, T, D]."""
+        return by_head(self.table(tokens_BT), self.width)
+
+
+@final
 class Block(nn.Module):
     """Pre-norm: x + mixer(norm(x)), then x + ffn(norm(x)). With `residual` each reads what that makes of
     all that was written before, and x is a list of it.
@@ -142,9 +161,10 @@ class Transformer(nn.Module):
     `qk_gain` sets the initial standard deviation of q's and k's entries for an input of unit RMS; None
     leaves their weights at `init_std` like all others. `tie` shares the embedding with the output head.
     `parametrization` scales all of it with the width; None is `standard`, which does nothing. `residual`
-    makes what a layer reads of all that earlier ones wrote; None is their sum. Every parameter is drawn
-    from a generator of its own, keyed by (seed, name), so models that share a tensor's name and shape start
-    with the same numbers in it.
+    makes what a layer reads of all that earlier ones wrote; None is their sum. `values` makes a table of
+    values by token, which layers read as those of the first one. Every parameter is drawn from a generator
+    of its own, keyed by (seed, name), so models that share a tensor's name and shape start with the same
+    numbers in it.
     """
 
     def __init__(
@@ -165,6 +185,7 @@ class Transformer(nn.Module):
         positions: nn.Module | None = None,
         parametrization: Mup | None = None,
         residual: Callable[[int], DepthAttention] | None = None,
+        values: Callable[..., ValueEmbedding] | None = None,
     ) -> None:
         super().__init__()
         if min(vocab_size, dim, n_layers, ffn_width) < 1:
@@ -176,6 +197,7 @@ class Transformer(nn.Module):
             raise ValueError(f"model.dropout must lie in [0, 1), got {dropout}")
         self.embedding = nn.Embedding(vocab_size, dim)
         self.positions = positions
+        self.values = values(vocab_size=vocab_size, dim=dim) if values else None
         self.blocks: Any = nn.ModuleList(  # of Block: a ModuleList does not say what it holds
             Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout, residual)
             for layer in range(n_layers)
@@ -224,7 +246,7 @@ class Transformer(nn.Module):
             x = x + self.positions(where.of, past + count).to(x.dtype)
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
-        channel: Channel = {}
+        channel: Channel = {} if self.values is None else {"values": self.values(tokens_BT)}
         stream: Any = x if self.reads is None else [x]
         for layer, block in enumerate(self.blocks):
             shared = {"channel": channel} if block.shares else {}

@@ -58,8 +58,9 @@ GAPS = (
     ),
     Gap(("heads=gta", "score=qk_norm"), BUILT, "keys are values too"),
     *(
-        Gap((f"heads={heads}", "values=residual"), BUILT, "they have no values apart to mix")
+        Gap((f"heads={heads}", f"values={values}"), BUILT, "they have no values apart to mix")
         for heads in ("mla", "gla", "gta", "differential", "tied_qkv")
+        for values in ("residual", "embedding")
     ),
     Gap(("heads=differential", "epilogue=gate"), BUILT, "a map's values are twice as wide as its gate"),
     *(

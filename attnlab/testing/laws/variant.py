@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -168,9 +168,7 @@ def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant
     """The distinct kinds of layer of a whole resolved run config, with its positions and its cache."""
     model = config["model"]
     layers: list[Any] = [OmegaConf.to_container(layer) for layer in mixer_configs(config)]
-    if any(_leans(layer) for layer in layers):
-        whole = {"_target_": f"{Chained.__module__}.Chained", "dim": _width(layers[0]), "layers": layers}
-        layers = [whole]
+    layers = _apart(layers)
     kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
     names = [name] if len(kinds) == 1 else [f"{name}, layer kind {n}" for n in range(len(kinds))]
     cache, scaled = (config.get("decode") or {}).get("cache"), model.get("parametrization")
@@ -190,13 +188,30 @@ def _width(mixer: Mapping[str, Any]) -> int:
     )
 
 
-def _leans(mixer: Mapping[str, Any]) -> bool:
-    """Whether it reads what another layer publishes."""
+def _apart(layers: Sequence[Any]) -> list[Any]:
+    """Layers that can be tried alone, and each other one with the last of those before it that publishes what
+    it reads.
+    """
+    shared = [_shares(layer) for layer in layers]
+    found, used = {n: layer for n, layer in enumerate(layers)}, set()
+    for n, (reads, publishes) in enumerate(shared):
+        if missing := reads - publishes:
+            lender = next((m for m in range(n - 1, -1, -1) if missing <= shared[m][1]), None)
+            if lender is None:  # the model that is built of it tells why
+                continue
+            chain = [layers[lender], layers[n]]
+            found[n] = {"_target_": f"{Chained.__module__}.Chained", "dim": _width(chain[0]), "layers": chain}
+            used.add(lender)
+    return [layer for n, layer in found.items() if n not in used]
+
+
+def _shares(mixer: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """What it reads of other layers, and what it publishes for them."""
     try:
         layer = make(mixer)
     except ValueError:  # the law that builds it tells why
-        return False
-    return bool(set(declared(layer, Mixer, "reads")) - set(declared(layer, Mixer, "publishes")))
+        return set(), set()
+    return set(declared(layer, Mixer, "reads")), set(declared(layer, Mixer, "publishes"))
 
 
 def randomised(module: M) -> M:
