@@ -6,10 +6,12 @@ import torch
 from attnlab.attention.cache import DynamicCache
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
+from attnlab.measure.heads import head_scores, probe_texts
 from attnlab.measure.studies.bandwidth import Bandwidth
 from attnlab.measure.studies.cache_bytes import CacheBytes, Published
 from attnlab.measure.studies.fits import explained, exponent, increasing, upper
 from attnlab.measure.studies.generation import Generation
+from attnlab.measure.studies.head_means import HeadMeans
 from attnlab.measure.studies.losses import validation_loss
 from attnlab.measure.studies.pruning import Pruning, _means, removable, without
 from attnlab.measure.studies.qk_scores import Scores
@@ -188,3 +190,11 @@ def test_scores_grow_as_their_theory_says_and_the_scale_takes_it_back():
     assert scaled["softmax/largest"] == pytest.approx(0.107, abs=0.005)
     assert plain["softmax/jacobian"] == pytest.approx(0.285, abs=0.02)
     assert Scores(**draws, scale_exponent=0)(None, None, "cpu").metrics == plain
+
+
+def test_means_over_heads_are_those_of_their_scores(subject):
+    module, data = subject("model.n_layers=2", "layers=delta_one_in_two", "data.length=16")
+    found = HeadMeans()(module, data, "cpu")
+    scores = head_scores(module.model, probe_texts(next(iter(data.val_dataloader()))), 16)
+    assert found.metrics["heads/sink"] == pytest.approx(sum(scores["sink"][1]) / 5)
+    assert found.declarations()["heads/sink"].words == "attention sink, mean of all heads"

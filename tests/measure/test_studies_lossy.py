@@ -13,6 +13,8 @@ from attnlab.model.build import build_model, make
 
 torch.set_num_threads(1)
 
+BOTH = ["distance/2", "distance/9"]
+
 NEEDLES = {
     "_target_": "attnlab.data.module.Data",
     "task": {"_target_": "attnlab.data.needle.Needle", "_partial_": True},
@@ -38,8 +40,9 @@ def subject(compose):
 @pytest.mark.parametrize("step", [1, 5, 16])
 def test_a_plain_cache_costs_nothing_however_texts_are_cut(subject, step):
     module, data = subject
-    found = CachedLosses(DynamicCache, step)(module, data, "cpu").metrics
-    assert found["cache/rise"] == found["cache/rise/distance/2"] == 0
+    found = CachedLosses(DynamicCache, step, ["distance/2"])(module, data, "cpu").metrics
+    assert found["cache/rise"] == pytest.approx(0, abs=1e-6)
+    assert found["cache/rise/distance/2"] == pytest.approx(0, abs=1e-6)
     assert found["cache/share"] == 1
     assert found["cache/bytes"] == 16 * module.model.state_size()
     whole = validation_loss(module, data.val_dataloader(), "cpu")
@@ -47,7 +50,7 @@ def test_a_plain_cache_costs_nothing_however_texts_are_cut(subject, step):
 
 
 def test_what_was_dropped_before_it_is_asked_for_raises_the_loss_there_alone(subject):
-    found = CachedLosses(partial(SlidingWindowCache, size=4))(*subject, "cpu").metrics
+    found = CachedLosses(partial(SlidingWindowCache, size=4), conditions=BOTH)(*subject, "cpu").metrics
     near, far = (found[f"cache/rise/distance/{distance}"] for distance in (2, 9))
     assert abs(far) > 1e-3
     assert found["cache/rise"] == pytest.approx((near + far) / 2, abs=1e-6)
@@ -61,6 +64,12 @@ def test_what_is_rounded_is_counted_with_its_scales(subject):
     assert found["cache/bytes"] == 12 * keys_and_values * 2
     coarse = CachedLosses(partial(QuantisedCache, bits=2, group=4))(*subject, "cpu").metrics
     assert abs(coarse["cache/rise"]) > 10 * abs(found["cache/rise"])
+
+
+def test_a_condition_that_the_task_has_not_is_refused(subject):
+    module, data = subject
+    with pytest.raises(ValueError, match=r"no distance/3 .*distance/2, distance/9"):
+        CachedLosses(conditions=["distance/3"]).check(module.model, data)
 
 
 def test_a_model_without_keys_is_refused(compose):

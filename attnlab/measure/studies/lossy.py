@@ -1,6 +1,6 @@
 """What a cache costs a trained model: the loss of texts read through it, beside the bytes that it holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,50 +28,68 @@ def rise(condition: str) -> Metric:
 
 class CachedLosses:
     """Reads the validation texts `step` tokens a pass through `make_cache`. Metrics: `cache/rise`, the loss
-    beyond that of the same texts through a plain cache, and by condition of the task; `cache/bytes`, held
-    by all layers after a text, per text, scales, zero points and positions that are kept for it included;
-    `cache/share` of what the plain one holds; `val/loss` through the cache.
+    beyond that of the same texts through a plain cache, and `cache/rise/<condition>` by those of the task's
+    `conditions` that are named; `cache/bytes`, held by all layers after a text, per text, scales, zero points
+    and positions that are kept for it included; `cache/share` of what the plain one holds; `val/loss` through
+    the cache.
     """
 
-    def __init__(self, make_cache: Callable[..., Cache] = DynamicCache, step: int = 1) -> None:
+    def __init__(
+        self, make_cache: Callable[..., Cache] = DynamicCache, step: int = 1, conditions: Sequence[str] = ()
+    ) -> None:
         positive(step=step)
-        self.make_cache, self.step = make_cache, step
+        self.make_cache, self.step, self.conditions = make_cache, step, list(conditions)
+
+    def measures(self) -> list[str]:
+        """The names of all its metrics."""
+        return [metric.name for metric in (RISE, BYTES, SHARE, VALIDATION, *map(rise, self.conditions))]
 
     def check(self, model: Transformer, data: Any) -> None:
-        """ValueError where a layer keeps no keys and values to lose something of."""
+        """ValueError where a layer keeps no keys and values to lose something of, or the task has no such
+        condition.
+        """
         if not all(isinstance(block.mixer, Attention) for block in model.blocks):
             raise ValueError("measurement: caches hold keys and values, and this model has another mixer")
         self.make_cache()
+        known = _conditions(data)
+        if unknown := [name for name in self.conditions if name not in known]:
+            raise ValueError(
+                f"measurement.conditions: the task has no {unknown[0]} (it has: {', '.join(known)})"
+            )
 
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
-        """Every text twice, through either cache."""
-        conditions = list(getattr(data.task, "conditions", ()))
-        plain, kept = _Sums(len(conditions)), _Sums(len(conditions))
+        """Every text twice: through this cache, and in one pass through a plain one."""
+        known = _conditions(data)
+        plain, kept = _Sums(len(known)), _Sums(len(known))
         for batch in data.val_dataloader():
             here = {key: value.to(device) for key, value in batch.items()}
-            plain.add(here, *self._read(module.model, here, DynamicCache))
-            kept.add(here, *self._read(module.model, here, self.make_cache))
+            plain.add(here, *_read(module.model, here, DynamicCache, here["tokens"].shape[1]))
+            kept.add(here, *_read(module.model, here, self.make_cache, self.step))
         metrics = {
             RISE.name: kept.loss() - plain.loss(),
             BYTES.name: kept.bytes,
             SHARE.name: kept.bytes / plain.bytes,
             VALIDATION.name: kept.loss(),
         }
-        rises = dict(zip(conditions, kept.by_condition() - plain.by_condition(), strict=True))
-        by_condition = {rise(name): float(value) for name, value in rises.items() if value.isfinite()}
-        metrics |= {metric.name: value for metric, value in by_condition.items()}
-        return Measured(metrics, declared=[RISE, BYTES, SHARE, VALIDATION, *by_condition])
+        rises = dict(zip(known, kept.by_condition() - plain.by_condition(), strict=True))
+        metrics |= {rise(name).name: float(rises[name]) for name in self.conditions}
+        return Measured(metrics, declared=[RISE, BYTES, SHARE, VALIDATION, *map(rise, self.conditions)])
 
-    def _read(
-        self, model: Transformer, batch: dict[str, Tensor], make_cache: Callable[..., Cache]
-    ) -> tuple[Tensor, float]:
-        """Losses [B, T], and bytes held per text."""
-        tokens = batch["tokens"]
-        caches, mask = new_caches(make_cache, [block.mixer for block in model.blocks]), of_batch(batch)
-        logits = [model(part, caches=caches, mask=mask) for part in tokens.split(self.step, dim=1)]
-        held = sum(cache.live_bytes() for cache in caches) / len(tokens)
-        return cross_entropy(torch.cat(logits, dim=1), batch["targets"]), held
+
+def _read(
+    model: Transformer, batch: dict[str, Tensor], make_cache: Callable[..., Cache], step: int
+) -> tuple[Tensor, float]:
+    """Losses [B, T], and bytes held per text."""
+    tokens = batch["tokens"]
+    caches, mask = new_caches(make_cache, [block.mixer for block in model.blocks]), of_batch(batch)
+    logits = [model(part, caches=caches, mask=mask) for part in tokens.split(step, dim=1)]
+    held = sum(cache.live_bytes() for cache in caches) / len(tokens)
+    return cross_entropy(torch.cat(logits, dim=1), batch["targets"]), held
+
+
+def _conditions(data: Any) -> list[str]:
+    return list(getattr(data.task, "conditions", ()))
 
 
 class _Sums:

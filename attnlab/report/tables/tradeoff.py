@@ -12,8 +12,15 @@ from attnlab.report.verdicts.runs import Sweep, common
 
 Panel = dict[str, Any]
 Ranges = dict[str, tuple[float, float | None, float | None]]  # arm -> value, low, high
-# What a page sets the primary metric against, where at least two arms have it.
-COSTS = ("kv_bytes_per_token", "cache/share", "parameters", "decode_ms_per_token", "train_tokens_per_s")
+# What a page sets the primary metric against, where at least two arms have it and one is not without.
+COSTS = (
+    "kv_bytes_per_token",
+    "carried_bytes",
+    "cache/share",
+    "parameters",
+    "decode_ms_per_token",
+    "train_tokens_per_s",
+)
 
 
 def _cost(sweep: Sweep, key: str) -> tuple[Ranges, str]:
@@ -63,7 +70,7 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
                     "y_high": y + effect["high"] - effect["mean"] if known and effect else None,
                 }
             )
-        if len(points) > 1:
+        if len(points) > 1 and any(point["x"] for point in points):
             lower = cost.direction != "higher"
             front = _front(points, lower, sweep.experiment.direction == "lower")
             panels.append(
