@@ -49,6 +49,20 @@ CASES = {
         {"sliding_window": 5, "num_key_value_heads": 6, "rope_theta": 300.0},
         {"hidden_size": 48, "partial_rotary_factor": 0.75, "tie_word_embeddings": True},
     ],
+    "gpt_neox": [
+        {"hidden_size": 48, "rotary_pct": 0.25, "layer_norm_eps": 1e-3},
+        {"use_parallel_residual": False, "rotary_pct": 0.5, "rotary_emb_base": 300.0, "attention_bias": False},
+        {"rotary_pct": 1.0, "tie_word_embeddings": True, "hidden_act": "gelu_new", "rope_scaling": LINEAR},
+    ],
+    "smollm3": [
+        {"rms_norm_eps": 1e-3, "no_rope_layer_interval": 2, "tie_word_embeddings": False},
+        {"no_rope_layers": [0, 1, 0], "use_sliding_window": True, "sliding_window": 4, "attention_bias": True},
+        {"num_hidden_layers": 5, "mlp_bias": True, "rope_parameters": YARN},
+    ],
+    "olmo2": [
+        {"rms_norm_eps": 1e-2, "rope_theta": 300.0},
+        {"attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 1, "rope_parameters": YARN},
+    ],
 }  # fmt: skip
 EAGER = {"attn_implementation": "eager"}
 NAMED = [(kind, n) for kind, changes in CASES.items() for n in range(len(changes))]

@@ -20,15 +20,19 @@ def size(mask: Any) -> Any:
     return mask.get("size") if isinstance(mask, Mapping) else None
 
 
+def layers(theirs: Config) -> int:
+    """How many there are; 0 for a number that is refused where it is read."""
+    count = theirs.get("num_hidden_layers")
+    return count if isinstance(count, int) and 0 < count <= MOST_LAYERS else 0
+
+
 def settled(theirs: Config, window: Any, slides: Callable[[int], bool], beside: Sequence[Any] = ()) -> Config:
     """`theirs` with `layers`, a patch for each: those slide that `layer_types` says, or without it `slides`.
     `beside` are further patches, one a layer.
 
     ValueError for types that are unknown or too few, and for a window without a size.
     """
-    count = theirs.get("num_hidden_layers")
-    if not isinstance(count, int) or count > MOST_LAYERS:  # which is refused when it is read
-        return theirs | {"layers": None}
+    count = layers(theirs)
     kinds = theirs.get("layer_types") or [TYPES[slides(layer)] for layer in range(count)]
     if not isinstance(kinds, list) or len(kinds) < count or any(kind not in TYPES for kind in kinds):
         raise ValueError(f"layer_types = {kinds!r} is not supported (only {count} of {', '.join(TYPES)})")
@@ -48,6 +52,11 @@ def spelled(theirs: Config) -> Config:
     plain = {key: value for key, value in theirs.items() if key != "layers"}
     types = [TYPES[n is not None] for n in sizes]
     return plain | {"sliding_window": found[0] if found else None, "layer_types": types}
+
+
+def turning(theirs: Config) -> list[int]:
+    """Whether each mixer in `layers` has positions that turn: 1 or 0."""
+    return [int(mixer.get("rotary") is not None) for mixer in theirs.get("layers") or ()]
 
 
 def unbiased(attention: Config, bias: bool = False) -> Config:

@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 
 from attnlab.model.huggingface.families.gpt2 import GPT2
+from attnlab.model.huggingface.families.gpt_neox import GPT_NEOX
 from attnlab.model.huggingface.families.llama import LLAMA, MISTRAL, PHI3
+from attnlab.model.huggingface.families.olmo import OLMO2
 from attnlab.model.huggingface.families.qwen import QWEN2, QWEN3
+from attnlab.model.huggingface.families.smollm import SMOLLM3
 from attnlab.model.huggingface.families.table import REQUIRED, Config, Family, Key, Layout, Row
 
 __all__ = ["FAMILIES", "LLAMA", "REQUIRED", "Config", "Family", "Key", "Layout", "Row"]
@@ -16,4 +19,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3": QWEN3,
     "mistral": MISTRAL,
     "phi3": PHI3,
+    "gpt_neox": GPT_NEOX,
+    "smollm3": SMOLLM3,
+    "olmo2": OLMO2,
 }

@@ -10,6 +10,7 @@ from attnlab.model.huggingface.families.table import (
     HEADS,
     LAYER,
     ROPE,
+    SCALING,
     SWIGLU,
     Family,
     Key,
@@ -54,13 +55,7 @@ LLAMA = Family(
         Key("attention_bias", ("attention.heads.bias", "attention.heads.out_bias"), False, truth),
         Key("mlp_bias", ("bias",), False, truth),
         Key("rope_theta", ("attention.rotary.base",)),
-        Key(
-            "rope_scaling",
-            ("attention.rotary.scaling",),
-            None,
-            rotation.read_scaling,
-            rotation.write_scaling,
-        ),
+        SCALING,
     ),
     rows=(
         Row("embedding.weight", {"model.embed_tokens.weight": ()}),
@@ -81,7 +76,7 @@ WINDOW = Key("sliding_window", ("attention.masks.window",), None, windows.mask, 
 
 
 def _mistral(theirs: Config) -> Config:
-    return rotation.settled({"sliding_window": 4096} | theirs)
+    return rotation.settled({"sliding_window": 4096, "num_key_value_heads": 8} | theirs)
 
 
 MISTRAL = replace(

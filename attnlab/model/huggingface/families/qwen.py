@@ -4,14 +4,13 @@ from dataclasses import replace
 
 from attnlab.model.huggingface import rotation, windows
 from attnlab.model.huggingface.families.llama import LLAMA
-from attnlab.model.huggingface.families.table import HEADS, Key, Row, keyed, over, same
+from attnlab.model.huggingface.families.table import HEADS, LAYERS, Key, Row, keyed, over
 from attnlab.model.huggingface.rotation import Config
 from attnlab.model.huggingface.values import agreed, number
 
-LAYERS = Key("layers", ("layers",), None, same)
-
 
 def _settled(theirs: Config) -> Config:
+    theirs = {"num_key_value_heads": 32} | theirs
     window = theirs.get("sliding_window", 4096) if theirs.get("use_sliding_window") else None
     first = agreed({"max_window_layers": theirs.get("max_window_layers", 28)}, number) or 0
     return windows.settled(rotation.settled(theirs), window, lambda n: window is not None and n >= first)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
+from attnlab.model.huggingface import rotation
 from attnlab.model.huggingface.rotation import Config
 from attnlab.model.huggingface.values import number
 
@@ -54,7 +56,29 @@ def _transposed(tensor: Tensor, config: Config) -> Tensor:
     return tensor.t()  # a vector stays as it is
 
 
+def _by_part(tensor: Tensor, config: Config) -> Tensor:
+    heads, groups = (config["attention"]["heads"][name] for name in ("n_heads", "n_kv_heads"))
+    parts = tensor.unflatten(0, (groups, heads // groups + 2, -1)).tensor_split((-2, -1), dim=1)
+    return torch.cat([part.flatten(0, 2) for part in parts])
+
+
+def _by_group(tensor: Tensor, config: Config) -> Tensor:
+    heads, groups = (config["attention"]["heads"][name] for name in ("n_heads", "n_kv_heads"))
+    parts = tensor.unflatten(0, (heads + 2 * groups, -1)).split((heads, groups, groups))
+    return torch.cat([part.unflatten(0, (groups, -1)) for part in parts], dim=1).flatten(0, 2)
+
+
+def _from_one(tensor: Tensor, config: Config) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1  # as theirs is computed
+
+
+def _from_zero(tensor: Tensor, config: Config) -> Tensor:
+    return tensor - 1
+
+
 PLAIN, TRANSPOSED = Layout(_plain, _plain), Layout(_transposed, _transposed)
+GROUPED = Layout(_by_part, _by_group)  # by KV head: its queries, its key, its value
+PLUS_ONE = Layout(_from_one, _from_zero)  # gains that are stored as what they are beyond 1
 
 
 class Row(NamedTuple):
@@ -121,7 +145,7 @@ def named(values: Mapping[str, Any]) -> tuple[Callable[[Any], Any], Callable[[An
     """`read` and `write` of a key whose values are names: theirs -> ours, the first of equals."""
 
     def read(name: Any) -> Any:
-        if name not in values:
+        if not isinstance(name, str) or name not in values:
             raise ValueError(f"= {name!r} is not supported (only {', '.join(map(repr, values))})")
         return values[name]
 
@@ -144,3 +168,7 @@ def keyed(family: Family, *keys: Key, drop: tuple[str, ...] = ()) -> tuple[Key, 
 
 
 GELU = named({"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"})  # of `Mlp`
+SCALING = Key(
+    "rope_scaling", ("attention.rotary.scaling",), None, rotation.read_scaling, rotation.write_scaling
+)
+LAYERS = Key("layers", ("layers",), None, same)  # patches, made by `settled`; `spelled` is given the mixers
