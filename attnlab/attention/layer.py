@@ -67,7 +67,7 @@ class Attention(Costs):
         self.forgetting, self.selection, self.dropout = forgetting, selection, dropout
         self.normalising: dict[str, Any] = {} if normaliser is None else {"normaliser": normaliser}
         self.mask = every(*(masks or {}).values())
-        self.scores = tuple((scores or {}).values())
+        self.scores = tuple(score for score in (scores or {}).values() if score is not None)
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale_exponent, self.scale = scale_exponent, multiplier * heads.score_dim**scale_exponent
         self.looks_ahead: bool = self.mask is None or declared(self.mask, Mask, "looks_ahead")
