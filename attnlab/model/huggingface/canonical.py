@@ -52,8 +52,9 @@ def _canonical_mixer(mixer: Any) -> Config:
         heads.setdefault("head_dim", heads["dim"] // heads["n_heads"])
     for kind in {"masks", "scores"} & plain.keys():
         plain[kind] = _by_target(plain[kind])
-    if "window" in plain.get("masks", {}):  # it is causal by itself
-        plain["masks"].pop("causal", None)
+    masks = plain.get("masks", {})
+    if masks.get("window"):  # which is causal by itself
+        masks.pop("causal", None)
     return plain
 
 

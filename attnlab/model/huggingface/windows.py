@@ -20,6 +20,11 @@ def size(mask: Any) -> Any:
     return mask.get("size") if isinstance(mask, Mapping) else None
 
 
+def of(mixer: Config) -> Any:
+    """The size of a mixer's window, or None."""
+    return size((mixer.get("masks") or {}).get("window"))
+
+
 def layers(theirs: Config) -> int:
     """How many there are; 0 for a number that is refused where it is read."""
     count = theirs.get("num_hidden_layers")
@@ -47,7 +52,7 @@ def settled(theirs: Config, window: Any, slides: Callable[[int], bool], beside: 
 
 def spelled(theirs: Config) -> Config:
     """The mixers in `layers` as `layer_types` and `sliding_window`: of several windows the first."""
-    sizes = [size((mixer.get("masks") or {}).get("window")) for mixer in theirs.get("layers") or ()]
+    sizes = [of(mixer) for mixer in theirs.get("layers") or ()]
     found = [n for n in sizes if n is not None]
     plain = {key: value for key, value in theirs.items() if key != "layers"}
     types = [TYPES[n is not None] for n in sizes]

@@ -127,7 +127,7 @@ def _gemma3(theirs: Config) -> Config:
 def _spelled(theirs: Config) -> Config:
     tables: Config = {}
     for mixer in theirs["layers"]:
-        kind = _SLIDING if "window" in (mixer.get("masks") or {}) else _FULL
+        kind = _FULL if windows.of(mixer) is None else _SLIDING
         turn = mixer.get("rotary") or {}
         scaling = rotation.write_scaling(turn["scaling"]) if turn.get("scaling") else None
         tables.setdefault(kind, {"rope_theta": turn.get("base"), **(scaling or {"rope_type": "default"})})

@@ -25,7 +25,11 @@ def _settled(theirs: Config) -> Config:
 def _spelled(theirs: Config) -> Config:
     turns = windows.turning(theirs)
     theirs = windows.spelled(theirs)
-    return theirs | {"no_rope_layers": turns, "use_sliding_window": theirs["sliding_window"] is not None}
+    return theirs | {
+        "no_rope_layers": turns,
+        "use_sliding_window": theirs["sliding_window"] is not None,
+        "rope_theta": theirs["rope_theta"] or 2e6,  # they make its tables, used or not
+    }
 
 
 SMOLLM3 = replace(
