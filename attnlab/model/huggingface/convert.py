@@ -37,7 +37,7 @@ def load(
     folder = Path(folder)
     theirs = read_mapping(folder / "config.json")
     kind: Any = theirs.get("model_type")
-    if kind not in families:
+    if not isinstance(kind, str) or kind not in families:
         known = ", ".join(families)
         raise ValueError(f"{folder / 'config.json'}: model_type {kind!r} is not known (known: {known})")
     family = families[kind]

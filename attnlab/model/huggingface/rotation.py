@@ -71,7 +71,7 @@ def settled(
             raise ValueError(f"{place} must be a mapping, not {table!r}")
     types = {f"{place}.{key}": kind for place, table in tables.items() for key, kind in _types(table).items()}
     kind, known = agreed(types, lambda kind: kind), ("default", *kinds)
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         raise ValueError(f"{next(iter(types))} = {kind!r} is not supported (only {', '.join(known)})")
     scaling = None
     if kind in _SCALINGS:

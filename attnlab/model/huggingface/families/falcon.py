@@ -130,9 +130,10 @@ FALCON = Family(
 
 def _mpt(theirs: Config) -> Config:
     width, heads = _whole(theirs, "d_model", "n_heads")
-    scale = agreed(
-        {"attn_config.softmax_scale": (theirs.get("attn_config") or {}).get("softmax_scale")}, number
-    )
+    own = theirs.get("attn_config") or {}
+    if not isinstance(own, dict):
+        raise ValueError(f"attn_config must be a mapping, not {own!r}")
+    scale = agreed({"attn_config.softmax_scale": own.get("softmax_scale")}, number)
     return theirs | {"multiplier": 1.0 if scale is None else scale * (width // heads) ** 0.5}
 
 
