@@ -36,7 +36,7 @@ from attnlab.attention.selection import Blocks
 class Attention(Costs):
     """One attention layer over any heads, kernel, masks, scores, rotation and epilogue.
 
-    Scores are q·k * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 is unscaled, -1 is 1/D.
+    Scores are q·k * multiplier * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 unscaled, -1 1/D.
     `masks` and `scores` are mappings, applied in their order, so that several axes can each contribute one.
     `forgetting` adds to scores what depends on the tokens between; `selection` hides the blocks that a query
     does not choose; a `normaliser` stands in the place of the softmax. `lends_keys` publishes keys and
@@ -58,6 +58,7 @@ class Attention(Costs):
         normaliser: Normaliser | None = None,
         lends_keys: bool = False,
         dropout: float = 0.0,
+        multiplier: float = 1.0,
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
@@ -66,9 +67,9 @@ class Attention(Costs):
         self.forgetting, self.selection, self.dropout = forgetting, selection, dropout
         self.normalising: dict[str, Any] = {} if normaliser is None else {"normaliser": normaliser}
         self.mask = every(*(masks or {}).values())
-        self.scores = tuple((scores or {}).values())
+        self.scores = tuple(score for score in (scores or {}).values() if score is not None)
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
-        self.scale_exponent, self.scale = scale_exponent, heads.score_dim**scale_exponent
+        self.scale_exponent, self.scale = scale_exponent, multiplier * heads.score_dim**scale_exponent
         self.looks_ahead: bool = self.mask is None or declared(self.mask, Mask, "looks_ahead")
         self.changes_with_length: bool = declared(rotary, Rotary, "changes_with_length")
         needs = declared(epilogue, Epilogue, "needs")

@@ -5,7 +5,7 @@ Each maps (frequencies [R / 2], base, positions) to (frequencies, magnitude), fa
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
@@ -69,14 +69,20 @@ class DynamicNtk:
 @dataclass(frozen=True)
 class Yarn:
     """Features that turn more than `fast` times over the trained length stay, those below `slow` are
-    interpolated, a ramp between; magnitude 0.1 ln(factor) + 1 (YaRN, Peng et al. 2023, arXiv 2309.00071,
-    eq. 22-23).
+    interpolated, a ramp between; `magnitude` None is 0.1 ln(factor) + 1 (YaRN, Peng et al. 2023, arXiv
+    2309.00071, eq. 22-23).
+
+    The paper's ramp is linear in the "turns". Released models compute it by the "index" of the feature,
+    where `truncate` widens it to whole features: frequencies then differ by up to three quarters.
     """
 
     factor: float
     trained: int
     fast: float = 32.0
     slow: float = 1.0
+    ramp: Literal["turns", "index"] = "turns"
+    truncate: bool = True
+    magnitude: float | None = None
 
     def __post_init__(self) -> None:
         if self.trained < 1 or not self.fast > self.slow > 0:
@@ -87,8 +93,27 @@ class Yarn:
 
     def __call__(self, frequencies: Tensor, base: float, positions: Tensor) -> tuple[Tensor, float]:
         """Blended, and larger q and k."""
-        blended = _blended(frequencies, self.factor, self.trained, self.slow, self.fast)
-        return blended, 0.1 * math.log(self.factor) + 1.0
+        magnitude = 0.1 * math.log(self.factor) + 1.0 if self.magnitude is None else self.magnitude
+        if self.ramp == "turns":
+            return _blended(frequencies, self.factor, self.trained, self.slow, self.fast), magnitude
+        return self._by_index(frequencies, base), magnitude
+
+    def _by_index(self, frequencies: Tensor, base: float) -> Tensor:
+        """The features at which the turns are `fast` and `slow`, and a ramp between these two."""
+        if not base > 1:
+            raise ValueError(f"yarn by index needs a rotary base above 1, got {base}")
+        count, width = len(frequencies), 2 * len(frequencies)
+        first, last = (
+            width * math.log(self.trained / (turns * 2 * math.pi)) / (2 * math.log(base))
+            for turns in (self.fast, self.slow)
+        )
+        if self.truncate:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, width - 1)
+        span = last - first if last != first else 0.001
+        steps = torch.arange(count, device=frequencies.device, dtype=frequencies.dtype)
+        share = ((steps - first) / span).clamp(0, 1)
+        return frequencies * (1 - share + share / self.factor)
 
 
 @final

@@ -37,13 +37,9 @@ def make(config: Mapping[str, Any], /, **given: Any) -> Any:
 
 def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
     """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in
-    turn. ValueError where there are more patches than layers: some would say nothing.
+    turn.
     """
-    mixers, layers = mixer_configs(config), config["model"]["n_layers"]
-    if len(mixers) > layers:
-        raise ValueError(
-            f"model.layers has {len(mixers)} patches for {layers} layers: raise model.n_layers, or drop some"
-        )
+    mixers = mixer_configs(config)
     model = {key: value for key, value in config["model"].items() if key not in MIXERS}
     return make(model, make_mixer=lambda layer: make(mixers[layer % len(mixers)]), vocab_size=vocab_size)
 

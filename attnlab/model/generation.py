@@ -296,4 +296,4 @@ def _logits(
     caches: Sequence[Any] | None,
 ) -> Tensor:
     hidden = model.hidden(tokens, positions=positions, mask=mask, caches=caches)
-    return model.head(hidden[:, -1])
+    return model.logits(hidden[:, -1])

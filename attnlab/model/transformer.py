@@ -7,7 +7,8 @@ cache.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from functools import partial
+from typing import Any, Literal, final
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from attnlab.attention.contracts import Cache, Channel, Mask, Mixer, declared
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
 from attnlab.attention.positions import Positions
+from attnlab.model.block import Block
 from attnlab.model.initial import initialise
 from attnlab.model.parametrization import Mup
 from attnlab.model.residual import DepthAttention
@@ -38,19 +40,35 @@ class Mlp(nn.Module):
         return self.down(F.gelu(self.up(x), approximate=self.approximate))
 
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+}
+
+
 @final
 class SwiGlu(nn.Module):
-    """down(silu(gate(x)) * up(x)) (Shazeer 2020, eq. 6): 3 * dim * width weights."""
+    """down(silu(gate(x)) * up(x)) (Shazeer 2020, eq. 6): 3 * dim * width weights. With another `activation`
+    it is GEGLU (eq. 5).
+    """
 
-    def __init__(self, dim: int, width: int, bias: bool) -> None:
+    def __init__(
+        self,
+        dim: int,
+        width: int,
+        bias: bool,
+        activation: Literal["silu", "gelu", "gelu_tanh"] = "silu",
+    ) -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[activation]
         self.up = Fused(dim, {"gate": width, "up": width}, bias)
         self.down = IntoResidual(width, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, M] -> [B, T, M]."""
         gate, up = self.up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+        return self.down(self.activation(gate) * up)
 
 
 @final
@@ -118,43 +136,6 @@ class ValueEmbedding(nn.Module):
 
 
 @final
-class Block(nn.Module):
-    """Pre-norm: x + mixer(norm(x)), then x + ffn(norm(x)). With `residual` each reads what that makes of
-    all that was written before, and x is a list of it.
-    """
-
-    def __init__(
-        self,
-        mixer: nn.Module,
-        ffn: nn.Module,
-        norm: Callable[[int], nn.Module],
-        dim: int,
-        dropout: float,
-        residual: Callable[[int], DepthAttention] | None = None,
-    ) -> None:
-        super().__init__()
-        self.mixer_reads, self.ffn_reads = (residual(dim) if residual else None for _ in range(2))
-        self.mixer_norm, self.mixer = norm(dim), mixer
-        self.ffn_norm, self.ffn = norm(dim), ffn
-        self.dropout = dropout
-        self.shares = bool(declared(mixer, Mixer, "reads") or declared(mixer, Mixer, "publishes"))
-
-    def forward(self, x: Any, **context: Any) -> Any:
-        """`context` is the mixer's: positions, mask, cache, and where it shares something, the channel."""
-        x = self._after(x, self.mixer(self.mixer_norm(self._read(x, self.mixer_reads)), **context))
-        return self._after(x, self.ffn(self.ffn_norm(self._read(x, self.ffn_reads))))
-
-    @staticmethod
-    def _read(x: Any, reads: DepthAttention | None) -> Tensor:
-        return x if reads is None else reads(x)
-
-    def _after(self, x: Any, written: Tensor) -> Any:
-        if self.dropout:
-            written = F.dropout(written, self.dropout, self.training)
-        return x + written if self.mixer_reads is None else [*x, written]
-
-
-@final
 class Transformer(nn.Module):
     """Token ids [B, T] to logits [B, T, vocabulary].
 
@@ -162,8 +143,10 @@ class Transformer(nn.Module):
     leaves their weights at `init_std` like all others. `tie` shares the embedding with the output head.
     `parametrization` scales all of it with the width; None is `standard`, which does nothing. `residual`
     makes what a layer reads of all that earlier ones wrote; None is their sum. `values` makes a table of
-    values by token, which layers read as those of the first one. Every parameter is drawn from a generator
-    of its own, keyed by (seed, name), so models that share a tensor's name and shape start with the same
+    values by token, which layers read as those of the first one. `block` is made around each mixer; None is
+    a plain `Block`. Embeddings are multiplied by `embedding_scale`, logits by `logit_scale`; then cap *
+    tanh(logit / cap) keeps them within ±`logit_cap` (Gemma 2). Every parameter is drawn from a generator of
+    its own, keyed by (seed, name), so models that share a tensor's name and shape start with the same
     numbers in it.
     """
 
@@ -186,6 +169,10 @@ class Transformer(nn.Module):
         parametrization: Mup | None = None,
         residual: Callable[[int], DepthAttention] | None = None,
         values: Callable[..., ValueEmbedding] | None = None,
+        block: Callable[..., Block] | None = None,
+        embedding_scale: float = 1.0,
+        logit_scale: float = 1.0,
+        logit_cap: float | None = None,
     ) -> None:
         super().__init__()
         if min(vocab_size, dim, n_layers, ffn_width) < 1:
@@ -195,11 +182,14 @@ class Transformer(nn.Module):
             )
         if not 0 <= dropout < 1:
             raise ValueError(f"model.dropout must lie in [0, 1), got {dropout}")
+        if logit_cap is not None and not logit_cap > 0:
+            raise ValueError(f"model.logit_cap must be more than 0, got {logit_cap}")
+        self.embedding_scale, self.logit_scale, self.logit_cap = embedding_scale, logit_scale, logit_cap
         self.embedding = nn.Embedding(vocab_size, dim)
         self.positions = positions
         self.values = values(vocab_size=vocab_size, dim=dim) if values else None
         self.blocks: Any = nn.ModuleList(  # of Block: a ModuleList does not say what it holds
-            Block(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout, residual)
+            (block or Block)(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout, residual)
             for layer in range(n_layers)
         )
         _require_published([block.mixer for block in self.blocks])
@@ -226,8 +216,14 @@ class Transformer(nn.Module):
         caches: Sequence[Cache] | None = None,
     ) -> Tensor:
         """Logits. `positions` default to 0..T-1, or go on from the caches (one a layer)."""
-        x = self.hidden(tokens_BT, positions=positions, mask=mask, caches=caches)
-        return self.head(x)
+        return self.logits(self.hidden(tokens_BT, positions=positions, mask=mask, caches=caches))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., M] of `hidden` to [..., vocabulary]."""
+        logits = self.head(hidden)
+        if self.logit_scale != 1.0:
+            logits = logits * self.logit_scale
+        return logits if self.logit_cap is None else self.logit_cap * torch.tanh(logits / self.logit_cap)
 
     def hidden(
         self,
@@ -239,6 +235,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The normalised last hidden states [B, T, M], before the output head."""
         x = self.embedding(tokens_BT)
+        if self.embedding_scale != 1.0:
+            x = x * self.embedding_scale
         past, count = len(caches[0]) if caches else 0, tokens_BT.shape[1]
         where = Positions.following(past, count, x.device) if positions is None else positions
         where = Positions(where) if isinstance(where, Tensor) else where

@@ -86,6 +86,12 @@ def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
             f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
         )
     length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
+    patches, layers = len(config["model"].get("layers") or []), config["model"]["n_layers"]
+    if isinstance(layers, int) and patches > layers:
+        raise ValueError(
+            f"model.layers has {patches} patches for {layers} layers, so some say nothing: raise "
+            "model.n_layers, or leave some out"
+        )
     if config.get("convert") and not config["parent"]:
         raise ValueError("convert is for the weights of another run: set parent, or convert=null")
 

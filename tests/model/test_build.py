@@ -1,7 +1,5 @@
 """From a config to a model: patches of layers."""
 
-import pytest
-
 from attnlab.model.build import build_model, mixer_configs
 
 
@@ -25,8 +23,3 @@ def test_a_patch_of_layers_puts_one_part_in_the_place_of_another():
     assert (plain, replaced) == (attention, gru)
     assert other == {**attention, "epilogue": sinks}
     assert patched == {**attention, "epilogue": {**gate, "start": 1.0}}
-
-
-def test_patches_that_no_layer_takes_are_refused(compose):
-    with pytest.raises(ValueError, match=r"model\.layers has 3 patches for 2 layers"):
-        build_model(compose("model.n_layers=2", "model.layers=[{},{},{rotary: null}]"), 7)

@@ -172,7 +172,7 @@ def test_a_further_family_is_a_table(tmp_path, tokens):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "bert"}, "model_type 'bert' is not known .known: gpt2, llama."),
+        ({"model_type": "bert"}, "model_type 'bert' is not known .known: gpt2, llama, "),
         ({"hidden_act": "relu"}, "hidden_act = 'relu' is not supported .only 'silu', 'swish'."),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor = 0.5 is not supported"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),

@@ -143,7 +143,8 @@ def test_what_is_written_twice_and_disagrees_is_refused_with_both(rotated, keys,
 
 
 def test_a_type_that_we_cannot_compute_is_named_where_it_stands(rotated):
-    assert "rope_scaling.rope_type = 'yarn' is not supported" in refusal(rotated(rope_scaling=YARN))
+    dynamic = {"rope_type": "dynamic", "factor": 2.0}
+    assert "rope_scaling.rope_type = 'dynamic' is not supported" in refusal(rotated(rope_scaling=dynamic))
 
 
 @pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])

@@ -9,6 +9,7 @@ from test_huggingface import CASES, theirs
 
 from attnlab.model.build import build_model
 from attnlab.model.huggingface.convert import load, save
+from attnlab.model.huggingface.families import LLAMA
 
 TOKENS = torch.arange(13)[None]
 WINDOW = {"masks": {"near": {"_target_": "attnlab.attention.masks.window.window", "size": 3}}}
@@ -59,7 +60,7 @@ def test_a_patch_that_changes_a_layer_is_refused_as_it_was_written(layers, where
         f"llama comes nearest and cannot have model.layers[{where}] = {json.dumps(layers[where])}"
     )
     with pytest.raises(ValueError, match=message) as refused:
-        save(folder, build_model({"model": config}, 31), config)
+        save(folder, build_model({"model": config}, 31), config, {"llama": LLAMA})
     assert str(refused.value).count("model.") == 1
     assert not folder.exists()
 
@@ -85,7 +86,7 @@ def test_a_mixer_is_judged_by_what_it_is(squeezed):
     assert torch.equal(load(folder)[1](TOKENS), model(TOKENS))
     config |= {"mixer": config["attention"] | {"rotary": None}}
     with pytest.raises(ValueError, match=r"model\.mixer\.rotary.* = absent"):
-        save(folder, model, config)
+        save(folder, model, config, {"llama": LLAMA})
 
 
 def test_a_config_of_another_model_is_refused(squeezed):

@@ -8,7 +8,8 @@ from attnlab.model.build import build_model, make
 from attnlab.testing.laws.compose import AXES, BESIDE, options
 from attnlab.training.preflight import check
 
-VALUES = [f"{axis}={option}" for axis in ("model", "layers", "residual", *AXES) for option in options(axis)]
+TRIED = ("model", "layers", "residual", "block", *AXES)
+VALUES = [f"{axis}={option}" for axis in TRIED for option in options(axis)]
 SCORED = {  # sdpa, the usual kernel, takes none of them
     "score=softcap", "score=log_length", "score=ssmax", "epilogue=sinks",
     "normaliser=off_by_one", "normaliser=sigmoid", "normaliser=softpick",
@@ -18,7 +19,8 @@ SCORED = {  # sdpa, the usual kernel, takes none of them
 def overrides(value):
     kernel = ["kernel=eager"] if value in SCORED else []
     beside = [f"{axis}={option}" for axis, option in BESIDE.get(value, {}).items()]
-    return [value, *kernel, *beside]
+    deep = ["model.n_layers=8"] if value.startswith("layers=") else []  # a layer for each patch
+    return [value, *kernel, *beside, *deep]
 
 
 @pytest.mark.parametrize("value", VALUES)

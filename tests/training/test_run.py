@@ -253,6 +253,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_step(compose, store):
 
 
 REFUSED = {
+    "patches that no layer takes": (["layers=yoco"], "model.layers has 4 patches for 2 layers"),
     "heads do not divide the width": (
         ["model.n_heads=3"],
         "3 heads do not divide the width 16: change model.n_heads",

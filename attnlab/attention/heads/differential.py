@@ -21,7 +21,8 @@ class DifferentialHeads(nn.Module):
 
     `n_heads` counts softmax maps, so two make one output head of twice the width, and the parameters are
     those of `GroupedHeads`. The first half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with
-    λ_0 the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). `convolution` as
+    λ_0 the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). `norm_gain`:
+    the norm has a learned gain, and adds `norm_eps` to the mean square, None being torch's. `convolution` as
     of `GroupedHeads`. State: (k [B, G, S, D], v [B, G / 2, S, 2D]).
     """
 
@@ -40,6 +41,8 @@ class DifferentialHeads(nn.Module):
         lambda_init: float = 0.8,
         convolution: int = 0,
         value_residual: bool = False,
+        norm_gain: bool = True,
+        norm_eps: float | None = None,
     ) -> None:
         super().__init__()
         if value_residual:
@@ -61,7 +64,7 @@ class DifferentialHeads(nn.Module):
         self.convolution = ShortConvolution(2 * narrow, convolution)
         self.looks_back = self.convolution.looks_back
         self.lambdas = nn.Parameter(torch.full((4, self.head_dim), 0.1))  # zeros would stay zeros
-        self.norm = nn.RMSNorm(2 * self.head_dim)
+        self.norm = nn.RMSNorm(2 * self.head_dim, norm_eps, elementwise_affine=norm_gain)
         self.out = IntoResidual(wide, dim, bias=out_bias)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:

@@ -2,7 +2,7 @@
 cache holds G heads, and kernels read them in groups.
 """
 
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,12 @@ class GroupedHeads(nn.Module):
 
     n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm`
     normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
-    with RMS). `tied` uses one projection for q, k and v. `convolution` is the width of a short convolution
-    over tokens, on keys and values as they are projected; 0 is none. With `value_residual` values are a
-    learned mixture of their own and the first layer's, half of each at the start (Zhou et al. 2024, arXiv
-    2410.17897, eq. 4, learnable). State: (k, v), each [B, G, S, D].
+    with RMS), or over the width of all heads together (`norm_over`: OLMo 2, arXiv 2501.00656, §3.2); to the
+    mean square `norm_eps` is added, None being torch's. `tied` uses one projection for q, k and v.
+    `convolution` is the width of a short convolution over tokens, on keys and values as they are projected;
+    0 is none. With `value_residual` values are a learned mixture of their own and the first layer's, half of
+    each at the start (Zhou et al. 2024, arXiv 2410.17897, eq. 4, learnable). State: (k, v), each
+    [B, G, S, D].
     """
 
     pools = has_own_values = True
@@ -48,6 +50,8 @@ class GroupedHeads(nn.Module):
         tied: bool = False,
         convolution: int = 0,
         value_residual: bool = False,
+        norm_over: Literal["head", "width"] = "head",
+        norm_eps: float | None = None,
     ) -> None:
         super().__init__()
         self.head_dim = head_width(dim, n_heads, head_dim)
@@ -60,13 +64,16 @@ class GroupedHeads(nn.Module):
         self.tied = tied
         self.qkv = Fused(dim, {"qkv": wide} if tied else {"q": wide, "k": narrow, "v": narrow}, bias)
         self.out = IntoResidual(wide, dim, bias=out_bias)
-        self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
-        self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.norms_width = qk_norm and norm_over == "width"
+        normed = (wide, narrow) if self.norms_width else (self.head_dim, self.head_dim)
+        self.q_norm, self.k_norm = (nn.RMSNorm(n, norm_eps) if qk_norm else None for n in normed)
+        if tied and self.norms_width:
+            raise Unsupported("heads=tied_qkv has one projection to normalise: use norm_over=head")
         if tied and convolution:
             raise Unsupported("heads=tied_qkv has no keys and values apart to convolve: use convolution=none")
         if tied and value_residual:
             raise Unsupported("heads=tied_qkv has no values apart to mix: use values=own")
-        self.pools = not (convolution or value_residual)
+        self.pools = not (convolution or value_residual or self.norms_width)
         self.shares = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
         self.reads = self.publishes = ("values",) if value_residual else ()
         self.convolution = ShortConvolution(2 * narrow, convolution)
@@ -104,12 +111,14 @@ class GroupedHeads(nn.Module):
             q, kv = projected.split_with_sizes((H * self.head_dim, 2 * G * self.head_dim), dim=-1)
             projected = torch.cat((q, self.convolution(kv, past, "heads")), -1)
         parts = projected.split_with_sizes(widths, dim=-1)
+        if self.norms_width and self.q_norm is not None and self.k_norm is not None:
+            parts = (self.q_norm(parts[0]), self.k_norm(parts[1]), parts[2])
         *qk, v = (by_head(part, self.head_dim) for part in parts)
         if together:
             q, k = rotate(qk[0]).split_with_sizes((H, G), dim=1)
             return q, (k, v)
         q, k = qk
-        if self.q_norm is not None and self.k_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None and not self.norms_width:
             q, k = self.q_norm(q), self.k_norm(k)
         return rotate(q), (rotate(k), v)
 

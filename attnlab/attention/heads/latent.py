@@ -21,11 +21,13 @@ class LatentHeads(nn.Module):
     only the latter turn. State: [B, 1, S, rank + rope_dim], the latent and the turned key. With `absorbed`
     the up-projections move to the query and the output, which makes it multi-query attention over the
     latent: the same numbers, and the cache is read as it is (§2.1.2). A `convolution` is of the latent and
-    the shared key as they are projected.
+    the shared key as they are projected. With `q_rank` queries are made of a latent of their own, which is
+    normalised (§2.1.3); `value_dim` is the width of a head's values, None is `head_dim`; `norm_eps` is added
+    to the mean squares of latents, None is torch's.
     """
 
     can_absorb = True
-    kinds = MappingProxyType({"up.weight": "latent"})
+    kinds = MappingProxyType({"up.weight": "latent", "q_up.weight": "latent"})
 
     def __init__(
         self,
@@ -40,14 +42,19 @@ class LatentHeads(nn.Module):
         absorbed: bool = False,
         convolution: int = 0,
         value_residual: bool = False,
+        q_rank: int | None = None,
+        value_dim: int | None = None,
+        norm_eps: float | None = None,
     ) -> None:
         super().__init__()
         if value_residual:
             raise Unsupported("heads=mla has values made of a latent: use values=own")
-        if min(n_heads, rank, head_dim, rope_dim) < 1:
+        self.value_dim = head_dim if value_dim is None else value_dim
+        sizes = (n_heads, rank, head_dim, rope_dim, self.value_dim, 1 if q_rank is None else q_rank)
+        if min(sizes) < 1:
             raise ValueError(
-                "latent heads need n_heads, rank, head_dim and rope_dim >= 1, got "
-                f"{n_heads}, {rank}, {head_dim}, {rope_dim}"
+                "latent heads need n_heads, rank, head_dim, rope_dim, value_dim and q_rank >= 1, got "
+                f"{', '.join(map(str, sizes))}"
             )
         if qk_norm:
             raise Unsupported(
@@ -56,17 +63,20 @@ class LatentHeads(nn.Module):
         self.n_heads, self.n_kv_heads = n_heads, n_heads
         self.head_dim, self.rope_dim, self.rank = head_dim, rope_dim, rank
         self.score_dim, self.absorbed = head_dim + rope_dim, absorbed
-        self.down = Fused(dim, {"q": n_heads * self.score_dim, "latent": rank, "k_rope": rope_dim}, bias)
+        wide = n_heads * self.score_dim
+        self.down = Fused(dim, {"q": q_rank or wide, "latent": rank, "k_rope": rope_dim}, bias)
+        self.q_norm = None if q_rank is None else nn.RMSNorm(q_rank, norm_eps)
+        self.q_up = None if q_rank is None else nn.Linear(q_rank, wide, bias=False)
         self.convolution = ShortConvolution(rank + rope_dim, convolution)
         self.looks_back = self.convolution.looks_back
-        self.norm = nn.RMSNorm(rank)
-        self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
-        self.out = IntoResidual(n_heads * head_dim, dim, bias=out_bias)
+        self.norm = nn.RMSNorm(rank, norm_eps)
+        self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * self.value_dim}, bias=False)
+        self.out = IntoResidual(n_heads * self.value_dim, dim, bias=out_bias)
 
     def _up(self) -> tuple[Tensor, Tensor]:
-        """Up-projections of keys and values, each [H, head_dim, rank]."""
-        k, v = self.up.weight.chunk(2)
-        return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.head_dim, -1)
+        """Up-projections of keys [H, head_dim, rank] and values [H, value_dim, rank]."""
+        k, v = self.up.weight.split(tuple(self.up.parts.values()))
+        return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.value_dim, -1)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new
@@ -74,6 +84,8 @@ class LatentHeads(nn.Module):
         """
         q, kv = self.down(x_BTM).split((self.down.parts["q"], self.rank + self.rope_dim), dim=-1)
         latent, k_rope = self.convolution(kv, past, "heads").split((self.rank, self.rope_dim), dim=-1)
+        if self.q_norm is not None and self.q_up is not None:
+            q = self.q_up(self.q_norm(q))
         q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
         if self.absorbed:
             q = q @ self._up()[0]
@@ -112,12 +124,13 @@ class LatentHeads(nn.Module):
         values are then as wide as the latent.
         """
         own, up = self.down.weight.numel() + self.out.weight.numel(), self.up.weight.numel()
+        own += 0 if self.q_up is None else self.q_up.weight.numel()
         if absorbed:
             return 2 * new * (own + up + self.n_heads * (2 * self.rank + self.rope_dim) * held)
-        width = 2 * self.head_dim + self.rope_dim
+        width = self.score_dim + self.value_dim
         return 2 * (new * own + held * up + self.n_heads * width * new * held)
 
     def read_width(self, absorbed: bool = False) -> int:
         """The latent and the turned key, the values within; else H keys and values made of them."""
         own = self.rank + self.rope_dim
-        return own if absorbed else self.n_heads * (2 * self.head_dim + self.rope_dim)
+        return own if absorbed else self.n_heads * (self.score_dim + self.value_dim)

@@ -32,3 +32,17 @@ class Alibi(Bias):
     def bias(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
         """Linear in the distance, in the dtype of the slopes."""
         return -self.slopes[h] * (q_pos - kv_pos).abs()
+
+
+class CoarseAlibi(Alibi):
+    """As released Falcon models compute it: slope[h] * kv_pos, both and their product in bfloat16, so that
+    far keys share a penalty; times `scale`, since there it is added before scores are scaled.
+    """
+
+    def __init__(self, n_heads: int, scale: float) -> None:
+        super().__init__(n_heads)
+        self.scale = scale
+
+    def bias(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
+        """Linear in the key's position, which differs from the distance by a number a row."""
+        return (self.slopes[h].bfloat16() * kv_pos.clamp(min=0)).to(self.slopes.dtype) * self.scale

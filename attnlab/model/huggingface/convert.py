@@ -5,28 +5,23 @@ training reads (dropout, initialisation, seed) does not travel, and neither does
 """
 
 import copy
-import inspect
 import json
-import re
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_object
-from omegaconf import OmegaConf
 from safetensors.torch import save_file
 from torch import Tensor
 
-from attnlab.model.build import build_model, mixer_configs
+from attnlab.model.build import build_model, make, mixer_configs
+from attnlab.model.huggingface.canonical import canonical, leaves, lost
 from attnlab.model.huggingface.families import FAMILIES, REQUIRED, Config, Family, Row
 from attnlab.model.huggingface.shards import INDEX, WEIGHTS, Shards, read_mapping
 from attnlab.model.transformer import Transformer
 from attnlab.store.files import replacing, write_json
-
-TRAINING = ("seed", "init_std", "qk_gain", "dropout")
-MIXER_TRAINING = ("dropout", "kernel")
 
 
 def load(
@@ -42,7 +37,7 @@ def load(
     folder = Path(folder)
     theirs = read_mapping(folder / "config.json")
     kind: Any = theirs.get("model_type")
-    if kind not in families:
+    if not isinstance(kind, str) or kind not in families:
         known = ", ".join(families)
         raise ValueError(f"{folder / 'config.json'}: model_type {kind!r} is not known (known: {known})")
     family = families[kind]
@@ -60,10 +55,10 @@ def load(
             raise ValueError(f"{folder / 'config.json'}: {reason}") from error
         _compare(shards, family, _their_tensors(family, model, config))
         state = {}
-        for ours, row, pieces in _pairs(family, model):
+        for ours, row, pieces in _pairs(family, model, config):
             tensors = [shards.tensor(name.removeprefix(family.prefix)) for name in pieces]
-            parts = [row.layout.read(tensor, config) for tensor in tensors]
-            state[ours] = torch.cat(parts)  # a copy: its place in a file must not change a product
+            joined = torch.cat(tensors)  # a copy: its place in a file must not change a product
+            state[ours] = row.layout.read(joined, config).contiguous()
     if tied and "head.weight" in state:
         config["tie"] = bool((state["head.weight"] == state["embedding.weight"]).all())
     dtype = dtype or reduce(torch.promote_types, {tensor.dtype for tensor in state.values()})
@@ -73,7 +68,7 @@ def load(
     model.load_state_dict(state, assign=True)
     if config["tie"]:
         model.head.weight = model.embedding.weight
-    assert not any(buffer.is_meta for buffer in model.buffers()), "the table leads to unsaved buffers"
+    _fill_buffers(model, config, dtype)
     return config, model.eval()
 
 
@@ -110,7 +105,6 @@ def save(
         "torch_dtype": str(model.embedding.weight.dtype).removeprefix("torch."),
         "vocab_size": vocab_size,
         **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
-        **{key: allowed[0] for key, allowed in family.fixed.items() if allowed[0] is not None},
     }
     write_json(folder / "config.json", theirs | _their_config(family, config))
 
@@ -147,66 +141,48 @@ def _our_config(family: Family, theirs: Config, complete: bool = False) -> Confi
 
 
 def _their_config(family: Family, config: Config) -> Config:
-    plain = _canonical(config)
+    plain = canonical(config)
     values = {key: _get(plain, key.ours[0]) for key in family.keys}
-    return {key.theirs: None if value is None else key.write(value) for key, value in values.items()}
+    theirs = {key: allowed[0] for key, allowed in family.fixed.items() if allowed[0] is not None}
+    theirs |= {key.theirs: None if value is None else key.write(value) for key, value in values.items()}
+    return family.spelled(_nested(theirs))
+
+
+def _nested(theirs: Config) -> Config:
+    """A mapping in the place of each name with a dot."""
+    nested: Config = {}
+    for name, value in theirs.items():
+        outer, _, leaf = name.rpartition(".")
+        (nested.setdefault(outer, {}) if outer else nested)[leaf] = value
+    return nested
 
 
 def _obstacles(family: Family, config: Config) -> list[str]:
-    """What is lost on the way from our config to theirs, found by going there and back."""
-    here = _leaves(_canonical(config))
-    there = _leaves(_canonical(_our_config(family, _their_config(family, config))))
-    names = [name for name in here | there if here.get(name) != there.get(name)]
-    lost = [f"{name} = {here.get(name, 'absent')} (only {there.get(name, 'absent')})" for name in names]
-    if config.get("mixer"):
-        lost = [re.sub(r"^attention\b", "mixer", line) for line in lost]
-    return [f"model.{line}" for line in lost + _patches(config)]
-
-
-def _patches(config: Config) -> list[str]:
-    """The patches of `layers` that change what a layer is, as they were written."""
-    mixers = mixer_configs({"model": config})
-    same = _canonical_mixer(config.get("mixer") or config["attention"])
-    return [
-        f"layers[{layer}] = {json.dumps(patch)} (only patches that change nothing)"
-        for layer, patch in enumerate((config.get("layers") or [])[: config["n_layers"]])
-        if _canonical_mixer(OmegaConf.to_container(mixers[layer])) != same
-    ]
-
-
-def _canonical(config: Config) -> Config:
-    """Without what is empty or for training alone, and with the defaults of every target's signature. What
-    mixes is called attention; the patches of single layers are left out.
+    """What is lost on the way from our config to theirs, found by going there and back: what all layers lose
+    by its name, and else the patches that change what a layer is, as they were written.
     """
-    apart = ("attention", "mixer", "layers", *TRAINING)
-    plain: Config = _filled({name: value for name, value in config.items() if name not in apart})
-    return plain | {"attention": _canonical_mixer(config.get("mixer") or config["attention"])}
-
-
-def _canonical_mixer(mixer: Any) -> Config:
-    plain = {name: value for name, value in _filled(mixer).items() if name not in MIXER_TRAINING}
-    heads = plain.get("heads", {})
-    if {"dim", "n_heads"} <= heads.keys():
-        heads.setdefault("head_dim", heads["dim"] // heads["n_heads"])
-    return plain
-
-
-def _filled(node: Any) -> Any:
-    if not isinstance(node, Mapping):
-        return node
-    defaults: Config = {}
-    if "_target_" in node:
-        parameters = inspect.signature(get_object(node["_target_"])).parameters.values()
-        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-    filled = {name: _filled(value) for name, value in (defaults | dict(node)).items()}
-    return {name: value for name, value in filled.items() if value not in (None, {}, [])}
-
-
-def _leaves(node: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(node, Mapping):
-        return {path: node}
-    inner = [_leaves(value, f"{path}.{name}".lstrip(".")) for name, value in node.items()]
-    return {name: value for leaves in inner for name, value in leaves.items()}
+    here = canonical(config)
+    try:
+        there = canonical(_our_config(family, _their_config(family, config)))
+    except ValueError:  # it is so far from this family that what was written means nothing there
+        there = {"layers": []}
+    pairs: Any = zip_longest(here.pop("layers"), there.pop("layers"), fillvalue={})
+    by_layer, base = [lost(*pair) for pair in pairs], leaves(here["attention"])
+    common = {
+        name: both
+        for name, both in by_layer[0].items()
+        if base.get(name, "absent") == both[0] and all(layer.get(name) == both for layer in by_layer)
+    }
+    outside = [{name: part for name, part in side.items() if name != "attention"} for side in (here, there)]
+    mixer = "mixer" if config.get("mixer") else "attention"
+    named = lost(*outside) | {f"{mixer}.{name}": both for name, both in common.items()}
+    lines = [f"model.{name} = {ours} (only {theirs})" for name, (ours, theirs) in named.items()]
+    patches = config.get("layers") or [{}]
+    changed = {n % len(patches) for n, layer in enumerate(by_layer) if layer.keys() - common.keys()}
+    return lines + [
+        f"model.layers[{n}] = {json.dumps(patches[n])} (only patches that change nothing)"
+        for n in sorted(changed)
+    ]
 
 
 def _get(node: Any, path: str, default: Any = None) -> Any:
@@ -221,19 +197,21 @@ def _shapes(model: Transformer) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
-def _pairs(family: Family, model: Transformer) -> Iterator[tuple[str, Row, dict[str, int]]]:
-    """(our tensor, its row, their tensors with their share of our first axis), for all that the model has."""
+def _pairs(family: Family, model: Transformer, config: Config) -> Iterator[tuple[str, Row, dict[str, int]]]:
+    """(our tensor, its row, their tensors with the rows that they hold of our fused one, 0 where all are
+    alike), for all that the model has.
+    """
     state = model.state_dict()
     if model.head.weight is model.embedding.weight:
         del state["head.weight"]
-    for row in family.rows:
+    for row in (row for row in family.rows if row.only(config)):
         for layer in map(str, range(len(model.blocks) if "{n}" in row.ours else 1)):
             for kind in ("weight", "bias") if "*" in row.ours else ("",):
                 names = [name.replace("{n}", layer).replace("*", kind) for name in (row.ours, *row.theirs)]
-                if (tensor := state.pop(names[0], None)) is None:
+                if state.pop(names[0], None) is None:
                     continue
                 parts = getattr(model.get_submodule(names[0].rpartition(".")[0]), "parts", {})
-                shares = [sum(parts[part] for part in held) or len(tensor) for held in row.theirs.values()]
+                shares = [sum(parts[part] for part in held) for held in row.theirs.values()]
                 yield names[0], row, dict(zip(names[1:], shares, strict=True))
     assert not state, f"the table has no row for {next(iter(state))}"
 
@@ -245,10 +223,27 @@ def _has_head(shards: Shards, family: Family) -> bool:
 
 def _their_tensors(family: Family, model: Transformer, config: Config) -> dict[str, Tensor]:
     state, tensors = model.state_dict(), {}
-    for ours, row, pieces in _pairs(family, model):
-        for name, piece in zip(pieces, state[ours].split(list(pieces.values())), strict=True):
-            tensors[name] = row.layout.write(piece, config).contiguous()
+    for ours, row, pieces in _pairs(family, model, config):
+        written = row.layout.write(state[ours], config)
+        whole = len(pieces) == 1 or not all(pieces.values())
+        shares = [len(written) // len(pieces)] * len(pieces) if whole else list(pieces.values())
+        for name, piece in zip(pieces, written.split(shares), strict=True):
+            tensors[name] = piece.contiguous()
     return tensors
+
+
+def _fill_buffers(model: Transformer, config: Config, dtype: torch.dtype) -> None:
+    """What no file holds, as slopes, from the layer that has it: made again, one layer at a time."""
+    mixers, usual = mixer_configs({"model": config}), torch.get_default_dtype()
+    for layer, block in enumerate(model.blocks):
+        for place, part in block.mixer.named_modules():
+            for name in (name for name, buffer in part._buffers.items() if buffer.is_meta):
+                torch.set_default_dtype(torch.float64)  # not rounded twice
+                try:
+                    made = make(mixers[layer % len(mixers)]).get_submodule(place)
+                finally:
+                    torch.set_default_dtype(usual)
+                part._buffers[name] = getattr(made, name).to(dtype)
 
 
 def _compare(shards: Shards, family: Family, wanted: Mapping[str, Tensor]) -> None:

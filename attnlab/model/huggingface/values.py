@@ -9,8 +9,9 @@ from typing import Any
 
 
 def number(value: Any) -> Any:
-    """`value`; ValueError where it is no finite number, a truth value among them."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+    """`value`; ValueError where it is no finite number, as truth values and what 63 bits do not hold."""
+    most = 2**63 if isinstance(value, int) else float("inf")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < most:
         raise ValueError(f"must be a number, not {value!r}")
     return value
 

@@ -21,9 +21,10 @@ PARTS = (
     "attnlab.attention", "attnlab.data.copying", "attnlab.data.drawn", "attnlab.data.induction",
     "attnlab.data.module", "attnlab.data.names", "attnlab.data.needle", "attnlab.data.recall",
     "attnlab.data.text", "attnlab.data.tokenizers", "attnlab.measure.studies",
-    "attnlab.model.parametrization", "attnlab.model.pooling", "attnlab.model.recurrent",
-    "attnlab.model.residual", "attnlab.model.transformer", "attnlab.training.loggers",
-    "attnlab.training.module", "attnlab.training.optim",
+    "attnlab.model.block", "attnlab.model.experts", "attnlab.model.parametrization",
+    "attnlab.model.pooling", "attnlab.model.recurrent", "attnlab.model.residual",
+    "attnlab.model.transformer", "attnlab.training.loggers", "attnlab.training.module",
+    "attnlab.training.optim",
 )  # fmt: skip
 LIBRARIES = {  # where a name of theirs may begin: where the class that it leads to may live
     "torch.nn": ("torch.nn.modules",),

@@ -199,10 +199,11 @@ def check_blind_rows_are_zero(variant: Variant) -> None:
 
 
 def check_scale(variant: Variant) -> None:
-    """10. Scores are q·k D^exponent: the same as unscaled scores of q D^exponent."""
+    """10. Scores are q·k D^exponent, times a multiplier: the same as unscaled scores of q so much larger."""
     exponent = variant.attention.get(
         "scale_exponent", inspect.signature(Attention).parameters["scale_exponent"].default
     )
+    multiplier = variant.attention.get("multiplier", 1.0)
     absorbs = declared(variant.specimen.heads, Heads, "can_absorb")
     expanded = variant.but(heads__absorbed=False) if absorbs else variant
     expanded = expanded.but(forgetting=None)  # whose features are no part of a head
@@ -210,5 +211,7 @@ def check_scale(variant: Variant) -> None:
         call = asked(variant.layer(), variant.x())
         width = asked(expanded.layer(), variant.x()).k.shape[-1]
         scaled = call.answered(eager).out
-        unscaled = call._replace(q=call.q * float(width) ** exponent).answered(eager, scale=1.0).out
+        unscaled = (
+            call._replace(q=call.q * multiplier * float(width) ** exponent).answered(eager, scale=1.0).out
+        )
     same(unscaled, scaled, f"scale of a width of {width}")

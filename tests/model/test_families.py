@@ -1,0 +1,289 @@
+"""Each family's checkpoints mean here what they mean in `transformers`: logits in float64, greedy text, and
+what we save. Theirs is made to compute in float64 throughout, since its modules round to float32 whatever
+the weights are.
+"""
+
+import json
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from attnlab.attention.cache import DynamicCache
+from attnlab.model.generation import Decoder
+from attnlab.model.huggingface.canonical import canonical
+from attnlab.model.huggingface.convert import load, save
+from attnlab.model.huggingface.families import FAMILIES
+
+VOCABULARY, LENGTH = 31, 13
+SIZES = {
+    "vocab_size": VOCABULARY, "hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 3,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 11, "rope_theta": 500.0}
+LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 700.0}
+SLIDING = ["sliding_attention", "full_attention", "sliding_attention"]
+MLA = {
+    "num_key_value_heads": 6,
+    "kv_lora_rank": 7,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 6,
+    "v_head_dim": 5,
+    "first_k_dense_replace": 3,
+}
+
+CASES = {
+    "llama": [{"rope_parameters": YARN}, {"rope_parameters": YARN | {"truncate": False, "mscale": 0.7}}],
+    "gpt2": [],
+    "qwen2": [
+        {"rms_norm_eps": 1e-3, "rope_theta": 700.0},
+        {
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "max_window_layers": 1,
+            "tie_word_embeddings": True,
+        },
+        {"use_sliding_window": True, "sliding_window": 5, "layer_types": SLIDING, "num_key_value_heads": 6},
+        {"rope_parameters": YARN | {"beta_fast": 4.0, "beta_slow": 0.5, "attention_factor": 1.3}},
+    ],
+    "qwen3": [
+        {"head_dim": 10, "rms_norm_eps": 1e-2, "tie_word_embeddings": True},
+        {"head_dim": 4, "attention_bias": True, "num_key_value_heads": 1, "rope_parameters": LINEAR},
+        {"head_dim": 6, "use_sliding_window": True, "sliding_window": 3, "layer_types": SLIDING},
+    ],
+    "mistral": [
+        {"sliding_window": 5, "rms_norm_eps": 1e-3},
+        {"sliding_window": None, "head_dim": 10, "rope_theta": 300.0},
+        {
+            "sliding_window": 4,
+            "tie_word_embeddings": True,
+            "rope_parameters": YARN | {"mscale": 2.0, "mscale_all_dim": 1.0},
+        },
+    ],
+    "phi3": [
+        {"partial_rotary_factor": 0.5, "rms_norm_eps": 1e-3},
+        {"sliding_window": 5, "num_key_value_heads": 6, "rope_theta": 300.0},
+        {"hidden_size": 48, "partial_rotary_factor": 0.75, "tie_word_embeddings": True},
+    ],
+    "gpt_neox": [
+        {"hidden_size": 48, "rotary_pct": 0.25, "layer_norm_eps": 1e-3},
+        {
+            "use_parallel_residual": False,
+            "rotary_pct": 0.5,
+            "rotary_emb_base": 300.0,
+            "attention_bias": False,
+        },
+        {"rotary_pct": 1.0, "tie_word_embeddings": True, "hidden_act": "gelu_new", "rope_scaling": LINEAR},
+    ],
+    "smollm3": [
+        {"rms_norm_eps": 1e-3, "no_rope_layer_interval": 2, "tie_word_embeddings": False},
+        {
+            "no_rope_layers": [0, 1, 0],
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "attention_bias": True,
+        },
+        {"num_hidden_layers": 5, "mlp_bias": True, "rope_parameters": YARN},
+    ],
+    "olmo2": [
+        {"rms_norm_eps": 1e-2, "rope_theta": 300.0},
+        {
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+            "num_key_value_heads": 1,
+            "rope_parameters": YARN,
+        },
+    ],
+    "gemma2": [
+        {"head_dim": 10, "query_pre_attn_scalar": 7, "sliding_window": 4, "attn_logit_softcapping": 2.0},
+        {
+            "head_dim": 6,
+            "query_pre_attn_scalar": 6,
+            "sliding_window": 5,
+            "layer_types": SLIDING[::-1],
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+            "tie_word_embeddings": False,
+        },
+        {
+            "head_dim": 4,
+            "final_logit_softcapping": 1.5,
+            "attention_bias": True,
+            "rope_parameters": YARN,
+            "hidden_activation": "gelu",
+            "rms_norm_eps": 1e-2,
+        },
+    ],
+    "gemma3_text": [
+        {"head_dim": 10, "query_pre_attn_scalar": 7, "sliding_window": 4, "sliding_window_pattern": 2},
+        {
+            "head_dim": 6,
+            "sliding_window": 5,
+            "layer_types": SLIDING,
+            "final_logit_softcapping": 2.0,
+            "rope_theta": 900.0,
+            "rope_local_base_freq": 70.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        {
+            "head_dim": 4,
+            "rms_norm_eps": 1e-2,
+            "sliding_window": 3,
+            "layer_types": SLIDING,
+            "rope_parameters": {"full_attention": LINEAR, "sliding_attention": YARN},
+        },
+    ],
+    "gpt_oss": [
+        {"head_dim": 10, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 4},
+        {
+            "head_dim": 4,
+            "num_local_experts": 3,
+            "num_experts_per_tok": 3,
+            "layer_types": SLIDING[::-1],
+            "sliding_window": 3,
+            "attention_bias": False,
+            "rope_parameters": YARN | {"truncate": False},
+            "swiglu_limit": 0.5,
+            "swiglu_alpha": 1.2,
+            "rms_norm_eps": 1e-2,
+        },
+    ],
+    "deepseek_v3": [
+        MLA | {"q_lora_rank": 9, "rms_norm_eps": 1e-3},
+        MLA | {"q_lora_rank": None, "v_head_dim": 6, "tie_word_embeddings": True, "rope_theta": 300.0},
+        MLA
+        | {
+            "q_lora_rank": 5,
+            "attention_bias": True,
+            "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 0.7},
+        },
+        MLA | {"q_lora_rank": 5, "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+    ],
+    "mpt": [
+        {"d_model": 24, "n_heads": 6, "n_layers": 2, "max_seq_len": 64, "layer_norm_epsilon": 1e-3},
+        {
+            "d_model": 32,
+            "n_heads": 16,
+            "n_layers": 2,
+            "max_seq_len": 64,
+            "tie_word_embeddings": False,
+            "attn_config": {"softmax_scale": 0.3},
+        },
+    ],
+    "falcon": [
+        {"parallel_attn": True, "multi_query": True, "layer_norm_epsilon": 1e-3},
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True, "rope_theta": 300.0},
+        {"new_decoder_architecture": True, "num_kv_heads": 3, "num_ln_in_parallel_attn": 1},
+        {"parallel_attn": False, "multi_query": False, "ffn_hidden_size": 20, "rope_scaling": LINEAR},
+        {"alibi": True, "parallel_attn": False, "multi_query": False, "bias": True},
+        {"alibi": True, "hidden_size": 32, "num_attention_heads": 16, "tie_word_embeddings": False},
+    ],
+    "diffllama": [
+        {"num_key_value_heads": 2, "rms_norm_eps": 1e-2},
+        {"num_attention_heads": 8, "num_key_value_heads": 4, "attention_bias": True, "head_dim": 6},
+        {
+            "num_attention_heads": 8,
+            "num_key_value_heads": 8,
+            "head_dim": 4,
+            "tie_word_embeddings": True,
+            "rope_parameters": YARN,
+        },
+    ],
+}
+NAMED = [(kind, n) for kind, changes in CASES.items() for n in range(len(changes))]
+
+
+def how(values):
+    """Plainly; but Falcon's eager attention adds its biases twice, its fused one once."""
+    return {
+        "attn_implementation": "sdpa" if values.get("alibi") else "eager",
+        "experts_implementation": "eager",
+    }
+
+
+@contextmanager
+def in_double():
+    """Where `transformers` asks for float32, it gets float64."""
+    narrow, usual = torch.float32, torch.get_default_dtype()
+    as_float = torch.Tensor.float
+    torch.set_default_dtype(torch.float64)
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    try:
+        yield
+    finally:
+        torch.float32 = torch.float = narrow
+        torch.Tensor.float = as_float
+        torch.set_default_dtype(usual)
+
+
+def theirs(kind, values):
+    """A model of theirs; every parameter, gains and biases too, is random and large."""
+    torch.manual_seed(5)
+    with in_double():
+        model = (
+            AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **values), **how(values))
+            .double()
+            .eval()
+        )
+        for parameter in model.parameters():
+            parameter.data.add_(0.15 * torch.randn(parameter.shape))
+    return model
+
+
+def read_by_them(folder):
+    values = json.loads((folder / "config.json").read_text())
+    with in_double():
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, **how(values)).eval()
+
+
+def logits(model, tokens):
+    with in_double(), torch.no_grad():
+        return model(tokens).logits
+
+
+def same(ours, want):
+    assert want.std() > 0.2  # else agreement would say little
+    assert (ours - want).abs().max() < 1e-10 * want.abs().max()
+
+
+@pytest.fixture(scope="module", params=NAMED, ids=lambda named: f"{named[0]}-{named[1]}")
+def case(request, tmp_path_factory):
+    """A model of theirs, and ours from its folder."""
+    kind, n = request.param
+    folder = tmp_path_factory.mktemp(kind)
+    model = theirs(kind, SIZES | CASES[kind][n])
+    model.save_pretrained(folder)
+    config, ours = load(folder)
+    return SimpleNamespace(kind=kind, theirs=model, config=config, ours=ours)
+
+
+TOKENS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(1))
+
+
+@torch.no_grad()
+def test_logits_are_theirs(case):
+    same(case.ours(TOKENS), logits(case.theirs, TOKENS))
+
+
+@torch.no_grad()
+def test_what_is_saved_is_read_by_transformers_and_by_us(case, tmp_path):
+    save(tmp_path, case.ours, case.config, {case.kind: FAMILIES[case.kind]})
+    same(logits(read_by_them(tmp_path), TOKENS), logits(case.theirs, TOKENS))
+    config, ours = load(tmp_path)
+    assert canonical(config) == canonical(case.config)
+    same(ours(TOKENS), logits(case.theirs, TOKENS))
+
+
+def test_greedy_text_is_theirs_cached_or_not(case):
+    prompt = TOKENS[:, :5]
+    with in_double():
+        want = case.theirs.generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, pad_token_id=0
+        )
+    assert want.unique().numel() > 5
+    for cache in (None, DynamicCache):
+        assert torch.equal(Decoder(case.ours, cache).generate(prompt, 12), want)
