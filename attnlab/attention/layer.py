@@ -134,9 +134,12 @@ class Attention(Costs):
         shown = {"values": self.heads.expand(state)[1]} if self.shows_values else {}
         if self.forgetting is not None:
             state = (*state, self.forgetting.project(x_BTM, **behind))
-        new = state[-1] if state else None
+            new = state[-1]
         asked = () if cache is None else declared(cache, Cache, "needs")
-        state, keys = self._held(state, positions, cache, channel)
+        if self.borrows_keys or self.lends_keys:
+            state, keys = self._shared(state, positions, cache, channel)
+        else:
+            state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
         if past and self.looks_ahead:
             consecutive = past if positions.consecutive else None
             refuse_answers_too_early(self.mask, positions.of, keys, self.heads.n_heads, consecutive)
@@ -144,7 +147,6 @@ class Attention(Costs):
             k, v = self.heads.expand(state)
         else:
             k, v = self.heads.expand(state[:-1])
-            assert new is not None
             q, k = self.forgetting.beside(q, k, new, state[-1], self.scale)
         q_pos, kv_pos = positions.of_queries, keys.view(keys.shape[0], 1, 1, keys.shape[1])
         hiding = self.mask if mask is None else every(self.mask, mask)
@@ -179,12 +181,12 @@ class Attention(Costs):
         self, x_BTM: Tensor, rotate: Rotate, *, past: Past | None = None, channel: Channel | None = None
     ) -> tuple[Tensor, State]:
         """As of `Heads`, which are given what they ask for."""
-        beside: dict[str, Any] = {"past": past} if self.heads_look_back else {}
-        if self.reads:
-            beside["channel"] = channel
-        return self.heads.project(x_BTM, rotate, **beside)
+        if not (self.heads_look_back or self.reads):
+            return self.heads.project(x_BTM, rotate)
+        behind: dict[str, Any] = {"past": past} if self.heads_look_back else {}
+        return self.heads.project(x_BTM, rotate, **behind, **({"channel": channel} if self.reads else {}))
 
-    def _held(
+    def _shared(
         self, state: State, positions: Positions, cache: Cache | None, channel: Channel | None
     ) -> tuple[State, Tensor]:
         """State and positions of all keys: those of the cache and the new ones, or an earlier layer's."""

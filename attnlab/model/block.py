@@ -46,10 +46,16 @@ class Block(nn.Module):
         self.mixer_after, self.ffn_after = (norm(dim) if after else None for _ in range(2))
         self.parallel, self.shared_norm = parallel, shared_norm
         self.dropout, self.multiplier = dropout, multiplier
+        self.plain = norms == "pre" and not (parallel or residual or dropout) and multiplier == 1.0
         self.shares = bool(declared(mixer, Mixer, "reads") or declared(mixer, Mixer, "publishes"))
 
     def forward(self, x: Any, **context: Any) -> Any:
         """`context` is the mixer's: positions, mask, cache, and where it shares something, the channel."""
+        if self.plain:  # as below, without its questions, which a decoding step would feel
+            assert self.mixer_norm is not None
+            assert self.ffn_norm is not None
+            x = x + self.mixer(self.mixer_norm(x), **context)
+            return x + self.ffn(self.ffn_norm(x))
         read = self._read(x, self.mixer_reads, self.mixer_norm)
         after = self._written(x, self.mixer(read, **context), self.mixer_after)
         if not self.shared_norm:

@@ -74,9 +74,8 @@ class GroupedLatentHeads(nn.Module):
         """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new tokens'
         state.
         """
-        wide, narrow, turning = self.down.parts.values()
-        q, kv = self.down(x_BTM).split((wide, narrow + turning), dim=-1)
-        latent, k_rope = self.convolution(kv, past, "heads").split((narrow, turning), dim=-1)
+        widths, turning = tuple(self.down.parts.values()), self.rope_dim
+        q, latent, k_rope = self.convolution.beside(self.down(x_BTM), widths, past, "heads")
         q, q_rope = by_head(q, self.score_dim).split((self.head_dim, turning), dim=-1)
         if self.absorbed:
             q = (q.unflatten(1, (self.groups, -1)) @ self._up()[0]).flatten(1, 2)

@@ -72,18 +72,18 @@ class LatentHeads(nn.Module):
         self.norm = nn.RMSNorm(rank, norm_eps)
         self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * self.value_dim}, bias=False)
         self.out = IntoResidual(n_heads * self.value_dim, dim, bias=out_bias)
+        self.widths, self.up_widths = tuple(self.down.parts.values()), tuple(self.up.parts.values())
 
     def _up(self) -> tuple[Tensor, Tensor]:
         """Up-projections of keys [H, head_dim, rank] and values [H, value_dim, rank]."""
-        k, v = self.up.weight.split(tuple(self.up.parts.values()))
+        k, v = self.up.weight.split(self.up_widths)
         return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.value_dim, -1)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new
         tokens' state.
         """
-        q, kv = self.down(x_BTM).split((self.down.parts["q"], self.rank + self.rope_dim), dim=-1)
-        latent, k_rope = self.convolution(kv, past, "heads").split((self.rank, self.rope_dim), dim=-1)
+        q, latent, k_rope = self.convolution.beside(self.down(x_BTM), self.widths, past, "heads")
         if self.q_norm is not None and self.q_up is not None:
             q = self.q_up(self.q_norm(q))
         q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)

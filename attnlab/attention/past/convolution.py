@@ -1,5 +1,6 @@
 """Short convolutions over the last few tokens."""
 
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -37,6 +38,16 @@ class ShortConvolution(nn.Module):
                 earlier = earlier * seen[..., back - 1 : back]
             y = y + self.weight[back] * earlier
         return y
+
+    def beside(
+        self, projected_BTC: Tensor, widths: Sequence[int], past: Past | None, name: str
+    ) -> tuple[Tensor, ...]:
+        """The parts of a projection, [B, T, width] each; all but the first are convolved."""
+        if self.weight is None or past is None:
+            return projected_BTC.split_with_sizes(widths, dim=-1)
+        first, *rest = widths
+        kept, convolved = projected_BTC.split_with_sizes((first, sum(rest)), dim=-1)
+        return kept, *self(convolved, past, name).split_with_sizes(rest, dim=-1)
 
     def carried_size(self) -> int:
         """Bytes carried: width - 1 inputs."""
