@@ -250,7 +250,12 @@ def same(ours, want):
     assert (ours - want).abs().max() < 1e-10 * want.abs().max()
 
 
-@pytest.fixture(scope="module", params=NAMED, ids=lambda named: f"{named[0]}-{named[1]}")
+CHEAP = [  # of each family the first
+    pytest.param(named, marks=[pytest.mark.rare] if named[1] else []) for named in NAMED
+]
+
+
+@pytest.fixture(scope="module", params=CHEAP, ids=lambda named: f"{named[0]}-{named[1]}")
 def case(request, tmp_path_factory):
     """A model of theirs, and ours from its folder."""
     kind, n = request.param
