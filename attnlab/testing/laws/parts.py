@@ -144,12 +144,15 @@ def check_sink(variant: Variant) -> None:
 
 @torch.no_grad()
 def check_gate(variant: Variant) -> None:
-    """12. A gate at plus infinity is no gate; a gate at zero is half open."""
+    """12. A gate at plus infinity is no gate; a gate at zero is open as it started, by half where it says
+    nothing.
+    """
     layer, plain, x = variant.layer(), variant.but(epilogue=None).layer(), variant.x()
     gate, without = layer.epilogue.gate, plain.attend(x).out
     gate.weight.zero_()
     gate.bias.zero_()
-    same(layer.attend(x).out, without / 2, "gate at zero")
+    share = torch.tensor(getattr(layer.epilogue, "start", 0.0), dtype=x.dtype).sigmoid()
+    same(layer.attend(x).out, without * share, "gate at zero")
     gate.bias.fill_(torch.inf)
     assert torch.equal(layer.attend(x).out, without), "an open gate changes the output"
 
