@@ -42,10 +42,7 @@ class DynamicCache(Carrying):
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
         """Adds T new keys; returns the whole state and key positions [B or 1, S]."""
-        if self.state is None or self.positions is None:
-            self.state, self.positions = state, positions_BT
-        else:
-            self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
+        self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
         return self.state, self.positions
 
     def __len__(self) -> int:
@@ -136,8 +133,7 @@ class SlidingWindowCache(Carrying):
                 "decode=rolling keeps first tokens of one place only: prompts of unequal length need keep=0"
             )
         self.seen += positions_BT.shape[1]
-        if self.state is not None and self.positions is not None:
-            state, positions_BT = joined(self.state, self.positions, state, positions_BT)
+        state, positions_BT = joined(self.state, self.positions, state, positions_BT)
         held = positions_BT.shape[1]
         if held <= self.holds:
             self.state, self.positions = state, positions_BT
@@ -178,8 +174,12 @@ def new_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -> list[An
     return caches
 
 
-def joined(past: State, past_BS: Tensor, new: State, new_BT: Tensor) -> tuple[State, Tensor]:
-    """States and positions after one another, the latter of as many rows as either has."""
+def joined(past: State | None, past_BS: Tensor | None, new: State, new_BT: Tensor) -> tuple[State, Tensor]:
+    """States and positions after one another, the latter of as many rows as either has; the new ones where
+    nothing is held.
+    """
+    if past is None or past_BS is None:
+        return new, new_BT
     rows = max(len(past_BS), len(new_BT))
     positions = torch.cat((past_BS.expand(rows, -1), new_BT.expand(rows, -1)), dim=1)
     return tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)), positions

@@ -136,10 +136,12 @@ class Attention(Costs):
             state = (*state, self.forgetting.project(x_BTM, **behind))
             new = state[-1]
         asked = () if cache is None else declared(cache, Cache, "needs")
-        if self.borrows_keys or self.lends_keys:
-            state, keys = self._shared(state, positions, cache, channel)
+        if self.borrows_keys:
+            state, keys = _lent(channel)
         else:
             state, keys = (state, positions.of) if cache is None else cache.append(state, positions.of)
+        if self.lends_keys and channel is not None:
+            channel["keys"] = state, keys
         if past and self.looks_ahead:
             consecutive = past if positions.consecutive else None
             refuse_answers_too_early(self.mask, positions.of, keys, self.heads.n_heads, consecutive)
@@ -186,15 +188,9 @@ class Attention(Costs):
         behind: dict[str, Any] = {"past": past} if self.heads_look_back else {}
         return self.heads.project(x_BTM, rotate, **behind, **({"channel": channel} if self.reads else {}))
 
-    def _shared(
-        self, state: State, positions: Positions, cache: Cache | None, channel: Channel | None
-    ) -> tuple[State, Tensor]:
-        """State and positions of all keys: those of the cache and the new ones, or an earlier layer's."""
-        if self.borrows_keys:
-            if channel is None or "keys" not in channel:
-                raise Unsupported("a layer that borrows keys needs an earlier one with lends_keys: true")
-            return channel["keys"]
-        held = (state, positions.of) if cache is None else cache.append(state, positions.of)
-        if self.lends_keys and channel is not None:
-            channel["keys"] = held
-        return held
+
+def _lent(channel: Channel | None) -> tuple[State, Tensor]:
+    """State and positions of all keys of an earlier layer."""
+    if channel is None or "keys" not in channel:
+        raise Unsupported("a layer that borrows keys needs an earlier one with lends_keys: true")
+    return channel["keys"]

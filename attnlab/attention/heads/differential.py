@@ -59,7 +59,6 @@ class DifferentialHeads(nn.Module):
         self.score_dim = self.rope_dim = self.head_dim
         wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
         self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)
-        self.widths = wide, narrow, narrow
         self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
         self.convolution = ShortConvolution(2 * narrow, convolution)
@@ -70,7 +69,7 @@ class DifferentialHeads(nn.Module):
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the new tokens' state."""
-        q, k, v = self.convolution.beside(self.qkv(x_BTM), self.widths, past, "heads")
+        q, k, v = self.convolution.beside(self.qkv(x_BTM), self.qkv.widths, past, "heads")
         q, k, v = by_head(q, self.head_dim), by_head(k, self.head_dim), by_head(v, 2 * self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)

@@ -74,9 +74,8 @@ class GroupedLatentHeads(nn.Module):
         """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new tokens'
         state.
         """
-        widths, turning = tuple(self.down.parts.values()), self.rope_dim
-        q, latent, k_rope = self.convolution.beside(self.down(x_BTM), widths, past, "heads")
-        q, q_rope = by_head(q, self.score_dim).split((self.head_dim, turning), dim=-1)
+        q, latent, k_rope = self.convolution.beside(self.down(x_BTM), self.down.widths, past, "heads")
+        q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
         if self.absorbed:
             q = (q.unflatten(1, (self.groups, -1)) @ self._up()[0]).flatten(1, 2)
         state = (self.norm(by_head(latent, self.rank)), rotate(k_rope.unsqueeze(1)))

@@ -72,18 +72,17 @@ class LatentHeads(nn.Module):
         self.norm = nn.RMSNorm(rank, norm_eps)
         self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * self.value_dim}, bias=False)
         self.out = IntoResidual(n_heads * self.value_dim, dim, bias=out_bias)
-        self.widths, self.up_widths = tuple(self.down.parts.values()), tuple(self.up.parts.values())
 
     def _up(self) -> tuple[Tensor, Tensor]:
         """Up-projections of keys [H, head_dim, rank] and values [H, value_dim, rank]."""
-        k, v = self.up.weight.split(self.up_widths)
+        k, v = self.up.weight.split(self.up.widths)
         return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.value_dim, -1)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new
         tokens' state.
         """
-        q, latent, k_rope = self.convolution.beside(self.down(x_BTM), self.widths, past, "heads")
+        q, latent, k_rope = self.convolution.beside(self.down(x_BTM), self.down.widths, past, "heads")
         if self.q_norm is not None and self.q_up is not None:
             q = self.q_up(self.q_norm(q))
         q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)

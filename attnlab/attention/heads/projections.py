@@ -29,7 +29,7 @@ class Fused(nn.Linear):
 
     def __init__(self, dim: int, parts: dict[str, int], bias: bool) -> None:
         super().__init__(dim, sum(parts.values()), bias=bias)
-        self.parts = parts
+        self.parts, self.widths = parts, tuple(parts.values())
 
 
 class IntoResidual(nn.Linear):

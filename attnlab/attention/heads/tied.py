@@ -64,8 +64,8 @@ class TiedHeads(nn.Module):
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the state of the new tokens."""
-        widths, turning = tuple(self.qkv.parts.values()), self.rope_dim
-        q, kv, k_rope = self.convolution.beside(self.qkv(x_BTM), widths, past, "heads")
+        turning = self.rope_dim
+        q, kv, k_rope = self.convolution.beside(self.qkv(x_BTM), self.qkv.widths, past, "heads")
         still, q_rope = by_head(q, self.head_dim).split((self.head_dim - turning, turning), dim=-1)
         return torch.cat((still, rotate(q_rope)), dim=-1), (
             by_head(kv, self.head_dim),

@@ -41,10 +41,7 @@ class Evicting(Carrying, ABC):
         self.seen += positions_BT.shape[1]
         rows = state[0].shape[0] if state else len(positions_BT)
         positions_BT = positions_BT.expand(rows, -1)
-        if self.state is None or self.positions is None:
-            self.state, self.positions = state, positions_BT
-        else:
-            self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
+        self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
         return self.state, self.positions
 
     def attended(self, weights_BHTS: Tensor) -> None:

@@ -79,11 +79,8 @@ class QuantisedCache(Carrying):
             torch.cat([unpack(block[n], self.bits) for block in self.blocks], dim=2) if self.blocks else None
             for n in range(len(state))
         )
-        if self.state is None or self.positions is None:
-            self.state, self.positions = state, positions_BT
-        else:
-            # positions are kept of all tokens, states of the fresh ones
-            self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
+        # positions are kept of all tokens, states of the fresh ones
+        self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
         whole = tuple(
             fresh if old is None else torch.cat((old, fresh), dim=2)
             for old, fresh in zip(held, self.state, strict=True)

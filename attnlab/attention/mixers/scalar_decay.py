@@ -40,7 +40,7 @@ class ScalarDecay(Memory):
     def tokens(self, x_BTM: Tensor, past: Past) -> Tokens:
         """Keys and queries of one group; keys by their step."""
         vkq = F.silu(self.convolution(self.vkq(x_BTM), past, "tokens"))
-        v, k, q = vkq.split(tuple(self.vkq.parts.values()), dim=-1)
+        v, k, q = vkq.split(self.vkq.widths, dim=-1)
         steps, decay = self.rates(x_BTM)
         k, q = (part[:, None].expand(-1, self.n_heads, -1, -1) for part in (k, q))
         return Tokens(q, k * steps[..., None], by_head(v, self.head_dim), decay)

@@ -60,20 +60,29 @@ class CachedLosses:
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Every text twice: through this cache, and in one pass through a plain one."""
-        known = _conditions(data)
-        plain, kept = _Sums(len(known)), _Sums(len(known))
+        plain, kept, asked, held = [], [], [], (0.0, 0.0)
         for batch in data.val_dataloader():
             here = {key: value.to(device) for key, value in batch.items()}
-            plain.add(here, *_read(module.model, here, DynamicCache, here["tokens"].shape[1]))
-            kept.add(here, *_read(module.model, here, self.make_cache, self.step))
+            counted = here["targets"] >= 0
+            whole, before = _read(module.model, here, DynamicCache, here["tokens"].shape[1])
+            losses, after = _read(module.model, here, self.make_cache, self.step)
+            plain.append(whole[counted].double().cpu())
+            kept.append(losses[counted].double().cpu())
+            if self.conditions:
+                asked.append(here["condition"][counted].cpu())
+            held = before, after  # of any batch: they go by the tokens of a text
+        rises = torch.cat(kept) - torch.cat(plain)
         metrics = {
-            RISE.name: kept.loss() - plain.loss(),
-            BYTES.name: kept.bytes,
-            SHARE.name: kept.bytes / plain.bytes,
-            VALIDATION.name: kept.loss(),
+            RISE.name: rises.mean().item(),
+            BYTES.name: held[1],
+            SHARE.name: held[1] / held[0],
+            VALIDATION.name: torch.cat(kept).mean().item(),
         }
-        rises = dict(zip(known, kept.by_condition() - plain.by_condition(), strict=True))
-        metrics |= {rise(name).name: float(rises[name]) for name in self.conditions}
+        if self.conditions:
+            which, known = torch.cat(asked), _conditions(data)
+            by_condition = which.bincount(rises, len(known)) / which.bincount(minlength=len(known))
+            found = dict(zip(known, by_condition.tolist(), strict=True))
+            metrics |= {rise(name).name: found[name] for name in self.conditions}
         return Measured(metrics, declared=[RISE, BYTES, SHARE, VALIDATION, *map(rise, self.conditions)])
 
 
@@ -90,28 +99,3 @@ def _read(
 
 def _conditions(data: Any) -> list[str]:
     return list(getattr(data.task, "conditions", ()))
-
-
-class _Sums:
-    """Losses of the targets that count, in all and by condition."""
-
-    def __init__(self, conditions: int) -> None:
-        self.totals, self.counts = (torch.zeros(conditions + 1, dtype=torch.float64) for _ in range(2))
-        self.bytes = 0.0
-
-    def add(self, batch: dict[str, Tensor], losses: Tensor, held: float) -> None:
-        counted = batch["targets"] >= 0
-        own, kinds = losses[counted].double().cpu(), len(self.totals) - 1
-        if kinds:
-            which = batch["condition"][counted].cpu()
-            self.totals[:kinds] += torch.zeros(kinds, dtype=torch.float64).index_add_(0, which, own)
-            self.counts[:kinds] += which.bincount(minlength=kinds)
-        self.totals[-1] += own.sum()
-        self.counts[-1] += len(own)
-        self.bytes = held  # of any batch: it goes by the tokens of a text
-
-    def loss(self) -> float:
-        return float(self.totals[-1] / self.counts[-1])
-
-    def by_condition(self) -> Tensor:
-        return self.totals[:-1] / self.counts[:-1]

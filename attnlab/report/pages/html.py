@@ -57,6 +57,7 @@ def environment() -> Environment:
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
+    env.filters["letter"] = format.letter
     env.filters["on_record"] = format.on_record
     env.filters["after_word"] = lambda sentence: sentence.partition(": ")[2]
     return env

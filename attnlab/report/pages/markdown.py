@@ -5,10 +5,9 @@ from typing import Any
 
 from attnlab.report.charts.figures import mark
 from attnlab.report.tables import looks
-from attnlab.report.tables.format import MINUS, NONE, TIMES, on_record, pvalue, span, text
+from attnlab.report.tables.format import MINUS, NONE, TIMES, letter, on_record, pvalue, span, text
 from attnlab.report.verdicts.alike import DECISIVE
 
-LETTERS = "ABCDEFGH"
 SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
 MARKS = {"SUPPORTED": "✓", "REFUTED": "✗", "INCONCLUSIVE": "?", "NOT COMPARABLE": "≠", "NO RESULT": "∅"}
 
@@ -67,8 +66,8 @@ def _made_by(provenance: dict[str, Any]) -> str:
 def _layers(report: dict[str, Any]) -> list[str]:
     lines = []
     for row in report["config"].get("layers", []):
-        kinds = "; ".join(f"{LETTERS[n % 8]} {kind}" for n, kind in enumerate(row["kinds"]))
-        turns = "".join(LETTERS[n % 8] for n in row["layers"])
+        kinds = "; ".join(f"{letter(n)} {kind}" for n, kind in enumerate(row["kinds"]))
+        turns = "".join(letter(n) for n in row["layers"])
         lines += [f"Layers of {cell(row['arm'])}, the first on the left: {turns}. {cell(kinds)}.", ""]
     return lines
 

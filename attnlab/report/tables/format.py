@@ -63,6 +63,11 @@ def data_span(
     return Markup("[{}, {}]").format(data(low, digits, sign=sign), data(high, digits, sign=sign))
 
 
+def letter(place: int) -> str:
+    """What a kind of layer is called: A to H, and again."""
+    return "ABCDEFGH"[place % 8]
+
+
 def percent(share: float) -> str:
     """A level in percent: 5, 2.5, 1.67."""
     return f"{100 * share:.3g}"

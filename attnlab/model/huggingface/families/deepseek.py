@@ -17,15 +17,18 @@ _FIRST = "first_k_dense_replace"
 
 def _halves(rows: Tensor, blocks: int, turning: int) -> Tensor:
     """The last `turning` rows of each block, pairs (0, 1), (2, 3), ... as first members, then second ones."""
-    rows = rows.unflatten(0, (blocks, -1))
-    still, turned = rows.tensor_split((rows.shape[1] - turning,), dim=1)
-    return torch.cat((still, turned.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)), 1).flatten(0, 1)
+    return _turned(rows, blocks, turning, (-1, 2))
 
 
 def _pairs(rows: Tensor, blocks: int, turning: int) -> Tensor:
+    """The way back."""
+    return _turned(rows, blocks, turning, (2, -1))
+
+
+def _turned(rows: Tensor, blocks: int, turning: int, shape: tuple[int, int]) -> Tensor:
     rows = rows.unflatten(0, (blocks, -1))
     still, turned = rows.tensor_split((rows.shape[1] - turning,), dim=1)
-    return torch.cat((still, turned.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)), 1).flatten(0, 1)
+    return torch.cat((still, turned.unflatten(1, shape).transpose(1, 2).flatten(1, 2)), 1).flatten(0, 1)
 
 
 def _queries(config: Config) -> tuple[int, int]:

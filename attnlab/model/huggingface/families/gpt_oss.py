@@ -26,23 +26,26 @@ _YARN = {
 }  # fmt: skip
 
 
+def _flipped(tensor: Tensor) -> Tensor:
+    """Matrices of experts the other way round, to theirs or back; biases as they are."""
+    return tensor.transpose(1, -1) if tensor.ndim > 2 else tensor
+
+
 def _apart(tensor: Tensor, config: Config) -> Tensor:
-    tensor = tensor.transpose(1, -1) if tensor.ndim > 2 else tensor  # [experts, 2 F, M], or without M
-    return tensor.unflatten(1, (-1, 2)).transpose(1, 2).flatten(0, 2)
+    return _flipped(tensor).unflatten(1, (-1, 2)).transpose(1, 2).flatten(0, 2)
 
 
 def _interleaved(tensor: Tensor, config: Config) -> Tensor:
-    tensor = tensor.unflatten(0, (config["ffn"]["n_experts"], 2, -1)).transpose(1, 2).flatten(1, 2)
-    return tensor.transpose(1, -1) if tensor.ndim > 2 else tensor
+    parts = tensor.unflatten(0, (config["ffn"]["n_experts"], 2, -1))
+    return _flipped(parts.transpose(1, 2).flatten(1, 2))
 
 
 def _joined(tensor: Tensor, config: Config) -> Tensor:
-    return (tensor.transpose(1, -1) if tensor.ndim > 2 else tensor).flatten(0, 1)
+    return _flipped(tensor).flatten(0, 1)
 
 
 def _by_expert(tensor: Tensor, config: Config) -> Tensor:
-    tensor = tensor.unflatten(0, (config["ffn"]["n_experts"], -1))
-    return tensor.transpose(1, -1) if tensor.ndim > 2 else tensor
+    return _flipped(tensor.unflatten(0, (config["ffn"]["n_experts"], -1)))
 
 
 _UP, _DOWN = Layout(_apart, _interleaved), Layout(_joined, _by_expert)
