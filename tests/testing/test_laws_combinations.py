@@ -46,7 +46,7 @@ QUICK = {
 }
 SLOW = {"decode_equals_full_pass", "long_texts_do_not_leak", "long_texts_decode"}  # under flex on a CPU
 FLEX = {*QUICK, "kernel_agrees", "blind_rows_are_zero", "scale"}  # what a kernel alone can get wrong
-LIKE_OTHERS = ("single", "mqa", "tied_qkv")  # one class with mha and gqa, other numbers
+EACH_TIME = ("mha", "mla")  # with all that may stand beside them; other heads when it is rare
 CACHES = {"static": ("causal", "prefix", "full"), "rolling": ("window", "window_sinks")}
 
 
@@ -98,7 +98,7 @@ def test_flex_alone_obeys_every_law_that_is_quick_under_it():
 @pytest.mark.parametrize(
     "heads",
     [
-        pytest.param(each, marks=[pytest.mark.rare] if each in LIKE_OTHERS else [])
+        pytest.param(each, marks=[] if each in EACH_TIME else [pytest.mark.rare])
         for each in options("heads")
     ],
 )
