@@ -6,14 +6,13 @@ A verb's module is imported once its words have been read: a help text and a typ
 import argparse
 from collections.abc import Sequence
 
+from attnlab.cli import flags
 from attnlab.cli.parser import PROGRAM, Parser, Verb
 from attnlab.cli.words import Key, at_most, flag, known, number, positive, read, table, text, whole
 from attnlab.errors import Refused
 
 SUBJECTS = ("decode", "train", "attention", "memory", "start", "data")  # of `bench`
 NEW_TOKENS, THREADS = 100_000, 1024  # what generate and bench are asked for at most
-SCHEMAS = ("experiment", "spec", "run", "report")
-KINDS = ("heads", "mask", "score", "mixer", "epilogue", "task", "experiment")  # of `new`
 DESCRIPTION = """\
 attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
 
@@ -68,63 +67,6 @@ def parsers(epilog: str = "") -> tuple[Parser, dict[str, Parser]]:
     return parser, verbs
 
 
-def _words(parser: Parser) -> None:
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-
-
-def _config_dir(parser: Parser) -> None:
-    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with config groups of your own")
-
-
-def _for_hydra(parser: Parser) -> None:
-    _words(parser)
-    _config_dir(parser)
-    parser.add_argument("-cp", "--config-path", metavar="DIR", help="a folder in the place of attnlab's own")
-    parser.add_argument("-cn", "--config-name", metavar="NAME", help="a file in the place of config.yaml")
-
-
-def _status(parser: Parser) -> None:
-    _for_hydra(parser)
-    parser.add_argument("--watch", action="store_true", help="until all runs have ended")
-
-
-def _check(parser: Parser) -> None:
-    _words(parser)
-    _config_dir(parser)
-
-
-def _clean(parser: Parser) -> None:
-    _words(parser)
-    parser.add_argument("--yes", action="store_true", help="remove without asking")
-    parser.add_argument(
-        "--forget", metavar="NAME", action="append", default=[],
-        help="runs are no longer kept for this experiment alone; may be given more than once",
-    )  # fmt: skip
-
-
-def _report(parser: Parser) -> None:
-    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="a report's folder, with its report.json")
-    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="what two reports say differently")
-    parser.add_argument("--ledger", metavar="FOLDER", help="every claim of the reports in a folder")
-
-
-def _bench(parser: Parser) -> None:
-    _words(parser)
-    parser.add_argument("--json", action="store_true", help="the rows with their raw samples, as JSON")
-
-
-def _schema(parser: Parser) -> None:
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help=f"{', '.join(SCHEMAS)}; left out, these names"
-    )
-
-
-def _new(parser: Parser) -> None:
-    parser.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("name", metavar="NAME", help="a lower-case word that is no module's yet")
-    parser.add_argument("--into", metavar="FOLDER", default=".", help="where; left out, the current folder")
-
-
 _TRAINED = (
     Key("run", "a run's id, or as much of it as no other run's begins with"),
     Key("checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with its tokenizer"),
@@ -141,28 +83,28 @@ VERBS = {
         "the experiments and what they cost; the values of every axis",
         "[--config-dir DIR]",
         ("", "--config-dir myconf"),
-        _config_dir,
+        flags.config_dir,
     ),
     "plan": Verb(
         "attnlab.cli.verbs.plan:plan",
         "what a command would train, with figures, and what is done already",
         "OVERRIDE ...",
         ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha size=M seed=0,1"),
-        _for_hydra,
+        flags.for_hydra,
     ),
     "status": Verb(
         "attnlab.cli.verbs.plan:status",
         "where the runs of a command stand now; --watch until they end",
         "OVERRIDE ... [--watch]",
         ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha --watch"),
-        _status,
+        flags.status,
     ),
     "ladder": Verb(
         "attnlab.cli.verbs.plan:ladder",
         "an experiment at every size of a ladder: does its answer hold with size?",
         "+experiment=NAME [ladder=NAME] [OVERRIDE ...]",
         ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha ladder=two_cores arms=[mha,gqa]"),
-        _for_hydra,
+        flags.for_hydra,
         more="The same as +experiment=NAME ladder=two_cores, and `plan` and `status` take that. Each rung is "
         "a comparison\nwith a report of its own; NAME@two_cores has what they say together.",
     ),
@@ -171,17 +113,27 @@ VERBS = {
         "arms from the command line, as in compare heads=mha heads=gqa",
         "ARM ARM [ARM or OVERRIDE ...]",
         ('"heads=mha" "heads=gqa position=rope"', "heads=mha heads=gqa heads=mqa seed=0,1 margin=0.05"),
-        _for_hydra,
+        flags.for_hydra,
         more="The first arm is the baseline. A later word that sets what an arm sets is "
         "an arm too; any\nother is for all arms. The margin is what 5 % less training would cost, "
         "which takes six runs of the\nbaseline to tell; margin=0.05 is in nats and takes none.",
+    ),
+    "judge": Verb(
+        "attnlab.cli.verbs.judge:main",
+        "is B better than A? A verdict as JSON, and an exit status, for programs that propose changes",
+        "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...]",
+        ('"heads=mha" "heads=gqa position=rope"', "heads=mha mine.yaml --margin 0.02 --budget parameters"),
+        flags.judge,
+        more="A and B are overrides, or yaml files of a run's config. Better: by more than the margin. More\n"
+        "seeds are trained while that is open. Ends with 0 better, 3 not better, 4 undecided, 5 not\n"
+        "comparable, 2 bad input, 1 where a run failed and nothing was decided.",
     ),
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",
         "the store's size; removes what nothing refers to, after asking",
         "[KEY=VALUE ...] [--forget NAME] [--yes]",
         ("--yes --forget mha_vs_gqa", "paths.runs=/data/runs paths.reports=reports paths.reports=old"),
-        _clean,
+        flags.clean,
         (
             Key("paths.runs", "the store", text, "runs"),
             Key("paths.reports", "reports, whose runs stay; as often as needed", text, ["reports"], True),
@@ -194,21 +146,21 @@ VERBS = {
         "render a report again from its FOLDER; --diff A B compares two; --ledger FOLDER lists their claims",
         "FOLDER | --diff A B | --ledger FOLDER",
         ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
-        _report,
+        flags.report,
     ),
     "claims": Verb(
         "attnlab.cli.verbs.claims:main",
         "run again what reference reports found, and fail where it is not so",
         "[FOLDER] [OVERRIDE ...]",
         ("reports/reference", "reports/reference logger=none"),
-        _words,
+        flags.words,
     ),
     "inspect": Verb(
         "attnlab.cli.verbs.inspect:main",
         "where a trained model looks in a text of yours",
         "KEY=VALUE ...",
         ('run=ID text="the cat sat on the mat"', 'checkpoint=FOLDER text="..." layer=2 head=0 to=FOLDER'),
-        _words,
+        flags.words,
         (
             *_TRAINED,
             Key("text", "what it reads"),
@@ -225,7 +177,7 @@ VERBS = {
         "run the conformance laws over the shipped variants, or over your own",
         "[OVERRIDE ...] [--config-dir DIR]",
         ("heads=gqa", "--config-dir myconf mask=banded"),
-        _check,
+        flags.check,
         more="Ends with 1 where a law failed.",
     ),
     "new": Verb(
@@ -233,7 +185,7 @@ VERBS = {
         "a mask, heads, a task, ... of your own: a module, a yaml and a test that work, to be changed",
         "KIND NAME [--into FOLDER]",
         ("mask banded", "experiment sooner --into mine"),
-        _new,
+        flags.new,
         more="Nothing is overwritten. What to run next is printed.",
     ),
     "generate": Verb(
@@ -244,7 +196,7 @@ VERBS = {
             'run=ID prompt="the " new_tokens=200 temperature=0.8 top_p=0.95 seed=1',
             'checkpoint=FOLDER prompt="..." decode=static compile=true',
         ),
-        _words,
+        flags.words,
         (
             *_TRAINED,
             Key("prompt", "what it goes on from"),
@@ -262,11 +214,11 @@ VERBS = {
         reads="prompt",
     ),
     "bench": Verb(
-        "attnlab.cli.verbs.bench:main",
+        "attnlab.cli.bench.verb:main",
         f"{', '.join(SUBJECTS[:-1])} or {SUBJECTS[-1]}, side by side; --json",
         "NAME [KEY=VALUE ...] [--json]",
         ("decode", "start experiment=gqa_vs_mha rounds=5 --json"),
-        _bench,
+        flags.bench,
         (
             Key("threads", "of the CPU; left out, one where this process measures", at_most(THREADS)),
             Key("rounds", "how often each thing is measured; left out, the subject's own", positive),
@@ -280,7 +232,7 @@ VERBS = {
         "what a text is made of (show), or all of it in one file that travels (export)",
         "show|export OVERRIDE ... [to=FILE]",
         ("show data=code", "export data=code to=code.gz"),
-        _words,
+        flags.words,
         (Key("to", "the file that export writes; one with other content is left as it is", text),),
         more="The words are overrides of a run's config, of which data= and what is below it count.",
         overrides=True,
@@ -290,6 +242,6 @@ VERBS = {
         "the JSON schema of an experiment file, or of a run's spec, record or report",
         "[NAME]",
         ("", "experiment > experiment.json"),
-        _schema,
+        flags.schema,
     ),
 }  # fmt: skip

@@ -67,7 +67,7 @@ def build(
         "config": config_diff(sweep),
         "reproduce": reproduce(sweep, provenance),
         "timing": timing,
-        "runs": [_run(run) for run in sweep.planned],
+        "runs": [row(run) for run in sweep.planned],
         "warnings": warnings(sweep, table, maps, declared=left is not None),
     }
     document: dict[str, Any] = plain(report)
@@ -81,12 +81,14 @@ def waiting(asked: Asked, runs: list[Run]) -> list[dict[str, Any]]:
     return waiting_claims(sweep, budget(sweep))
 
 
-def _run(run: Run) -> dict[str, Any]:
+def row(run: Run) -> dict[str, Any]:
+    """What it is and all its figures, in groups."""
     record = run.record
     return {
         "arm": run.arm,
         "seed": run.seed,
         "id": run.id,
+        "axes": dict(run.axes),
         "status": run.status,
         "seconds": record.seconds if record else None,
         "started": record.started if record else None,

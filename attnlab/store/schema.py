@@ -122,13 +122,15 @@ class Estimate(Budget):
 
 
 class Use(Record):
-    """How a run came about; nothing of it changes what the run is. `split`: the parts of a batch; `composed`:
-    what of a user's own the command names, in any of its runs; `instead`: the failure that was there when
-    the run was asked for (its record's `failed`).
+    """How a run came about; nothing of it changes what the run is. `axes`: the option that was chosen of each
+    group, as in heads: gqa; `split`: the parts of a batch; `composed`: what of a user's own the command
+    names, in any of its runs; `instead`: the failure that was there when the run was asked for (its record's
+    `failed`).
     """
 
     experiment: str | None = None
     arm: str | None = None
+    axes: dict[str, str] = {}
     overrides: tuple[str, ...] = ()
     split: int = 1
     composed: tuple[str, ...] = ()

@@ -85,8 +85,9 @@ def built(
     for run in (run for run in plan.runs if run.arm not in plan.untuned):
         folder = root / run.id
         trusted = store.record(folder) is not None
-        lost = Run(run.arm, run.seed, run.id, broken=mend.faults(folder, digests.LARGE))
-        runs.append(read_run(folder, run.arm, run.seed) if trusted else lost)
+        axes = run.use.axes
+        lost = Run(run.arm, run.seed, run.id, broken=mend.faults(folder, digests.LARGE), axes=axes)
+        runs.append(read_run(folder, run.arm, run.seed, axes) if trusted else lost)
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
     wanted, exchange = looks.wanted(plan, root), looks.exchanged(plan, root)

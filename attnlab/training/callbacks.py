@@ -133,8 +133,10 @@ class ProbeMaps(OnStep):
         if trainer.logger is not None:
             images = [np.concatenate(list(layer), axis=1) for layer in self.taken[step].numpy()]
             keys = [f"attention/layer{n}" for n in maps.layers]
+            read = "a row per query, a column per key, black: no attention; heads from left to right"
             for key, image in zip(keys, images, strict=True):
-                trainer.logger.log_image(key, [image], step=step)  # type: ignore[attr-defined]  # W&B's
+                caption = [f"{key.removeprefix('attention/')} after {step} steps: {read}"]
+                trainer.logger.log_image(key, [image], step=step, caption=caption)  # type: ignore[attr-defined]
 
     def save(self, path: Path, tokens: list[str]) -> None:
         """Writes attention.npz; nothing where no maps were taken."""

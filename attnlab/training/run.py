@@ -21,6 +21,7 @@ from attnlab.training import record as records
 from attnlab.training.again import measure_again as measure_again
 from attnlab.training.end import measure, summary
 from attnlab.training.estimates.trial import trial as trial
+from attnlab.training.loggers.labels import labels
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent
 from attnlab.training.preflight import check
@@ -118,14 +119,5 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
 
 
 def logger_of(spec: RunSpec, folder: Path) -> Any:
-    """The run's logger, grouped by the first experiment that trains it."""
-    experiment, arm = spec.use.experiment, spec.arm
-    return make(spec.config["logger"]).logger(
-        folder=folder,
-        id=spec.id,
-        group=experiment,
-        job_type=arm,
-        name=f"{arm}/seed={spec.seed}",
-        tags=[tag for tag in (experiment, arm) if tag],
-        config=spec.identity.get("config", {}) | {"seed": spec.seed},
-    )
+    """The run's logger."""
+    return make(spec.config["logger"]).logger(folder, spec.estimate.batch_tokens, **labels(spec))

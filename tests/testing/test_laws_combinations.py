@@ -97,10 +97,7 @@ def test_flex_alone_obeys_every_law_that_is_quick_under_it():
 
 @pytest.mark.parametrize(
     "heads",
-    [
-        pytest.param(each, marks=[] if each in EACH_TIME else [pytest.mark.rare])
-        for each in options("heads")
-    ],
+    [pytest.param(each, marks=[] if each in EACH_TIME else [pytest.mark.rare]) for each in options("heads")],
 )
 def test_any_two_values_together_obey_every_law(heads):
     variants = [combination(**row) for row in crossed(2) if row["heads"] == heads]

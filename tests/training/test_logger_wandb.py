@@ -24,8 +24,9 @@ def test_an_offline_run_holds_losses_memory_config_and_images(compose, store, ca
     small = ("trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2")
     config = compose("logger=wandb", "logger.patience=60", *small)  # its import takes long where many do
     folder = store("abcd0123abcd0123", config)
-    use = Use(experiment="exam", arm="gqa")
-    spec = RunSpec(id=folder.name, config=config, identity={"config": {"model": {"dim": 16}}}, use=use)
+    use = Use(experiment="exam", arm="gqa", axes={"heads": "gqa", "size": "debug"}, commit="c0ffee")
+    identity = {"config": {"model": {"dim": 16}}, "versions": {"torch": "2.13"}}
+    spec = RunSpec(id=folder.name, config=config, identity=identity, use=use)
     runs.write_spec(folder.parent, spec)
     train.run(folder)
     assert "W&B" not in capfd.readouterr().err  # else it says why something is missing below
@@ -34,8 +35,19 @@ def test_an_offline_run_holds_losses_memory_config_and_images(compose, store, ca
     (run,) = [record.run for record in found if record.WhichOneof("record_type") == "run"][:1]
     assert (run.run_id, run.run_group, run.job_type) == ("abcd0123abcd0123", "exam", "gqa")
     assert {"exam", "gqa"} <= set(run.tags)
-    assert "model" in {item.key for item in run.config.update}
+    told = {item.key: json.loads(item.value_json) for item in run.config.update}
+    assert told["model"] == {"dim": 16}
+    assert told["axes"] == {"heads": "gqa", "size": "debug"}
+    assert (told["arm"], told["experiment"], told["size"]) == ("gqa", "exam", "debug")
+    assert (told["commit"], told["versions"]) == ("c0ffee", {"torch": "2.13"})
+    axes = [record.metric for record in found if record.WhichOneof("record_type") == "metric"]
+    assert {(axis.glob_name, axis.step_metric) for axis in axes} >= {("*", "tokens")}
     rows = history(file)
+    batch = config["data"]["batch_size"] * config["data"]["length"]
+    seen = [int(row["tokens"]) for row in rows if "val/loss" in row]
+    assert seen == [3 * batch, 6 * batch]
+    seen = [int(row["tokens"]) for row in rows if "train/loss" in row]
+    assert seen == [2 * batch, 4 * batch, 6 * batch]
     losses = [float(row["val/loss"]) for row in rows if "val/loss" in row]
     assert len(losses) == 2
     assert all(0 < loss < 10 for loss in losses)

@@ -14,7 +14,7 @@ from keyword import iskeyword
 from pathlib import Path
 from string import Template
 
-from attnlab.cli.commands import KINDS
+from attnlab.cli.flags import KINDS
 from attnlab.cli.parser import PROGRAM
 from attnlab.config import CONF
 from attnlab.errors import Refused, nearest, no_space

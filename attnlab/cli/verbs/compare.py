@@ -34,17 +34,23 @@ def main(options: argparse.Namespace) -> int:
     """Runs the comparison; returns the exit status of its sweep."""
     arms, rest = split(options.words)
     experiment, rest = declare(arms, rest)
-    text, flags = yaml(experiment), handed_on(options)
+    flags = handed_on(options)
     typed = shlex.join(["python", "-m", "attnlab", "compare", *options.words, *flags])
+    status = ask(experiment, rest, flags, typed)
+    name, text = experiment["name"], yaml(experiment)
+    print(f"To keep the question, save this as conf/experiment/{name}.yaml:\n\n{text}", end="")
+    return status
+
+
+def ask(experiment: dict[str, Any], rest: Sequence[str], flags: Sequence[str], typed: str) -> int:
+    """Runs an experiment that is in no file; `typed` is the command that the report names."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "experiment" / f"{experiment['name']}.yaml"
         file.parent.mkdir()
-        file.write_text(text, encoding="utf-8")
+        file.write_text(yaml(experiment), encoding="utf-8")
         where = f"hydra.searchpath=['file://{folder}']"
         command = f"++sweep.command={overrides.quoted(typed)}"
-        status = hydra([*flags, where, f"+experiment={experiment['name']}", *rest, command])
-    print(f"To keep the question, save this as conf/experiment/{experiment['name']}.yaml:\n\n{text}", end="")
-    return status
+        return hydra([*flags, where, f"+experiment={experiment['name']}", *rest, command])
 
 
 def split(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from attnlab.cli.commands import KINDS
+from attnlab.cli.flags import KINDS
 from attnlab.config import CONF
 from attnlab.errors import Refused, printable
 

@@ -8,7 +8,7 @@ import argparse
 import json
 from typing import Any
 
-from attnlab.cli.commands import SCHEMAS
+from attnlab.cli.flags import SCHEMAS
 from attnlab.errors import Refused, nearest
 
 

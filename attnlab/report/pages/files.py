@@ -121,18 +121,37 @@ def pngs(report: dict[str, Any]) -> list[figures.Figure]:
 
 
 def runs_csv(report: dict[str, Any]) -> str:
-    """A row per planned run, a column per number that any of them has."""
+    """A row per planned run, a column per number that any of them has; of each head score the mean over all
+    heads, and the most.
+    """
     fixed = ["arm", "seed", "id", "status", "seconds"]
-    groups = ("metrics", "budget", "memory", "speed")
-    names = sorted({f"{group}.{key}" for run in report["runs"] for group in groups for key in run[group]})
+    groups = ("axes", "metrics", "budget", "memory", "speed", "heads")
+    heads = _heads(report)
+    runs = [{"axes": {}, "heads": heads.get((run["arm"], run["seed"]), {})} | run for run in report["runs"]]
+    names = [
+        f"{group}.{key}" for group in groups for key in sorted({key for run in runs for key in run[group]})
+    ]
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow([*fixed, *names])
-    for run in report["runs"]:
+    for run in runs:
         cells = (name.split(".", 1) for name in names)
         row = [run[key] for key in fixed] + [run[group].get(key) for group, key in cells]
         table.writerow([_no_formula(cell) for cell in row])
     return out.getvalue()
+
+
+def _heads(report: dict[str, Any]) -> dict[tuple[str, int], dict[str, float]]:
+    """Of each run what its head scores come to."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for score in (report.get("heads") or {"scores": []})["scores"]:
+        for run in score["runs"]:
+            values = [value for layer in run["values"] for value in layer if value is not None]
+            if values:
+                of_run = found.setdefault((run["arm"], run["seed"]), {})
+                of_run[f"{score['name']}.mean"] = sum(values) / len(values)
+                of_run[f"{score['name']}.most"] = max(values)
+    return found
 
 
 def _no_formula(cell: Any) -> Any:

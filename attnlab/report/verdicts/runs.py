@@ -23,7 +23,8 @@ Pair = dict[str, Any]
 @dataclass(frozen=True)
 class Run:
     """One planned run. `record` is its run.json, or None where it never ended; it counts all the same.
-    `broken`: file -> what is wrong with it, of those that are not as the run wrote them.
+    `broken`: file -> what is wrong with it, of those that are not as the run wrote them. `axes`: what was
+    chosen of each group.
     """
 
     arm: str
@@ -33,6 +34,7 @@ class Run:
     curves: pa.Table | None = None
     maps: dict[str, NDArray[Any]] | None = None
     broken: Mapping[str, str] = field(default_factory=dict)
+    axes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -49,7 +51,7 @@ class Run:
         return {name: table for name, table in scores.items() if isinstance(table, list)}
 
 
-def read_run(folder: Path, arm: str, seed: int) -> Run:
+def read_run(folder: Path, arm: str, seed: int, axes: Mapping[str, str] | None = None) -> Run:
     """The run in `folder` of the store; what is absent is None, and what is broken is None and named.
     ValueError for a broken record.
     """
@@ -67,7 +69,7 @@ def read_run(folder: Path, arm: str, seed: int) -> Run:
 
     curves = read(digests.CURVES, bounded.table)
     maps = read(digests.MAPS, bounded.arrays)
-    return Run(arm, seed, folder.name, record, curves, maps, broken)
+    return Run(arm, seed, folder.name, record, curves, maps, broken, axes or {})
 
 
 def _record(path: Path) -> RunRecord | None:

@@ -15,7 +15,7 @@ from attnlab.store import fingerprint, values
 from attnlab.store.schema import Estimate, RunSpec, Use
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.checks import Checker
-from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.composer import Composer, axes
 from attnlab.sweep.plan.trainer import trainer_of
 
 
@@ -31,10 +31,10 @@ class Arm:
 
     def runs(self, seeds: Sequence[int], called: str | None = None) -> list[RunSpec]:
         """A run per seed, under the arm's name or another."""
-        specs = []
+        specs, chosen = [], axes(self.config)
         for seed in seeds:
             OmegaConf.update(self.config, "seed", seed)
-            use = Use(arm=called or self.name, overrides=(*self.overrides, f"seed={seed}"))
+            use = Use(arm=called or self.name, axes=chosen, overrides=(*self.overrides, f"seed={seed}"))
             specs.append(identified(Composer.resolve(self.config), self.estimate, self.source, use))
         return specs
 

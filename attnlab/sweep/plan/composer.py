@@ -36,6 +36,7 @@ from attnlab.sweep.plan.trainer import trainer_of
 
 _AS_WRITTEN = ("arm_overrides", "size_overrides")
 _NOT_RESOLVED = ("hydra", *_AS_WRITTEN)
+_NO_AXES = ("experiment", "tuned", "ladder", "logger", "callbacks", "trainer")  # groups that make no variant
 _KNOWN = {
     *GROUPS,
     *Top.model_fields,
@@ -89,6 +90,16 @@ class Composer:
         written = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
         assert isinstance(written, dict)
         return values | {str(key): value for key, value in written.items()}
+
+
+def axes(config: DictConfig) -> dict[str, str]:
+    """Group to the option that a composed config chose of it, as in heads: gqa."""
+    chosen = {str(group): option for group, option in config.hydra.runtime.choices.items()}
+    return {
+        group: option
+        for group, option in sorted(chosen.items())
+        if option and group not in _NO_AXES and not group.startswith("hydra/")
+    }
 
 
 def _referred(config: DictConfig) -> set[str]:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,6 +27,7 @@ from attnlab.training.loggers.unsent import command, note
 WRITING_SECONDS = 60.0  # for the last of it to be on disk; no server is waited for
 LEAVING_SECONDS = 5.0  # for the mirror of a run that failed or was told to stop: its record waits for it
 MODES = ("offline", "online", "disabled")
+TOKENS = "tokens"  # seen in training so far: the x-axis
 
 
 @final
@@ -60,15 +62,16 @@ class Wandb:
                 "logger.workspace=true needs the package wandb-workspaces: pip install 'attnlab[workspace]'"
             )
 
-    def logger(self, folder: Path, **run: Any) -> "Mirror | Literal[False]":
+    def logger(self, folder: Path, batch_tokens: int | None = None, **run: Any) -> "Mirror | Literal[False]":
         """Lightning's logger over a W&B run that a thread of its own holds, or False where it is `disabled`.
 
-        `run`: what `wandb.init` takes. The W&B id is the run's own, so that a resumed run goes on in the same
-        W&B run.
+        `batch_tokens` make tokens the x-axis of its charts; `run`: what `wandb.init` takes. The W&B id is
+        the run's own, so that a resumed run goes on in the same W&B run.
         """
         if self.mode == "disabled":
             return False
-        return Mirror(lambda: self.open(folder, **run), folder, online=self.mode == "online")
+        opened = partial(self.open, folder, **run)
+        return Mirror(opened, folder, online=self.mode == "online", batch_tokens=batch_tokens)
 
     def open(self, folder: Path, **run: Any) -> Any:
         """An open W&B run that is written into `folder`/wandb; no server is asked for anything."""
@@ -88,11 +91,19 @@ class Wandb:
 
 @final
 class Mirror(Logger):
-    """A queue, and the thread that empties it into the W&B run that `open_` gives. `online`: to be sent."""
+    """A queue, and the thread that empties it into the W&B run that `open_` gives. `online`: to be sent.
+    With `batch_tokens` what is logged stands against the tokens seen.
+    """
 
-    def __init__(self, open_: Callable[[], Any], folder: Path, online: bool = False) -> None:
+    def __init__(
+        self,
+        open_: Callable[[], Any],
+        folder: Path,
+        online: bool = False,
+        batch_tokens: int | None = None,
+    ) -> None:
         super().__init__()
-        self.folder, self.warned = folder, False
+        self.folder, self.warned, self.batch_tokens = folder, False, batch_tokens
         self._open, self._queue = open_, SimpleQueue[Callable[[Any], Any] | None]()
         self._thread = threading.Thread(target=self._serve, daemon=True, name="mirror")
         if online:
@@ -112,12 +123,13 @@ class Mirror(Logger):
         """The config is given to the run as a whole."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Numbers of one step."""
-        self._queue.put(lambda wandb_logger: wandb_logger.log_metrics(dict(metrics), step=step))
+        """Numbers after so many steps."""
+        seen = {TOKENS: step * self.batch_tokens} if step is not None and self.batch_tokens else {}
+        self._queue.put(lambda wandb_logger: wandb_logger.log_metrics({**metrics, **seen}, step=step))
 
-    def log_image(self, key: str, images: list[Any], step: int | None = None) -> None:
-        """Pictures of one step."""
-        self._queue.put(lambda wandb_logger: wandb_logger.log_image(key, images, step=step))
+    def log_image(self, key: str, images: list[Any], step: int | None = None, **labels: Any) -> None:
+        """Pictures of one step; `caption` has one for each."""
+        self._queue.put(lambda wandb_logger: wandb_logger.log_image(key, images, step=step, **labels))
 
     def end(self, summary: Mapping[str, Any], code: int) -> None:
         """Writes the summary and ends the W&B run with an exit code; the disk alone is waited for."""
@@ -134,6 +146,9 @@ class Mirror(Logger):
             from pytorch_lightning.loggers import WandbLogger
 
             wandb_logger = WandbLogger(experiment=self._open())
+            if self.batch_tokens:
+                wandb_logger.experiment.define_metric(TOKENS)
+                wandb_logger.experiment.define_metric("*", step_metric=TOKENS, step_sync=True)
             while (act := self._queue.get()) is not None:
                 act(wandb_logger)
         except Exception as error:  # wandb's own or the disk's: none of it is the run's

@@ -1,0 +1,77 @@
+"""The flags of each verb, as argparse takes them."""
+
+import argparse
+
+from attnlab.cli.parser import Parser
+
+BUDGETS = ("tokens", "parameters", "flops", "cache")  # of `judge`
+SCHEMAS = ("experiment", "spec", "run", "report")
+KINDS = ("heads", "mask", "score", "mixer", "epilogue", "task", "experiment")  # of `new`
+
+
+def words(parser: Parser) -> None:
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+
+
+def config_dir(parser: Parser) -> None:
+    parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with config groups of your own")
+
+
+def for_hydra(parser: Parser) -> None:
+    words(parser)
+    config_dir(parser)
+    parser.add_argument("-cp", "--config-path", metavar="DIR", help="a folder in the place of attnlab's own")
+    parser.add_argument("-cn", "--config-name", metavar="NAME", help="a file in the place of config.yaml")
+
+
+def status(parser: Parser) -> None:
+    for_hydra(parser)
+    parser.add_argument("--watch", action="store_true", help="until all runs have ended")
+
+
+def check(parser: Parser) -> None:
+    words(parser)
+    config_dir(parser)
+
+
+def clean(parser: Parser) -> None:
+    words(parser)
+    parser.add_argument("--yes", action="store_true", help="remove without asking")
+    parser.add_argument(
+        "--forget", metavar="NAME", action="append", default=[],
+        help="runs are no longer kept for this experiment alone; may be given more than once",
+    )  # fmt: skip
+
+
+def report(parser: Parser) -> None:
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="a report's folder, with its report.json")
+    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="what two reports say differently")
+    parser.add_argument("--ledger", metavar="FOLDER", help="every claim of the reports in a folder")
+
+
+def bench(parser: Parser) -> None:
+    words(parser)
+    parser.add_argument("--json", action="store_true", help="the rows with their raw samples, as JSON")
+
+
+def schema(parser: Parser) -> None:
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help=f"{', '.join(SCHEMAS)}; left out, these names"
+    )
+
+
+def new(parser: Parser) -> None:
+    parser.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("name", metavar="NAME", help="a lower-case word that is no module's yet")
+    parser.add_argument("--into", metavar="FOLDER", default=".", help="where; left out, the current folder")
+
+
+def judge(parser: Parser) -> None:
+    for_hydra(parser)
+    parser.add_argument("--metric", metavar="NAME", help="what decides (default val/loss)")
+    parser.add_argument(
+        "--margin",
+        metavar="M",
+        help="0.02, in the metric's unit, or 5%%: what 5 %% more training is worth (the default)",
+    )
+    parser.add_argument("--budget", metavar="B", help=f"held equal beside the tokens: {', '.join(BUDGETS)}")

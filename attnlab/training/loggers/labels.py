@@ -1,0 +1,40 @@
+"""What a run is called in a logger: its group, its tags, its config. The same names in each of them."""
+
+from typing import Any
+
+from attnlab.store.schema import RunSpec
+
+_NO_NAME = ("experiment", "seed", "size", "logger", "ladder", "paths", "hydra", "sweep", "arms")
+
+
+def labels(spec: RunSpec) -> dict[str, Any]:
+    """Grouped by the first experiment that trains it, in config what decides its result, `axes` (the option
+    chosen of each group, as in `axes.heads`), arm, experiment, size, commit and versions.
+    """
+    use = spec.use
+    origin = {
+        "axes": use.axes,
+        "arm": spec.arm,
+        "experiment": use.experiment,
+        "size": use.axes.get("size"),
+        "commit": use.commit,
+        "versions": spec.identity.get("versions", {}),
+    }
+    return {
+        "id": spec.id,
+        "group": use.experiment,
+        "job_type": spec.arm,
+        "name": f"{spec.arm if use.experiment else _named(spec)}/seed={spec.seed}",
+        "tags": [tag for tag in (use.experiment, spec.arm) if tag],
+        "config": {**spec.identity.get("config", {}), "seed": spec.seed, **origin},
+    }
+
+
+def _named(spec: RunSpec) -> str:
+    """By what its command sets, but for what makes no other variant; its arm where that is nothing."""
+    words = [
+        word.lstrip("+")
+        for word in spec.overrides
+        if word.lstrip("+").split("=")[0].split(".")[0] not in _NO_NAME
+    ]
+    return " ".join(words) or spec.arm
