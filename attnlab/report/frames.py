@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from attnlab.errors import Refused, nearest
-from attnlab.report.build import row
+from attnlab.report.build import row as row_of
 from attnlab.report.pages.files import find
 from attnlab.report.schema import load as read_report
 from attnlab.report.verdicts.runs import Run
@@ -182,7 +182,7 @@ class Store(Results):
 
     @cached_property
     def _runs(self) -> list[Row]:
-        return [row(run) | {"experiment": experiment} for run, experiment in self._found]
+        return [row_of(run) | {"experiment": experiment} for run, experiment in self._found]
 
     def _curves(self) -> Iterator[Row]:
         for run, _ in self._found:
@@ -258,7 +258,7 @@ def _library(name: str) -> Callable[[pa.Table], Any]:
 
 
 def _to_pandas(table: pa.Table) -> Any:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
 
     kinds = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}
     return table.to_pandas(types_mapper=kinds.get)

@@ -118,7 +118,7 @@ def verdict(report: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 def _cost(runs: list[dict[str, Any]], arm: str) -> dict[str, Any]:
     """An arm's figures, of its first run that has them."""
-    known = next((run["budget"] for run in runs if run["arm"] == arm and run["budget"]), {})
+    known: dict[str, Any] = next((run["budget"] for run in runs if run["arm"] == arm and run["budget"]), {})
     return {"arm": arm, **{figure: known.get(figure) for figure in FIGURES}}
 
 
