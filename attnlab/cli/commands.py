@@ -80,23 +80,23 @@ _OWN = (
 VERBS = {
     "list": Verb(
         "attnlab.cli.verbs.list:main",
-        "the experiments and what they cost; the values of every axis",
-        "[--config-dir DIR]",
-        ("", "--config-dir myconf"),
-        flags.config_dir,
+        "the experiments and the options of every axis; with names, what each of them is",
+        "[NAME ...] [--config-dir DIR] [--json]",
+        ("", "heads gqa_vs_mha"),
+        flags.list_,
     ),
     "plan": Verb(
         "attnlab.cli.verbs.plan:plan",
         "what a command would train, with figures, and what is done already",
-        "OVERRIDE ...",
-        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha size=M seed=0,1"),
+        "[NAME] [OVERRIDE ...]",
+        ("gqa_vs_mha", "+experiment=gqa_vs_mha size=M seed=0,1"),
         flags.for_hydra,
     ),
     "status": Verb(
         "attnlab.cli.verbs.plan:status",
         "where the runs of a command stand now; --watch until they end",
-        "OVERRIDE ... [--watch]",
-        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha --watch"),
+        "[NAME] [OVERRIDE ...] [--watch]",
+        ("gqa_vs_mha", "+experiment=gqa_vs_mha seed=0,1 --watch"),
         flags.status,
     ),
     "ladder": Verb(

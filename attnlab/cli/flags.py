@@ -17,6 +17,16 @@ def config_dir(parser: Parser) -> None:
     parser.add_argument("-cd", "--config-dir", metavar="DIR", help="a folder with config groups of your own")
 
 
+def list_(parser: Parser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a group, an experiment, or `experiments`")
+    config_dir(parser)
+    _json(parser)
+
+
+def _json(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+
+
 def for_hydra(parser: Parser) -> None:
     words(parser)
     config_dir(parser)

@@ -70,7 +70,7 @@ def config_dirs(line: Sequence[str]) -> list[Path]:
     """Where the command takes its config groups from: attnlab's (or --config-path), and --config-dir."""
     folders = {"--config-path": CONF, "--config-dir": None}
     short = {"-cp": "--config-path", "-cd": "--config-dir"}
-    for word, after in zip(line, [*line[1:], ""], strict=True):
+    for word, after in zip(line, [*line[1:], ""], strict=False):
         flag, equals, value = word.partition("=")
         flag = short.get(flag, flag)
         if flag in folders:

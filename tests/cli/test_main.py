@@ -31,7 +31,15 @@ def run(monkeypatch, tmp_path, capfd):
 
 
 def test_help_and_list_import_nothing_heavy():
-    lines = [[], ["-h"], ["--help"], ["list"], *([verb, "--help"] for verb in VERBS)]
+    lines = [
+        [],
+        ["-h"],
+        ["--help"],
+        ["list"],
+        ["list", "gqa_vs_mha", "heads"],
+        ["list", "--json"],
+        *([verb, "--help"] for verb in VERBS),
+    ]
     script = f"""
 import sys
 from attnlab.__main__ import main
@@ -74,7 +82,7 @@ def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):
     (folder / "broken.yaml").write_text("# Cost at S: nothing.\nquestion: [is it?]]\nname: x")
     (folder / "latin.yaml").write_bytes("question: où?".encode("latin-1"))
     (folder / "whole.yaml").write_text("question: >-\n  Does it\n  stand?")
-    status, out, _ = run("list", "--config-dir", "own")
+    status, out, _ = run("list", "experiments", "--config-dir", "own")
     assert status == 0
     lines = [line.strip() for line in out.splitlines()]
     assert any(line.startswith("broken ") and "(not YAML: line 2)" in line for line in lines)
@@ -91,7 +99,9 @@ def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):
         (["status"], "status what?"),
         (["status", "heads=two", "--wach"], "status does not know --wach (nearest: --watch"),
         (["plan", "heads=two", "--config-dir"], "plan: argument -cd/--config-dir: expected one argument"),
-        (["list", "heads"], "list does not know heads"),
+        (["list", "hed"], "list hed: no group and no experiment (nearest: heads)"),
+        (["plan", "gqa_vs_mah"], "gqa_vs_mah: no experiment of that name (nearest: gqa_vs_mha"),
+        (["ladder", "gqa_vs_mah"], "gqa_vs_mah: no experiment of that name (nearest: gqa_vs_mha"),
         (["list", "--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
         (["report", "a", "--ledger", "b"], "report which?"),
         (["report", "--diff", "a"], "report: argument --diff: expected 2 arguments"),
@@ -194,7 +204,7 @@ def test_whatever_is_wrong_with_one_file_the_list_shows_the_others_and_says_it(r
     (tmp_path / "own" / "mask").mkdir()
     (tmp_path / "own" / "mask" / "gone.yaml").symlink_to("nowhere")
     (tmp_path / "own" / "mask" / "folder.yaml").mkdir()
-    status, out, err = run("list", "--config-dir", "own")
+    status, out, err = run("list", "experiments", "--config-dir", "own")
     assert (status, err) == (0, "")
     told = dict(line.strip().split(None, 1) for line in out.splitlines() if len(line.split()) > 1)
     assert told["whole"] == "Is it there?"

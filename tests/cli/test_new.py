@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from attnlab import testing
-from attnlab.cli.commands import KINDS, parse
+from attnlab.cli.commands import parse
+from attnlab.cli.flags import KINDS
 from attnlab.cli.main import main
 from attnlab.cli.new import verb
+from attnlab.cli.verbs.list import groups
+from attnlab.config import CONF
 from attnlab.testing import kit
 from attnlab.testing.laws import variant
 
@@ -75,6 +78,10 @@ def test_every_kind_has_its_files_and_says_what_to_run_next(folder, capsys):
     assert main(["list", "--config-dir", "conf"]) == 0
     listed = capsys.readouterr().out
     assert listed.endswith("python -m attnlab new KIND NAME (" + ", ".join(KINDS) + ")\n")
+    assert {*NAMES.values()} <= {*listed.split()}
+    everything = ["experiments", *groups((Path("conf"), CONF))]
+    assert main(["list", "--config-dir", "conf", *everything]) == 0
+    listed = capsys.readouterr().out
     for name in NAMES.values():
         assert re.search(rf"^ +{name} +[A-Z]\w* .*[.?]$", listed, re.MULTILINE), f"{name} with its first line"
 

@@ -118,7 +118,7 @@ def test_what_a_strangers_config_folder_says_moves_no_cursor(tmp_path, capfd):
     group.mkdir(parents=True)
     (group / "own.yaml").write_text('question: "why\\e[2J?"\n')
     (group / "dear.yaml").write_text(f"# Cost: much{ESCAPE}\n")
-    assert entry.main(["list", "--config-dir", str(tmp_path / "conf")]) == 0
+    assert entry.main(["list", "experiments", "--config-dir", str(tmp_path / "conf")]) == 0
     out = capfd.readouterr().out
     assert "why\\x1b[2J?" in out
     assert not {"\x1b", "\x07", "\x9b"} & {*out}

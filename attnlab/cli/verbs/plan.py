@@ -3,9 +3,10 @@ every rung of a ladder of sizes.
 """
 
 import argparse
+from collections.abc import Sequence
 
-from attnlab.cli.hydra import handed_on, hydra
-from attnlab.errors import Refused
+from attnlab.cli.hydra import config_dirs, handed_on, hydra
+from attnlab.errors import Refused, nearest
 from attnlab.sweep.plan import overrides
 
 GROUP, USUAL = "ladder", "two_cores"
@@ -23,6 +24,7 @@ def status(options: argparse.Namespace) -> int:
 
 def ladder(options: argparse.Namespace) -> int:
     """Runs the experiment at all rungs; returns the exit status of its sweep."""
+    options.words = _experiment(options)
     given = overrides.keys(options.words)
     if "experiment" not in given:
         raise Refused(f"ladder of what? As in: python -m attnlab ladder +experiment=NAME ladder={USUAL}")
@@ -34,4 +36,17 @@ def _show(kind: str, options: argparse.Namespace) -> int:
     if not options.words:
         verb = "plan" if kind == "plan" else "status"
         raise Refused(f"{verb} what? As in: python -m attnlab {verb} +experiment=NAME")
-    return hydra([*handed_on(options), f"++sweep.show={kind}", *options.words])
+    return hydra([*handed_on(options), f"++sweep.show={kind}", *_experiment(options)])
+
+
+def _experiment(options: argparse.Namespace) -> Sequence[str]:
+    """The words, of which the name of an experiment alone stands for +experiment=NAME."""
+    bare = [word for word in options.words if "=" not in word and word.isidentifier()]
+    if not bare:
+        return list(options.words)
+    folders = config_dirs(handed_on(options))
+    names = sorted({path.stem for folder in folders for path in (folder / "experiment").glob("*.yaml")})
+    for word in bare:
+        if word not in names:
+            raise Refused(f"{word}: no experiment of that name{nearest(word, names)}; python -m attnlab list")
+    return [f"+experiment={word}" if word in bare else word for word in options.words]
