@@ -12,8 +12,8 @@ from attnlab.config import CONF, register_resolvers
 from attnlab.errors import Refused
 
 _HYDRAS_OWN = (
-    "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--version", "--multirun",
-    "-m", "--run", "-r",
+    "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--multirun", "-m", "--run",
+    "-r",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from attnlab.cli import ending
 from attnlab.cli.commands import VERBS, parse, parsers
 from attnlab.cli.hydra import explain, hydra
+from attnlab.cli.parser import VERSION
 from attnlab.errors import Refused, nearest, no_space, printable
 
 EPILOG = """\
@@ -48,6 +49,9 @@ def _command(line: Sequence[str]) -> int:
         return 0
     if not line or line[0] in ("--help", "-h", "help"):
         print(help_text(), end="")
+        return 0
+    if line[0] == "--version":
+        print(VERSION)
         return 0
     if line[0] in VERBS:
         return _verb(line[0], line[1:])

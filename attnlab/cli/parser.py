@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from attnlab import __version__
 from attnlab.cli.words import Key
 from attnlab.errors import Refused, nearest
 
 PROGRAM = "python -m attnlab"
+VERSION = f"attnlab {__version__}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -16,6 +18,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
+        self.add_argument("--version", action="version", version=VERSION, help="attnlab's, and leave")
 
     @property
     def verb(self) -> str:

@@ -122,7 +122,7 @@ def test_bytes_grow_with_the_square_in_eager_and_linearly_in_sdpa(monkeypatch):
     [
         (["bench"], "name one of decode, train, attention, memory, start, data"),
         (["bench", "decod"], "(nearest: decode)"),
-        (["bench", "memory", "--jsn"], "bench does not know --jsn (nearest: --json)"),
+        (["bench", "memory", "--jsn"], "bench does not know --jsn (nearest: --json"),
         (["bench", "memory", "threads=0"], "threads=0"),
         (["bench", "memory", "rounds=x"], "rounds=x"),
     ],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from attnlab import __version__
 from attnlab.cli import main as entry
 from attnlab.cli.commands import VERBS
 from attnlab.config import CONF
@@ -67,6 +68,11 @@ def test_every_verb_lives_where_it_is_said_to_and_helps_with_its_options_and_two
     examples = out[out.index("examples:") : out.index("options:")]
     assert examples.count(f"\n  python -m attnlab {name}") == 2
     assert all(f"\n    {key.name}= " in out for key in VERBS[name].keys)
+    assert run(name, "--version") == (0, f"attnlab {__version__}\n", "")
+
+
+def test_the_version_is_attnlabs(run):
+    assert run("--version") == (0, f"attnlab {__version__}\n", "")
 
 
 def test_the_help_has_a_line_for_every_verb_and_group():

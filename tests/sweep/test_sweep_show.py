@@ -2,6 +2,8 @@
 
 import pytest
 
+from attnlab.store import runs as store
+from attnlab.store.schema import Failure, RunRecord
 from attnlab.sweep.status import show
 
 
@@ -64,3 +66,35 @@ def test_other_work_of_the_machine_is_told_of(monkeypatch, load, told):
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     assert show._beside(2).startswith(told)
     assert bool(show._beside(2)) == bool(told)
+
+
+def test_many_runs_are_a_row_per_arm_and_few_a_row_each(planned, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(show, "trials", lambda runs, context, together: {})
+    for seeds, by_arm in (("0,1", False), ("range(20)", True)):
+        [plan] = planned("+experiment=heads", f"seed={seeds}")
+        for kind in ("plan", "status"):
+            show.show(kind, [plan], tmp_path, {"slots": 2}, list, None)
+            lines = capsys.readouterr().out.splitlines()
+            head = next(i for i, line in enumerate(lines) if line.startswith("arm "))
+            last = head + 1 + (len(plan.arms()) if by_arm else len(plan.all_runs))
+            rows = [line.split() for line in lines[head + 1 : last]]
+            if by_arm:
+                assert [row[:3] for row in rows] == [[arm, "20", "0-19"] for arm in plan.arms()]
+                assert all("20 to train" in " ".join(row) for row in rows)
+            else:
+                assert [row[2] for row in rows] == [run.id for run in plan.all_runs]
+
+
+def test_a_row_per_arm_names_what_failed(planned, tmp_path, capsys):
+    [plan] = planned("+experiment=heads", "seed=range(20)")
+    run = plan.runs[7]
+    record = RunRecord(
+        id=run.id, status="crashed", seed=run.seed, config=run.config, failure=Failure(message="it broke")
+    )
+    (tmp_path / run.id).mkdir()
+    store.write_record(tmp_path / run.id, record)
+    show.show("status", [plan], tmp_path, {"slots": 2}, list, None)
+    out = capsys.readouterr().out
+    assert f"{run.arm} seed={run.seed} {run.id}: crashed  it broke" in out
+    assert "19 to train, 1 crashed" in out or "1 crashed, 19 to train" in out
+    assert out.index("of the work") < out.index("arm "), "the summary is on top"

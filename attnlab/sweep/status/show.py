@@ -8,17 +8,17 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 
 from attnlab.errors import Refused, nearest, printable
+from attnlab.store import runs as store
 from attnlab.store import values
-from attnlab.store.schema import Estimate, RunRecord, RunSpec
+from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.progress import duration
 from attnlab.sweep.plan.checks import Context
 from attnlab.sweep.plan.exchange.told import lines as exchanged
 from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.status import costs, looks
+from attnlab.sweep.status import costs, looks, tables
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
 from attnlab.sweep.status.states import State, records
 from attnlab.sweep.status.trials import trials
@@ -87,7 +87,8 @@ def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any], contex
         run_states = looks.states(plan, root)
         forecaster = _forecaster(plan, run_states, finished, settings, context)
         forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
-        parts.append(_table(plan, run_states, forecasts))
+        many = len(plan.all_runs) > tables.SCREEN
+        parts.append(tables.table(plan, run_states, forecasts, by_arm=many))
         parts += [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
@@ -119,18 +120,36 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
     parts: list[Any] = []
     for plan in plans:
         run_states = looks.states(plan, root, weights=True)
-        parts.append(_table(plan, run_states, None))
-        words = [state.word for state in run_states.values()]
-        counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
         now = [state.done for state in run_states.values() if state.word not in looks.IDLE]
         by_now = " needed by now" if len(now) < len(run_states) else ""
-        parts.append(f"{counts}; {sum(now) / len(now):.0%} of the work{by_now}")
+        counts = tables.counted([*run_states.values()])
+        parts.append(
+            f"{counts}; {sum(now) / len(now):.0%} of the work{by_now}{_left(plan, run_states, root)}"
+        )
+        many = len(plan.all_runs) > tables.SCREEN
+        parts.append(tables.table(plan, run_states, None, by_arm=many))
+        parts += tables.failures(plan, run_states) if many else []
         parts += [f"{arm}: {plan.tuned.lack(arm)}" for arm in plan.untuned if plan.tuned]
         parts += _tuning(plan)
         parts += map(printable, looks.lines(plan, root))
         if plan.exchange and plan.experiment:
             parts += exchanged(plan.experiment, plan.exchange, looks.lookup(root))
     return Group(*parts)
+
+
+def _left(plan: Plan, run_states: Mapping[str, State], root: Path) -> str:
+    """How long the runs that are needed by now will take, where finished ones tell."""
+    done = (store.record(root / run.id) for run in plan.all_runs if run_states[run.id].word == "done")
+    forecaster = Forecaster([record for record in done if record])
+    left = [
+        (forecast.seconds, run_states[run.id].done)
+        for run in plan.all_runs
+        if run_states[run.id].word in _OPEN and (forecast := forecaster.of(run)).seconds is not None
+    ]
+    if not left:
+        return ""
+    seconds = sum((seconds or 0) * (1 - done) for seconds, done in left)
+    return f", about {duration(seconds)} of one slot left"
 
 
 def _tuning(plan: Plan) -> list[str]:
@@ -145,32 +164,6 @@ def _tuning(plan: Plan) -> list[str]:
         part, whole = spent / all_tokens, limit / all_tokens
         line += f": {part:.0%}, and at most {whole:.0%}, of what the comparison takes with all its seeds"
     return [line]
-
-
-def _table(plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, Forecast] | None) -> Table:
-    table = Table(
-        title=f"{printable(plan.title)}: {len(plan.all_runs)} runs",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    figures = ("parameters", "KV B/token", "epochs", "memory", "time") if forecasts is not None else ()
-    for heading in ("arm", "seed", "id", *figures, "state"):
-        right = heading == "seed" or heading in figures
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    for run in plan.all_runs:
-        cells = []
-        if forecasts is not None:
-            forecast = forecasts[run.id]
-            mark = "~" if forecast.guess else ""
-            cells = [
-                *(_count(run.estimate.get(key)) for key in ("parameters", "kv_bytes_per_token")),
-                _epochs(run.estimate),
-                f"{forecast.bytes / 1e6:,.0f} MB" if forecast.bytes else "?",
-                f"{mark}{duration(forecast.seconds)}" if forecast.seconds is not None else "?",
-            ]
-        table.add_row(printable(run.arm), str(run.seed), run.id, *cells, printable(str(run_states[run.id])))
-    return table
 
 
 def _cost(
@@ -231,12 +224,6 @@ def _slots(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
     return len(slots.slots(kind, settings.get("slots"), shared))
 
 
-def _epochs(estimate: Estimate) -> str:
-    if estimate.epochs is not None:
-        return values.times(estimate.epochs)
-    return "drawn" if estimate.steps and estimate.data.get("train_tokens") == 0 else "?"
-
-
 def _worn(plan: Plan) -> list[str]:
     """The warning that arms read their text too often."""
     sentence = values.worn({arm: runs[0].estimate.epochs for arm, runs in plan.arms().items()})
@@ -264,7 +251,3 @@ def _on_one_device(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
     """How many runs share a device, and its memory."""
     on_cpu = runs[0].estimate.device_kind == "cpu"
     return _slots(runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
-
-
-def _count(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else "?"

@@ -1,0 +1,88 @@
+"""Tables of a plan's runs: a row per run where they fit a screen, else a row per arm."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from attnlab.errors import printable
+from attnlab.store import values
+from attnlab.store.schema import Estimate, RunSpec
+from attnlab.sweep.execute.progress import duration
+from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.status.forecast import Forecast
+from attnlab.sweep.status.states import State
+
+SCREEN = 20  # runs, a row each
+FIGURES = ("parameters", "KV B/token", "epochs", "memory", "time")
+FAILED = ("diverged", "crashed", "timed_out", "out_of_memory", "killed")
+
+
+def table(
+    plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, Forecast] | None, by_arm: bool
+) -> Table:
+    """Of all runs of a plan; `forecasts` add what each will take."""
+    arms: dict[str, list[RunSpec]] = {}
+    for run in plan.all_runs:
+        arms.setdefault(run.arm, []).append(run)
+    figures = FIGURES if forecasts is not None else ()
+    fixed = ("arm", "runs", "seeds") if by_arm else ("arm", "seed", "id")
+    title = f"{printable(plan.title)}: {len(plan.all_runs)} runs"
+    shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for heading in (*fixed, *figures, "state"):
+        right = heading in ("seed", "runs", *figures)
+        shown.add_column(heading, justify="right" if right else "left", no_wrap=heading != "state")
+    groups: Iterable[list[RunSpec]] = arms.values() if by_arm else ([run] for run in plan.all_runs)
+    for runs in groups:
+        first, states = runs[0], [run_states[run.id] for run in runs]
+        named = (str(len(runs)), _seeds(runs)) if by_arm else (str(first.seed), first.id)
+        cells = [] if forecasts is None else _figures(first.estimate, [forecasts[run.id] for run in runs])
+        state = counted(states) if by_arm else str(states[0])
+        shown.add_row(printable(first.arm), *named, *cells, printable(state))
+    return shown
+
+
+def failures(plan: Plan, run_states: Mapping[str, State]) -> list[str]:
+    """A line for each run that failed, which a row per arm only counts."""
+    states = ((run, run_states[run.id]) for run in plan.all_runs)
+    return [
+        printable(f"{run.arm} seed={run.seed} {run.id}: {state}")
+        for run, state in states
+        if state.word in FAILED
+    ]
+
+
+def counted(states: Sequence[State]) -> str:
+    """How many runs stand where, as in: 3 done, 1 to train."""
+    words = [state.word for state in states]
+    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+
+
+def _seeds(runs: Sequence[RunSpec]) -> str:
+    """As in 20-27, or 1, 5, 9."""
+    seeds = sorted({run.seed for run in runs})
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _figures(estimate: Estimate, forecasts: Sequence[Forecast]) -> list[str]:
+    """What one run has and takes: the longest, where they differ."""
+    longest = max(forecasts, key=lambda forecast: forecast.seconds or 0)
+    mark = "~" if longest.guess else ""
+    return [
+        *(_count(estimate.get(key)) for key in ("parameters", "kv_bytes_per_token")),
+        _epochs(estimate),
+        f"{longest.bytes / 1e6:,.0f} MB" if longest.bytes else "?",
+        f"{mark}{duration(longest.seconds)}" if longest.seconds is not None else "?",
+    ]
+
+
+def _epochs(estimate: Estimate) -> str:
+    if estimate.epochs is not None:
+        return values.times(estimate.epochs)
+    return "drawn" if estimate.steps and estimate.data.get("train_tokens") == 0 else "?"
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else "?"
