@@ -29,6 +29,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     Builds the data (and its cache), the model on the meta device, and one small real pass through every
     kind of layer.
     """
+    memory.imported()  # before a text is read
     values.refuse(config)
     targets.check(config)
     inputs.check(config)

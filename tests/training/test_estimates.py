@@ -1,5 +1,6 @@
 """What a run will take is known before it starts: epochs, memory from shapes, and its time by a trial."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from attnlab.attention.kernels.flex import Flex
 from attnlab.measure import size
 from attnlab.model.build import build_model, make
+from attnlab.training import preflight
 from attnlab.training.estimates import epochs, memory, trial
 from attnlab.training.module import LanguageModel
 from attnlab.training.preflight import check
@@ -106,6 +108,27 @@ def test_a_forward_pass_holds_what_it_saves_for_the_backward_pass_and_little_mor
     assert 0.7 * saved < forward < 2 * saved
     assert backward > 0
     assert validation > 0
+
+
+def test_what_a_process_holds_by_reading_a_text_is_none_of_a_runs(compose, monkeypatch):
+    order = []
+    monkeypatch.setattr(memory, "imported", cache(memory.imported.__wrapped__))
+    monkeypatch.setattr(memory, "peak_memory", lambda device: order.append("memory") or {"peak_rss_bytes": 1})
+    monkeypatch.setattr(
+        preflight, "make", lambda *given, **more: order.append("made") or make(*given, **more)
+    )
+    assert check(compose())["memory_bytes"] > 1
+    assert order[:2] == ["memory", "made"]
+    assert order.count("memory") == 1
+
+
+@pytest.mark.parametrize(("mode", "more"), [("offline", memory.MIRROR), ("disabled", 0)])
+def test_a_run_with_a_mirror_takes_more(compose, monkeypatch, mode, more):
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    config = compose("logger=wandb", f"logger.mode={mode}")
+    plain, data = compose("logger=none"), make(config["data"])
+    assert memory.peak(config, data, "cpu") - memory.peak(plain, data, "cpu") == more
+    assert memory.peak(config, data, "cuda") == memory.peak(plain, data, "cuda")
 
 
 def test_layers_that_are_alike_cost_the_same_so_few_are_enough(compose):

@@ -22,12 +22,14 @@ from torch.utils._pytree import tree_map_only
 from attnlab.attention.contracts import Attended, Unsupported
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import of_batch
+from attnlab.config import wandb_mode
 from attnlab.measure.size import peak_memory
 from attnlab.model.build import WEIGHTS, build_model, make, mixer_configs
 from attnlab.model.loss import cross_entropy
 
 WORKSPACE = 2**25  # bytes that cuBLAS takes for itself
 HOLES = 0.35  # of what comes and goes on a CPU, on top of it
+MIRROR = 155_000_000  # bytes of W&B's client, as measured with 0.31
 SHORT = 16  # tokens of a window, where nothing is kept of the tokens before
 
 
@@ -35,7 +37,7 @@ def peak(config: Mapping[str, Any], data: Any, device: str) -> int | None:
     """Bytes of one device at the worst moment of training and validation, as a record's `peak_cuda_bytes`
     has it, or `peak_rss_bytes` on a CPU. None where a part has to see numbers.
     """
-    base, spread = (imported(), 1 + HOLES) if device == "cpu" else (WORKSPACE, 1.0)
+    base, spread = (imported() + _mirror(config), 1 + HOLES) if device == "cpu" else (WORKSPACE, 1.0)
     layers, period = config["model"]["n_layers"], len(mixer_configs(config))
     few = layers if layers <= 3 * period else period
     try:
@@ -50,8 +52,16 @@ def peak(config: Mapping[str, Any], data: Any, device: str) -> int | None:
 
 @cache
 def imported() -> int:
-    """Bytes of this process when it is first asked: those of its imports, which are a run's too."""
+    """Bytes of this process when it is first asked: those of its imports, which are a run's too. To be asked
+    before a text is read: one that is read for the first time takes more than any run.
+    """
     return int(peak_memory(torch.device("cpu"))["peak_rss_bytes"])
+
+
+def _mirror(config: Mapping[str, Any]) -> int:
+    """What W&B takes of a run's process, where the run has a logger."""
+    mode = wandb_mode((config.get("logger") or {}).get("mode"))
+    return 0 if mode in (None, "disabled") else MIRROR
 
 
 class Live(TorchDispatchMode):
