@@ -18,7 +18,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py" and path.parent != ROOT)
 AXES = ("heads", "position", "score", "mask", "epilogue", "kernel", "decode", "model")
 WORDS = {"none", "full", "gate"}  # names of values that have other uses too
-DOCS = ("README.md", "DESIGN.md", "CONTRIBUTING.md")
+PAGES = sorted(path.relative_to(HOME).as_posix() for path in (*HOME.glob("*.md"), *HOME.glob("docs/*.md")))
+OTHERS = {"CHANGELOG.md", *(f"docs/{name}.md" for name in ("bibliography", "families", "texts", "writing"))}
+DOCS = [page for page in PAGES if page not in OTHERS]  # which name files of users and of others too
 
 
 def choices(tree: ast.Module) -> Iterator[str]:
@@ -85,8 +87,8 @@ def test_a_folder_says_what_it_is_for(folder):
 
 
 def tree() -> set[str]:
-    """The folders under attnlab/ that the README draws, by their indentation."""
-    (drawn,) = re.findall(r"## The tree\n.*?```(?:text)?\n(.*?)```", (HOME / "README.md").read_text(), re.S)
+    """The folders under attnlab/ that DESIGN.md draws, by their indentation."""
+    (drawn,) = re.findall(r"## Rooms\n\n```(?:text)?\n(.*?)```", (HOME / "DESIGN.md").read_text(), re.S)
     found, above = set(), []
     for line in drawn.splitlines():
         if name := re.match(r"( *)([\w.]+)/", line):
@@ -95,7 +97,7 @@ def tree() -> set[str]:
     return {folder for folder in found if folder.startswith("attnlab/")}
 
 
-def test_the_readme_draws_the_folders_that_there_are():
+def test_the_design_draws_the_folders_that_there_are():
     assert tree() == {path.relative_to(HOME).as_posix() for path in PACKAGES}
 
 
@@ -106,7 +108,19 @@ def test_the_files_that_a_document_names_are_there(doc):
     named = set(re.findall(r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|yaml|md|png))\b", text))
     by_users_or_runs = {"banded.py", "conf/mask/banded.yaml", "tuned.yaml", "conf/tuned/NAME.yaml"}
     for name in sorted(named - by_users_or_runs):
-        assert any((place / name).exists() for place in (HOME, ROOT, CONF)), name
+        assert any((place / name).exists() for place in (HOME, ROOT, CONF, HOME / "docs")), name
+
+
+def test_the_readme_is_read_in_ten_minutes():
+    assert len((HOME / "README.md").read_text().splitlines()) <= 180
+
+
+@pytest.mark.parametrize("doc", PAGES)
+def test_the_links_of_a_document_lead_somewhere(doc):
+    page = HOME / doc
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.S))
+    for link in links:
+        assert "://" in link or (page.parent / link).exists(), link
 
 
 def test_the_laws_have_their_numbers_in_the_design():
