@@ -22,6 +22,7 @@ from attnlab.report.charts.marks import (
 from attnlab.report.charts.svg import BAND, INK, MUTED, PAPER
 
 LETTER = 6.2  # pixels of an average letter of a label
+THOUSANDS = 10_000  # from here on an axis is told as 10k; below, 0.16 and 2,048 read better
 
 
 def intervals(rows: list[Spec], *, unit: str, width: int, centre: float = 0.0) -> Spec:
@@ -102,7 +103,7 @@ def tradeoff(
         span([row[key] for row in rows for key in ("x", "x_low", "x_high")], 0.18),
         x_title,
         tickCount=4,
-        format="~s",
+        format="~s" if max(abs(row["x"]) for row in rows) >= THOUSANDS else ",~g",
     )
     y = number("y", span([row[key] for row in rows for key in ("y", "y_low", "y_high")], 0.18), y_title)
     code, rows = coded("arm", styles), _told_apart(rows, x["scale"]["domain"], y["scale"]["domain"])

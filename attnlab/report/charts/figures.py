@@ -137,10 +137,15 @@ def slopes(report: Report) -> list[Figure]:
     return figures
 
 
+def traded(report: Report) -> list[dict[str, Any]]:
+    """The panels in which arms cost something else."""
+    return [panel for panel in report["tradeoff"] if len({point["x"] for point in panel["points"]}) > 1]
+
+
 def tradeoffs(report: Report) -> list[Figure]:
     figures, experiment = [], report["experiment"]
     unit = next((row["unit"] for row in report["effects"] if row["primary"]), "")
-    for i, panel in enumerate(report["tradeoff"]):
+    for i, panel in enumerate(traded(report)):
         axis = with_unit(panel["label"], panel["unit"])
         points = [
             {

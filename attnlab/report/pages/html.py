@@ -54,6 +54,7 @@ def environment() -> Environment:
         zip=zip,
         percent=format.percent,
         looks=looks,
+        traded=figures.traded,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
