@@ -237,6 +237,14 @@ VERBS = {
         more="The words are overrides of a run's config, of which data= and what is below it count.",
         overrides=True,
     ),
+    "complete": Verb(
+        "attnlab.cli.complete:main",
+        "what a shell loads to complete attnlab's words",
+        "bash|zsh|fish",
+        ("bash >> ~/.bashrc", "fish > ~/.config/fish/completions/attnlab.fish"),
+        flags.complete,
+        more="It completes the command `attnlab`. In zsh: a file _attnlab in a folder of $fpath.",
+    ),
     "schema": Verb(
         "attnlab.cli.verbs.schema:main",
         "the JSON schema of an experiment file, or of a run's spec, record or report",

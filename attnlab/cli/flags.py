@@ -4,6 +4,7 @@ import argparse
 
 from attnlab.cli.parser import Parser
 
+SHELLS = ("bash", "zsh", "fish")
 BUDGETS = ("tokens", "parameters", "flops", "cache")  # of `judge`
 SCHEMAS = ("experiment", "spec", "run", "report")
 KINDS = ("heads", "mask", "score", "mixer", "epilogue", "task", "experiment")  # of `new`
@@ -74,6 +75,11 @@ def new(parser: Parser) -> None:
     parser.add_argument("kind", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("name", metavar="NAME", help="a lower-case word that is no module's yet")
     parser.add_argument("--into", metavar="FOLDER", default=".", help="where; left out, the current folder")
+
+
+def complete(parser: Parser) -> None:
+    parser.add_argument("shell", nargs="?", choices=SHELLS, default="bash", help="the shell (default bash)")
+    parser.add_argument("--line", metavar="TEXT", help="the words that a line so far may go on with")
 
 
 def judge(parser: Parser) -> None:

@@ -24,6 +24,10 @@ class Parser(argparse.ArgumentParser):
     def verb(self) -> str:
         return self.prog.removeprefix(PROGRAM).strip()
 
+    def flags(self) -> list[str]:
+        """What begins with two dashes."""
+        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+
     def error(self, message: str) -> NoReturn:
         raise Refused(f"{self.verb}: {message}; see {self.prog} --help")
 

@@ -12,6 +12,7 @@ def runs(seed=0, count=16):
     return np.random.default_rng(seed).normal(2.0, 0.02, count)
 
 
+@pytest.mark.rare
 def test_the_rules_in_use_accept_what_is_false_about_as_often_as_they_say():
     found = false_positives(runs(), margin=0.03)
     assert set(found) == set(RULES)

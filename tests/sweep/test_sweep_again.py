@@ -1,8 +1,11 @@
 """An edit of measuring code trains nothing: the sweep measures again, once, and says so."""
 
+import pytest
+
 from attnlab.store import runs
 
 
+@pytest.mark.rare
 def test_a_finished_run_whose_measuring_code_was_edited_is_measured_again_and_not_trained(attnlab):
     status, _, errors = attnlab("heads=two", "seed=0,1")
     assert status == 0, errors

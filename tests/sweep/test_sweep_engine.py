@@ -84,6 +84,7 @@ def test_more_devices_than_there_are_is_refused_before_any_training(attnlab, ove
     assert not list(attnlab.folder.rglob("spec.json"))
 
 
+@pytest.mark.rare
 def test_a_run_of_one_experiment_serves_every_other_command(attnlab):
     status, out, _ = attnlab("heads=two", "seed=0,1")
     assert status == 0
@@ -149,6 +150,7 @@ def test_nothing_stays_among_temporary_files_however_a_sweep_ends(attnlab, how):
     place.rmdir()
 
 
+@pytest.mark.rare
 def test_a_temporary_folder_with_a_long_name_stops_nothing(attnlab):
     place = attnlab.folder / ("long" * 20)
     place.mkdir()
@@ -171,6 +173,7 @@ def test_fail_fast_starts_nothing_after_the_first_failure(attnlab):
     assert out.count("missing") == 3
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("line", [["hydra/launcher=basic"], ["hydra.mode=RUN"]])
 def test_other_launchers_and_a_plain_hydra_run_store_the_very_same_run(attnlab, line):
     status, out, err = attnlab("heads=four", *line)
@@ -197,6 +200,7 @@ def test_an_arm_that_breaks_a_law_publishes_no_numbers_unless_that_is_asked_for(
     )
 
 
+@pytest.mark.rare
 def test_what_obeys_is_asked_once(attnlab):
     for _ in range(2):
         assert attnlab("heads=two", "seed=0,1")[0] == 0
@@ -204,6 +208,7 @@ def test_what_obeys_is_asked_once(attnlab):
     assert len(verified) == 1
 
 
+@pytest.mark.rare
 def test_children_of_a_failed_parent_are_named_and_not_started(attnlab):
     line = ["+experiment=heads", "arms=[two,child]", "claims=[]", "match=none", "seed=0,1"]
     status, out, _ = attnlab(*line, "model.act=crash")

@@ -40,6 +40,7 @@ def test_a_strangers_spec_under_the_id_of_a_run_is_not_what_is_trained(attnlab):
     assert [seed for _, seed, *_ in attnlab.trained()] == ["0"] * 4
 
 
+@pytest.mark.rare
 def test_a_record_of_another_config_or_trainer_is_refused_before_anything_is_done(attnlab):
     assert attnlab(*LINE)[0] == 0
     (attnlab.folder / "harmful.py").write_text(OTHER)

@@ -25,32 +25,33 @@ def main(options: argparse.Namespace) -> int:
     `--config-dir DIR` adds a user's own.
     """
     folders = [*_own(options.config_dir), CONF]
-    experiments = {
-        path.stem: path for folder in reversed(folders) for path in (folder / "experiment").glob("*.yaml")
-    }
-    axes = groups(folders)
+    files, axes = experiments(folders), groups(folders)
     for name in options.names:
-        known = [EXPERIMENTS, *axes, *experiments]
+        known = [EXPERIMENTS, *axes, *files]
         if name not in known:
             raise Refused(f"list {name}: no group and no experiment{nearest(name, known)}; see {_LIST}")
-    asked = [
-        name for name in sorted(experiments) if {name, EXPERIMENTS} & {*options.names} or not options.names
-    ]
+    asked = [name for name in files if {name, EXPERIMENTS} & {*options.names} or not options.names]
     wanted = [group for group in axes if group in options.names or not options.names]
     if options.json:
-        told = {name: _experiment(experiments[name]) for name in asked}
+        told = {name: _experiment(files[name]) for name in asked}
         said = {group: {each: _option(folders, group, each) for each in axes[group]} for group in wanted}
         print(json.dumps({"experiments": told, "groups": said}, indent=1, ensure_ascii=False))
     elif options.names:
-        _print_experiments({name: experiments[name] for name in asked})
+        _print_experiments({name: files[name] for name in asked})
         for group in wanted:
             _print_group(folders, group, axes[group])
     else:
-        _print_names(experiments, axes)
+        _print_names(files, axes)
     return 0
 
 
 _LIST = "python -m attnlab list"
+
+
+def experiments(folders: Sequence[Path] = (CONF,)) -> dict[str, Path]:
+    """Name -> file; of two of a name the earlier folder's."""
+    paths = (path for folder in reversed(folders) for path in (folder / "experiment").glob("*.yaml"))
+    return dict(sorted({path.stem: path for path in paths}.items()))
 
 
 def groups(folders: Sequence[Path] = (CONF,)) -> dict[str, list[str]]:
