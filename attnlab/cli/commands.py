@@ -88,14 +88,14 @@ VERBS = {
     "plan": Verb(
         "attnlab.cli.verbs.plan:plan",
         "what a command would train, with figures, and what is done already",
-        "[NAME] [OVERRIDE ...]",
+        "[NAME] [OVERRIDE ...] [--json]",
         ("gqa_vs_mha", "+experiment=gqa_vs_mha size=M seed=0,1"),
-        flags.for_hydra,
+        flags.plan,
     ),
     "status": Verb(
         "attnlab.cli.verbs.plan:status",
         "where the runs of a command stand now; --watch until they end",
-        "[NAME] [OVERRIDE ...] [--watch]",
+        "[NAME] [OVERRIDE ...] [--watch] [--json]",
         ("gqa_vs_mha", "+experiment=gqa_vs_mha seed=0,1 --watch"),
         flags.status,
     ),
@@ -144,16 +144,16 @@ VERBS = {
     "report": Verb(
         "attnlab.cli.verbs.report:report",
         "render a report again from its FOLDER; --diff A B compares two; --ledger FOLDER lists their claims",
-        "FOLDER | --diff A B | --ledger FOLDER",
+        "FOLDER | --diff A B | --ledger FOLDER [--json]",
         ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
         flags.report,
     ),
     "claims": Verb(
         "attnlab.cli.verbs.claims:main",
         "run again what reference reports found, and fail where it is not so",
-        "[FOLDER] [OVERRIDE ...]",
+        "[FOLDER] [OVERRIDE ...] [--json]",
         ("reports/reference", "reports/reference logger=none"),
-        flags.words,
+        flags.claims,
     ),
     "inspect": Verb(
         "attnlab.cli.verbs.inspect:main",

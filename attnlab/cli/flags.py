@@ -35,8 +35,14 @@ def for_hydra(parser: Parser) -> None:
     parser.add_argument("-cn", "--config-name", metavar="NAME", help="a file in the place of config.yaml")
 
 
+def plan(parser: Parser) -> None:
+    for_hydra(parser)
+    _json(parser)
+
+
 def status(parser: Parser) -> None:
     for_hydra(parser)
+    _json(parser)
     parser.add_argument("--watch", action="store_true", help="until all runs have ended")
 
 
@@ -58,6 +64,12 @@ def report(parser: Parser) -> None:
     parser.add_argument("folder", nargs="?", metavar="FOLDER", help="a report's folder, with its report.json")
     parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="what two reports say differently")
     parser.add_argument("--ledger", metavar="FOLDER", help="every claim of the reports in a folder")
+    _json(parser)
+
+
+def claims(parser: Parser) -> None:
+    words(parser)
+    _json(parser)
 
 
 def bench(parser: Parser) -> None:

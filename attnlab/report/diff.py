@@ -11,19 +11,42 @@ from attnlab.report.schema import load
 from attnlab.report.tables.claimed import same
 from attnlab.report.tables.format import NONE, span, text
 
+KINDS = ("verdict", "effect", "budget", "run")
 
-def compare(a: Path, b: Path) -> str:
-    """What differs from report `a` to report `b`, as lines of text; says so where nothing does."""
+
+def differences(a: Path, b: Path) -> dict[str, Any]:
+    """What differs from report `a` to report `b`: per kind, each thing with what it was and what it is; and
+    of how many claims the verdicts are equal.
+    """
     old, new = load(find(a)), load(find(b))
     for claim in old["verdict"]["claims"]:
         claim["says"] = (same(claim, new["verdict"]["claims"]) or claim)["says"]  # words may have been mended
-    lines = [f"{old['experiment']['name']} -> {new['experiment']['name']}"]
-    for title, say in (("verdict", _claims), ("effect", _effects), ("budget", _budget), ("run", _runs)):
+    found: dict[str, Any] = {"from": old["experiment"]["name"], "to": new["experiment"]["name"]}
+    words = [
+        {claim["says"]: claim["verdict"] for claim in report["verdict"]["claims"]} for report in (old, new)
+    ]
+    found["claims"] = len({**words[0], **words[1]})
+    found["verdicts_equal"] = sum(words[1].get(says) == word for says, word in words[0].items())
+    for kind, say in zip(KINDS, (_claims, _effects, _budget, _runs), strict=True):
         before, after = say(old), say(new)
-        for key in [*before, *(key for key in after if key not in before)]:
-            was, now = before.get(key, "absent"), after.get(key, "absent")
-            if was != now:
-                lines.append(f"{title}  {key}: {was} -> {now}")
+        keys = [*before, *(key for key in after if key not in before)]
+        rows = ({"of": key, "was": before.get(key), "is": after.get(key)} for key in keys)
+        found[kind] = [row for row in rows if row["was"] != row["is"]]
+    return found
+
+
+def compare(a: Path, b: Path) -> str:
+    """What differs from report `a` to report `b`, as lines of text, the verdicts first."""
+    found = differences(a, b)
+    equal, claims = found["verdicts_equal"], found["claims"]
+    verdicts = f"all {claims} verdicts are equal"
+    if equal != claims:
+        verdicts = f"{claims - equal} of {claims} verdicts differ"
+    lines = [f"{found['from']} -> {found['to']}: {verdicts}"]
+    for kind in KINDS:
+        lines += [
+            f"{kind}  {row['of']}: {row['was'] or 'absent'} -> {row['is'] or 'absent'}" for row in found[kind]
+        ]
     return "\n".join(lines if len(lines) > 1 else [*lines, "no verdict, effect, budget or run differs"])
 
 

@@ -58,6 +58,11 @@ def test_a_claim_that_fell_fails_the_command_by_name(tmp_path, capsys):
     assert again(Runs(one=claim(), two=claim(verdict="REFUTED")), tmp_path / "reference") == 1
     out = capsys.readouterr().out
     assert "two: was SUPPORTED, is REFUTED: it holds" in out
+    assert again(Runs(one=claim(), two=claim(verdict="REFUTED")), tmp_path / "reference", "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told == {
+        "hold": 1, "claims": 2, "experiments": 2, "lost": ["two: was SUPPORTED, is REFUTED: it holds"],
+    }  # fmt: skip
     assert "one:" not in out
 
 

@@ -14,6 +14,7 @@ from conftest import EVIL
 from PIL import Image
 
 from attnlab.report import compare, render
+from attnlab.report.diff import differences
 from attnlab.report.pages.html import inert
 from attnlab.report.tables.format import NONE, pvalue, text
 
@@ -197,6 +198,10 @@ def test_comparing_a_report_names_what_changed_and_only_that(made: dict) -> None
     good, broken = made["good"][1], made["broken"][1]
     assert compare(good, good).endswith("no verdict, effect, budget or run differs")
     found = compare(good, broken)
+    equal = differences(good, broken)["verdicts_equal"]
+    total = len(made["good"][0]["verdict"]["claims"])
+    assert f"{total - equal} of {total} verdicts differ" in found.splitlines()[0], "that is said first"
+    assert f": all {total} verdicts are equal" in compare(good, good).splitlines()[0]
     assert f"verdict  mqa is worse than mha{EVIL}: SUPPORTED" in found, "it asks the same, in other words"
     assert "absent" not in "".join(line for line in found.splitlines() if line.startswith("verdict"))
     assert "budget  parameters of mqa: 120,000 -> 130,000" in found

@@ -1,5 +1,7 @@
 """What `plan` prints of runs: their epochs, and warnings before anybody pays for them."""
 
+import json
+
 import pytest
 
 from attnlab.store import runs as store
@@ -83,6 +85,19 @@ def test_many_runs_are_a_row_per_arm_and_few_a_row_each(planned, tmp_path, capsy
                 assert all("20 to train" in " ".join(row) for row in rows)
             else:
                 assert [row[2] for row in rows] == [run.id for run in plan.all_runs]
+
+
+def test_a_program_reads_all_of_it_as_json(planned, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(show, "trials", lambda runs, context, together: {})
+    [plan] = planned("+experiment=heads", "seed=range(20)")
+    for kind in ("plan_json", "status_json"):
+        show.show(kind, [plan], tmp_path, {"slots": 2}, list, None)
+        [told] = json.loads(capsys.readouterr().out)
+        assert told["counts"] == {"to train": len(plan.all_runs)}
+        assert [run["id"] for run in told["runs"]] == [run.id for run in plan.all_runs]
+        assert {run["axes"]["heads"] for run in told["runs"]} >= {"two"}
+        assert all(run["budget"]["parameters"] for run in told["runs"])
+        assert all(("forecast" in run) == (kind == "plan_json") for run in told["runs"])
 
 
 def test_a_row_per_arm_names_what_failed(planned, tmp_path, capsys):

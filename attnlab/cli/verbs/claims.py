@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,17 @@ def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     wanted = _wanted(root)
     lost: list[str] = []
     for name, claims in wanted.items():
-        report = _again(name, root.parent / "again", overrides, run or _command)
+        report = _again(name, root.parent / "again", overrides, run or partial(_command, quiet=options.json))
         asked = (report.get("verdict") or {}).get("claims") or []
         for claim in claims:
             today = same(claim, asked) or {"says": claim["says"], "verdict": "NO RESULT"}
             if today["verdict"] != "SUPPORTED":
                 lost.append(f"{name}: was SUPPORTED, is {today['verdict']}: {today['says']}")
     number = sum(map(len, wanted.values()))
+    if options.json:
+        told = {"hold": number - len(lost), "claims": number, "experiments": len(wanted), "lost": lost}
+        print(json.dumps(told, indent=1, ensure_ascii=False), flush=True)
+        return int(bool(lost))
     print(f"{number - len(lost)} of {number} claims hold, of {len(wanted)} experiments", flush=True)
     for line in lost:
         print(printable(line), flush=True)
@@ -81,7 +86,8 @@ def _again(name: str, reports: Path, overrides: Sequence[str], run: Runner) -> M
     status = run([f"+experiment={name}", f"size={SIZE}", f"paths.reports={reports}", *overrides])
     report = read(path)
     if report is None:
-        print(f"{name}: the command left no report and ended with status {status}", flush=True)
+        said = f"{name}: the command left no report and ended with status {status}"
+        print(said, file=sys.stderr, flush=True)
     return report or {}
 
 
@@ -117,5 +123,7 @@ def _separates(claim: Mapping[str, Any]) -> bool:
     return (low is not None and low > centre) or (high is not None and high < centre)
 
 
-def _command(overrides: Sequence[str]) -> int:
-    return subprocess.run([sys.executable, "-m", "attnlab", *overrides], check=False).returncode
+def _command(overrides: Sequence[str], quiet: bool = False) -> int:
+    """Its exit status. `quiet`: what it prints goes to stderr."""
+    line = [sys.executable, "-m", "attnlab", *overrides]
+    return subprocess.run(line, check=False, stdout=sys.stderr if quiet else None).returncode

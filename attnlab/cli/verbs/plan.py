@@ -14,12 +14,14 @@ GROUP, USUAL = "ladder", "two_cores"
 
 def plan(options: argparse.Namespace) -> int:
     """The plan of a command, with nothing trained."""
-    return _show("plan", options)
+    return _show("plan_json" if options.json else "plan", options)
 
 
 def status(options: argparse.Namespace) -> int:
     """How the runs of a command stand now; `--watch` until all have ended."""
-    return _show("watch" if options.watch else "status", options)
+    if options.watch and options.json:
+        raise Refused("status: --watch draws a table, --json tells once: name one")
+    return _show("watch" if options.watch else "status_json" if options.json else "status", options)
 
 
 def ladder(options: argparse.Namespace) -> int:
@@ -34,7 +36,7 @@ def ladder(options: argparse.Namespace) -> int:
 
 def _show(kind: str, options: argparse.Namespace) -> int:
     if not options.words:
-        verb = "plan" if kind == "plan" else "status"
+        verb = "plan" if kind.startswith("plan") else "status"
         raise Refused(f"{verb} what? As in: python -m attnlab {verb} +experiment=NAME")
     return hydra([*handed_on(options), f"++sweep.show={kind}", *_experiment(options)])
 

@@ -1,7 +1,9 @@
 """`report`: pages from data alone, what differs between two, the ledger of many."""
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
 from attnlab.errors import Refused, printable
 
@@ -14,19 +16,37 @@ def report(options: argparse.Namespace) -> int:
             "report --ledger reports/reference"
         )
     if options.diff:
-        from attnlab.report import compare
+        from attnlab.report.diff import compare, differences
 
-        print(printable(compare(*map(Path, options.diff)), keep="\n"))
+        a, b = map(Path, options.diff)
+        print(_json(differences(a, b)) if options.json else printable(compare(a, b), keep="\n"))
     elif options.ledger:
         from attnlab.report import ledger
 
-        for page in ledger.write(Path(options.ledger)):
-            print(printable(str(page)))
+        pages = [str(page) for page in ledger.write(Path(options.ledger))]
+        print(_json({"pages": pages}) if options.json else printable("\n".join(pages), keep="\n"))
     else:
         from attnlab.report import render
         from attnlab.report.across import page as ladders
 
         folder = Path(options.folder)
-        again = ladders.render if (folder / ladders.NAME).is_file() else render
-        print(printable(str(again(folder))))
+        of_sizes = (folder / ladders.NAME).is_file()
+        page = (ladders.render if of_sizes else render)(folder)
+        told = {"report": str(page), **({} if of_sizes else _verdicts(folder))}
+        print(_json(told) if options.json else printable(str(page)))
     return 0
+
+
+def _verdicts(path: Path) -> dict[str, Any]:
+    """The verdicts of a report, and what decided them."""
+    from attnlab.report.pages.files import find
+    from attnlab.report.schema import load
+
+    verdict = load(find(path))["verdict"]
+    keys = ("says", "verdict", "arm", "against", "metric", "unit", "threshold", "decision", "sentence")
+    claims = [{key: claim[key] for key in keys} for claim in verdict["claims"]]
+    return {"headline": verdict["headline"], "exploratory": verdict["exploratory"], "claims": claims}
+
+
+def _json(told: dict[str, Any]) -> str:
+    return json.dumps(told, indent=1, ensure_ascii=False)

@@ -1,8 +1,9 @@
 """`plan` and `status`: a table of a command's runs, before, while and after they are trained."""
 
+import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from attnlab.sweep.plan.checks import Context
 from attnlab.sweep.plan.exchange.told import lines as exchanged
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status import costs, looks, tables
+from attnlab.sweep.status.as_json import plan_as_json
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
 from attnlab.sweep.status.states import State, records
 from attnlab.sweep.status.trials import trials
 
-KINDS = ("plan", "status", "watch")
+KINDS = ("plan", "status", "watch", "plan_json", "status_json")
 BUSY = 1.5  # processes on a core, from which on it is told that the machine has other work
 _OPEN = ("to train", "running", "stopped")
 
@@ -44,6 +46,12 @@ def show(
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = 200  # a file has room for whole lines
+    if kind.endswith("_json"):
+        told = (
+            _plan_json(plans, root, settings, context) if kind == "plan_json" else _status_json(plans, root)
+        )
+        print(json.dumps(told, indent=1, ensure_ascii=False))
+        return
     if kind == "watch" and console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             while _open(plans := _today(plans, root, again), root):
@@ -80,25 +88,46 @@ def _ids(plans: Sequence[Plan]) -> list[str]:
 
 
 def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any], context: Context) -> Group:
+    parts: list[Any] = []
+    for plan, run_states, forecasts, lines in _forecast(plans, root, settings, context):
+        many = len(plan.all_runs) > tables.SCREEN
+        parts += [tables.table(plan, run_states, forecasts, by_arm=many), *lines]
+    return Group(*parts)
+
+
+def _plan_json(
+    plans: Sequence[Plan], root: Path, settings: Mapping[str, Any], context: Context
+) -> list[dict[str, Any]]:
+    return [plan_as_json(*told) for told in _forecast(plans, root, settings, context)]
+
+
+def _status_json(plans: Sequence[Plan], root: Path) -> list[dict[str, Any]]:
+    return [
+        plan_as_json(plan, looks.states(plan, root, weights=True), {}, looks.lines(plan, root))
+        for plan in plans
+    ]
+
+
+def _forecast(
+    plans: Sequence[Plan], root: Path, settings: Mapping[str, Any], context: Context
+) -> Iterator[tuple[Plan, dict[str, State], dict[str, Forecast], list[str]]]:
+    """Each plan, where its runs stand, what they will take, and what is said of the whole."""
     finished = records(root)
     by_id = {record.id: record for record in finished}
-    parts: list[Any] = []
     for plan in plans:
         run_states = looks.states(plan, root)
         forecaster = _forecaster(plan, run_states, finished, settings, context)
         forecasts = {run.id: forecaster.of(run) for run in plan.all_runs}
-        many = len(plan.all_runs) > tables.SCREEN
-        parts.append(tables.table(plan, run_states, forecasts, by_arm=many))
-        parts += [
+        lines = [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
-        parts += _worn(plan) + _too_large(plan, forecasts, settings)
-        parts += _tuning(plan)
-        parts += exchanged(plan.experiment, plan.exchange, by_id.get) if plan.experiment else []
-        parts += seeds_asked(plan, by_id) if plan.experiment else []
-        parts.append(_cost(plan.all_runs, run_states, forecasts, settings))
-        parts += _looks(plan, root, by_id, run_states, forecasts, settings)
-    return Group(*parts)
+        lines += _worn(plan) + _too_large(plan, forecasts, settings)
+        lines += _tuning(plan)
+        lines += exchanged(plan.experiment, plan.exchange, by_id.get) if plan.experiment else []
+        lines += seeds_asked(plan, by_id) if plan.experiment else []
+        lines.append(_cost(plan.all_runs, run_states, forecasts, settings))
+        lines += _looks(plan, root, by_id, run_states, forecasts, settings)
+        yield plan, run_states, forecasts, lines
 
 
 def _forecaster(
