@@ -144,7 +144,7 @@ VERBS = {
     "report": Verb(
         "attnlab.cli.verbs.report:report",
         "render a report again from its FOLDER; --diff A B compares two; --ledger FOLDER lists their claims",
-        "FOLDER | --diff A B | --ledger FOLDER [--json]",
+        "FOLDER | --diff A B | --ledger FOLDER | --now OVERRIDE ... [--json]",
         ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
         flags.report,
     ),

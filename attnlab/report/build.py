@@ -47,7 +47,7 @@ def build(
             "headline": headline(claim_rows),
             "exploratory": bool(left),
             "departures": left or [],
-            "unlike": [*broken(sweep), *unlike(sweep), *repeated(sweep)],
+            "unlike": [*_partial(sweep), *broken(sweep), *unlike(sweep), *repeated(sweep)],
             "claims": claim_rows,
             "finished": finished,
             "planned": len(sweep.planned),
@@ -79,6 +79,16 @@ def waiting(asked: Asked, runs: list[Run]) -> list[dict[str, Any]]:
     """Per claim its word so far, its looks, and the seeds that it needs by now, of what has been trained."""
     sweep = Sweep(asked, runs)
     return waiting_claims(sweep, budget(sweep))
+
+
+def _partial(sweep: Sweep) -> list[str]:
+    """That more is to come, where the report does not wait for it."""
+    finished, planned = sum(run.done for run in sweep.planned), len(sweep.planned)
+    if not sweep.asked.under_way or finished == planned:
+        return []
+    return [
+        f"Written while runs may be under way: {finished} of {planned} are finished. A verdict may change."
+    ]
 
 
 def row(run: Run) -> dict[str, Any]:

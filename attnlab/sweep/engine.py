@@ -3,23 +3,22 @@
 However the runs end (done, failed, interrupted), the report is written and says what is missing.
 """
 
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from attnlab.errors import Refused
 from attnlab.store import fingerprint, runs, values
 from attnlab.store.guards import declared, users
 from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, submit
+from attnlab.sweep.execute.process import INTERRUPTED, TERMINATED, Terminated, sigterm_raised
 from attnlab.sweep.execute.sending import Sending
 from attnlab.sweep.plan import checks, laws_gate
 from attnlab.sweep.plan.composer import Composer
@@ -31,11 +30,7 @@ from attnlab.sweep.status import looks
 from attnlab.sweep.timing import timing
 
 _WANDB = ("wandb", "wandb.sdk.launch", "opentelemetry.exporter.otlp.proto.http.metric_exporter")
-FAILED, INTERRUPTED, TERMINATED = submit.FAILED, 128 + signal.SIGINT, 128 + signal.SIGTERM
-
-
-class Terminated(SystemExit):
-    """SIGTERM, on its way up like a KeyboardInterrupt; where nothing was started, the exit status itself."""
+FAILED = submit.FAILED
 
 
 def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launcher: Any) -> int:
@@ -53,7 +48,7 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
         cache=Path(config.paths.cache) if "cache" in config.paths else None,
         context=_warm(config, settings),
     )
-    with _sigterm_raised():
+    with sigterm_raised():
         return sweep.run()
 
 
@@ -93,6 +88,8 @@ class _Sweep:
         except (KeyboardInterrupt, Terminated):
             checks.end_server()  # it may have seconds of imports before it
             raise
+        if self.settings.get("show") == "report":
+            return self.reported_now(plans)
         if self.settings.get("show"):
             from attnlab.sweep.status.show import show
 
@@ -118,6 +115,17 @@ class _Sweep:
         unfinished = any(not runs.is_done(self.root / run.id) for run in wanted)
         unknown = any(plan.untuned or looks.unpriced(plan, self.root) for plan in plans)
         return status or (FAILED if unfinished or unknown else 0)
+
+    def reported_now(self, plans: list[Plan]) -> int:
+        """A report of what the store has by now, while others may train; nothing is trained or timed."""
+        if not all(plan.experiment for plan in plans):
+            raise Refused("report --now of what? Of an experiment: add +experiment=NAME")
+        if not any(runs.record(self.root / run.id) for plan in plans for run in plan.runs):
+            raise Refused("report --now: no run of it has ended yet; `status` says how they stand")
+        runs.refuse_unwritable(self.reports, "paths.reports")
+        self.using(plans)
+        self.report(plans, [], {}, publish=False, now=True)
+        return 0
 
     def planned(self) -> list[Plan]:
         """All runs, composed, checked and named; arms that break a law are refused."""
@@ -224,11 +232,14 @@ class _Sweep:
         launched: Sequence[RunSpec],
         times: dict[int, dict[str, Any] | None],
         publish: bool,
+        now: bool = False,
     ) -> None:
-        """A report per experiment; a line per run that no launcher has told of, where there is none."""
+        """A report per experiment; a line per run that no launcher has told of, where there is none. `now`:
+        while runs may be under way.
+        """
         self.declare(plans)  # where it was interrupted before it had
         found = {
-            i: reporting.built(plan, self.root, times.get(i), self.arguments, self.declared[i])
+            i: reporting.built(plan, self.root, times.get(i), self.arguments, self.declared[i], now)
             for i, plan in enumerate(plans)
             if plan.experiment
         }
@@ -279,15 +290,3 @@ def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
     late = ["pandas"] if own else []  # by pyarrow, which writes the curves of attnlab's own runs
     late += _WANDB if wandb_report.wanted(plain.get("logger") or {}) else ()
     return checks.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])
-
-
-@contextmanager
-def _sigterm_raised() -> Iterator[None]:
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        raise Terminated(TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +76,9 @@ def built(
     times: dict[str, Any] | None,
     arguments: Sequence[str],
     declared: Declared | None = None,
+    now: bool = False,
 ) -> Report:
-    """The report of a plan's runs, finished or not."""
+    """The report of a plan's runs, finished or not; `now`: while some may be under way."""
     from attnlab.report import Run, build, read_run  # late: a plan or a status needs none of it
 
     assert plan.experiment is not None
@@ -91,7 +92,7 @@ def built(
     device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
     wanted, exchange = looks.wanted(plan, root), looks.exchanged(plan, root)
-    asked = _asked(plan, _outdated(plan, root), wanted, declared, exchange)
+    asked = replace(_asked(plan, _outdated(plan, root), wanted, declared, exchange), under_way=now)
     return Report(plan, build(asked, runs, times, source), runs, declared)
 
 

@@ -113,3 +113,21 @@ def test_a_row_per_arm_names_what_failed(planned, tmp_path, capsys):
     assert f"{run.arm} seed={run.seed} {run.id}: crashed  it broke" in out
     assert "19 to train, 1 crashed" in out or "1 crashed, 19 to train" in out
     assert out.index("of the work") < out.index("arm "), "the summary is on top"
+
+
+def test_a_report_may_be_written_before_all_runs_have_ended_and_says_so(attnlab):
+    now = ("+experiment=heads", "seed=0,1", "++sweep.show=report")
+    status, _, errors = attnlab(*now)
+    assert (status, "no run of it has ended yet" in errors) == (2, True)
+    assert attnlab("+experiment=heads", "seed=0")[0] == 0
+    trained = attnlab.trained()
+    status, out, errors = attnlab(*now)
+    assert status == 0, errors
+    assert "report: " in out
+    assert attnlab.trained() == trained
+    reports = {path: json.loads(path.read_text()) for path in attnlab.folder.glob("reports/*/report.json")}
+    [page] = [path for path, told in reports.items() if told["verdict"]["planned"] > len(trained)]
+    verdict = reports[page]["verdict"]
+    said = f"Written while runs may be under way: {len(trained)} of {verdict['planned']} are finished."
+    assert verdict["unlike"][0].startswith(said)
+    assert said in page.with_name("report.html").read_text()

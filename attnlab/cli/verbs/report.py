@@ -10,6 +10,12 @@ from attnlab.errors import Refused, printable
 
 def report(options: argparse.Namespace) -> int:
     """The pages of a report, from its data alone; or what differs between two; or the ledger of many."""
+    if options.now is not None:
+        from attnlab.cli.hydra import hydra
+
+        if options.folder or options.diff or options.ledger or options.json:
+            raise Refused("report --now takes the words of a command, and nothing else")
+        return hydra(["++sweep.show=report", *options.now])
     if sum(asked is not None for asked in (options.folder, options.diff, options.ledger)) != 1:
         raise Refused(
             "report which? As in: python -m attnlab report reports/NAME, report --diff A B, or "

@@ -97,7 +97,7 @@ class Asked:
     of a record, the runs in which other code than today's has measured it.
     `on_record` is the declaration in the store's log, None where there is none. `exchange` is what the
     baseline at half and at twice its steps tells, as `sweep.plan.exchange` has it. `place`: on which text, or
-    at which rung, the experiment is asked here.
+    at which rung, the experiment is asked here. `under_way`: runs may still be trained.
     """
 
     experiment: Experiment
@@ -110,6 +110,7 @@ class Asked:
     on_record: Declared | None = None
     exchange: dict[str, Any] | None = None
     place: dict[str, Any] | None = None
+    under_way: bool = False
 
 
 @dataclass(frozen=True)

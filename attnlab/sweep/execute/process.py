@@ -1,4 +1,4 @@
-"""The manners of every process that a sweep starts: its own group, its own log, an end with its parent."""
+"""The manners of every process that a sweep starts, its group, log and end; and how SIGTERM ends a sweep."""
 
 import importlib
 import multiprocessing
@@ -7,14 +7,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from attnlab.errors import no_space
 from attnlab.store import temporary
 
-TERMINATED = 128 + signal.SIGTERM
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # exit statuses
 FULL = 74  # the exit status of a worker that could not even record that there is no space left
 NOT_RECORDED = 78  # a worker's exit status: what failed is not the run's own
 GRACE = 20.0  # seconds to end a step and save a checkpoint in
@@ -65,3 +66,21 @@ def _limit_threads() -> None:
     torch, threads = sys.modules.get("torch"), os.environ.get("OMP_NUM_THREADS", "")
     if torch is not None and threads.isdigit():
         torch.set_num_threads(int(threads))
+
+
+class Terminated(SystemExit):
+    """SIGTERM, on its way up like a KeyboardInterrupt; where nothing was started, the exit status itself."""
+
+
+@contextmanager
+def sigterm_raised() -> Iterator[None]:
+    """SIGTERM comes up as Terminated."""
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
