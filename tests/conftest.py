@@ -17,6 +17,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is given more time begins first: one process would wait for it in the end."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 @pytest.fixture
 def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """`compose(*overrides)`: the resolved config of a debug-size run on a small text."""

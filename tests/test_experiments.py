@@ -23,7 +23,7 @@ EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 TUNED = sorted({path.stem for path in (CONF / "tuned").glob("*.yaml")} - {"none"})
 BY_HAND = "gqa_vs_mha"
 GRID = "mla_vs_gqa"
-PARTS = 4
+PARTS = 6
 MANY_ARMS = 3  # and more
 MANY = """
 import json, sys
@@ -62,6 +62,7 @@ def missing(name: str, folder: Path) -> str:
 
 
 @pytest.mark.rare
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_other_experiment_ends_in_a_report(part, tmp_path):
     others = [name for name in EXPERIMENTS if name != BY_HAND]
