@@ -96,6 +96,7 @@ def read_all(reports: Path, torn: list[str]) -> int:
 
 
 @pytest.mark.rare
+@pytest.mark.timeout(600)
 def test_twenty_rounds_of_two_commands_ending_together_publish_whole_pages(
     made: dict, tmp_path: Path
 ) -> None:

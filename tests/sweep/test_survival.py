@@ -21,7 +21,7 @@ from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.plan.checks import warm
 
-pytestmark = pytest.mark.rare  # minutes of kills
+pytestmark = [pytest.mark.rare, pytest.mark.timeout(600)]  # minutes of kills
 
 REPOSITORY = Path(__file__).parents[2]
 LINE = (
