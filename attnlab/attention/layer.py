@@ -135,7 +135,7 @@ class Attention(Costs):
         if self.forgetting is not None:
             state = (*state, self.forgetting.project(x_BTM, **behind))
             new = state[-1]
-        asked = () if cache is None else declared(cache, Cache, "needs")
+        asked: Sequence[str] = getattr(cache, "needs", ())
         if self.borrows_keys:
             state, keys = _lent(channel)
         else:

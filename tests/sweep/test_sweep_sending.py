@@ -195,7 +195,7 @@ def test_a_hanging_server_costs_a_sweep_of_many_runs_twenty_seconds_in_all(attnl
     records = sorted(path.stat().st_mtime for path in attnlab.folder.glob("runs/*/run.json"))
     (written,) = attnlab.folder.glob("runs/wandb/*.sent")  # the report's run is on disk, and the wait begins
     assert len(records) == 6
-    assert 10 < ended - written.stat().st_mtime < 20 + 3  # and the command's own end, on a slow machine
+    assert 10 < ended - written.stat().st_mtime < 20 + 15  # and the command's own end, on a slow machine
     assert records[-1] - records[0] < 20  # no run waits for it
     assert out.count("W&B lacks 7 runs") == 1
     assert len(list(attnlab.folder.glob("runs/*/wandb/unsent.txt"))) == 6
