@@ -241,9 +241,10 @@ VERBS = {
         "attnlab.cli.complete:main",
         "what a shell loads to complete attnlab's words",
         "bash|zsh|fish",
-        ("bash >> ~/.bashrc", "fish > ~/.config/fish/completions/attnlab.fish"),
+        ("bash > ~/.attnlab.bash", "fish > ~/.config/fish/completions/attnlab.fish"),
         flags.complete,
-        more="It completes the command `attnlab`. In zsh: a file _attnlab in a folder of $fpath.",
+        more="It completes the command `attnlab`. bash: `source` the file in ~/.bashrc; zsh: _attnlab in a\n"
+        "folder of $fpath.",
     ),
     "schema": Verb(
         "attnlab.cli.verbs.schema:main",

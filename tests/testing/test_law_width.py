@@ -87,8 +87,10 @@ CONVOLVED = ("convolution=kv", "epilogue=convolved", "model=gated_delta", "model
 
 
 @pytest.mark.rare
-@pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice not in CONVOLVED])
-def test_no_size_goes_with_the_width_for_any_value_of_an_axis(choice):
+@pytest.mark.parametrize(
+    "choice", [*STEEP, *(choice for choice in CHOICES if choice.startswith("heads="))]
+)  # others: below
+def test_no_size_goes_with_the_width_as_the_law_asks(choice):
     check_width_changes_no_size(scaled(choice))
 
 
