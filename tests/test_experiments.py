@@ -71,15 +71,21 @@ def test_every_other_experiment_ends_in_a_report(part, tmp_path):
         assert list((tmp_path / "reports").glob(f"{GRID}~*/tuned.yaml"))
 
 
+@pytest.fixture(scope="session")
+def texts_kept(tmp_path_factory):
+    """A cache for all: to read a text for the first time takes half a minute."""
+    return tmp_path_factory.mktemp("texts")
+
+
 @pytest.mark.rare
 @pytest.mark.parametrize("name", TUNED)
-def test_a_committed_rate_was_found_with_the_settings_of_today(name, tmp_path):
+def test_a_committed_rate_was_found_with_the_settings_of_today(name, tmp_path, texts_kept):
     texts = OmegaConf.load(CONF / "experiment" / f"{name}.yaml").get("texts")
     for place in OmegaConf.load(CONF / "tuned" / f"{name}.yaml").tuned:
         size, _, text = place.partition("@")
         command = [sys.executable, "-m", "attnlab", "plan", f"+experiment={name}", f"size={size}"]
         command += [f"texts=[{text or texts[0]}]"] if texts else []
-        folders = [f"paths.runs={tmp_path}", f"paths.cache={tmp_path / 'cache'}"]
+        folders = [f"paths.runs={tmp_path}", f"paths.cache={texts_kept}"]
         told = subprocess.run([*command, *folders], capture_output=True, text=True, timeout=300)
         assert told.returncode == 0, told.stderr
         assert "tuned" not in told.stdout, "neither for other settings, nor anew"
