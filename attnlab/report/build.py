@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.report.answer import answer
 from attnlab.report.schema import SCHEMA
 from attnlab.report.tables.config_diff import config_diff, reproduce
 from attnlab.report.tables.curves import curves, positions
@@ -71,6 +72,7 @@ def build(
         "warnings": warnings(sweep, table, maps, declared=left is not None),
     }
     document: dict[str, Any] = plain(report)
+    document["answer"] = plain(answer(document))
     document["declared"] = asked.on_record.plain() if asked.on_record else None  # unrounded, as in the log
     return document
 

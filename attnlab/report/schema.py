@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from attnlab.report.answer import answer
+
 SHAPE = json.loads(Path(__file__).with_name("schema.json").read_text("utf-8"))
 SCHEMA = SHAPE["properties"]["schema"]["const"]
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -102,8 +104,20 @@ def _from_5(report: dict[str, Any]) -> None:
     report["place"] = report["texts"] = None
 
 
+def _from_6(report: dict[str, Any]) -> None:
+    """Version 6 had no first screen; what it shows is in the rest."""
+    report["schema"] = 7
+    report["answer"] = answer(report)
+
+
 # from a version to the next, in order
-UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5}
+UPGRADES: dict[int, Callable[[dict[str, Any]], None]] = {
+    2: _from_2,
+    3: _from_3,
+    4: _from_4,
+    5: _from_5,
+    6: _from_6,
+}
 
 
 def misfit(value: Any, shape: dict[str, Any], at: str = "report") -> str | None:

@@ -183,13 +183,17 @@ def test_a_table_is_sorted_by_its_header(browser: Any, made: dict) -> None:
         assert table.locator('th[aria-sort="ascending"]').count() == 1
 
 
-def test_it_prints_with_all_folds_open(browser: Any, made: dict) -> None:
+def test_it_prints_its_first_screen_and_all_of_it_with_its_folds_open_where_that_is_asked(
+    browser: Any, made: dict
+) -> None:
     with Visit(browser, where(made, "good")) as visit:
         page = visit.page
         page.evaluate(
             "const closed = () => document.querySelectorAll('details:not([open])').length;"
             "addEventListener('beforeprint', () => { window.opened = closed(); })"
         )
+        assert 1 <= len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) <= 2
+        page.evaluate("document.documentElement.classList.add('whole')")
         printed = page.pdf(format="A4")
         assert printed.startswith(b"%PDF")
         assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 5

@@ -80,6 +80,7 @@ def decisive(report: dict[str, Any]) -> dict[str, Any]:
 def text_of(page: str) -> str:
     """What a reader sees, without markup and without the data of scripts."""
     body = re.sub(r"<(script|style)\b.*?</\1>", " ", page[page.index("<body") :], flags=re.S)
+    body = re.sub(r'<span class="term"[^>]*>(.*?)</span>', r"\1", body)
     return " ".join(markup.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 

@@ -72,7 +72,7 @@ def test_a_process_that_draws_nothing_costs_no_page(
     program(monkeypatch, tmp_path, *lines)
     monkeypatch.setattr(drawing, "PATIENCE", 0.3)
     page = render(rendered).read_text("utf-8")
-    figures = len(inline(made["single"][0])) + 3
+    figures = len(inline(made["single"][0])) + 3 + 1  # beside the Markdown, and the slide
     told = f"{figures} of {figures} pictures could not be drawn ({why})"
     assert told in page[: page.index('class="claims"')]
     assert f"Not drawn: {inline(made['single'][0])[0].label[:30]}" in page

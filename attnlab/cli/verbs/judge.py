@@ -31,6 +31,7 @@ ENDS = {  # word of the claim -> exit status, verdict
     "REFUTED": (3, "not better"),
     "INCONCLUSIVE": (4, "undecided"),
     "NO RESULT": (4, "undecided"),
+    "UNTRAINED": (4, "undecided"),
     "NOT COMPARABLE": (5, "not comparable"),
 }
 HELD = {  # of --budget, beside the tokens

@@ -6,6 +6,7 @@ Plain functions from rows of report.json to a Vega-Lite spec; `said` in a row is
 from attnlab.report.charts.marks import (
     GREEN,
     GREY,
+    MANY,
     VERDICTS,
     VERMILION,
     Spec,
@@ -77,7 +78,7 @@ def forest(
         layer("rule", rule, x={**x, "field": "low"}, x2="high", y=y, color=colour),
         layer("point", dot, x=x, y=y, description="said", **code),
     ]
-    return chart(width, 48 + 50 * len(rows), layers, rows)
+    return chart(width, 48 + (50 if len(rows) <= MANY else 32) * len(rows), layers, rows)
 
 
 def slopes(

@@ -10,23 +10,26 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from attnlab.report.charts import svg
 from attnlab.report.charts.figures import Figure
 
+NONE: Mapping[str, str] = MappingProxyType({})
 PATIENCE = 300.0  # seconds for all pictures of a report; they take some
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Figure name -> its SVG; name -> its PNG; name -> why it is in neither."""
+    """Figure name -> its SVG; name -> its PNG; name -> its PDF; name -> why it is in none."""
 
     svgs: dict[str, str] = field(default_factory=dict)
     pngs: dict[str, bytes] = field(default_factory=dict)
+    pdfs: dict[str, bytes] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -41,18 +44,21 @@ class Drawn:
         ]
 
 
-def draw(inline: Sequence[Figure], beside: Sequence[Figure] = ()) -> Drawn:
-    """The figures of a page as SVG, and those of the Markdown as PNG. Nothing is raised: what could not be
-    drawn is `lost`.
+def draw(inline: Sequence[Figure], beside: Sequence[Figure] = (), sheets: Mapping[str, str] = NONE) -> Drawn:
+    """The figures of a page as SVG, those of the Markdown as PNG, and sheets (name -> SVG) as PNG and PDF.
+    Nothing is raised: what could not be drawn is `lost`.
     """
     tasks: list[dict[str, Any]] = [{"name": f.name, "label": f.label, "spec": f.spec} for f in inline]
     tasks += [{"name": f.name, "label": None, "spec": f.spec} for f in beside]
+    tasks += [{"name": name, "label": None, "sheet": sheet} for name, sheet in sheets.items()]
     answers, why = _answers(tasks) if tasks else ([], "")
     drawn = Drawn()
     for i, task in enumerate(tasks):
         kind, content = answers[i] if i < len(answers) else ("lost", why)
         if kind == "svg":
             drawn.svgs[task["name"]] = content
+        elif kind == "sheet":
+            drawn.pngs[task["name"]], drawn.pdfs[task["name"]] = map(base64.b64decode, content)
         elif kind == "png":
             drawn.pngs[task["name"]] = base64.b64decode(content)
         else:
@@ -60,7 +66,7 @@ def draw(inline: Sequence[Figure], beside: Sequence[Figure] = ()) -> Drawn:
     return drawn
 
 
-def _answers(tasks: list[dict[str, Any]]) -> tuple[list[tuple[str, str]], str]:
+def _answers(tasks: list[dict[str, Any]]) -> tuple[list[tuple[str, Any]], str]:
     """What the process gave for the first tasks, in their order, and why it gave no more."""
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +76,7 @@ def _answers(tasks: list[dict[str, Any]]) -> tuple[list[tuple[str, str]], str]:
             lines = answered.read_text("utf-8").splitlines() if answered.exists() else []
     except OSError as error:
         return [], f"no process could be started to draw: {error.strerror}"
-    answers: list[tuple[str, str]] = []
+    answers: list[tuple[str, Any]] = []
     for line in lines:
         try:
             kind, content = json.loads(line)

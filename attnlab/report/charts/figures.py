@@ -79,6 +79,8 @@ def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:
         rows = [row for row in report["effects"] if row["metric"] == metric and row["mean"] is not None]
         if not rows:
             continue
+        if len(rows) > marks.MANY:
+            rows.sort(key=lambda row: row["mean"], reverse=report["experiment"]["direction"] == "higher")
         drawn = [
             {
                 "arm": row["arm"],

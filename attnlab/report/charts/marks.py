@@ -13,21 +13,23 @@ Spec = dict[str, Any]
 Styles = Mapping[str, tuple[str, str]]  # arm -> colour, shape
 
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7A828C"
-SHAPES = ["square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right"]
+OLIVE, TEAL = "#8A7A00", "#008A94"
+COLOURS = [BLUE, VERMILION, GREEN, PURPLE, OLIVE, TEAL]
+SHAPES = ["square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 VERDICTS = {
     "SUPPORTED": (GREEN, "circle"),
     "REFUTED": (VERMILION, "cross"),
     "INCONCLUSIVE": (BLUE, "diamond"),
     "NOT COMPARABLE": (GREY, "square"),
+    "UNTRAINED": (GREY, "square"),
     "NO RESULT": (GREY, "square"),
 }
 
 
 def style(arms: list[str], baseline: str) -> dict[str, tuple[str, str]]:
-    """Colour and shape of each arm: a grey circle for the baseline, and no two of 12 others alike."""
-    colours = [BLUE, VERMILION, GREEN, PURPLE]
+    """Colour and shape of each arm: a grey circle for the baseline, and no two of 42 others alike."""
     others = [arm for arm in arms if arm != baseline]
-    given = {arm: (colours[i % 4], SHAPES[i % 6]) for i, arm in enumerate(others)}
+    given = {arm: (COLOURS[i % 6], SHAPES[i % 7]) for i, arm in enumerate(others)}
     return {arm: given.get(arm, (GREY, "circle")) for arm in arms}
 
 
@@ -63,9 +65,22 @@ def coded(field: str, styles: Styles) -> dict[str, Spec]:
     return channels
 
 
+MANY = 8  # arms; of more, a page lets its reader pick one out
+
+
 def layer(kind: str, options: Spec, data: list[Spec] | None = None, /, **channels: Any) -> Spec:
-    """One mark. It is silent to screen readers unless it has a description channel."""
-    silent = {} if "description" in channels else {"aria": False}
+    """One mark. It is silent to screen readers unless it has a description channel; among many arms it
+    carries its own, for `svg` to write where a script finds it.
+    """
+    silent: Spec = {} if "description" in channels else {"aria": False}
+    colour = channels.get("color")
+    if (
+        silent
+        and isinstance(colour, dict)
+        and colour["field"] == "arm"
+        and len(colour["scale"]["domain"]) > MANY
+    ):
+        silent, channels = {"ariaRoleDescription": "arm"}, {**channels, "description": "arm"}
     encoding = {key: {"field": value} if isinstance(value, str) else value for key, value in channels.items()}
     spec: Spec = {"mark": {"type": kind, **silent, **options}, "encoding": encoding}
     return spec if data is None else {"data": {"values": data}, **spec}

@@ -99,6 +99,11 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
         text = re.sub(rf'(\bid="|url\(#){re.escape(id)}(?=["\)])', rf"\g<1>{name}-{n}", text)
     text = re.sub(r' font-family="[^"]*"', "", text)
     text = re.sub(r'\b(?:d|transform|x2|y2)="[^"]*"', _shorten, text)
+    text = re.sub(
+        r'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="arm"',
+        r'data-arm="\1" aria-hidden="true"',
+        text,
+    )
     # what a screen reader hears for a mark is also its hover text, without a script
     text = re.sub(
         r'<path aria-label="([^"]*)"([^>]*)/>', r'<path aria-label="\1"\2><title>\1</title></path>', text
@@ -126,6 +131,17 @@ def png(spec: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
+def sheet(text: str) -> list[str]:
+    """An SVG of ours, [PNG at one and a half times its size, PDF of one page], in base64."""
+    import vl_convert
+    from PIL import Image
+
+    text, out = _UNFIT.sub("\ufffd", text), io.BytesIO()
+    picture = Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=1.5))).convert("RGB")
+    picture.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    return [base64.b64encode(content).decode() for content in (out.getvalue(), vl_convert.svg_to_pdf(text))]
+
+
 def main(asked: Path, answered: Path) -> None:
     """Draws what a file asks for: a line for each as it is done, [kind, content] or ["lost", why]."""
     with answered.open("w", encoding="utf-8") as out:
@@ -134,8 +150,10 @@ def main(asked: Path, answered: Path) -> None:
             print(json.dumps(answer), file=out, flush=True)
 
 
-def _answer(task: dict[str, Any]) -> tuple[str, str]:
+def _answer(task: dict[str, Any]) -> tuple[str, Any]:
     try:
+        if "sheet" in task:
+            return "sheet", sheet(task["sheet"])
         if task["label"] is None:
             return "png", base64.b64encode(png(task["spec"])).decode()
         return "svg", svg(task["spec"], name=task["name"], label=task["label"])

@@ -17,10 +17,12 @@ from attnlab.report.charts.drawing import draw
 from attnlab.report.pages.html import html, inline
 from attnlab.report.pages.index import index, ours
 from attnlab.report.pages.markdown import markdown
+from attnlab.report.pages.summary import slide
 from attnlab.report.schema import load
 from attnlab.report.verdicts.runs import Run
 from attnlab.store.files import replacing
 
+SUMMARY = "summary"
 HARD_LIMIT = 10_000_000  # bytes of report.html
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that spreadsheets take for a formula
 
@@ -57,7 +59,7 @@ def render(path: Path) -> Path:
 def _render(source: Path) -> None:
     report = load(source)
     pictures = pngs(report)
-    drawn = draw(inline(report), pictures)
+    drawn = draw(inline(report), pictures, {SUMMARY: slide(report)})
     page = html(report, drawn).encode()
     if len(page) > HARD_LIMIT and report["heads"] and report["heads"]["maps"]:
         left_out = [entry["arm"] for entry in report["heads"]["maps"]]
@@ -72,7 +74,9 @@ def _render(source: Path) -> None:
         if old.stem not in drawn.pngs and not old.name.startswith("."):  # another command's temporary file
             old.unlink(missing_ok=True)
     for name, picture in drawn.pngs.items():
-        put(folder / "figures" / f"{name}.png", picture)
+        put(folder / f"{name}.png" if name == SUMMARY else folder / "figures" / f"{name}.png", picture)
+    for name, paper in drawn.pdfs.items():
+        put(folder / f"{name}.pdf", paper)
     labels = {figure.name: figure.label for figure in pictures if figure.name in drawn.pngs}
     put(folder / "report.md", markdown(report, labels, drawn.sentences).encode())
     put(folder / "report.html", page)

@@ -11,11 +11,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from attnlab.report.charts import figures, series_figures
+from attnlab.report.charts import figures, marks, series_figures
 from attnlab.report.charts.drawing import Drawn, draw
 from attnlab.report.charts.figures import Report
 from attnlab.report.charts.paths import paths
-from attnlab.report.tables import format, looks, maps
+from attnlab.report.pages.glossary import Glossary
+from attnlab.report.tables import claimed, format, looks, maps
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 THUMBNAILS = 240  # on one page
@@ -60,6 +61,8 @@ def environment() -> Environment:
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
     env.filters["letter"] = format.letter
     env.filters["on_record"] = format.on_record
+    env.filters["explained"] = Glossary().explained
+    env.filters["without"] = lambda sentence, start: sentence.removeprefix(start)
     env.filters["after_word"] = lambda sentence: sentence.partition(": ")[2]
     return env
 
@@ -112,6 +115,9 @@ def _page(template: str, report: Report, places: dict[str, list[figures.Figure]]
             figures=pictures,
             undrawn=drawn.sentences,
             styles=figures.styles(report),
+            primary={row["arm"]: row for row in report.get("effects", []) if row["primary"]},
+            cited=claimed.declared(report) if "verdict" in report else [],
+            many=len(report["experiment"]["arms"]) > marks.MANY,
             gallery=gallery(report),
             picked=picked(report),
             data=inert(_explorer(report)),

@@ -42,7 +42,7 @@ def ours(page: Path) -> bool:
 def _row(source: Path) -> dict[str, Any]:
     report = json.loads(source.read_text("utf-8"))
     experiment, verdict = report["experiment"], report["verdict"]
-    known = ("SUPPORTED", "REFUTED", "INCONCLUSIVE", "NOT COMPARABLE", "NO RESULT")
+    known = ("SUPPORTED", "REFUTED", "INCONCLUSIVE", "NOT COMPARABLE", "UNTRAINED", "NO RESULT")
     claims = [{"says": str(claim["says"]), "verdict": claim["verdict"]} for claim in verdict["claims"]]
     if not all(claim["verdict"] in known for claim in claims):
         raise ValueError(f"{source}: a verdict outside the vocabulary")

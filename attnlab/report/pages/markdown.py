@@ -3,13 +3,21 @@
 from collections.abc import Sequence
 from typing import Any
 
+from attnlab.report.answer import told
 from attnlab.report.charts.figures import mark
 from attnlab.report.tables import looks
 from attnlab.report.tables.format import MINUS, NONE, TIMES, letter, on_record, pvalue, span, text
 from attnlab.report.verdicts.alike import DECISIVE
 
 SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
-MARKS = {"SUPPORTED": "✓", "REFUTED": "✗", "INCONCLUSIVE": "?", "NOT COMPARABLE": "≠", "NO RESULT": "∅"}
+MARKS = {
+    "SUPPORTED": "✓",
+    "REFUTED": "✗",
+    "INCONCLUSIVE": "?",
+    "NOT COMPARABLE": "≠",
+    "UNTRAINED": "∅",
+    "NO RESULT": "∅",
+}
 
 
 def cell(value: Any) -> str:
@@ -37,6 +45,7 @@ def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence
         lines += ["**EXPLORATORY**: the sweep left what was declared.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
+    lines += [cell(report["answer"]["sentence"]), "", *_arms(report)]
     lines += _verdict(report) + _texts(report) + _picture("verdict", pictures)
     lines += ["## Fair fight?", "", *_budget(report), *_layers(report), *_picture("budget", pictures)]
     lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
@@ -74,6 +83,12 @@ def _layers(report: dict[str, Any]) -> list[str]:
 
 def _picture(name: str, pictures: dict[str, str]) -> list[str]:
     return [f"![{cell(pictures[name])}](figures/{name}.png)", ""] if name in pictures else []
+
+
+def _arms(report: dict[str, Any]) -> list[str]:
+    """The arms, best first."""
+    header, rows = told(report)
+    return table([cell(word) for word in header], [[cell(word) for word in row] for row in rows])
 
 
 def _verdict(report: dict[str, Any]) -> list[str]:

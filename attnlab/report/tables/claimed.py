@@ -43,6 +43,13 @@ def cited(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def declared(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The same for each claim as it was declared, whatever its file says today."""
+    stored = _declared(report)
+    empty = dict.fromkeys(CITED)
+    return [{**empty, **_told(claim, stored)} for claim in report["verdict"]["claims"]]
+
+
 def _told(claim: Claim, claims: Sequence[Claim]) -> dict[str, Any]:
     """What is declared with a claim; of its threshold only where that is still the same."""
     twin = same(claim, claims) or {}

@@ -45,7 +45,44 @@ for (const button of document.querySelectorAll("button.copy")) {
     setTimeout(() => { button.textContent = before; }, 1600);
   });
 }
-const folds = () => [...document.querySelectorAll("details")];
+const listed = [...document.querySelectorAll("table.arms tbody tr")], finder = document.getElementById("find-arm");
+if (finder) {
+  const names = listed.map((row) => row.dataset.arm);
+  const said = (mark) => names.find((name) => [": ", ", ", " at "].some((end) => mark.getAttribute("aria-label").startsWith(name + end)));
+  const marks = [...document.querySelectorAll("figure svg [data-arm], figure svg [aria-label]")]
+    .map((mark) => [mark, mark.dataset.arm ?? said(mark)]).filter(([, arm]) => arm);
+  let chosen = null;
+  const choose = (arm) => {
+    chosen = arm === chosen ? null : arm;
+    for (const row of listed) {
+      row.classList.toggle("chosen", row.dataset.arm === chosen);
+      row.querySelector("th button").setAttribute("aria-pressed", row.dataset.arm === chosen);
+    }
+    for (const [mark, of] of marks) mark.classList.toggle("dim", chosen !== null && of !== chosen);
+  };
+  for (const row of listed) {
+    const button = document.createElement("button"), head = row.cells[0];
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    row.addEventListener("click", () => choose(row.dataset.arm));
+  }
+  finder.closest(".find").hidden = false;
+  finder.addEventListener("input", () => {
+    const wanted = finder.value.trim().toLowerCase();
+    for (const row of listed) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+  });
+}
+// Printed is the first screen; all of it, with its folds open, where that is asked for.
+const root = document.documentElement, whole = document.getElementById("print-all");
 let closed = [];
-addEventListener("beforeprint", () => { closed = folds().filter((fold) => !fold.open); closed.forEach((fold) => { fold.open = true; }); });
-addEventListener("afterprint", () => { closed.forEach((fold) => { fold.open = false; }); });
+addEventListener("beforeprint", () => {
+  if (whole && !root.classList.contains("whole")) return;
+  closed = [...document.querySelectorAll("details")].filter((fold) => !fold.open);
+  closed.forEach((fold) => { fold.open = true; });
+});
+addEventListener("afterprint", () => { closed.forEach((fold) => { fold.open = false; }); closed = []; });
+if (whole) {
+  whole.hidden = false;
+  whole.addEventListener("click", () => { root.classList.add("whole"); print(); root.classList.remove("whole"); });
+}

@@ -5,6 +5,7 @@ difference is shown and may well be the point of the experiment (fewer KV bytes)
 and never in alarm.
 """
 
+import math
 from typing import Any, get_args
 
 from attnlab.report.verdicts.runs import Run, Sweep, common
@@ -78,6 +79,33 @@ def repeated(sweep: Sweep) -> list[str]:
     """The sentence about arms that read their text too often; [] where none did."""
     sentence = worn({arm: _measured(sweep.done(arm), EPOCHS)[0] for arm in sweep.arms})
     return [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
+
+
+FEW = 50  # steps: fewer train no model to be judged
+GUESS = 0.98  # of the loss of guessing uniformly: above it, nothing was learned
+
+
+def untrained(sweep: Sweep, arm: str, against: str) -> str | None:
+    """Why these two arms show nothing of what training makes of them; None where they do. Runs that measure
+    or go on from another are as trained as that one.
+    """
+    records = [run.record for name in (arm, against) for run in sweep.done(name) if run.record]
+    own = [
+        record for record in records if not (record.config.get("parent") or record.config.get("measurement"))
+    ]
+    if few := [
+        int(steps) for record in own if (steps := record.estimate.get("steps")) is not None and steps < FEW
+    ]:
+        return f"trained for {min(few)} step{'s' if min(few) > 1 else ''} of the {FEW} that it takes at least"
+    metric = sweep.metric(sweep.experiment.metric)
+    reached = [(record.figure(metric.name), record.estimate.data.get("vocab_size")) for record in own]
+    if (
+        reached
+        and metric.unit == "nats"
+        and all(loss and size and size > 1 and loss > GUESS * math.log(size) for loss, size in reached)
+    ):
+        return "no better than guessing when their training ended"
+    return None
 
 
 def _row(sweep: Sweep, metric: Metric, measured: dict[str, tuple[Any, bool]], held: bool) -> dict[str, Any]:

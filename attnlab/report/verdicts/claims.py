@@ -10,7 +10,7 @@ from typing import Any
 
 from attnlab import stats
 from attnlab.report.verdicts import evidence, foresight
-from attnlab.report.verdicts.budget import crosses
+from attnlab.report.verdicts.budget import crosses, untrained
 from attnlab.report.verdicts.effects import beside
 from attnlab.report.verdicts.evidence import Found
 from attnlab.report.verdicts.exchange import trained
@@ -23,6 +23,7 @@ COUNTED = {
     "exact": "exact count", "timing": "timing block",
 }  # fmt: skip
 SEEDED = ("seeds", "share", "ranks", "identity")
+LEARNED = ("seeds", "share", "ranks")  # a result of training
 LEVEL = 0.95  # of the interval beside the decision's own
 DECIDED = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)
 
@@ -167,7 +168,8 @@ def _told(
     unequal = _unequal(sweep, budget, claim)
     names = [reason["label"] for reason in unequal]
     interval = decision.interval
-    word = claim_verdict(decision.holds, n=decision.n, comparable=not unequal)
+    raw = untrained(sweep, claim["arm"], claim["against"]) if basis in LEARNED else None
+    word = claim_verdict(decision.holds, n=decision.n, comparable=not unequal, trained=raw is None)
     text = _wording(sweep, claim, found.basis)
     low, high = stats.region(claim["is"], claim["threshold"], text.centre)
     planned, looks, training = _planned(sweep, found), _looks(sweep, found), _trained(sweep, claim, found)
@@ -186,6 +188,7 @@ def _told(
             counted=COUNTED[basis],
             looked=looked(looks),
             exploratory=exploratory,
+            raw=raw or "",
         )
         + _as_if(training, word),
         "plain": plain(text, word, names, exact=decision.exact),

@@ -46,16 +46,19 @@ def sentence(
     counted: str = "paired seed",
     looked: str = "",
     exploratory: bool = False,
+    raw: str = "",
 ) -> str:
     """One line: SUPPORTED: gqa costs at most 0.016 nats (margin 0.030). 6 paired seeds.
 
     `unequal` names the held budget rows that differ; `counted` is what `decision.n` counts, in the singular;
-    `looked` says at which look that was.
+    `looked` says at which look that was, `raw` why the arms show nothing of what training makes of them.
     """
     if verdict == Verdict.NO_RESULT:
         body = f"no {counted} of {claim.arm} and {claim.against} was completed"
     elif verdict == Verdict.NOT_COMPARABLE:
         body = f"{claim.arm} and {claim.against} differ in {_listed(unequal)}"
+    elif verdict == Verdict.UNTRAINED:
+        body = f"{claim.arm} and {claim.against} were {raw}"
     else:
         body = f"{claim.arm} {_found(claim, decision, verdict)} ({_asked(claim, decision)})"
     head = f"{verdict} (exploratory)" if exploratory else str(verdict)
@@ -76,6 +79,8 @@ def plain(claim: Wording, verdict: Verdict, unequal: Sequence[str] = (), *, exac
         "evidence that the arms are equal.",
         Verdict.NOT_COMPARABLE: f"{claim.arm} and {claim.against} did not get equal {_listed(unequal)}, so a "
         "difference between them would not be due to attention alone.",
+        Verdict.UNTRAINED: f"Models that have learned next to nothing cannot show whether {says}; train "
+        "them for longer, as at size=S.",
         Verdict.NO_RESULT: f"Nothing was measured that bears on whether {says}.",
     }[verdict]
 

@@ -16,6 +16,7 @@ class Verdict(StrEnum):
     REFUTED = "REFUTED"
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_COMPARABLE = "NOT COMPARABLE"
+    UNTRAINED = "UNTRAINED"
     NO_RESULT = "NO RESULT"
 
 
@@ -29,14 +30,16 @@ class Word(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
-def claim_verdict(holds: bool | None, *, n: int, comparable: bool = True) -> Verdict:
+def claim_verdict(holds: bool | None, *, n: int, comparable: bool = True, trained: bool = True) -> Verdict:
     """SUPPORTED where every value that the decision leaves plausible satisfies the claim, REFUTED where none
-    does; n counts complete pairs.
+    does; n counts complete pairs. Models that have learned nothing yet bear out nothing: UNTRAINED.
     """
     if n == 0:
         return Verdict.NO_RESULT
     if not comparable:
         return Verdict.NOT_COMPARABLE
+    if not trained:
+        return Verdict.UNTRAINED
     return {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}[holds]
 
 

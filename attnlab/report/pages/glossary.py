@@ -1,0 +1,52 @@
+"""A page's terms, each explained where it first stands: on hover, on focus and on a tap, without a script."""
+
+import re
+
+from markupsafe import Markup, escape
+
+TERMS = {
+    "SUPPORTED": "Every value that the measurements leave plausible fits the claim.",
+    "REFUTED": "No value that the measurements leave plausible fits the claim.",
+    "INCONCLUSIVE": "The measurements leave both open. That is no evidence that the arms are equal.",
+    "NOT COMPARABLE": "The two arms did not get the same of something that was declared to be held equal.",
+    "UNTRAINED": "The models have learned next to nothing, so they show nothing of the designs.",
+    "NO RESULT": "Nothing was measured that bears on the claim.",
+    "EQUIVALENT": "Surely closer to the baseline than the margin, by two one-sided tests.",
+    "nats": "Units of information: a loss is the mean of -ln p of the right token; 0.69 nats are a bit.",
+    "margin": "The difference that was declared to matter before the comparison began.",
+    "arm": "One of the designs that are compared, with all its seeds.",
+    "baseline": "The arm that the others are compared with.",
+    "seed": "One start: initial weights and the order of the data, which all arms share where they can.",
+    "interval": "What the measured seeds leave plausible. One of 95 % misses the truth one time in twenty.",
+    "paired": "Arms are compared seed by seed, which takes out what they have in common.",
+    "as if trained": "The same difference in loss, told as so much more or less training of the baseline.",
+    "KV cache": "Keys and values of past tokens that decoding keeps, not to compute them again.",
+    "held": "Declared to be equal in all arms; where it is not, claims are NOT COMPARABLE.",
+    "look": "A moment, fixed beforehand, at which the seeds so far may decide; error rates count all.",
+    "Holm": "A method that shares one error rate of 5 % over all claims of the page.",
+    "FLOPs": "Multiplications and additions, counted from the shapes.",
+    "chance": "What a head that attends evenly would score.",
+}  # fmt: skip
+_WORDS = re.compile(
+    r"(?<![\w-])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?=s?\b)"
+)
+
+
+class Glossary:
+    """Marks each term where it first stands in what one page says through `explained`."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def explained(self, said: object) -> Markup:
+        """The text, escaped, its new terms with what they mean."""
+        text = str(escape(said)).replace(" %", "\N{NO-BREAK SPACE}%")
+        return Markup(_WORDS.sub(self._once, text))
+
+    def _once(self, found: re.Match[str]) -> str:
+        term = found[1]
+        if term in self._told:
+            return term
+        self._told.add(term)
+        said = escape(TERMS[term])
+        return f'<span class="term" tabindex="0" aria-description="{said}" data-says="{said}">{term}</span>'
