@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "docs"
 SOURCE, SITE = BUILD / "source", BUILD / "site"
 PAGES = ("*.md", "docs/*.md", "reports/LOG.md", "reports/reference/bench/README.md")
-HERE = {"reference/README.md)": "reference/ledger.html)", "tour.ipynb)": "tour.md)"}  # better seen on the site
+HERE = {
+    "reference/README.md)": "reference/ledger.html)",
+    "tour.ipynb)": "tour.md)",
+}  # better seen on the site
 
 
 def main() -> int:

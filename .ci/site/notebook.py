@@ -17,7 +17,7 @@ SHOWN = {"image/png": "_repr_png_", "text/html": "_repr_html_"}  # by what an ob
 
 
 def run(file: Path) -> dict[str, Any]:
-    """The notebook with the outputs of its cells, run in the working directory. What a cell raises is raised."""
+    """The notebook with the outputs of its cells, run in the working directory; what one raises is raised."""
     told, names = json.loads(file.read_text("utf-8")), {"__name__": "__main__"}
     cells = [cell for cell in told["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(cells, 1):

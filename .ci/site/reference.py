@@ -1,4 +1,4 @@
-"""The pages that are made of the source: verbs of their parsers, options of their yaml, Python of its docstrings.
+"""The pages that are made of the source: verbs of parsers, options of yaml, Python of its docstrings.
 
 Python is read, not imported: a class is shown by its signatures, as in a stub, with the first line of what
 each of them says.
@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-# What somebody meets who reads results or writes a variant: file -> its names; all that are public where none is said.
+# What who reads results or writes a variant meets: file -> names, all that are public where none is said.
 PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
     "Results": {"attnlab/report/frames.py": ("load", "Results", "Report", "Store")},
     "The laws": {
@@ -32,7 +32,9 @@ PUBLIC: dict[str, dict[str, tuple[str, ...]]] = {
         "attnlab/model/huggingface/families/table.py": (),
     },
 }
-NO_PROSE = re.compile(r"^# *(@package|yaml-language-server:).*\n", re.MULTILINE)  # comments that speak to programs
+NO_PROSE = re.compile(
+    r"^# *(@package|yaml-language-server:).*\n", re.MULTILINE
+)  # comments that speak to programs
 
 
 def pages(root: Path) -> dict[str, str]:
@@ -62,7 +64,7 @@ def options(conf: Path) -> dict[str, str]:
         set_as = f"`python -m attnlab {'+' if group == 'experiment' else ''}{group}=NAME`"
         parts = [f"## {path.stem}\n\n{_option(path)}" for path in paths]
         made[name] = "\n\n".join([f"# {group}", f"{set_as}, where NAME is one of these.", *parts, ""])
-        links = " ".join(f"[{path.stem}]({name}#{path.stem})" for path in paths)
+        links = " ".join(f"[{path.stem}]({name}#{path.stem.lower()})" for path in paths)
         rows.append(f"| [{group}]({name}) | {links} |")
     table = "\n".join(["| group | options |", "|---|---|", *rows])
     whole = f"## What is set without a group\n\n```yaml\n{(conf / 'config.yaml').read_text('utf-8')}```\n"
