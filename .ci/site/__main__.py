@@ -15,6 +15,9 @@ import links
 import notebook
 import reference
 
+from attnlab.report.pages.files import runs_csv
+from attnlab.report.schema import load
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "docs"
 SOURCE, SITE = BUILD / "source", BUILD / "site"
@@ -46,9 +49,12 @@ def lay_out() -> None:
         for link, other in HERE.items():
             text = text.replace(link, other)
         put(path.relative_to(ROOT), text.encode())
-    for path in (*ROOT.glob("docs/*.png"), *ROOT.glob("reports/reference/**/*")):
+    files = ("docs/*.png", "conf/experiment/*.yaml", "reports/reference/**/*")
+    for path in [file for pattern in files for file in ROOT.glob(pattern)]:
         if path.is_file() and path.suffix != ".md":
             copy(path, SOURCE)
+    for path in ROOT.glob("reports/reference/*/report.json"):  # whose pages offer a table that is not kept
+        put(path.relative_to(ROOT).with_name("runs.csv"), runs_csv(load(path)).encode())
     for name, text in reference.pages(ROOT).items():
         put(Path("reference") / name, text.encode())
     for name, content in notebook.page(ROOT / "docs" / "tour.ipynb").items():
