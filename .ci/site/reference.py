@@ -1,7 +1,7 @@
 """The pages that are made of the source: verbs of parsers, options of yaml, Python of its docstrings.
 
-Python is read, not imported: a class is shown by its signatures, as in a stub, with the first line of what
-each of them says.
+Python is read, not imported: a class is shown by its signatures, as in a stub, with the first paragraph
+of what each of them says.
 """
 
 import ast
@@ -91,7 +91,7 @@ def python(root: Path) -> str:
             there = {node.name: node for node in module.body if isinstance(node, kinds) and _public(node)}
             parts.append(f"From `{file.removesuffix('.py').replace('/', '.')}`. {_prose(module)}")
             parts += [
-                f"### {name}\n\n```python\n{_stub(there[name])}\n```\n\n{_prose(there[name])}"
+                f"### {name}\n\n{_prose(there[name])}\n\n```python\n{_stub(there[name])}\n```"
                 for name in names or there
             ]
     return "\n\n".join([*parts, ""])
@@ -109,8 +109,8 @@ def _stub(node: ast.FunctionDef | ast.ClassDef) -> str:
     lines = [ast.unparse(_with_body(node, [ast.Pass()])).removesuffix("\n    pass")]
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and _public(part):
-            says = (ast.get_docstring(part) or "").partition("\n")[0]
-            lines += ["", *([f"# {says}"] if says else []), *_stub(part).splitlines()]
+            says = (ast.get_docstring(part) or "").partition("\n\n")[0]
+            lines += ["", *(f"# {line}" for line in says.splitlines()), *_stub(part).splitlines()]
         elif isinstance(part, ast.AnnAssign | ast.Assign):
             lines.append(ast.unparse(part))
     return "\n".join([lines[0], *(f"    {line}".rstrip() for line in lines[1:])])
