@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help experiment test test-rare fuzz survive claims lint pins clean
+.PHONY: help experiment test test-rare fuzz survive claims lint docs tour pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -33,6 +33,12 @@ lint: .venv/dev  ## check style, the direction of imports, and types
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy attnlab hydra_plugins
 
+docs: .venv/docs  ## build the site into build/docs/site and follow each of its links
+	$(BIN)/python .ci/site
+
+tour: .venv/dev  ## run docs/tour.ipynb and keep in it what its cells show
+	$(BIN)/python .ci/site/notebook.py docs/tour.ipynb
+
 pins:  ## write constraints.txt from .venv, once the tests have passed in it
 	$(BIN)/python .ci/pins > constraints.new && mv constraints.new constraints.txt
 
@@ -48,4 +54,8 @@ clean:  ## remove the virtual environment; runs and reports stay
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(INSTALL) -e ".[dev]"
+	@touch $@ .venv/run
+
+.venv/docs: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) -e ".[docs]"
 	@touch $@ .venv/run

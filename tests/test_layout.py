@@ -19,7 +19,10 @@ PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py" an
 AXES = ("heads", "position", "score", "mask", "epilogue", "kernel", "decode", "model")
 WORDS = {"none", "full", "gate"}  # names of values that have other uses too
 PAGES = sorted(path.relative_to(HOME).as_posix() for path in (*HOME.glob("*.md"), *HOME.glob("docs/*.md")))
-OTHERS = {"CHANGELOG.md", *(f"docs/{name}.md" for name in ("bibliography", "families", "texts", "writing"))}
+OTHERS = {
+    "CHANGELOG.md",
+    *(f"docs/{name}.md" for name in ("bibliography", "families", "tasks", "texts", "writing")),
+}
 DOCS = [page for page in PAGES if page not in OTHERS]  # which name files of users and of others too
 
 
