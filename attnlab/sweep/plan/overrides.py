@@ -51,6 +51,27 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
     return Command(seeds, tuple(itertools.product(*axes)))
 
 
+def parted(points: Sequence[Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
+    """What all points of a command have in common, and by what differs the rest of each: `gqa rope`, or with
+    the keys where a value could be that of another key. Refused where two points are one.
+    """
+    varied = [len(set(values)) > 1 for values in zip(*points, strict=True)]
+    common = [line for line, differs in zip(points[0], varied, strict=True) if not differs]
+    own = [[line for line, differs in zip(point, varied, strict=True) if differs] for point in points]
+    if len({tuple(lines) for lines in own}) < len(own):
+        raise Refused("two values of a swept key are the same: name each value once")
+    columns = [{_short(line) for line in lines} for lines in zip(*own, strict=True)]
+    unclear = len(set().union(*columns)) < sum(map(len, columns))
+    names = [" ".join(line.lstrip("+") if unclear else _short(line) for line in lines) for lines in own]
+    return common, dict(zip(names, own, strict=True))
+
+
+def _short(line: str) -> str:
+    """Of what a command sets, the option of a group alone; of another key its last part too: gqa, dim=64."""
+    key, _, value = line.lstrip("+").partition("=")
+    return value if value.isidentifier() and "." not in key else f"{key.rpartition('.')[2]}={value}"
+
+
 def _few(swept: Iterable[Any], override: Override) -> list[Any]:
     """What is swept; Refused where there is more of it than can be meant, without going to its end."""
     found = list(itertools.islice(swept, MOST_RUNS + 1))
