@@ -42,7 +42,7 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
         elif override.is_interval_sweep():
             raise Refused(f"{override.input_line}: an interval has no end; list the values, or use range()")
         elif override.key_or_group == "logger" and override.is_sweep_override():
-            several = override.input_line.partition("=")[2]
+            several = str(override.input_line).partition("=")[2]
             raise Refused(f"{override.input_line}: a comma sweeps; for all at once: 'logger=[{several}]'")
         elif override.is_sweep_override():
             key = override.get_key_element()
