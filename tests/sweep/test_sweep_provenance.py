@@ -44,7 +44,9 @@ def test_a_pages_command_makes_the_same_sweep(attnlab):
     """With a folder of configs of the user's own, in another directory, and what a shell would break."""
     group = attnlab.folder / "my conf" / "heads"
     group.mkdir(parents=True)
-    (group / "mine.yaml").write_text("# @package _global_\nmodel: {attention: {_target_: toy_variant.Heads, n_heads: 3}}\n")
+    (group / "mine.yaml").write_text(
+        "# @package _global_\nmodel: {attention: {_target_: toy_variant.Heads, n_heads: 3}}\n"
+    )
     line = ["--config-dir", "my conf", "heads=mine,two", "++model.said='a [b] $HOME'"]
     status, _, err = attnlab(*line)
     assert status == 0, err

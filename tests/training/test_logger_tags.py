@@ -61,11 +61,20 @@ def test_a_run_without_w_and_b_gets_no_tag(tmp_path):
 def test_messages_are_written_as_w_and_b_writes_them(stored):
     from wandb.proto import wandb_internal_pb2 as messages
 
+    class Raw:
+        """A message as their process has encoded it."""
+
+        def __init__(self, content):
+            self.content = content
+
+        def SerializeToString(self):  # noqa: N802
+            return self.content
+
     (file,) = stored.rglob("*.wandb")
     theirs = file.read_bytes()
     whole = list(files.records(theirs))
-    ours = files.encoded(whole)
-    assert struct.unpack("<IHB", ours[7:14]) == struct.unpack("<IHB", theirs[7:14])  # sum, length, kind
+    length = struct.unpack("<H", theirs[11:13])[0]
+    assert files.encoded([Raw(theirs[14 : 14 + length])]) == theirs[: 14 + length]  # checksum and all
     long = messages.Record()
     long.run.notes = "x" * 100_000  # more than three blocks
     many = [long, *whole, long]

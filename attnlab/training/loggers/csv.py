@@ -43,9 +43,9 @@ class _Log:
     def image(self, key: str, image: Any, step: int | None, caption: str) -> None:
         """There are none in a table."""
 
-    def end(self, summary: Mapping[str, float], step: int, code: int) -> None:
-        last = self.last()
-        self.metrics({name: value for name, value in summary.items() if last.get(name, -1) < step}, step)
+    def end(self, summary: Mapping[str, float], fresh: Mapping[str, float], step: int, code: int) -> None:
+        if fresh:
+            self.metrics(fresh, step)
         self._logger.finalize("failed" if code else "success")
 
 

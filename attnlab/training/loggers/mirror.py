@@ -34,8 +34,10 @@ class Log(Protocol):
         """A picture, grey or in colours; a log without pictures does nothing."""
         ...
 
-    def end(self, summary: Mapping[str, float], step: int, code: int) -> None:
-        """The run's figures (none of one that failed), its last step, its exit code; nothing comes after."""
+    def end(self, summary: Mapping[str, float], fresh: Mapping[str, float], step: int, code: int) -> None:
+        """The run's figures (none of one that failed), those of them that were not logged at its last step,
+        that step, its exit code; nothing comes after.
+        """
         ...
 
 
@@ -57,7 +59,7 @@ class Mirror(Logger):
         super().__init__()
         self.called, self.warned, self.batch_tokens, self._told = called, False, batch_tokens, told
         self._open, self._queue = open_, SimpleQueue[Callable[[Log], Any] | None]()
-        self._step, self._last = 0, dict[str, int]()
+        self._step, self._last, self._seen = 0, dict[str, int](), dict[str, int | None]()
         self._thread = threading.Thread(target=self._serve, daemon=True, name="mirror")
         self._thread.start()
 
@@ -90,7 +92,7 @@ class Mirror(Logger):
     def end(self, summary: Mapping[str, float], code: int) -> None:
         """Writes the summary and ends the log with an exit code; the disk alone is waited for."""
         bound = LEAVING_SECONDS if code else WRITING_SECONDS
-        self._queue.put(lambda log: log.end(summary, self._step, code))
+        self._queue.put(lambda log: self._end(log, summary, code))
         self._queue.put(None)
         self._thread.join(bound)
         if self._thread.is_alive():
@@ -99,11 +101,20 @@ class Mirror(Logger):
     def _is_new(self, name: str, step: int | None) -> bool:
         return step is None or step > self._last.get(name, -1)
 
+    def _new(self, metrics: Mapping[str, float], step: int | None) -> dict[str, float]:
+        return {name: value for name, value in metrics.items() if self._is_new(name, step)}
+
     def _write(self, log: Log, metrics: Mapping[str, float], step: int | None) -> None:
-        new = {name: value for name, value in metrics.items() if self._is_new(name, step)}
+        new = self._new(metrics, step)
         if new:
+            self._seen |= dict.fromkeys(new, step)
             seen = {TOKENS: step * self.batch_tokens} if step is not None and self.batch_tokens else {}
             log.metrics({**new, **seen}, step)
+
+    def _end(self, log: Log, summary: Mapping[str, float], code: int) -> None:
+        new, step = self._new(summary, self._step), self._step
+        fresh = {name: value for name, value in new.items() if self._seen.get(name) != step}
+        log.end(summary, fresh, step, code)
 
     def _serve(self) -> None:
         try:

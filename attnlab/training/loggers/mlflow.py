@@ -80,9 +80,8 @@ class _Log:
     def image(self, key: str, image: Any, step: int | None, caption: str) -> None:
         self._client.log_image(self._id, image, key=key, step=step)
 
-    def end(self, summary: Mapping[str, float], step: int, code: int) -> None:
-        last = self.last()
-        self.metrics({name: value for name, value in summary.items() if last.get(name, -1) < step}, step)
+    def end(self, summary: Mapping[str, float], fresh: Mapping[str, float], step: int, code: int) -> None:
+        self.metrics(fresh, step)
         self._logger.finalize("failed" if code else "success")
 
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
+from attnlab.store.fingerprint import flatten
 from attnlab.training.loggers.labels import flat, folders
 from attnlab.training.loggers.mirror import Mirror
 
@@ -68,8 +69,14 @@ class _Log:
         self._logger.experiment.add_image(key, image, step, dataformats="HW")
         self._logger.experiment.flush()
 
-    def end(self, summary: Mapping[str, float], step: int, code: int) -> None:
-        new = {name: value for name, value in summary.items() if self._before.get(name, -1) < step}
-        if new:
-            self._logger.log_hyperparams(self._config, new, step)
+    def end(self, summary: Mapping[str, float], fresh: Mapping[str, float], step: int, code: int) -> None:
+        from torch.utils.tensorboard.summary import hparams
+
+        self.metrics(fresh, step)
+        plain = {
+            key: leaf if isinstance(leaf, bool | int | float | str) else str(leaf)
+            for key, leaf in flatten(self._config)
+        }
+        for part in hparams(plain, dict(summary)) if summary else ():  # Lightning's would log them once more
+            self._logger.experiment._get_file_writer().add_summary(part)
         self._logger.finalize("failed" if code else "success")

@@ -19,6 +19,7 @@ from attnlab.training.loggers.labels import TOKENS
 from attnlab.training.loggers.mirror import Mirror
 from attnlab.training.loggers.unsent import command, note
 
+_STEP = "trainer/global_step"  # as Lightning calls it; W&B's own counts the rows
 MODES = ("offline", "online", "disabled")
 
 
@@ -107,7 +108,8 @@ def _last(folder: Path, name: str) -> dict[str, int]:
     for file in folder.glob(f"wandb/*run-*-{name}/*.wandb"):
         for record in records(file.read_bytes()):
             row = {(item.key or item.nested_key[0]): item.value_json for item in record.history.item}
-            last |= {key: max(last.get(key, -1), int(row["_step"])) for key in row if "_step" in row}
+            if _STEP in row:
+                last |= {key: max(last.get(key, -1), int(row[_STEP])) for key in row}
     return last
 
 
@@ -131,6 +133,6 @@ class _Log:
     def image(self, key: str, image: Any, step: int | None, caption: str) -> None:
         self._logger.log_image(key, [image], step=step, caption=[caption])
 
-    def end(self, summary: Mapping[str, float], step: int, code: int) -> None:
+    def end(self, summary: Mapping[str, float], fresh: Mapping[str, float], step: int, code: int) -> None:
         self._logger.experiment.summary.update(dict(summary))
         self._logger.experiment.finish(exit_code=code)
