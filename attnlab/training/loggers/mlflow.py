@@ -54,7 +54,7 @@ class _Log:
         )
         self._begun = self._logger._run_id is not None
         self._id, self._client = str(self._logger.run_id), self._logger.experiment
-        kept.parent.mkdir(exist_ok=True)
+        kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(self._id, encoding="utf-8")
         if self._begun:
             self._client.update_run(self._id, status="RUNNING")
