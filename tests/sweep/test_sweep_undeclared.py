@@ -61,7 +61,7 @@ def test_what_is_no_comparison_is_refused(planned, line, told):
 
 @pytest.mark.parametrize("flag", [[], ["-m"]])
 def test_the_page_says_exploratory_who_is_the_baseline_and_what_a_seed_cannot_tell(attnlab, flag):
-    status, out, err = attnlab("hydra.searchpath=[]", *flag, "heads=two,one", "optim.lr=0.2")
+    status, out, err = attnlab(*flag, "heads=two,one", "optim.lr=0.2")
     assert status == 0, err
     assert "EXPLORATORY: What changes with heads? The baseline is what stands first, two." in out
     assert "  one against two, val/loss: " in out

@@ -44,7 +44,7 @@ def provenance(
         "device": f"cpu ({os.cpu_count()} cores)" if device == "cpu" else device,
         "date": max((record.started[:10] for record in records if record.started), default=None),
         "declared": dict(declared),
-        "declaration_sha256": fingerprint.digest(declared, 64),
+        "declaration_sha256": fingerprint.digest(declared, 64) if declared else None,
         "changed": list(changed),
     }
 
