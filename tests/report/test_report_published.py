@@ -107,6 +107,6 @@ def test_a_view_and_a_report_show_the_experiments_runs_by_arm(made, monkeypatch,
     blocks = {block["type"]: block for block in json.loads(page["spec"])["blocks"]}
     assert report["verdict"]["claims"][0]["sentence"] in blocks["markdown-block"]["content"]
     assert "val/loss" in json.dumps(blocks["panel-grid"])
-    (runs,) = blocks["panel-grid"]["metadata"]["runSets"]
-    assert '"arm' in json.dumps(runs["grouping"])
-    assert f'"{report["experiment"]["name"]}"' in json.dumps(runs["filters"])
+    grid = json.dumps(blocks["panel-grid"])
+    assert '"arm' in grid
+    assert f'"{report["experiment"]["name"]}"' in grid
