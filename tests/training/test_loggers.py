@@ -79,7 +79,12 @@ def spec(compose):
 
     def make(*overrides):
         small = ("trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2", "measure.maps=2")
-        use = Use(experiment="exam", arm="gqa", axes={"heads": "gqa", "size": "debug"}, commit="c0ffee")
+        use = Use(
+            experiment="exam",
+            arm="gqa",
+            axes={"data": "text", "data/tokenizer": "char", "heads": "gqa", "size": "debug"},
+            commit="c0ffee",
+        )
         return RunSpec(
             id="abcd0123abcd0123",
             config=compose(*small, *overrides),

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
+from attnlab.store.fingerprint import flatten
 from attnlab.training.loggers.labels import flat
 from attnlab.training.loggers.mirror import Mirror
 
@@ -59,7 +60,9 @@ class _Log:
         if self._begun:
             self._client.update_run(self._id, status="RUNNING")
         else:
-            self._logger.log_hyperparams(flat(run))
+            # its files are called by the keys: one that begins with another and a slash would be in its way
+            plain = {key.replace("/", "."): leaf for key, leaf in flatten(flat(run))}
+            self._logger.log_hyperparams(plain)
 
     def last(self) -> dict[str, int]:
         if not self._begun:
