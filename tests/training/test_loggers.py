@@ -52,8 +52,8 @@ def read_mlflow(folder):
         name: [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, name)]
         for name in names
     }
-    paths = [file.path.split("%") for file in client.list_artifacts(run.info.run_id, "images")]
-    images = {(path[0].removeprefix("images/").replace("#", "/"), int(path[2])) for path in paths}
+    paths = [file.path.split("+") for file in client.list_artifacts(run.info.run_id, "images")]
+    images = {(path[0].removeprefix("images/").replace("~", "/"), int(path[2])) for path in paths}
     assert run.info.run_name == run.data.params["name"]
     return scalars, run.data.params, images
 
@@ -65,6 +65,7 @@ def installed(name, package):
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Their imports take long where many do."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it where it has been used
     monkeypatch.setattr(mirror, "WRITING_SECONDS", 300.0)
     monkeypatch.setattr(mirror, "LEAVING_SECONDS", 300.0)
 

@@ -72,8 +72,8 @@ class _Log:
             name: max(row.step for row in self._client.get_metric_history(self._id, name)) for name in names
         }
         for file in self._client.list_artifacts(self._id, "images"):
-            if found := re.match(r"images/(.+?)%step%(\d+)%", file.path):
-                name = found[1].replace("#", "/")
+            if found := re.match(r"images/(.+?)\+step\+(\d+)\+", file.path):
+                name = found[1].replace("~", "/")
                 last[name] = max(last.get(name, -1), int(found[2]))
         return last
 
