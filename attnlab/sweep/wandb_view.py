@@ -24,13 +24,13 @@ def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
     assert report is not None
     experiment, project = report["experiment"], settings["project"]
     entity = str(settings["entity"] or wandb.Api().default_entity)
-    sections = {
+    sections: dict[str, list[Any]] = {
         "loss": [pages.LinePlot(x=TOKENS, y=[name]) for name in _curves(report)],
         "memory": [pages.BarPlot(metrics=[f"memory/{name}"]) for name in _figures(report, "memory")],
         "speed": [pages.BarPlot(metrics=[f"speed/{name}"]) for name in _figures(report, "speed")],
         "attention": [pages.MediaBrowser(media_keys=_maps(report))] if _maps(report) else [],
     }
-    view = views.Workspace(
+    view: Any = views.Workspace(
         entity=entity,
         project=project,
         name=f"attnlab: {folder.name}",

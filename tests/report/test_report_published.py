@@ -88,6 +88,7 @@ def test_a_view_and_a_report_show_the_experiments_runs_by_arm(made, monkeypatch,
     with Server() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+        (tmp_path / "wandb").mkdir()
         for _ in range(2):
             wandb_view.save(folder, tmp_path, LOGGER | {"entity": "me"})
     first, page, again, _ = server.views
