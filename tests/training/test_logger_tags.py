@@ -1,6 +1,9 @@
 """The tags of a W&B run that several experiments use, read back from its files."""
 
+import json
 import struct
+import subprocess
+import sys
 
 import pytest
 from wandb_files import records
@@ -83,8 +86,6 @@ def test_messages_are_written_as_w_and_b_writes_them(stored):
 
 @pytest.mark.rare
 def test_w_and_b_is_sent_the_tags_and_keeps_its_rows(stored, monkeypatch):
-    import json
-
     with Server() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
@@ -95,7 +96,9 @@ def test_w_and_b_is_sent_the_tags_and_keeps_its_rows(stored, monkeypatch):
             new = [str(file) for file in sending.unsent(stored / "wandb", ID)]
             assert len(new) == 1
             task = {"files": new, "live": False, "own": str(stored), "project": "attnlab", "entity": "me"}
-            assert sending.main([json.dumps(task)]) == 0
+            line = [sys.executable, "-m", sending.MODULE, json.dumps(task)]
+            sent = subprocess.run(line, cwd=stored, capture_output=True, text=True, timeout=120)
+            assert sent.returncode == 0, sent.stderr
     assert [row["val/loss"] for row in server.history(ID)] == [2.0]
     assert server.summaries[ID]["val/loss"] == 2.0
     assert set(server.runs[-1]["tags"]) == {"first", "gqa", "second"}

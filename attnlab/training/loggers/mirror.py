@@ -8,6 +8,7 @@ a checkpoint takes steps again that its log has: of each name only what is later
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, final
 
@@ -83,11 +84,7 @@ class Mirror(Logger):
     def log_image(self, key: str, images: Sequence[Any], step: int | None = None, **labels: Any) -> None:
         """Pictures of one step; `caption` has one for each."""
         for image, caption in zip(images, labels["caption"], strict=True):
-            self._queue.put(
-                lambda log, image=image, caption=caption: (
-                    self._is_new(key, step) and log.image(key, image, step, caption)
-                )
-            )
+            self._queue.put(partial(self._show, key, image, step, caption))
 
     def end(self, summary: Mapping[str, float], code: int) -> None:
         """Writes the summary and ends the log with an exit code; the disk alone is waited for."""
@@ -110,6 +107,10 @@ class Mirror(Logger):
             self._seen |= dict.fromkeys(new, step)
             seen = {TOKENS: step * self.batch_tokens} if step is not None and self.batch_tokens else {}
             log.metrics({**new, **seen}, step)
+
+    def _show(self, key: str, image: Any, step: int | None, caption: str, log: Log) -> None:
+        if self._is_new(key, step):
+            log.image(key, image, step, caption)
 
     def _end(self, log: Log, summary: Mapping[str, float], code: int) -> None:
         new, step = self._new(summary, self._step), self._step
