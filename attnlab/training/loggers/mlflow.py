@@ -45,7 +45,7 @@ class _Log:
 
         kept = folder / "mlflow" / "run_id"
         before = kept.read_text(encoding="utf-8") if kept.exists() else None
-        tags = {"experiment": run.get("group"), "arm": run.get("job_type"), "attnlab.id": run["id"]}
+        tags = {"experiment": run.get("group"), "arm": run.get("job_type"), "attnlab_id": run["id"]}
         self._logger = MLFlowLogger(
             experiment,
             run_name=run["name"],
