@@ -45,8 +45,9 @@ def build(
         "experiment": {key: experiment[key] for key in Experiment.shown()}
         | {"margin": sweep.margin, "margin_said": margin_said(sweep)},
         "verdict": {
-            "headline": headline(claim_rows),
+            "headline": "EXPLORATORY" if asked.undeclared else headline(claim_rows),
             "exploratory": bool(left),
+            "undeclared": asked.undeclared,
             "departures": left or [],
             "unlike": [*_partial(sweep), *broken(sweep), *unlike(sweep), *repeated(sweep)],
             "claims": claim_rows,

@@ -3,6 +3,7 @@
 However the runs end (done, failed, interrupted), the report is written and says what is missing.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
     settings = _plain(config.get("sweep"))
     sweep = _Sweep(
         arguments=list(arguments),
+        line=sys.argv[1:],
         composer=Composer(loader, config),
         launcher=launcher,
         settings=settings,
@@ -61,7 +63,9 @@ def refuse_values(config: DictConfig) -> None:
 
 @dataclass
 class _Sweep:
-    """One command. `settings` are its `sweep` keys, `logger` its logger's, `root` is the store."""
+    """One command: `arguments` are the overrides in it, `line` all of it.
+
+    `settings` are its `sweep` keys, `logger` its logger's, `root` is the store."""
 
     arguments: list[str]
     composer: Composer
@@ -74,6 +78,7 @@ class _Sweep:
     context: checks.Context
     users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
     declared: dict[int, Declared] = field(default_factory=dict)  # by plan: what its experiment declares
+    line: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sending = Sending(self.root, self.logger, self.context)
@@ -150,7 +155,7 @@ class _Sweep:
 
     def using(self, plans: Sequence[Plan]) -> None:
         """The store remembers that these runs are used, so that `clean` keeps them."""
-        self.users = reporting.using(plans, self.root, self.reports, self.arguments, instead=self.users)
+        self.users = reporting.using(plans, self.root, self.reports, self.line, instead=self.users)
 
     def tuned(self, plans: list[Plan]) -> tuple[list[Plan], int]:
         """Trains what tuning asks for and plans again with what that found, until it asks for nothing new."""
@@ -177,8 +182,8 @@ class _Sweep:
     def declare(self, plans: Sequence[Plan]) -> None:
         """What decides goes on record before a run of the comparison begins; once, also where none did."""
         for i, plan in enumerate(plans):
-            if plan.experiment and i not in self.declared:
-                self.declared[i] = reporting.declare(plan, self.root, self.arguments)
+            if plan.experiment and plan.declared is not None and i not in self.declared:
+                self.declared[i] = reporting.declare(plan, self.root, self.line)
 
     def needed(self, plans: Sequence[Plan]) -> list[RunSpec]:
         """The runs that the claims need by now, look by look; an arm without a learning rate has none."""
@@ -239,7 +244,7 @@ class _Sweep:
         """
         self.declare(plans)  # where it was interrupted before it had
         found = {
-            i: reporting.built(plan, self.root, times.get(i), self.arguments, self.declared[i], now)
+            i: reporting.built(plan, self.root, times.get(i), self.line, self.declared.get(i), now)
             for i, plan in enumerate(plans)
             if plan.experiment
         }

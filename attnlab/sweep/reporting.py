@@ -1,7 +1,7 @@
 """The end of a sweep: a report of its runs as they lie in the store, and the lines that a terminal shows."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,9 +111,20 @@ def publish(found: Report, root: Path, reports: Path) -> None:
     print(printable(f"{document['verdict']['headline']}{place}: {asked}", "\n"))
     for claim in document["verdict"]["claims"]:
         print(printable(f"  {claim['sentence']}"))
+    for effect in document["effects"] if plan.declared is None else ():
+        if effect["primary"] and effect["mean"] is not None:
+            print(printable(f"  {_effect(effect)}"))
     print(f"report: {page}", flush=True)
     if found.declared is not None:
         log.keep_known(root, found.declared)
+
+
+def _effect(effect: Mapping[str, Any]) -> str:
+    """How an arm differs from the baseline, with its interval where it has one."""
+    ends = [effect["low"], effect["high"]]
+    interval = f", 95 % from {ends[0]:+.4g} to {ends[1]:+.4g}" if None not in ends else ", no interval"
+    about = f"{effect['arm']} against {effect['against']}, {effect['label']}"
+    return f"{about}: {effect['mean']:+.4g} {effect['unit']}".rstrip() + interval
 
 
 def together(reports: Sequence[Report], folder: Path) -> list[Path]:
@@ -190,7 +201,6 @@ def _asked(
     from attnlab.report import Asked
 
     assert plan.experiment is not None
-    assert plan.declared is not None
     return Asked(
         plan.experiment,
         overrides=plan.changed,
@@ -199,7 +209,8 @@ def _asked(
         wanted=wanted,
         tuning=plan.tuned.told() if plan.tuned is not None else None,
         exchange=exchange,
-        declared={key: value for key, value in plan.declared.items() if key in Experiment.decisive()},
+        declared={key: value for key, value in (plan.declared or {}).items() if key in Experiment.decisive()},
+        undeclared=plan.declared is None,
         on_record=on_record,
         place=plan.replication.told(plan.together) if plan.replication else None,
     )

@@ -19,6 +19,7 @@ from attnlab.config import wandb_mode
 from attnlab.errors import printable
 from attnlab.store.files import read_json, write_json
 from attnlab.store.fingerprint import digest
+from attnlab.sweep import wandb_view
 from attnlab.sweep.execute import process, slots
 from attnlab.sweep.plan.checks import Context
 from attnlab.training.loggers.unsent import note
@@ -168,7 +169,7 @@ def main(arguments: list[str]) -> int:
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):  # what an artifact stages stays with the store
         os.environ.setdefault(name, str(root / "wandb"))
     try:
-        act = _workspace if task.get("act") == "page" else _write
+        act = wandb_view.save if task.get("act") == "page" else _write
         act(folder, root, task["logger"])
     except Exception as error:  # the server's, the network's or wandb's own
         _warn(f"gave up on the report ({type(error).__name__}: {error})")
@@ -177,9 +178,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _write(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
-    from attnlab.model.build import make
+    from attnlab.training.loggers.wandb import Wandb  # late: with it comes torch
 
-    mirror, report, name = make(settings), read_json(folder / "report.json"), _name(folder)
+    mirror, report, name = Wandb.of(settings), read_json(folder / "report.json"), _name(folder)
     assert report is not None
     for old in root.glob(f"wandb/*run-*-{name}"):  # the same sweep's, and about to be written anew
         shutil.rmtree(old)
@@ -196,6 +197,16 @@ def _write(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
         code = 0
     finally:
         run.finish(exit_code=code)
+    _tag(root, report, mirror.mode == "online")
+
+
+def _tag(root: Path, report: Mapping[str, Any], online: bool) -> None:
+    """The runs that were stored before, for another experiment, carry the tag of this one too."""
+    from attnlab.training.loggers import tags
+
+    for run in report["runs"]:
+        if tags.add(root / str(run["id"]), report["experiment"]["name"]) and online:
+            note(root / str(run["id"]) / "wandb", "has not been sent its new tag yet")
 
 
 def _fill(run: Any, mirror: Any, folder: Path, report: Mapping[str, Any]) -> None:
@@ -215,27 +226,6 @@ def _fill(run: Any, mirror: Any, folder: Path, report: Mapping[str, Any]) -> Non
         if (folder / "figures").is_dir():
             artifact.add_dir(str(folder / "figures"), name="figures")
         run.log_artifact(artifact)
-
-
-def _workspace(folder: Path, _root: Path, settings: Mapping[str, Any]) -> None:
-    """A W&B Report: the Markdown of ours over the curves of the runs."""
-    import wandb
-    import wandb_workspaces.reports.v2 as pages
-
-    report = read_json(folder / "report.json")
-    assert report is not None
-    experiment, project = report["experiment"], settings["project"]
-    entity = str(settings["entity"] or wandb.Api().default_entity)
-    runs = pages.Runset(entity=entity, project=project, filters=f"Group == '{experiment['name']}'")
-    curves = pages.LinePlot(x="trainer/global_step", y=[experiment["metric"]])
-    text = (folder / "report.md").read_text(encoding="utf-8")
-    page = pages.Report(
-        project=project, entity=entity, title=f"attnlab: {folder.name}",
-        description=report["verdict"]["headline"],
-        blocks=[pages.MarkdownBlock(text=text), pages.PanelGrid(runsets=[runs], panels=[curves])],
-    )  # fmt: skip
-    page.save()
-    print(f"{PREFIX}report: {page.url}", flush=True)
 
 
 def _warn(trouble: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from wandb_files import records, summary_of
 from wandb_server import Server
 
-from attnlab.sweep import wandb_report
+from attnlab.sweep import wandb_report, wandb_view
 
 LOGGER = {
     "_target_": "attnlab.training.loggers.wandb.Wandb", "mode": "offline", "project": "attnlab",
@@ -82,15 +82,32 @@ def test_the_report_run_asks_no_server_and_is_noted_as_not_sent(written, monkeyp
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside wandb-workspaces
-def test_a_workspace_report_holds_the_words_over_the_curves_of_the_runs(made, monkeypatch):
+def test_a_view_and_a_report_show_the_experiments_runs_by_arm(made, monkeypatch, tmp_path):
     pytest.importorskip("wandb_workspaces")
     report, folder = made["good"]
     with Server() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
-        wandb_report._workspace(folder, folder, LOGGER | {"entity": "me"})
-        (view,) = server.views
-    assert view["description"] == report["verdict"]["headline"]
-    blocks = {block["type"]: block for block in json.loads(view["spec"])["blocks"]}
+        (tmp_path / "wandb").mkdir()
+        for _ in range(2):
+            wandb_view.save(folder, tmp_path, LOGGER | {"entity": "me"})
+    first, page, again, _ = server.views
+    assert (first.get("id"), again["id"]) == (None, "dmlldw==")  # the server's: the view is written anew
+    shown = json.loads(first["spec"])["section"]
+    (runs,) = shown["runSets"]
+    assert json.dumps(runs["grouping"]).count('"arm') == 1
+    assert "tags" in json.dumps(runs["filters"])
+    assert f'"{report["experiment"]["name"]}"' in json.dumps(runs["filters"])
+    panels = {group["name"]: json.dumps(group["panels"]) for group in shown["panelBankConfig"]["sections"]}
+    assert "val/loss" in panels["loss"]
+    assert '"tokens"' in panels["loss"]
+    assert "memory/" in panels["memory"]
+    assert "speed/train_tokens_per_s" in panels["speed"]
+    assert "attention/layer0" in panels["attention"]
+    assert page["description"] == report["verdict"]["headline"]
+    blocks = {block["type"]: block for block in json.loads(page["spec"])["blocks"]}
     assert report["verdict"]["claims"][0]["sentence"] in blocks["markdown-block"]["content"]
     assert "val/loss" in json.dumps(blocks["panel-grid"])
+    grid = json.dumps(blocks["panel-grid"])
+    assert '"arm' in grid
+    assert f'"{report["experiment"]["name"]}"' in grid

@@ -222,7 +222,7 @@ def test_a_share_of_the_steps_is_at_least_one_and_needs_steps():
 
 
 def test_without_an_experiment_there_is_nothing_to_tune(planned):
-    with pytest.raises(Refused, match="without an experiment nothing is compared; name one"):
+    with pytest.raises(Refused, match="without an experiment nothing is declared; name one"):
         planned(TUNE)
     assert planned("tune=null")
     assert "tune" in shipped().load_configuration("config", [], RunMode.RUN), "so tune=... needs no +"

@@ -15,7 +15,7 @@ from attnlab.sweep.execute.process import enter
 from attnlab.sweep.execute.slots import Slot
 from attnlab.sweep.plan.checks import warm
 from attnlab.training import run as train
-from attnlab.training.loggers import wandb
+from attnlab.training.loggers import mirror, wandb
 
 torch.set_num_threads(1)
 
@@ -119,7 +119,7 @@ def test_a_run_that_fails_leaves_a_failed_run_in_its_mirror(compose, store, monk
         raise KeyError("it broke")
 
     monkeypatch.setattr(train, "measure", stop)
-    monkeypatch.setattr(wandb, "LEAVING_SECONDS", 60.0)  # two steps may be sooner than W&B's import
+    monkeypatch.setattr(mirror, "LEAVING_SECONDS", 60.0)  # two steps may be sooner than W&B's import
     with pytest.raises(KeyError):
         train.run(folder)
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")

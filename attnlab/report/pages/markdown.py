@@ -42,7 +42,8 @@ def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence
         "",
     ]
     if verdict["exploratory"]:
-        lines += ["**EXPLORATORY**: the sweep left what was declared.", ""]
+        why = "nothing was declared" if verdict.get("undeclared") else "the sweep left what was declared"
+        lines += [f"**EXPLORATORY**: {why}.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
     lines += [cell(report["answer"]["sentence"]), "", *_arms(report)]

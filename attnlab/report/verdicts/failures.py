@@ -80,8 +80,11 @@ def caveats(sweep: Sweep) -> list[str]:
 
 def departures(sweep: Sweep) -> list[str] | None:
     """Where the sweep left what its file declares, and where that was changed after results were known, in
-    words; None where neither is known.
+    words; None where neither is known. Of what was never declared, what is missing.
     """
+    if sweep.asked.undeclared:
+        alone = "one seed, so no difference has an interval: seed=0,1,2 gives each one"
+        return ["no claim, no margin and no number of seeds", *([alone] if len(sweep.seeds) == 1 else ())]
     late = sweep.asked.on_record.departures if sweep.asked.on_record else []
     declared, used = sweep.asked.declared, sweep.experiment.plain()
     if not declared:

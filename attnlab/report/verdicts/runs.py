@@ -98,6 +98,7 @@ class Asked:
     `on_record` is the declaration in the store's log, None where there is none. `exchange` is what the
     baseline at half and at twice its steps tells, as `sweep.plan.exchange` has it. `place`: on which text, or
     at which rung, the experiment is asked here. `under_way`: runs may still be trained.
+    `undeclared`: there is no experiment, and so no margin; a command compared what it swept.
     """
 
     experiment: Experiment
@@ -111,6 +112,7 @@ class Asked:
     exchange: dict[str, Any] | None = None
     place: dict[str, Any] | None = None
     under_way: bool = False
+    undeclared: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,8 +143,8 @@ class Sweep:
 
     @property
     def margin(self) -> float | None:
-        """In the metric's unit; None where it is declared in training and nobody knows what that is."""
-        return self.experiment.nats(self.experiment.margin, self.slope)
+        """In the metric's unit; None where there is none, or it is in training and nobody knows of it."""
+        return None if self.asked.undeclared else self.experiment.nats(self.experiment.margin, self.slope)
 
     @property
     def arms(self) -> list[str]:

@@ -5,6 +5,7 @@ identity that its spec.json holds, which no folder has by chance. Only what has 
 store that an older version made has no `.attnlab`: it passes where nothing else lies in it than runs do.
 """
 
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from attnlab.store.schema import RunSpec
 MARK, LOCK, WHAT = ".attnlab", ".attnlab.lock", "a store of attnlab's runs"
 USERS = "users"  # who uses the runs: attnlab/store/guards/users.py
 LOG = "declarations.jsonl"  # what was declared: attnlab/store/guards/declared.py
-BESIDE_RUNS = ("timing", "wandb", "slurm", USERS)  # folders that a sweep makes in its store
+BESIDE_RUNS = ("timing", "wandb", "mlflow", "slurm", USERS)  # folders that a sweep makes in its store
 ID = re.compile(r"[0-9a-f]{16}")
 
 # What a run writes into its folder, in the order in which it is removed: one that was cut short is first no
@@ -34,6 +35,11 @@ WRITTEN = (
     "owner.json", "lock",
 )  # fmt: skip
 _HALF = re.compile(rf"\.({'|'.join(map(re.escape, WRITTEN))})\.[a-z0-9_]{{8}}(\.[a-z]+)?")  # `replacing`'s
+_LOGS = {  # folders of other loggers in a run's: the files that these write
+    "csv": re.compile(r"metrics\.csv|hparams\.yaml"),
+    "tensorboard": re.compile(r"events\.out\.tfevents\..*|hparams\.yaml"),
+    "mlflow": re.compile("run_id"),
+}
 _MIRROR = re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|unsent\.txt")  # W&B's, in `wandb`
 
 
@@ -105,6 +111,8 @@ def remove(folder: Path) -> list[str]:
             return sorted(path.name for path in folder.iterdir())
         half = sorted(path.name for path in folder.iterdir() if _HALF.fullmatch(path.name))
         _remove_mirror(folder / "wandb")
+        for name, files in _LOGS.items():
+            _remove_log(folder / name, files)
         for name in (*half, *WRITTEN):
             path = folder / name
             if path.is_file() and not path.is_symlink():
@@ -124,6 +132,18 @@ def _remove_mirror(folder: Path) -> None:
             _remove_tree(path)
     with suppress(OSError):  # something else lies in it
         folder.rmdir()
+
+
+def _remove_log(folder: Path, files: re.Pattern[str]) -> None:
+    """Files of these names in a folder and below it, and what is empty then; no link is followed."""
+    if folder.is_symlink():
+        return
+    for at, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            if files.fullmatch(name):
+                Path(at, name).unlink()
+        with suppress(OSError):  # something else lies in it
+            Path(at).rmdir()
 
 
 def _remove_tree(path: Path) -> None:

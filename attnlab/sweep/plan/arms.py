@@ -4,6 +4,7 @@ The seeds are filled in afterwards, as a last override `seed=s` would do it, and
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from attnlab.store.schema import Estimate, RunSpec, Use
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composer, axes
+from attnlab.sweep.plan.overrides import keys as keys_of
 from attnlab.sweep.plan.trainer import trainer_of
 
 
@@ -122,3 +124,26 @@ def _refuse_non_finite(config: Mapping[str, Any]) -> None:
         for value in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(value, float) and not math.isfinite(value):
                 raise Refused(f"{key}={value} is not a finite number")
+
+
+def blamed(complaint: str, arm: str, own: Sequence[str]) -> tuple[str | int, ...]:
+    """The key that a complaint begins with, as in `trainer.max_steps=0: ...`, where the file or the arm sets
+    it.
+    """
+    word = re.match(r"[\w.]*\w", complaint)
+    key = word[0] if word else ""
+    if key in keys_of(own):
+        return "arm_overrides", arm, list(keys_of(own)).index(key)
+    return tuple(key.split("."))
+
+
+def refuse_twins(runs: Sequence[RunSpec]) -> None:
+    """Refused where two arms are one and the same run."""
+    seen: dict[str, RunSpec] = {}
+    for run in runs:
+        other = seen.setdefault(run.id, run)
+        if other is not run:
+            raise Refused(
+                f"arms {other.arm} and {run.arm} are one and the same run ({run.id}): "
+                f"make them differ, or set replica=1 in one for a deliberate twin"
+            )

@@ -9,6 +9,7 @@ from hydra.errors import OverrideParseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused, nearest
+from attnlab.store import fingerprint
 from attnlab.store.declarations import AMOUNTS, FORMS, Claim, Experiment
 from attnlab.store.experiment_files import Key
 from attnlab.store.schema import Record, reading
@@ -24,6 +25,7 @@ _NEEDED = tuple(  # arms and seeds have words of their own
 )
 
 _WORD = re.compile(r"\w[\w.-]{0,199}")  # a folder's name, on any disk
+_LONG = 100  # characters of a name that is made of what a command sweeps
 _CLAIM = "{says: ..., arm: ..., is: ..., threshold: ...}"
 _R = TypeVar("_R", bound=Record)
 
@@ -54,6 +56,45 @@ def complete(config: Mapping[str, Any]) -> Experiment:
     experiment = _read(Experiment, completed, name, ())
     amounts.refuse_margin(experiment)
     return experiment
+
+
+def undeclared(
+    config: Mapping[str, Any], arms: Mapping[str, list[str]], seeds: Sequence[int] | None
+) -> Experiment:
+    """What a command asks that sweeps keys and names no experiment: how its combinations differ, by the loss.
+    It declares no margin; the 0 in its place is never read.
+    """
+    baseline, lines = next(iter(arms)), [line for own in arms.values() for line in own]
+    values = dict[str, list[str]]()
+    for line in dict.fromkeys(lines):
+        key, _, value = line.lstrip("+").partition("=")
+        values.setdefault(key, []).append(value)
+    differs = "-".join("_".join([key.rpartition(".")[2], *of_it]) for key, of_it in values.items())
+    name = "sweep_" + re.sub(r"[^\w.-]+", "_", differs)
+    if name != f"sweep_{differs}" or len(name) > _LONG:
+        name = f"{name[:_LONG]}-{fingerprint.digest(values, 8)}"
+    chosen = seeds if seeds is not None else [integer(config.get("seed", 0), "seed")]
+    return Experiment(
+        name=name,
+        question=f"What changes with {' and '.join(values)}? The baseline is what stands first, {baseline}.",
+        size=config.get("size"),
+        arms=list(arms),
+        arm_overrides=dict(arms),
+        baseline=baseline,
+        seeds=list(no_repeat(chosen)),
+        metric="val/loss",
+        margin=0.0,
+        margin_reason="",
+    )
+
+
+def refuse_declared(base: Mapping[str, Any]) -> None:
+    """Refused where a key is set that only an experiment has."""
+    for key in ("seeds", "looks", "exchange", "tune", "texts", "ladder"):
+        if base.get(key) is not None:
+            instead = "name one, or set seed=0,1" if key == "seeds" else "name one"
+            value = "..." if key == "ladder" else base[key]
+            raise Refused(f"{key}={value}: without an experiment nothing is declared; {instead}")
 
 
 def _seeds(declared: Mapping[str, Any], name: str) -> list[int]:

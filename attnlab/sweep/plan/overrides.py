@@ -41,6 +41,9 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
             seeds = _seeds(override)
         elif override.is_interval_sweep():
             raise Refused(f"{override.input_line}: an interval has no end; list the values, or use range()")
+        elif override.key_or_group == "logger" and override.is_sweep_override():
+            several = str(override.input_line).partition("=")[2]
+            raise Refused(f"{override.input_line}: a comma sweeps; for all at once: 'logger=[{several}]'")
         elif override.is_sweep_override():
             key = override.get_key_element()
             axes.append([f"{key}={value}" for value in _few(override.sweep_string_iterator(), override)])
@@ -49,6 +52,27 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
     if (count := len(seeds or [0]) * math.prod(map(len, axes))) > MOST_RUNS:
         raise Refused(f"the swept keys ask for {count} runs, and a command has at most {MOST_RUNS}")
     return Command(seeds, tuple(itertools.product(*axes)))
+
+
+def parted(points: Sequence[Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
+    """What all points of a command have in common, and by what differs the rest of each: `gqa rope`, or with
+    the keys where a value could be that of another key. Refused where two points are one.
+    """
+    varied = [len(set(values)) > 1 for values in zip(*points, strict=True)]
+    common = [line for line, differs in zip(points[0], varied, strict=True) if not differs]
+    own = [[line for line, differs in zip(point, varied, strict=True) if differs] for point in points]
+    if len({tuple(lines) for lines in own}) < len(own):
+        raise Refused("two values of a swept key are the same: name each value once")
+    columns = [{_short(line) for line in lines} for lines in zip(*own, strict=True)]
+    unclear = len(set().union(*columns)) < sum(map(len, columns))
+    names = [" ".join(line.lstrip("+") if unclear else _short(line) for line in lines) for lines in own]
+    return common, dict(zip(names, own, strict=True))
+
+
+def _short(line: str) -> str:
+    """Of what a command sets, the option of a group alone; of another key its last part too: gqa, dim=64."""
+    key, _, value = line.lstrip("+").partition("=")
+    return value if value.isidentifier() and "." not in key else f"{key.rpartition('.')[2]}={value}"
 
 
 def _few(swept: Iterable[Any], override: Override) -> list[Any]:

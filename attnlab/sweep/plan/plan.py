@@ -4,8 +4,7 @@ Where learning rates are tuned, what the comparison's runs are is known once tha
 stand in the plan at the lowest rate, checked, and `untuned` names their arms.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import matching as match
 from attnlab.sweep.plan import overrides as command
 from attnlab.sweep.plan.answerable import refuse_unanswerable
-from attnlab.sweep.plan.arms import Arm, with_parents
+from attnlab.sweep.plan.arms import Arm, blamed, refuse_twins, with_parents
 from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composer
@@ -41,7 +40,8 @@ SINGLE = "run"  # the arm's name where there is no experiment
 class Plan:
     """The runs of one report. `experiment` is None where the command names none.
 
-    `declared` is the experiment as its file has it, `changed` what the command line altered in it.
+    `declared` is the experiment as its file has it, None of a comparison that is in no file; `changed` what
+    the command line altered in it.
     """
 
     experiment: Experiment | None
@@ -120,7 +120,8 @@ def plan(
     """
     line = command.read(arguments, composer.loader)
     asked = (line.seeds, composer, checker, lookup)
-    plans = [place for point in line.points for place in _places(point, *asked)]
+    swept = _swept(line, composer, checker) if len(line.points) > 1 else None
+    plans = [swept] if swept else [place for point in line.points for place in _places(point, *asked)]
     titles = [report_plan.title for report_plan in plans if report_plan.experiment]
     if len(set(titles)) < len(titles):
         raise Refused("two values of a swept key give the same report: name each value once")
@@ -172,11 +173,7 @@ def _plan(
     base_config, at_size, base = composed
     written = _written(base_config, point, seeds)
     if "arms" not in base and written.file is None:
-        for key in ("seeds", "looks", "exchange", "tune", "texts", "ladder"):
-            if base.get(key) is not None:
-                instead = "name one, or set seed=0,1" if key == "seeds" else "name one"
-                value = "..." if key == "ladder" else base[key]
-                raise Refused(f"{key}={value}: without an experiment nothing is compared; {instead}")
+        experiments.refuse_declared(base)
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
@@ -198,12 +195,7 @@ def _plan(
         exchange = exchanges.planned(experiment, arms[experiment.baseline], checker)
     except Refused as error:
         raise Refused(f"{written.place(error.at)}{error}") from error
-    runs = [run for arm in arms.values() for run in arm.runs(experiment.seeds)]
-    rank = {arm: i for i, arm in enumerate(experiment.arms)}
-    # seed by seed: an interrupted sweep leaves whole pairs
-    runs.sort(key=lambda run: (run.seed, rank[run.arm]))
-    runs = with_parents(runs, set(rank))
-    _refuse_twins(runs)
+    runs = _runs(experiment, arms)
     named = [line for line in point if "experiment" in command.keys([line])]
     alone = composer.compose(named)
     changes = command.changes(point, seeds, alone, experiments.keys(composer.resolve(alone)))
@@ -211,6 +203,34 @@ def _plan(
     declared |= place.keys if place else {}
     recipes = {name: arm.recipe() for name, arm in arms.items()}
     return Plan(experiment, runs, declared, changes, (), grid, tuned, recipes, exchange, place, rung)
+
+
+def _runs(experiment: Experiment, arms: Mapping[str, Arm]) -> list[RunSpec]:
+    """Seed by seed: an interrupted sweep leaves whole pairs."""
+    runs = [run for arm in arms.values() for run in arm.runs(experiment.seeds)]
+    rank = {arm: i for i, arm in enumerate(experiment.arms)}
+    runs.sort(key=lambda run: (run.seed, rank[run.arm]))
+    runs = with_parents(runs, set(rank))
+    refuse_twins(runs)
+    return runs
+
+
+def _swept(line: command.Command, composer: Composer, checker: Checker) -> Plan | None:
+    """The plan of a command that sweeps keys and names no experiment: its arms are the combinations. None of
+    another command, and of one that trains nothing.
+    """
+    config = composer.compose(line.points[0])
+    base, written = composer.resolve(config), _written(config, line.points[0], line.seeds)
+    if "arms" in base or written.file is not None or base.get("measurement"):
+        return None
+    experiments.refuse_declared(base)
+    point, own = command.parted(line.points)
+    experiment = experiments.undeclared(base, own, line.seeds)
+    arms = _arms(experiment, point, None, composer, checker, written)
+    refuse_unanswerable(experiment, [], {name: arm.estimate for name, arm in arms.items()})
+    recipes = {name: arm.recipe() for name, arm in arms.items()}
+    changed = command.changes(point, line.seeds, composer.compose([]), {"seeds": [base.get("seed")]})
+    return Plan(experiment, _runs(experiment, arms), changed=changed, recipes=recipes)
 
 
 def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | None) -> Written:
@@ -271,27 +291,5 @@ def _arms(
         try:
             arms[name] = checked_arm(name, config, overrides, experiment.seeds[0], checker, matching)
         except ValueError as error:
-            raise Refused(f"arm {name}: {error}", _blamed(str(error), name, own)) from error
+            raise Refused(f"arm {name}: {error}", blamed(str(error), name, own)) from error
     return arms
-
-
-def _blamed(complaint: str, arm: str, own: Sequence[str]) -> tuple[str | int, ...]:
-    """The key that a complaint begins with, as in `trainer.max_steps=0: ...`, where the file or the arm sets
-    it.
-    """
-    word = re.match(r"[\w.]*\w", complaint)
-    key = word[0] if word else ""
-    if key in command.keys(own):
-        return "arm_overrides", arm, list(command.keys(own)).index(key)
-    return tuple(key.split("."))
-
-
-def _refuse_twins(runs: Sequence[RunSpec]) -> None:
-    seen: dict[str, RunSpec] = {}
-    for run in runs:
-        other = seen.setdefault(run.id, run)
-        if other is not run:
-            raise Refused(
-                f"arms {other.arm} and {run.arm} are one and the same run ({run.id}): "
-                f"make them differ, or set replica=1 in one for a deliberate twin"
-            )

@@ -1,12 +1,15 @@
 """Where a report comes from: command, code, packages, device, and what was declared."""
 
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from hydra._internal.utils import get_args_parser
 
 import attnlab
 from attnlab.store import fingerprint
@@ -15,11 +18,14 @@ from attnlab.sweep.plan import overrides
 
 HOME = Path(attnlab.__file__).parent.parent
 DIFF_LIMIT = 100_000  # characters of uncommitted changes that a report carries
+_MULTIRUN = ("--multirun", "-m")  # what every command is, typed or not
+_SHOWN = re.compile(r"\+*sweep\.show=")  # a verb's, which another line makes of the same sweep
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "numpy", "scipy", "datasets", "wandb")
 
 
 def provenance(
-    arguments: Sequence[str],
+    line: Sequence[str],
     declared: Mapping[str, Any],
     changed: Sequence[str],
     device: str,
@@ -30,7 +36,7 @@ def provenance(
     """
     commit, dirty = git()
     return {
-        "command": typed(arguments),
+        "command": typed(line),
         "commit": commit,
         "dirty": dirty,
         "dirty_diff": _ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
@@ -38,14 +44,24 @@ def provenance(
         "device": f"cpu ({os.cpu_count()} cores)" if device == "cpu" else device,
         "date": max((record.started[:10] for record in records if record.started), default=None),
         "declared": dict(declared),
-        "declaration_sha256": fingerprint.digest(declared, 64),
+        "declaration_sha256": fingerprint.digest(declared, 64) if declared else None,
         "changed": list(changed),
     }
 
 
-def typed(arguments: Sequence[str]) -> str:
-    """The line that was typed."""
-    return overrides.text(arguments, "sweep.command") or shlex.join(["python", "-m", "attnlab", *arguments])
+def typed(line: Sequence[str]) -> str:
+    """The line that was typed, Hydra's own flags included, as a shell takes it: with the variables of the
+    environment that it names, but for what is secret by its name.
+    """
+    said = overrides.text(get_args_parser().parse_args(list(line)).overrides, "sweep.command")
+    words = [word for word in line if word not in _MULTIRUN and not _SHOWN.match(word)]
+    command = said or shlex.join(["python", "-m", "attnlab", *words])
+    named = dict.fromkeys(re.findall(r"\$\{oc\.env:\s*(\w+)", command))
+    given = {name: os.environ[name] for name in named if name in os.environ}
+    settings = [
+        f"{name}={'...' if _SECRET.search(name) else shlex.quote(value)} " for name, value in given.items()
+    ]
+    return f"{''.join(settings)}{command}"
 
 
 def packages() -> dict[str, str]:

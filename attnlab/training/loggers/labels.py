@@ -1,9 +1,12 @@
 """What a run is called in a logger: its group, its tags, its config. The same names in each of them."""
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from attnlab.store.schema import RunSpec
 
+TOKENS = "tokens"  # seen in training so far: the x-axis
 _NO_NAME = ("experiment", "seed", "size", "logger", "ladder", "paths", "hydra", "sweep", "arms")
 
 
@@ -28,6 +31,19 @@ def labels(spec: RunSpec) -> dict[str, Any]:
         "tags": [tag for tag in (use.experiment, spec.arm) if tag],
         "config": {**spec.identity.get("config", {}), "seed": spec.seed, **origin},
     }
+
+
+def flat(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters of what has a group, tags and a config in no other place."""
+    tags = {"group": run.get("group"), "tags": ", ".join(run.get("tags") or ())}
+    return {"id": run["id"], "name": run["name"], **tags, **(run.get("config") or {})}
+
+
+def folders(name: str | None) -> list[str]:
+    """A name as the names of folders: what is no letter, digit or one of `_.=+ ~-` becomes `_`."""
+    head, slash, tail = (name or "").rpartition("/")
+    parts = [head, tail] if slash else [tail]
+    return [re.sub(r"[^\w.=+ ~-]", "_", part).lstrip(".")[:120] for part in parts if part.strip(".")]
 
 
 def _named(spec: RunSpec) -> str:

@@ -1,33 +1,26 @@
-"""Weights & Biases as a mirror: what is on disk is the result, and no trouble of the mirror's may delay or
-fail a run.
+"""Weights & Biases as a mirror.
 
-Surprising: a run never talks to W&B. What it logs goes into a queue, and a thread writes it into a W&B run
-that is offline whatever the mode; whatever goes wrong there is one line. With the mode `online` a note beside
-it says that it is to be sent, and `sweep.execute.sending` sends it, while the run goes on. `WANDB_MODE` is
-honoured over the config, as W&B's users expect.
+Surprising: a run never talks to W&B. What it logs goes into a W&B run that is offline whatever the mode. With
+the mode `online` a note beside it says that it is to be sent, and `sweep.execute.sending` sends it, while the
+run goes on. `WANDB_MODE` is honoured over the config, as W&B's users expect.
 """
 
 import os
-import sys
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Literal, final
 
-from pytorch_lightning.loggers.logger import Logger
-
 from attnlab.config import wandb_mode
+from attnlab.training.loggers.files import records
+from attnlab.training.loggers.labels import TOKENS
+from attnlab.training.loggers.mirror import Mirror
 from attnlab.training.loggers.unsent import command, note
 
-WRITING_SECONDS = 60.0  # for the last of it to be on disk; no server is waited for
-LEAVING_SECONDS = 5.0  # for the mirror of a run that failed or was told to stop: its record waits for it
+_STEP = "trainer/global_step"  # as Lightning calls it; W&B's own counts the rows
 MODES = ("offline", "online", "disabled")
-TOKENS = "tokens"  # seen in training so far: the x-axis
 
 
 @final
@@ -62,6 +55,11 @@ class Wandb:
                 "logger.workspace=true needs the package wandb-workspaces: pip install 'attnlab[workspace]'"
             )
 
+    @classmethod
+    def of(cls, group: Mapping[str, Any]) -> "Wandb":
+        """Its part of the group `logger`."""
+        return cls(**{field.name: group[field.name] for field in fields(cls) if field.name in group})
+
     def logger(self, folder: Path, batch_tokens: int | None = None, **run: Any) -> "Mirror | Literal[False]":
         """Lightning's logger over a W&B run that a thread of its own holds, or False where it is `disabled`.
 
@@ -70,8 +68,18 @@ class Wandb:
         """
         if self.mode == "disabled":
             return False
-        opened = partial(self.open, folder, **run)
-        return Mirror(opened, folder, online=self.mode == "online", batch_tokens=batch_tokens)
+        if self.mode == "online":
+            _note(folder, "has not been sent all of this run yet")
+
+        def told(trouble: str) -> str:
+            _note(folder, trouble)
+            return f", and what it has logged stays on disk: {command(folder / 'wandb')}"
+
+        def opened() -> _Log:
+            last = _last(folder, run["id"])
+            return _Log(self.open(folder, **run), batch_tokens, last)
+
+        return Mirror("W&B", opened, batch_tokens, told)
 
     def open(self, folder: Path, **run: Any) -> Any:
         """An open W&B run that is written into `folder`/wandb; no server is asked for anything."""
@@ -89,79 +97,42 @@ class Wandb:
         return wandb.init(**given, mode="offline", resume="allow" if begun else None, settings=settings)
 
 
-@final
-class Mirror(Logger):
-    """A queue, and the thread that empties it into the W&B run that `open_` gives. `online`: to be sent.
-    With `batch_tokens` what is logged stands against the tokens seen.
-    """
+def _note(folder: Path, why: str) -> None:
+    with suppress(OSError):
+        note(folder / "wandb", why)
 
-    def __init__(
-        self,
-        open_: Callable[[], Any],
-        folder: Path,
-        online: bool = False,
-        batch_tokens: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.folder, self.warned, self.batch_tokens = folder, False, batch_tokens
-        self._open, self._queue = open_, SimpleQueue[Callable[[Any], Any] | None]()
-        self._thread = threading.Thread(target=self._serve, daemon=True, name="mirror")
-        if online:
-            self._note("has not been sent all of this run yet")
-        self._thread.start()
 
-    @property
-    def name(self) -> str:
-        """Lightning asks for one."""
-        return "wandb"
+def _last(folder: Path, name: str) -> dict[str, int]:
+    """Name -> the last step of it in the W&B files of a run."""
+    last = dict[str, int]()
+    for file in folder.glob(f"wandb/*run-*-{name}/*.wandb"):
+        for record in records(file.read_bytes()):
+            row = {(item.key or item.nested_key[0]): item.value_json for item in record.history.item}
+            if _STEP in row:
+                last |= {key: max(last.get(key, -1), int(row[_STEP])) for key in row}
+    return last
 
-    @property
-    def version(self) -> None:
-        """The W&B id is the run's folder's name."""
 
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """The config is given to the run as a whole."""
+class _Log:
+    """An open W&B run."""
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Numbers after so many steps."""
-        seen = {TOKENS: step * self.batch_tokens} if step is not None and self.batch_tokens else {}
-        self._queue.put(lambda wandb_logger: wandb_logger.log_metrics({**metrics, **seen}, step=step))
+    def __init__(self, run: Any, batch_tokens: int | None, last: dict[str, int]) -> None:
+        from pytorch_lightning.loggers import WandbLogger
 
-    def log_image(self, key: str, images: list[Any], step: int | None = None, **labels: Any) -> None:
-        """Pictures of one step; `caption` has one for each."""
-        self._queue.put(lambda wandb_logger: wandb_logger.log_image(key, images, step=step, **labels))
+        self._logger, self._last = WandbLogger(experiment=run), last
+        if batch_tokens:
+            run.define_metric(TOKENS)
+            run.define_metric("*", step_metric=TOKENS, step_sync=True)
 
-    def end(self, summary: Mapping[str, Any], code: int) -> None:
-        """Writes the summary and ends the W&B run with an exit code; the disk alone is waited for."""
-        bound = LEAVING_SECONDS if code else WRITING_SECONDS
-        self._queue.put(lambda wandb_logger: wandb_logger.experiment.summary.update(dict(summary)))
-        self._queue.put(lambda wandb_logger: wandb_logger.experiment.finish(exit_code=code))
-        self._queue.put(None)
-        self._thread.join(bound)
-        if self._thread.is_alive():
-            self._warn(f"did not write the end of the run within {bound:g} s")
+    def last(self) -> dict[str, int]:
+        return self._last
 
-    def _serve(self) -> None:
-        try:
-            from pytorch_lightning.loggers import WandbLogger
+    def metrics(self, values: Mapping[str, float], step: int | None) -> None:
+        self._logger.log_metrics({**values}, step=step)
 
-            wandb_logger = WandbLogger(experiment=self._open())
-            if self.batch_tokens:
-                wandb_logger.experiment.define_metric(TOKENS)
-                wandb_logger.experiment.define_metric("*", step_metric=TOKENS, step_sync=True)
-            while (act := self._queue.get()) is not None:
-                act(wandb_logger)
-        except Exception as error:  # wandb's own or the disk's: none of it is the run's
-            self._warn(f"gave up ({type(error).__name__}: {error})")
+    def image(self, key: str, image: Any, step: int | None, caption: str) -> None:
+        self._logger.log_image(key, [image], step=step, caption=[caption])
 
-    def _warn(self, trouble: str) -> None:
-        if self.warned:
-            return
-        self.warned = True
-        self._note(trouble)
-        said = f"W&B {' '.join(trouble.split())}; the run goes on, and what it has logged stays on disk"
-        print(f"{said}: {command(self.folder / 'wandb')}", file=sys.stderr, flush=True)
-
-    def _note(self, why: str) -> None:
-        with suppress(OSError):
-            note(self.folder / "wandb", why)
+    def end(self, summary: Mapping[str, float], fresh: Mapping[str, float], step: int, code: int) -> None:
+        self._logger.experiment.summary.update(dict(summary))
+        self._logger.experiment.finish(exit_code=code)

@@ -1,0 +1,84 @@
+"""What W&B shows of an experiment: a saved view of its workspace and a Report, both grouped by arm.
+
+Runs are found by the experiment's tag, so those that another experiment has trained are among them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from attnlab.store.files import read_json, write_json
+from attnlab.training.loggers.labels import TOKENS
+
+
+def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
+    """A saved view of the experiment's runs, and a W&B Report: the Markdown of ours over their curves. Both
+    are grouped by arm; a view that was saved before is written anew.
+    """
+    import wandb
+    import wandb_workspaces.reports.v2 as pages
+    import wandb_workspaces.workspaces as views
+    from wandb_workspaces.expr import Config, Tags
+
+    report, kept = read_json(folder / "report.json"), root / "wandb" / f"{folder.name}.view"
+    assert report is not None
+    experiment, project = report["experiment"], settings["project"]
+    entity = str(settings["entity"] or wandb.Api().default_entity)
+    sections: dict[str, list[Any]] = {
+        "loss": [pages.LinePlot(x=TOKENS, y=[name]) for name in _curves(report)],
+        "memory": [pages.BarPlot(metrics=[f"memory/{name}"]) for name in _figures(report, "memory")],
+        "speed": [pages.BarPlot(metrics=[f"speed/{name}"]) for name in _figures(report, "speed")],
+        "attention": [pages.MediaBrowser(media_keys=_maps(report))] if _maps(report) else [],
+    }
+    view: Any = views.Workspace(
+        entity=entity,
+        project=project,
+        name=f"attnlab: {folder.name}",
+        sections=[
+            views.Section(name=name, panels=panels, is_open=True)
+            for name, panels in sections.items()
+            if panels
+        ],
+        runset_settings=views.RunsetSettings(
+            filters=[Tags().isin([experiment["name"]])], groupby=[Config("arm")]
+        ),
+    )
+    saved = read_json(kept) or {}
+    view._internal_name, view._internal_id = saved.get("name", ""), saved.get("id", "")
+    view.save()
+    write_json(kept, {"name": view._internal_name, "id": view._internal_id})
+    print(f"W&B workspace: {view.url}", flush=True)
+    runs = pages.Runset(
+        entity=entity, project=project, filters=[Tags().isin([experiment["name"]])], groupby=["config.arm"]
+    )
+    text = (folder / "report.md").read_text(encoding="utf-8")
+    page = pages.Report(
+        project=project, entity=entity, title=f"attnlab: {folder.name}",
+        description=report["verdict"]["headline"],
+        blocks=[
+            pages.MarkdownBlock(text=text),
+            pages.PanelGrid(runsets=[runs], panels=[panel for group in sections.values() for panel in group]),
+        ],
+    )  # fmt: skip
+    page.save()
+    print(f"W&B report: {page.url}", flush=True)
+
+
+def _curves(report: Mapping[str, Any]) -> list[str]:
+    """The curves that runs log, the experiment's metric first where it is one."""
+    logged = ["val/loss", "train/loss", "val/accuracy"]
+    seen = {name for run in report["runs"] for name in run["metrics"]}
+    metric = report["experiment"]["metric"]
+    return sorted([name for name in logged if name in seen], key=lambda name: name != metric)
+
+
+def _figures(report: Mapping[str, Any], group: str) -> list[str]:
+    """The names of what runs tell of their memory or speed at their end."""
+    seen = {name: None for run in report["runs"] for name, value in run[group].items() if value is not None}
+    return list(seen)
+
+
+def _maps(report: Mapping[str, Any]) -> list[str]:
+    """The names of the pictures that runs log."""
+    shown = (report["heads"] or {}).get("maps") or []
+    return [f"attention/layer{n}" for n in sorted({n for maps in shown for n in maps["layers"]})]
