@@ -1,10 +1,5 @@
-"""Loss by kind of token: what a text is made of by its signs, and what the window has shown before.
+"""Loss by kind of token."""
 
-Surprising: the two divisions overlap. Each target has one kind by its sign (a space, a letter inside a word,
-...), and one by whether the pair of it and the token before stood in the window before.
-"""
-
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,23 +7,12 @@ import torch
 from torch import Tensor
 
 from attnlab.measure.text.probe import is_text
+from attnlab.measure.text.signs import SIGNS, signs_of
 from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
 
 TARGETS = 4096  # tokens of validation text that are looked at, about
 ROWS = 8  # windows in one forward pass
-SIGNS = {
-    "space": "spaces and line ends",
-    "inside": "letters inside a word",
-    "first": "first letters of a word",
-    "digit": "digits",
-    "other": "punctuation and other signs",
-}
-SEEN = {
-    "seen": "pairs of tokens that stood in the window before",
-    "new": "pairs of tokens that did not",
-}
-KINDS = SIGNS | SEEN
 
 
 @torch.no_grad()
@@ -54,19 +38,6 @@ def by_kind(model: Transformer, task: Any, device: torch.device | str) -> dict[s
         for kind, chosen in where.items()
         if chosen.any()
     }
-
-
-def signs_of(pieces: Sequence[str]) -> list[str]:
-    """The kind of each token by its first sign that is no space, and by what stands before that."""
-    kinds, before = [], " "
-    for piece in pieces:
-        body = piece.lstrip()
-        apart = len(body) < len(piece) or not before.isalpha()
-        sign = body[:1]
-        letter = ("first" if apart else "inside") if sign.isalpha() else "other"
-        kinds.append("space" if piece and not body else "digit" if sign.isdigit() else letter)
-        before = piece[-1:] or before
-    return kinds
 
 
 def seen_before(windows_BN: Tensor) -> Tensor:
