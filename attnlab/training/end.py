@@ -50,7 +50,10 @@ MEASURED = {
     "foresight": ("attnlab.measure.foresight",),
     "text": ("attnlab.measure.text.kinds", "attnlab.measure.text.written"),
 }
-OBSERVED = {"maps": ("attnlab.measure.maps", "attnlab.measure.text.probe"), "curves": ("attnlab.training.callbacks",)}
+OBSERVED = {
+    "maps": ("attnlab.measure.maps", "attnlab.measure.text.probe"),
+    "curves": ("attnlab.training.callbacks",),
+}
 _IN_THE_ID = ("attnlab.attention", "attnlab.model", "attnlab.data")
 
 

@@ -25,9 +25,7 @@ def by_kind(model: Transformer, task: Any, device: torch.device | str) -> dict[s
     windows = task.spans(max(1, TARGETS // task.length), task.length)
     training = model.training
     model.eval()
-    parts = [
-        cross_entropy(model(rows[:, :-1]), rows[:, 1:]).cpu() for rows in windows.to(device).split(ROWS)
-    ]
+    parts = [cross_entropy(model(rows[:, :-1]), rows[:, 1:]).cpu() for rows in windows.to(device).split(ROWS)]
     model.train(training)
     losses = torch.cat(parts).double().numpy()
     signs = np.array([signs_of(task.decode(row)) for row in windows.tolist()])[:, 1:]

@@ -88,10 +88,16 @@ const drawing = (() => {
     Object.assign(canvas.dataset, { cell, gap });
     c.font = left.font = Math.min(11, cell + 1) + FONT;
     left.textAlign = "right";
+    const upright = names.every((word) => word.length < 2);
     if (labels) names.forEach((word, i) => {
       const at = (i + 0.5) * cell;
       left.fillText(word, gap - 4, gap + at);
-      c.save(); c.translate(at, gap - 4); c.rotate(-Math.PI / 2); c.fillText(word, 0, 0); c.restore();
+      c.save();
+      c.translate(at, gap - 4);
+      if (upright) c.translate(0, -5); else c.rotate(-Math.PI / 2);
+      c.textAlign = upright ? "center" : "left";
+      c.fillText(word, 0, 0);
+      c.restore();
     });
     c.strokeStyle = value("--muted");
     c.lineWidth = 0.7;
@@ -119,8 +125,8 @@ const drawing = (() => {
     for (let q = 0; q < n; q++) for (let k = 0; k < n; k++) {
       const weight = W[q * n + k], strong = Math.abs(weight);
       if (!V[q * n + k] || (query === null ? strong < over : q !== query || strong < 0.005)) continue;
-      c.globalAlpha = Math.max(0.08, Math.min(1, strong / top));
-      c.lineWidth = 0.6 + 3 * Math.min(1, strong / top);
+      c.globalAlpha = Math.max(0.12, Math.sqrt(Math.min(1, strong / top)));
+      c.lineWidth = 0.6 + 3.4 * Math.min(1, strong / top);
       c.strokeStyle = weight < 0 ? ink.less : ink.more;
       c.beginPath(); c.moveTo(label, y(q)); c.lineTo(wide - label, y(k)); c.stroke();
     }

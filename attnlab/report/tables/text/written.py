@@ -7,7 +7,9 @@ from attnlab.report.verdicts.runs import Sweep
 
 def written(sweep: Sweep) -> list[dict[str, Any]]:
     """Per arm its `sample`, or `why` there is none, after `prompt`, which the text goes on from with `rest`."""
-    having = {arm: [run for run in sweep.done(arm) if run.record and run.record.written] for arm in sweep.arms}
+    having = {
+        arm: [run for run in sweep.done(arm) if run.record and run.record.written] for arm in sweep.arms
+    }
     seeds = [{run.seed for run in runs} for runs in having.values() if runs]
     shared = next((seed for seed in sweep.seeds if seeds and all(seed in some for some in seeds)), None)
     rows = []
