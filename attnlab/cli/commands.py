@@ -170,7 +170,7 @@ VERBS = {
         flags.words,
         (
             *_TRAINED,
-            Key("experiment", "the experiment that trained it; then also arm=, and size=S or data=code where need be"),
+            Key("experiment", "what trained it, with arm=, seed= and where need be size= or data="),
             Key("arm", "its arm"),
             Key("seed", "its seed (left out, the lowest that is finished)", whole),
             Key("text", "what it reads"),

@@ -45,8 +45,8 @@ class Trained:
 
 
 def load(given: Mapping[str, Any], words: Sequence[str] = ()) -> Trained:
-    """What `run` (in the store `runs`), `checkpoint`, or `experiment` with `arm` and `seed` names, and `words`
-    narrow down. Refused, one line, where it cannot be read.
+    """What `run` (in the store `runs`), `checkpoint`, or `experiment` with `arm` and `seed` names (`words`
+    say which of several). Refused, one line, where it cannot be read.
     """
     if "experiment" in given:
         return _run(of_experiment.find(given, words))

@@ -11,7 +11,11 @@ from attnlab.report import build, write
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 WORLDS = {
-    "good": World(extra={f"length/{x}x": 1.7 + 0.1 * float(x) for x in ("1", "1.25", "2", "4")}),
+    "good": World(
+        extra={f"length/{x}x": 1.7 + 0.1 * float(x) for x in ("1", "1.25", "2", "4")},
+        points=3,
+        sample="on a <mat>\n",
+    ),
     "broken": World(
         status={("gqa", 1): "diverged", ("mqa", 2): "missing"},
         parameters={"mqa": 130_000},

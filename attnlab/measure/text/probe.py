@@ -10,8 +10,6 @@ from typing import Any
 
 from torch import Tensor
 
-from attnlab.data.module import PROBE
-
 CANDIDATES = 256  # stretches of validation text, evenly spread over it
 
 

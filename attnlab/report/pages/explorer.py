@@ -29,7 +29,7 @@ def write(
     layer: int | None = None,
     head: int | None = None,
 ) -> Path:
-    """inspect.html, open at the layer and the head asked for, and a PNG per layer, or of that one; with a head,
+    """inspect.html, open at the layer and head asked for, and a PNG per layer, or of that one; with a head,
     of it with its tokens.
     """
     folder.mkdir(parents=True, exist_ok=True)

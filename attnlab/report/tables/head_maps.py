@@ -63,8 +63,8 @@ def packed(runs: list[Run], chance: dict[str, float]) -> list[dict[str, Any]]:
 
 
 def earlier(runs: list[Run], entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs' maps before the end of training, of as many of the shown layers as there is room for; [] where
-    there is none for one.
+    """The runs' maps before the end of training, of as many of the shown layers as there is room for; []
+    where one is too many.
     """
 
     def at(count: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What each arm writes after the same prompt: one run of each, all of the same seed where there is such one."""
+"""What each arm writes after the same prompt: one run of each, of the same seed where there is such one."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from attnlab.report.verdicts.runs import Sweep
 
 
 def written(sweep: Sweep) -> list[dict[str, Any]]:
-    """Per arm its `sample`, or `why` there is none, after `prompt`, which the text goes on from with `rest`."""
+    """Per arm its `sample` after `prompt`, or `why` there is none; the text itself goes on with `rest`."""
     having = {
         arm: [run for run in sweep.done(arm) if run.record and run.record.written] for arm in sweep.arms
     }
