@@ -1,4 +1,4 @@
-"""Text: the window that is shown can be read, each token is of one kind, and samples are the same every time."""
+"""Text: the window that is shown can be read, a token has one kind, samples are the same every time."""
 
 from collections.abc import Callable
 from typing import Any
