@@ -37,9 +37,7 @@ def test_prose_has_letters_and_single_spaces() -> None:
 
 def test_the_window_shown_is_prose_where_the_text_has_any(compose: Callable[..., Any], tmp_path: Any) -> None:
     config = compose("data.val_fraction=0.5")
-    (tmp_path / "book.txt").write_text(
-        CODE * 2 + "here are some words for a reader to read in a row " * 4 + CODE
-    )
+    (tmp_path / "book.txt").write_text(CODE * 2 + "here are some words to read in a row " * 5 + CODE)
     data = make(config["data"])
     shown = "".join(data.task.decode(probe(data)[0].tolist()))
     assert shown.replace(" ", "").isalpha()
@@ -55,16 +53,8 @@ def test_what_is_no_text_shows_its_first_example(compose: Callable[..., Any]) ->
 
 
 def test_every_sign_has_its_kind() -> None:
-    assert signs_of(list("Ab, 12é\n")) == [
-        "first",
-        "inside",
-        "other",
-        "space",
-        "digit",
-        "digit",
-        "first",
-        "space",
-    ]
+    said = ["first", "inside", "other", "space", "digit", "digit", "first", "space"]
+    assert signs_of(list("Ab, 12é\n")) == said
     assert signs_of(["the", " cat", "s", " 9", "  "]) == ["first", "first", "inside", "digit", "space"]
 
 

@@ -1,5 +1,6 @@
 """One report of each kind, built once: tests read them and never change them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,17 @@ MORE = {
     "good": {"tuning": tuned(World().effects, lambda rate, seed: abs(rate - 0.01) + seed / 1000)},
     "broken": {"question": EVIL},
 }
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Only where there is one (`visits`)."""
+    from visits import CHROMIUM, playwright
+
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")
