@@ -93,8 +93,8 @@ def test_the_run_of_an_experiment_is_found_and_its_page_opens_at_the_head_asked_
 ) -> None:
     spec = runs.spec(ours)
     other = ours.parent / "fff0123456789def"
+    shutil.copytree(ours, other)
     for folder, day, axes in ((ours, 2, {"size": "S"}), (other, 1, {"size": "debug"})):
-        shutil.copytree(ours, folder, dirs_exist_ok=True)
         known = spec.used(axes=axes).but(id=folder.name)
         (folder / "spec.json").write_text(json.dumps(known.plain()))
         record = RunRecord(
