@@ -186,7 +186,7 @@ class Censored(Record):
     budget: Number
 
 
-class Kind(Record):
+class KindLoss(Record):
     """The mean loss, in nats, of the targets of one kind."""
 
     loss: FiniteFloat
@@ -219,7 +219,7 @@ class RunRecord(Record):
     kernels: dict[str, Any] = {}
     head_scores: dict[str, Any] = {}
     foresight: dict[str, Number] = {}
-    by_kind: dict[str, Kind] = {}  # of a text's tokens
+    by_kind: dict[str, KindLoss] = {}  # of a text's tokens
     written: dict[str, str | None] = {}  # to a text: prompt, rest, sample, why there is none
     split: int = 1
     measured_by: dict[str, str] = {}

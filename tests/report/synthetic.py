@@ -14,7 +14,7 @@ from attnlab.measure.accuracy import STEPS as TO_SOLVE
 from attnlab.measure.timing import TIMES
 from attnlab.report import Asked, Run, read_run
 from attnlab.store.declarations import Experiment
-from attnlab.store.schema import Estimate, Failure, Kind, RunRecord, named
+from attnlab.store.schema import Estimate, Failure, KindLoss, RunRecord, named
 from attnlab.training.end import LOSSES
 
 STEPS, BATCH, CONTEXT = 400, 512, 64
@@ -275,9 +275,9 @@ def estimate(parameters: int, kv: int, kv_bytes: int) -> Estimate:
     )
 
 
-def kinds(loss: float) -> dict[str, Kind]:
+def kinds(loss: float) -> dict[str, KindLoss]:
     """A mean loss as one of inner letters below it, and one of digits above."""
-    return {"inside": Kind(loss=loss - 0.5, targets=60), "digit": Kind(loss=loss + 1, targets=4)}
+    return {"inside": KindLoss(loss=loss - 0.5, targets=60), "digit": KindLoss(loss=loss + 1, targets=4)}
 
 
 def but(run: Run, **changes: Any) -> Run:

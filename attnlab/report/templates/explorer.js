@@ -106,6 +106,7 @@
       const [rows, map, drawn] = panel.querySelectorAll("canvas"), of = [now.a, now.b][i];
       panel.firstElementChild.textContent = now.mode === "difference" ? `${said(now.a, pointAt(now.a, now.step).step)}, less ${said(now.b, pointAt(now.b, now.step).step)}`
         : now.mode ? said(of, pointAt(of, now.step).step) : "";
+      Object.assign(map.dataset, size);
       map.parentElement.hidden = !mapped;
       drawn.hidden = !lined;
       if (mapped) drawing.map(map, rows, shownOnes[i], size, query, top);

@@ -85,7 +85,6 @@ const drawing = (() => {
   function map(canvas, rows, field, { cell, gap }, query, top) {
     const { n, W, V, signed } = field, labels = cell >= 8, side = n * cell + 2, names = words(field);
     const colour = colours(top, signed), c = sized(canvas, side, gap + side), left = sized(rows, gap, gap + side);
-    Object.assign(canvas.dataset, { cell, gap });
     c.font = left.font = Math.min(11, cell + 1) + FONT;
     left.textAlign = "right";
     const upright = names.every((word) => word.length < 2);
