@@ -164,7 +164,6 @@ VERBS = {
         "KEY=VALUE ...",
         (
             'experiment=gqa_vs_mha arm=gqa seed=20 text="the cat sat on the mat" layer=1 head=0',
-            'run=ID text="the cat sat on the mat"',
             'checkpoint=FOLDER text="..." layer=2 head=0 to=FOLDER',
         ),
         flags.words,

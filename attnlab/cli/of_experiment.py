@@ -56,7 +56,9 @@ def _used(store: Path, name: str) -> Iterator[tuple[str, str, int]]:
         if spec.use.experiment == name:
             yield spec.id, spec.arm, spec.seed
     for user in users.all_of(store)[0].values():
-        report = read_json(Path(user.report) / "report.json") if user.experiment == name else None
+        if user.experiment != name or user.report is None:
+            continue
+        report = read_json(Path(user.report) / "report.json")
         for run in report.get("runs", []) if isinstance(report, dict) else []:
             yield run["id"], run["arm"], run["seed"]
 
