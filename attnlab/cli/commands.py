@@ -32,11 +32,14 @@ def parse(name: str, line: Sequence[str]) -> argparse.Namespace:
     options = parsers()[1][name].read(line)
     if verb.overrides:
         options.given, options.words = known(options.words, verb.keys)
+        if verb.reads and "experiment" not in options.given:
+            read(name, options.words, verb.keys)  # which knows its keys alone
     elif verb.keys:
         options.given = read(name, options.words, verb.keys)
-    if verb.reads and (verb.reads not in options.given or len({"run", "checkpoint"} & {*options.given}) != 1):
+    ways = [key.name for key in verb.keys if key.name in ("run", "checkpoint", "experiment")]
+    if verb.reads and (verb.reads not in options.given or len({*ways} & {*options.given}) != 1):
         raise Refused(
-            f"{name} needs {verb.reads}=, and one of run= and checkpoint=. "
+            f"{name} needs {verb.reads}=, and one of {'=, '.join(ways[:-1])}= and {ways[-1]}=. "
             f"As in: {PROGRAM} {name} {verb.examples[0]}"
         )
     return options
@@ -159,18 +162,25 @@ VERBS = {
         "attnlab.cli.verbs.inspect:main",
         "where a trained model looks in a text of yours",
         "KEY=VALUE ...",
-        ('run=ID text="the cat sat on the mat"', 'checkpoint=FOLDER text="..." layer=2 head=0 to=FOLDER'),
+        (
+            'experiment=gqa_vs_mha arm=gqa seed=20 text="the cat sat on the mat" layer=1 head=0',
+            'checkpoint=FOLDER text="..." layer=2 head=0 to=FOLDER',
+        ),
         flags.words,
         (
             *_TRAINED,
+            Key("experiment", "what trained it, with arm=, seed= and where need be size= or data="),
+            Key("arm", "its arm"),
+            Key("seed", "its seed (left out, the lowest that is finished)", whole),
             Key("text", "what it reads"),
             Key("layer", "this layer alone", whole),
             Key("head", "this head alone", whole),
             Key("top", "links shown of every token", positive, 3),
             Key("to", "the page's folder (default reports/inspect/NAME)", text),
         ),
-        more=_OWN,
+        more=f"The page opens at the layer and head that are named.\n{_OWN}",
         reads="text",
+        overrides=True,
     ),
     "check": Verb(
         "attnlab.cli.verbs.check:main",

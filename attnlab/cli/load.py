@@ -1,4 +1,5 @@
-"""A trained model for the verbs: a run (run=ID, in the store runs=) or a folder (checkpoint=FOLDER).
+"""A trained model for the verbs: a run (run=ID, in the store runs=, or experiment=NAME arm=NAME seed=N) or a
+folder (checkpoint=FOLDER).
 
 A checkpoint is a run's folder, its model.safetensors, or a local Hugging Face folder with its tokenizer.json.
 Weights are read from safetensors only; of what a run's config names, parts of attnlab are built, and what the
@@ -14,6 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_model
 
+from attnlab.cli import of_experiment
 from attnlab.errors import Refused, nearest
 from attnlab.measure.heads import LONGEST
 from attnlab.model.build import build_model, make
@@ -42,8 +44,12 @@ class Trained:
         return isinstance(self.model.positions, LearnedPositions)
 
 
-def load(given: Mapping[str, Any]) -> Trained:
-    """What `run` (in the store `runs`) or `checkpoint` names. Refused, one line, where it cannot be read."""
+def load(given: Mapping[str, Any], words: Sequence[str] = ()) -> Trained:
+    """What `run` (in the store `runs`), `checkpoint`, or `experiment` with `arm` and `seed` names (`words`
+    say which of several). Refused, one line, where it cannot be read.
+    """
+    if "experiment" in given:
+        return _run(of_experiment.find(given, words))
     if "run" in given:
         return _run(_in_store(Path(given["runs"]), given["run"]))
     folder = Path(given["checkpoint"])

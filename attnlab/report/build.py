@@ -16,6 +16,8 @@ from attnlab.report.tables.curves import curves, positions
 from attnlab.report.tables.heads import heads
 from attnlab.report.tables.length import length
 from attnlab.report.tables.races import races
+from attnlab.report.tables.text.kinds import kinds
+from attnlab.report.tables.text.written import written
 from attnlab.report.tables.tradeoff import tradeoff
 from attnlab.report.verdicts.alike import broken, unlike
 from attnlab.report.verdicts.budget import budget, crosses, repeated
@@ -65,6 +67,7 @@ def build(
         "length": length(sweep),
         "races": races(sweep),
         "heads": maps,
+        "text": {"kinds": kinds(sweep), "written": written(sweep)},
         "failures": failures(sweep),
         "config": config_diff(sweep),
         "reproduce": reproduce(sweep, provenance),

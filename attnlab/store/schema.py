@@ -186,6 +186,13 @@ class Censored(Record):
     budget: Number
 
 
+class KindLoss(Record):
+    """The mean loss, in nats, of the targets of one kind."""
+
+    loss: FiniteFloat
+    targets: int
+
+
 class RunRecord(Record):
     """What a run left: done, or how it failed. A run is done when this validates and says so.
 
@@ -212,6 +219,8 @@ class RunRecord(Record):
     kernels: dict[str, Any] = {}
     head_scores: dict[str, Any] = {}
     foresight: dict[str, Number] = {}
+    by_kind: dict[str, KindLoss] = {}  # of a text's tokens
+    written: dict[str, str | None] = {}  # to a text: prompt, rest, sample, why there is none
     split: int = 1
     measured_by: dict[str, str] = {}
     observed_by: dict[str, str] = {}
@@ -261,21 +270,6 @@ class RunRecord(Record):
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
         return None
-
-
-class Timing(Record):
-    """Times of the arms of a sweep, taken in one process: per arm and metric the median, its interval and the
-    samples, or None where the arm has no such time; `note` says why.
-    """
-
-    version: Literal[2] = Field(VERSION, alias="schema")
-    order: str
-    device: str
-    threads: int
-    context: int
-    batch: int
-    declared: dict[str, Metric]
-    arms: dict[str, dict[str, Any]]
 
 
 def reading(error: ValidationError, what: str, where: str | None = None) -> Refused:

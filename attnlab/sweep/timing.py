@@ -10,15 +10,15 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint, runs
 from attnlab.store.files import read_json, write_json
 from attnlab.store.guards import trust
-from attnlab.store.schema import RunRecord, RunSpec, Timing
+from attnlab.store.schema import VERSION, Metric, Record, RunRecord, RunSpec
 from attnlab.sweep.execute import mend, node, slots
 from attnlab.sweep.execute import process as child
 from attnlab.sweep.plan.checks import Context
@@ -26,6 +26,21 @@ from attnlab.sweep.plan.trainer import trainer, trainer_of
 
 MEASURE = "attnlab.measure.timing"
 _NOT_HERE = 3  # exit status: the runs were trained on another kind of device
+
+
+class Timing(Record):
+    """Times of the arms of a sweep, taken in one process: per arm and metric the median, its interval and the
+    samples, or None where the arm has no such time; `note` says why.
+    """
+
+    version: Literal[2] = Field(VERSION, alias="schema")
+    order: str
+    device: str
+    threads: int
+    context: int
+    batch: int
+    declared: dict[str, Metric]
+    arms: dict[str, dict[str, Any]]
 
 
 def timing(

@@ -37,7 +37,8 @@ def measure_again(folder: Path) -> None:
     rows = list(zip(*bounded.table(folder / "curves.parquet").to_pydict().values(), strict=True))
     fresh = record.plain()
     if set(outdated) == end.PARTS.keys():  # nothing of what was measured is trusted, nor kept
-        fresh |= {key: {} for key in ("metrics", "censored", "by_position", "foresight")}
+        anew = ("metrics", "censored", "by_position", "foresight", "by_kind", "written")
+        fresh |= {key: {} for key in anew}
     for part in outdated:
         for key, value in end.PARTS[part](module, data, rows, config["measure"]).items():
             fresh[key] = value if key in ("undefined", "head_scores") else {**fresh[key], **value}

@@ -17,6 +17,8 @@ from attnlab.measure.accuracy import (
 )
 from attnlab.measure.foresight import batch_of, foresight
 from attnlab.measure.heads import head_scores, probe_texts
+from attnlab.measure.text.kinds import by_kind
+from attnlab.measure.text.written import written
 from attnlab.model.loss import VALIDATION
 from attnlab.store.fingerprint import OBSERVERS, digest
 from attnlab.store.schema import Metric, RunRecord, named
@@ -46,8 +48,12 @@ MEASURED = {
     "memory": ("attnlab.measure.size",),
     "heads": ("attnlab.measure.heads",),
     "foresight": ("attnlab.measure.foresight",),
+    "text": ("attnlab.measure.text.kinds", "attnlab.measure.text.written"),
 }
-OBSERVED = {"maps": ("attnlab.measure.maps",), "curves": ("attnlab.training.callbacks",)}
+OBSERVED = {
+    "maps": ("attnlab.measure.maps", "attnlab.measure.text.probe"),
+    "curves": ("attnlab.training.callbacks",),
+}
 _IN_THE_ID = ("attnlab.attention", "attnlab.model", "attnlab.data")
 
 
@@ -89,6 +95,8 @@ def measure(
         },
         "head_scores": _joined(parts, "head_scores"),
         "foresight": _joined(parts, "foresight"),
+        "by_kind": _joined(parts, "by_kind"),
+        "written": _joined(parts, "written"),
     }
 
 
@@ -155,12 +163,19 @@ def _foresight(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[s
     return {"foresight": foresight(module.model, batch_of(data, module.device))}
 
 
+def _text(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a running text: losses by kind of token, and what the model writes."""
+    kinds = by_kind(module.model, data.task, module.device)
+    return {"by_kind": kinds, "written": written(module.model, data)}
+
+
 PARTS: Mapping[str, Callable[[LanguageModel, Any, Rows, Mapping[str, Any]], dict[str, Any]]] = {
     "accuracy": _accuracy,
     "length": _length,
     "memory": _memory,
     "heads": _heads,
     "foresight": _foresight,
+    "text": _text,
 }
 
 

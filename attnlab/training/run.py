@@ -11,6 +11,7 @@ import torch
 from lightning_fabric.plugins.environments import LightningEnvironment
 from safetensors.torch import save_model
 
+from attnlab.measure.text.probe import probe
 from attnlab.model import build
 from attnlab.model.build import build_model, make
 from attnlab.store import runs
@@ -77,8 +78,8 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     if config["parent"] and checkpoint is None:
         load_parent(module.model, config, folder.parent, spec.use.composed)
 
-    steps, probe = config["trainer"]["max_steps"], data.probe(1)
-    maps = callbacks.ProbeMaps(probe, config["measure"]["maps"], steps)
+    steps, shown = config["trainer"]["max_steps"], probe(data)
+    maps = callbacks.ProbeMaps(shown, config["measure"]["maps"], steps)
     assert estimate.batch_tokens is not None, "a run that trains has batches"
     curves = callbacks.Curves(estimate.batch_tokens)
     data.split = spec.use.split
@@ -109,7 +110,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
 
     measured = measure(module, data, maps, curves, config["measure"])
     record = records.of(spec, clock, split=data.split, **measured)
-    maps.save(folder / "attention.npz", data.task.decode(probe[0].tolist()))
+    maps.save(folder / "attention.npz", data.task.decode(shown[0].tolist()))
     with replacing(folder / "model.safetensors") as temporary:
         save_model(module.model, str(temporary))
     records.write(folder, record, curves.rows)

@@ -1,6 +1,7 @@
 """`inspect`: the strongest links are the largest weights; runs and foreign folders open alike."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from attnlab.cli.main import main
 from attnlab.cli.verbs.inspect import links
 from attnlab.model.build import build_model, make
 from attnlab.model.huggingface.convert import save
+from attnlab.store import runs
+from attnlab.store.schema import RunRecord
 
 TEXT = "the quick brown fox"
 
@@ -85,6 +88,35 @@ def test_a_run_is_opened_by_its_weights_too(ours: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("blank")
+def test_the_run_of_an_experiment_is_found_and_its_page_opens_at_the_head_asked_for(
+    ours: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = runs.spec(ours)
+    other = ours.parent / "fff0123456789def"
+    shutil.copytree(ours, other)
+    for folder, day, axes in ((ours, 2, {"size": "S"}), (other, 1, {"size": "debug"})):
+        known = spec.used(axes=axes).but(id=folder.name)
+        (folder / "spec.json").write_text(json.dumps(known.plain()))
+        record = RunRecord(
+            id=folder.name, status="done", seed=0, config=spec.config, metrics={"val/loss": 2.0},
+            started=f"2026-01-0{day}T00:00:00+00:00",
+        )  # fmt: skip
+        runs.write_record(folder, record)
+    asked = ["experiment=exam", "arm=mha", f"runs={ours.parent}", f"text={TEXT}", f"to={tmp_path / 'out'}"]
+    assert run(*asked, "seed=0", "layer=1", "head=2") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == [f"run {ours.name}: mha, seed 0, size=S", f"there is run={other.name} too: size=debug"]
+    page = (tmp_path / "out" / "inspect.html").read_text("utf-8")
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert data["start"] == {"arm": ours.name, "seed": 0, "layer": 1, "head": 2}
+    assert page.index('class="text"') < page.index("<canvas")
+    assert run(*asked, "size=debug") == 0
+    assert capsys.readouterr().out.startswith(f"run {other.name}: mha, seed 0, size=debug\n")
+    assert run(*asked, "sise=debug") == 2
+    assert "sise=debug: no axis of the run" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("blank")
 def test_one_head_gets_a_picture_of_its_own_and_loses_the_others(ours: Path, tmp_path: Path) -> None:
     for more in ([], ["layer=1", "head=2"]):
         assert run(f"checkpoint={ours}", f"text={TEXT}", f"to={tmp_path}", *more) == 0
@@ -103,8 +135,16 @@ def test_a_hugging_face_folder_is_read_with_its_own_tokenizer(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "inspect needs text=, and one of run= and checkpoint="),
-        (["text=a", "run=x", "checkpoint=y"], "one of run= and checkpoint="),
+        ([], "inspect needs text=, and one of run=, checkpoint= and experiment="),
+        (["text=a", "run=x", "checkpoint=y"], "one of run=, checkpoint= and experiment="),
+        (["text=a", "run=x", "seed=1"], "add experiment=NAME"),
+        (["text=a", "experiment=exam", "runs=nowhere"], "experiment=exam of which arm? Add arm=NAME"),
+        (["text=a", "experiment=exam", "runs={ours.parent}"], "Add arm=mha"),
+        (
+            ["text=a", "experiment=exam", "arm=mha", "seed=3", "runs={ours.parent}"],
+            "train it with: python -m attnlab +experiment=exam seed=3",
+        ),
+        (["text=a", "experiment=exam", "arm=mah", "runs={ours.parent}"], "(nearest: mha)"),
         (["txt=a"], "does not know 'txt=a' (nearest: text)"),
         (["run=../{ours.name}", "text=a", "runs={ours}"], "no runs of that name in"),
         (["run=*", "text=a", "runs={ours.parent}"], "no runs of that name in"),

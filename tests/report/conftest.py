@@ -1,5 +1,6 @@
 """One report of each kind, built once: tests read them and never change them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from attnlab.report import build, write
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 WORLDS = {
-    "good": World(extra={f"length/{x}x": 1.7 + 0.1 * float(x) for x in ("1", "1.25", "2", "4")}),
+    "good": World(
+        extra={f"length/{x}x": 1.7 + 0.1 * float(x) for x in ("1", "1.25", "2", "4")},
+        points=3,
+        sample="on a <mat>\n",
+    ),
     "broken": World(
         status={("gqa", 1): "diverged", ("mqa", 2): "missing"},
         parameters={"mqa": 130_000},
@@ -25,6 +30,17 @@ MORE = {
     "good": {"tuning": tuned(World().effects, lambda rate, seed: abs(rate - 0.01) + seed / 1000)},
     "broken": {"question": EVIL},
 }
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Only where there is one (`visits`)."""
+    from visits import CHROMIUM, playwright
+
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from attnlab.measure.accuracy import STEPS as TO_SOLVE
 from attnlab.measure.timing import TIMES
 from attnlab.report import Asked, Run, read_run
 from attnlab.store.declarations import Experiment
-from attnlab.store.schema import Estimate, Failure, RunRecord, named
+from attnlab.store.schema import Estimate, Failure, KindLoss, RunRecord, named
 from attnlab.training.end import LOSSES
 
 STEPS, BATCH, CONTEXT = 400, 512, 64
@@ -35,6 +35,8 @@ class World:
     note: str = ""  # goes into the configs, one to each arm, and into the messages of failures
     foresight: dict[str, dict[str, float]] = field(default_factory=dict)  # by arm
     extra: dict[str, float] = field(default_factory=dict)  # more metrics, the same in all runs
+    points: int = 1  # of training at which there are maps
+    sample: str = ""  # what every run writes; with it there are losses by kind of token
 
 
 KV = {"mha": 4, "gqa": 2, "mqa": 1}
@@ -204,6 +206,10 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         speed={"train_tokens_per_s": 24_000.0 + 100 * seed},
         kernels={"max_abs_eager_fused": 2.4e-7, "note": None},
         foresight=world.foresight.get(arm, {}),
+        by_kind=kinds(loss) if done and world.sample else {},
+        written={"prompt": "the cat ", "rest": "sat", "sample": world.sample, "why": None}
+        if done and world.sample
+        else {},
         head_scores={
             "previous": heads.tolist(),
             "sink": heads[::-1].tolist(),
@@ -269,6 +275,11 @@ def estimate(parameters: int, kv: int, kv_bytes: int) -> Estimate:
     )
 
 
+def kinds(loss: float) -> dict[str, KindLoss]:
+    """A mean loss as one of inner letters below it, and one of digits above."""
+    return {"inside": KindLoss(loss=loss - 0.5, targets=60), "digit": KindLoss(loss=loss + 1, targets=4)}
+
+
 def but(run: Run, **changes: Any) -> Run:
     """The same run with some fields of its record replaced."""
     assert run.record is not None
@@ -279,19 +290,20 @@ def attention(world: World, kv: int, seed: int) -> dict[str, np.ndarray]:
     """Maps with a previous-token head, a first-token head and noisy ones, one byte sqrt(a) per cell."""
     length, heads = len(world.tokens), 4
     rng = np.random.default_rng(seed * 7 + kv)
-    scores = rng.normal(0, 0.9, (world.layers, heads, length, length))
-    for row in range(length):
-        scores[0, 0, row, max(row - 1, 0)] += 5
-        scores[-1, 1, row, 0] += 4
+    scores = rng.normal(0, 0.9, (world.layers, heads, length, length))[None].repeat(world.points, 0)
+    for point in range(world.points):  # both heads come up in training
+        for row in range(length):
+            scores[point, 0, 0, row, max(row - 1, 0)] += 5 * (point + 1) / world.points
+            scores[point, -1, 1, row, 0] += 4 * (point + 1) / world.points
     visible = np.tril(np.ones((length, length), bool))
-    scores[:, :, ~visible] = -np.inf
+    scores[:, :, :, ~visible] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     groups = np.repeat(np.arange(kv), heads // kv)[None].repeat(world.layers, 0)
     return {
-        "maps": np.round(255 * np.sqrt(weights)).astype(np.uint8)[None],
+        "maps": np.round(255 * np.sqrt(weights)).astype(np.uint8),
         "visible": visible[None].repeat(world.layers, 0),
-        "steps": np.array([STEPS]),
+        "steps": STEPS * np.arange(1, world.points + 1) // world.points,
         "tokens": np.array(world.tokens),
         "groups": groups,
     }

@@ -1,62 +1,14 @@
 """The page in a real browser: nothing is asked for, nothing fails, and it can be read, driven and printed."""
 
 import re
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import EVIL
+from visits import MARKS, Visit, where
 
-from attnlab.report import ledger
-
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install -e '.[browser]'"
-)
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.rare,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 PAGES = ["good", "broken", "nothing", "single", "index", "ledger"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-class Visit:
-    """An open page and what it did: requests, console messages, dialogs."""
-
-    def __init__(self, browser: Any, path: Path, address: str = "", **how: Any):
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
-        self.context.set_offline(True)
-        self.page = self.context.new_page()
-        self.requests: list[str] = []
-        self.trouble: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda said: self.trouble.append(said.text) if said.type != "log" else None)
-        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.trouble.append("a dialog"), dialog.dismiss()))
-        self.page.goto(path.as_uri() + address)
-
-    def __enter__(self) -> "Visit":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.context.close()
-
-
-def where(made: dict, name: str) -> Path:
-    if name == "ledger":
-        return ledger.write(made["good"][1].parent)[1]
-    return made["good"][1].parent / "index.html" if name == "index" else made[name][1] / "report.html"
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -103,75 +55,6 @@ def test_a_link_leads_to_its_section(browser: Any, made: dict, anchor: str) -> N
         top = visit.page.evaluate(f"document.getElementById('{anchor}').getBoundingClientRect().top")
         end = visit.page.evaluate("innerHeight + scrollY >= document.documentElement.scrollHeight - 2")
         assert 0 <= top < 120 or end
-
-
-def test_a_link_restores_the_whole_view_of_a_head(browser: Any, made: dict) -> None:
-    with Visit(browser, where(made, "good"), "#head=gqa/1/2&q=7&rescale&nofirst") as visit:
-        page = visit.page
-        page.locator("#head-view h4").wait_for()
-        assert (
-            page.locator("#head-view h4").inner_text().startswith("gqa, seed 0, layer 1, head 2 (KV group 1)")
-        )
-        assert [box.is_checked() for box in page.locator("#head-view input").all()] == [True, True]
-        assert page.locator("#head-view .text span.query").inner_text() == "the cat sat"[7]
-        assert page.evaluate("location.hash") == "#head=gqa/1/2&q=7&rescale&nofirst"
-
-
-def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: dict) -> None:
-    with Visit(browser, where(made, "good")) as visit:
-        page, title = visit.page, visit.page.locator("#head-view h4")
-
-        def at(hash_: str) -> None:
-            playwright.expect(page).to_have_url(where(made, "good").as_uri() + hash_)
-
-        page.locator('#gallery .head[data-arm="mqa"][data-layer="0"][data-head="1"] button').click()
-        at("#head=mqa/0/1")
-        assert [box.is_checked() for box in page.locator("#head-view input").all()] == [False, False]
-        assert "chance" in page.locator("#head-view table").inner_text()
-        page.keyboard.press("ArrowRight")
-        at("#head=mqa/0/2")
-        page.keyboard.press("ArrowDown")
-        at("#head=mqa/1/2")
-        page.keyboard.press("PageDown")
-        at("#head=mqa/1/2&q=0")
-        page.keyboard.press("PageDown")
-        at("#head=mqa/1/2&q=1")
-        assert "layer 1, head 2" in title.inner_text()
-        page.locator("#head-view select").select_option("0")
-        at("#head=mha/1/2&q=1")
-        page.locator("#head-view .text span").nth(4).click()
-        at("#head=mha/1/2&q=4")
-
-
-def test_hovering_reads_the_weight_that_report_json_holds(browser: Any, made: dict) -> None:
-    from attnlab.report.tables.maps import decode
-
-    report, folder = made["good"]
-    entry = report["heads"]["maps"][0]
-    weights, _ = decode(entry)
-    with Visit(browser, folder / "report.html", "#head=mha/0/0") as visit:
-        canvas, readout = visit.page.locator("#head-view canvas"), visit.page.locator("#head-view .readout")
-        canvas.wait_for()
-        n, side = entry["length"], canvas.bounding_box()["width"]
-        gap = 80 if side > n * 9 + 80 else 4
-        cell = (side - gap - 2) / n
-        for q, k in ((6, 5), (3, 9)):
-            canvas.hover(position={"x": gap + (k + 0.5) * cell, "y": gap + (q + 0.5) * cell})
-            value = f"{(weights[0, 0, q, k] / 255) ** 2:.3f}" if k <= q else "masked"
-            assert readout.inner_text().startswith(f"(q{q} ")
-            assert readout.inner_text().endswith(value)
-
-
-def test_a_head_drawn_by_lot_opens_too(browser: Any, made: dict) -> None:
-    with Visit(browser, where(made, "good")) as visit:
-        holder = visit.page.locator(".picks .picked").nth(1).locator(".head").first
-        arm, seed, layer, head = (
-            holder.get_attribute(f"data-{key}") for key in ("arm", "seed", "layer", "head")
-        )
-        holder.locator("button").click()
-        visit.page.locator("#head-view h4").wait_for()
-        said = visit.page.locator("#head-view h4").inner_text()
-        assert said.startswith(f"{arm}, seed {seed}, layer {layer}, head {head} ")
 
 
 def test_a_table_is_sorted_by_its_header(browser: Any, made: dict) -> None:
@@ -235,17 +118,6 @@ def test_hostile_tokens_messages_and_config_values_stay_text(browser: Any, made:
         assert page.locator("#head-view .text span").first.inner_text() == EVIL
         for section in ("verdict", "failures", "config"):
             assert EVIL in page.locator(f"#{section}").text_content(), section
-
-
-def test_a_hostile_address_opens_nothing(browser: Any, made: dict) -> None:
-    for address in (
-        "#head=%3Cimg src=x onerror=alert(1)%3E/0/0",
-        "#head=gqa/99/99",
-        "#head=none/0/0&q=99999",
-    ):
-        with Visit(browser, where(made, "good"), address) as visit:
-            visit.page.wait_for_timeout(100)
-            assert visit.trouble == []
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])

@@ -21,7 +21,9 @@ MOST = 512  # tokens of a text; a larger map cannot be looked at
 def main(options: argparse.Namespace) -> int:
     """Prints the links and writes the page. Refused, one line, where something is missing."""
     given = options.given
-    trained = load(given)
+    if "experiment" not in given and {"arm", "seed"} & {*given}:
+        raise Refused("arm= and seed= name a run of an experiment: add experiment=NAME, or leave them out")
+    trained = load(given, options.words)
     trained.model.float()  # a foreign one may be in half precision, whose maps do not sum to one
     ids, words = trained.words(given["text"])
     if not ids:

@@ -29,7 +29,9 @@ def write(
     layer: int | None = None,
     head: int | None = None,
 ) -> Path:
-    """inspect.html, and a PNG per layer, or of the one asked for; with a head, of it with its tokens."""
+    """inspect.html, open at the layer and head asked for, and a PNG per layer, or of that one; with a head,
+    of it with its tokens.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     record = RunRecord.model_construct(  # no metric: nothing was measured but its heads
         id=name, status="done", seed=seed, config={}, head_scores=scores, kernels=kernels
@@ -53,7 +55,9 @@ def write(
         part = "" if head is None else f"_head{head}"
         files.put(folder / f"layer{number}{part}.png", _png(_beside(pictures)))
     page = folder / "inspect.html"
-    files.put(page, inspected(name, heads(sweep)).encode())
+    first = known[0] if layer is None else layer
+    start = {"arm": name, "seed": seed, "layer": first, "head": head}
+    files.put(page, inspected(name, heads(sweep), start).encode())
     return page
 
 

@@ -95,13 +95,21 @@ def html(report: Report, drawn: Drawn | None = None) -> str:
     return _page("page.html", report, shown(report), drawn)
 
 
-def inspected(name: str, heads: dict[str, Any] | None) -> str:
-    """The heads of one model alone, as the section of a page that shows them."""
+def inspected(name: str, heads: dict[str, Any] | None, start: dict[str, Any] | None = None) -> str:
+    """The heads of one model alone, as the section of a page that shows them, open at the head that `start`
+    tells (arm, seed, layer, head; head None: the mean of the layer's).
+    """
     report = {"experiment": {"name": name, "arms": [name], "baseline": name}, "heads": heads}
-    return _page("inspect.html", report, {"strips": series_figures.strips(report)}, None)
+    return _page("inspect.html", report, {"strips": series_figures.strips(report)}, None, start)
 
 
-def _page(template: str, report: Report, places: dict[str, list[figures.Figure]], drawn: Drawn | None) -> str:
+def _page(
+    template: str,
+    report: Report,
+    places: dict[str, list[figures.Figure]],
+    drawn: Drawn | None,
+    start: dict[str, Any] | None = None,
+) -> str:
     if drawn is None:
         drawn = draw([figure for place in places.values() for figure in place])
     pictures = {place: [picture(figure, drawn) for figure in found] for place, found in places.items()}
@@ -120,10 +128,10 @@ def _page(template: str, report: Report, places: dict[str, list[figures.Figure]]
             many=len(report["experiment"]["arms"]) > marks.MANY,
             gallery=gallery(report),
             picked=picked(report),
-            data=inert(_explorer(report)),
-            css=asset("page.css"),
+            data=inert(_explorer(report) | {"start": start}),
+            css=asset("page.css") + asset("explorer.css"),
             js=asset("page.js"),
-            explorer=asset("explorer.js"),
+            explorer=asset("explorer_draw.js") + asset("explorer.js"),
         )
     )
 
@@ -141,7 +149,8 @@ def _explorer(report: dict[str, Any]) -> dict[str, Any]:
     scores = [{key: score[key] for key in ("name", "label", "chance")} for score in heads.get("scores", [])]
     lots = heads.get("picks") or {"top": [], "random": []}
     picked = [entry for top in lots["top"] for entry in top["heads"]] + lots["random"]
-    return {"maps": heads.get("maps", []), "picked": _distinct(picked), "scores": scores}
+    kept = {key: heads.get(key, []) for key in ("maps", "earlier", "seeds")}
+    return {**kept, "picked": _distinct(picked), "scores": scores}
 
 
 def _distinct(picked: list[dict[str, Any]]) -> list[dict[str, Any]]:

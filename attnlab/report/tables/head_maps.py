@@ -13,6 +13,7 @@ from attnlab.report.tables import maps
 from attnlab.report.verdicts.runs import Run, Sweep
 
 ROOM = 1_600_000  # characters of packed maps in one report
+EARLIER, SEEDS = 600_000, 300_000  # the same of maps before the end of training, and of other seeds
 PICKED, PICK_BY, PICK_SEED = 8, ("induction", "previous", "sink"), 0
 
 
@@ -54,12 +55,74 @@ def packed(runs: list[Run], chance: dict[str, float]) -> list[dict[str, Any]]:
     shared = min((len(run_maps["layers"]) for run_maps in entries), default=0)
     if size <= ROOM:
         return entries
-    kept = max(1, shared * ROOM // size)
-    places = sorted({round(i * (shared - 1) / max(1, kept - 1)) for i in range(kept)})
+    places = _spread(max(1, shared * ROOM // size), shared)
     return [
         entry(run, chance, [one["layers"][place] for place in places])
         for run, one in zip(runs, entries, strict=True)
     ]
+
+
+def earlier(runs: list[Run], entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs' maps before the end of training, of as many of the shown layers as there is room for; []
+    where one is too many.
+    """
+
+    def at(count: int) -> list[dict[str, Any]]:
+        found = []
+        for run, entry in zip(runs, entries, strict=True):
+            assert run.maps is not None
+            layers = [entry["layers"][place] for place in _spread(count, len(entry["layers"]))]
+            for point in range(len(run.maps["steps"]) - 1):
+                packed = maps.encode(run.maps, layers, point=point)
+                known = {key: packed[key] for key in ("layers", "step", "weights")}
+                found.append({"arm": run.arm, "seed": run.seed, **known})
+        return found
+
+    shared = min((len(entry["layers"]) for entry in entries), default=0)
+    most = max((len(entry["layers"]) for entry in entries), default=0)
+    whole = at(most)
+    size = sum(len(entry["weights"]) for entry in whole)
+    if size <= EARLIER:
+        return whole
+    kept = shared * EARLIER // size
+    return at(kept) if kept else []
+
+
+def other_seeds(
+    sweep: Sweep, runs: list[Run], entries: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], int]:
+    """The means of each layer's heads in an arm's other runs on the same text, as many as there is room for,
+    one arm's first and then another's; and how many there would be.
+    """
+    rows = []
+    for run, entry in zip(runs, entries, strict=True):
+        others = [other for other in sweep.done(run.arm) if other is not run and _alike(run, other)]
+        rows.append([(other, entry["layers"]) for other in others])
+    known = [row[n] for n in range(max(map(len, rows), default=0)) for row in rows if n < len(row)]
+    found, size = list[dict[str, Any]](), 0
+    for run, layers in known:
+        assert run.maps is not None
+        packed = maps.encode(maps.mean(run.maps), layers)
+        size += len(packed["weights"])
+        if size > SEEDS:
+            break
+        wanted = {key: packed[key] for key in ("layers", "step", "weights")}
+        found.append({"arm": run.arm, "seed": run.seed, "run": run.id, **wanted})
+    return found, len(known)
+
+
+def _alike(run: Run, other: Run) -> bool:
+    """Whether both have maps of the same layers on the same text, with the same cells visible."""
+    if run.maps is None or other.maps is None:
+        return False
+    same = all(np.array_equal(run.maps[key], other.maps[key]) for key in ("tokens", "visible"))
+    return same and maps.layers_of(run.maps) == maps.layers_of(other.maps)
+
+
+def _spread(count: int, of: int) -> list[int]:
+    """`count` places of so many, evenly spaced; all where there are no more."""
+    count = min(count, of)
+    return sorted({round(i * (of - 1) / max(1, count - 1)) for i in range(count)})
 
 
 def picks(sweep: Sweep, chance: dict[str, float]) -> dict[str, Any] | None:

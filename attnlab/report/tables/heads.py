@@ -11,7 +11,7 @@ import numpy as np
 from attnlab.measure.patterns import RULES, names_of
 from attnlab.measure.scores import SCORES, Score
 from attnlab.report.tables import head_maps
-from attnlab.report.verdicts.runs import Sweep
+from attnlab.report.verdicts.runs import Run, Sweep
 
 
 def _chance(sweep: Sweep) -> dict[str, float]:
@@ -101,17 +101,37 @@ def heads(sweep: Sweep) -> dict[str, Any] | None:
         agreement.append(
             {"arm": arm, "max_abs": max(errors, default=None), "runs": len(errors), "notes": notes}
         )
+    earlier = head_maps.earlier(runs, packed)
+    others, known = head_maps.other_seeds(sweep, runs, packed)
     layers = max((run.maps["maps"].shape[1] for run in runs if run.maps), default=0)
     return {
         "scores": scores,
         "absent": _absent(sweep),
         "patterns": _patterns(sweep, chance),
         "maps": packed,
+        "earlier": earlier,
+        "seeds": others,
+        "left_out": _left_out(runs, packed, earlier, known - len(others)),
         "picks": head_maps.picks(sweep, chance),
         "agreement": agreement,
         "layers": layers,
         "layers_shown": len(packed[0]["layers"]) if packed else 0,
     }
+
+
+def _left_out(
+    runs: list[Run], packed: list[dict[str, Any]], earlier: list[dict[str, Any]], seeds: int
+) -> list[str]:
+    """What of the maps is not in the report, to keep its page small, in words."""
+    out = []
+    points = max((len(run.maps["steps"]) for run in runs if run.maps), default=0)
+    shown = max((len(entry["layers"]) for entry in packed), default=0)
+    kept = max((len(entry["layers"]) for entry in earlier), default=0)
+    if points > 1 and kept < shown:
+        out.append(f"Before the end of training {kept} of the {shown} layers shown are here.")
+    if seeds:
+        out.append(f"The layer means of {seeds} more runs are not here.")
+    return out
 
 
 def _absent(sweep: Sweep) -> list[dict[str, str]]:

@@ -73,6 +73,14 @@ def encode(
     }
 
 
+def mean(maps: Mapping[str, Any]) -> dict[str, Any]:
+    """One run's attention.npz with the mean of each layer's heads in their place, at the end of training."""
+    weights = (np.asarray(maps["maps"])[-1].astype(float) / 255) ** 2
+    codes = np.round(255 * np.sqrt(weights.mean(1, keepdims=True))).astype(np.uint8)
+    groups = np.zeros((len(weights), 1), int)
+    return {**maps, "maps": codes[None], "steps": np.asarray(maps["steps"])[-1:], "groups": groups}
+
+
 def layers_of(maps: Mapping[str, Any]) -> list[int]:
     """The layers that one run's attention.npz has; an older file has all of its model's."""
     return [int(n) for n in maps["layers"]] if "layers" in maps else list(range(maps["maps"].shape[1]))

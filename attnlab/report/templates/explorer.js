@@ -1,119 +1,149 @@
 "use strict";
-// One head, large: click a thumbnail or open #head=arm/layer/head. The maps come packed in the page's own data.
+// Where one head looks: the text, its map and its lines, beside those of another head. The maps come packed in the page's
+// own data. What is shown stands in the address: #head=arm/layer/head&seed=&step=&q=&beside=arm/layer/head/seed&difference&view=.
 (() => {
-  const view = document.getElementById("head-view");
-  const { maps, picked, scores } = JSON.parse(document.getElementById("data").textContent);
-  if (!view || !maps.length) return;
-  const [canvas, readout, title, arms, text, table] =
-    ["canvas", "[role=status]", "h4", "select", ".text", "table"].map((s) => view.querySelector(s));
-  const [rescale, hideFirst] = view.querySelectorAll("input");
-  const stops = getComputedStyle(view).getPropertyValue("--cividis").match(/[0-9a-f]{6}/gi)
-    .map((hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16)));
-  const colours = Array.from({ length: 256 }, (_, v) => {
-    const at = (v / 255) * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2);
-    return "rgb(" + stops[low].map((c, i) => Math.round(c + (at - low) * (stops[low + 1][i] - c))).join() + ")";
-  });
-  let now = null; // {map, layer, row: its place in map.layers, head, column: its place in map.head_numbers, query, cell, gap}
+  const view = document.getElementById("head-view"), data = JSON.parse(document.getElementById("data").textContent);
+  if (!view || !data.maps.length) return;
+  const MEAN = "mean", OVER = 0.3, LINES = 320;
+  const [title, text, readout, table, caution, steps] =
+    ["h4", ".text", ".readout", "table", ".caution", ".steps"].map((s) => view.querySelector(s));
+  const [run, layer, head, mode, run2, layer2, head2, kind, over, step, rescale, nofirst] =
+    ["run", "layer", "head", "mode", "run2", "layer2", "head2", "view", "over", "step", "rescale", "nofirst"]
+      .map((name) => view.querySelector(`[name=${name}]`));
+  const panels = [...view.querySelectorAll(".panel")], canvas = view.querySelector("canvas.map");
 
-  async function bytes(packed) {
-    const stream = new Blob([Uint8Array.from(atob(packed), (c) => c.charCodeAt(0))]).stream()
-      .pipeThrough(new DecompressionStream("gzip"));
-    return new Uint8Array(await new Response(stream).arrayBuffer());
+  // What can be chosen: {arm, seed, entry, points: [{step, layers, weights}], heads: numbers, or none where only means are here}
+  const same = (a, b) => a.arm === b.arm && a.seed === b.seed;
+  const runs = [
+    ...data.maps.map((entry) => ({ entry, points: [...data.earlier.filter((one) => same(one, entry)), entry], group: "runs" })),
+    ...data.picked.map((entry) => ({ entry, points: [entry], group: "heads picked by score, or by lot" })),
+    ...data.seeds.map((one) => ({
+      entry: { ...data.maps.find(({ arm }) => arm === one.arm), ...one, head_numbers: [], groups: [], patterns: [], scores: {} },
+      points: [one], group: "other seeds: the means of their layers",
+    })),
+  ];
+  const whole = ({ entry }) => entry.head_numbers.length !== 1;  // the means of its layers can be told
+  const label = ({ entry, group }) => `${entry.arm}, seed ${entry.seed}`
+    + (group === runs[0].group || !entry.head_numbers.length ? "" : `, layer ${entry.layers[0]}, head ${entry.head_numbers[0]}`);
+  let now = null; // {a, b: {run, layer, head}, step, query, mode, fields: what is drawn}
+  let asked = 0;
+
+  const points = ({ run, layer }) => run.points.filter((point) => point.layers.includes(layer));
+  const pointAt = (spot, at) => points(spot).find((point) => point.step === at) ?? points(spot).at(-1);
+  const field = (spot, at) =>
+    drawing.field(spot.run.entry, pointAt(spot, at), spot.layer, spot.head === MEAN ? null : spot.head, nofirst.checked);
+  const last = (spot) => spot.run.points.at(-1).step;
+
+  const comparable = (one, other) => one.entry.length === other.entry.length
+    && one.entry.tokens.every((token, i) => token === other.entry.tokens[i]);
+
+  // The nearest that there is to what was asked for.
+  function spot(run, layer, head) {
+    const { layers, head_numbers: heads } = run.entry;
+    const near = layers.includes(layer) ? layer : layers[Math.max(0, Math.min(layers.length - 1, layer))] ?? layers[0];
+    const mean = head === MEAN ? whole(run) : !heads.length;
+    return { run, layer: near, head: mean ? MEAN : heads.includes(head) ? head : heads[Math.max(0, Math.min(heads.length - 1, head))] ?? heads[0] };
   }
-  const cells = (map) => (map.triangle ? (map.length * (map.length + 1)) / 2 : map.length * map.length);
-  const place = (map, q, k) => (map.triangle ? (k > q ? -1 : (q * (q + 1)) / 2 + k) : q * map.length + k);
-  function visible({ map, row }, q, k) {
-    const at = place(map, q, k);
-    if (at < 0) return false;
-    const bit = row * cells(map) + at;
-    return Boolean((map.bits[bit >> 3] >> (7 - (bit & 7))) & 1);
+  function find(arm, seed, layer, head) {
+    const inside = runs.filter(({ entry }) => entry.arm === arm && (seed === null || entry.seed === seed));
+    const has = (run) => run.entry.layers.includes(layer) && (head === MEAN ? whole(run) : run.entry.head_numbers.includes(head));
+    const found = inside.find(has) ?? inside[0];
+    return found && spot(found, layer, head);
   }
-  function raw({ map, row, column }, q, k) {
-    const at = place(map, q, k);
-    return at < 0 ? 0 : (map.bytes[(row * map.heads + column) * cells(map) + at] / 255) ** 2;
+
+  const said = ({ run, layer, head }, at) => `${run.entry.arm}, seed ${run.entry.seed}, layer ${layer}, `
+    + (head === MEAN ? "mean of its heads" : `head ${head}`) + (at === undefined || points({ run, layer }).length < 2 ? "" : `, after ${at} steps`);
+  const headOf = ({ run, layer, head }) => [run.entry.layers.indexOf(layer), run.entry.head_numbers.indexOf(head)];
+
+  function fill(select, options, chosen) {
+    select.replaceChildren(...options.map(([value, words]) => new Option(words, value, false, value === chosen)));
+    select.value = chosen;
   }
-  function weight(spot, q, k) {
-    if (!hideFirst.checked) return raw(spot, q, k);
-    const rest = 1 - raw(spot, q, 0);
-    return k === 0 || rest < 1e-4 ? 0 : Math.min(1, raw(spot, q, k) / rest);
+  function controls() {
+    const { a, b } = now, numbers = ({ run }) => [
+      ...run.entry.head_numbers.map((number) => [String(number), String(number)]), ...(whole(run) ? [[MEAN, "mean of its heads"]] : [])];
+    run.value = runs.indexOf(a.run);
+    fill(layer, a.run.entry.layers.map((n) => [String(n), String(n)]), String(a.layer));
+    fill(head, numbers(a), String(a.head));
+    mode.value = now.mode;
+    for (const box of [run2, layer2, head2]) box.parentElement.hidden = !now.mode;
+    if (now.mode) {
+      [...run2.options].forEach((option) => { option.disabled = !comparable(a.run, runs[option.value]); });
+      run2.value = runs.indexOf(b.run);
+      fill(layer2, b.run.entry.layers.map((n) => [String(n), String(n)]), String(b.layer));
+      fill(head2, numbers(b), String(b.head));
+    }
+    const known = points(a);
+    steps.hidden = known.length < 2;
+    step.max = known.length - 1;
+    step.value = known.indexOf(pointAt(a, now.step));
+    step.nextElementSibling.textContent = `${pointAt(a, now.step).step} of ${last(a)} steps`;
+    step.setAttribute("aria-valuetext", step.nextElementSibling.textContent);
+    over.nextElementSibling.textContent = (+over.value).toFixed(2);
+    over.parentElement.hidden = kind.value === "map";
   }
-  const shown = (token) => token.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
-  const shade = (share) => Math.round(255 * Math.sqrt(Math.min(1, share)));
+
+  function warning() {
+    const { a, b } = now, apart = now.mode && !same(a.run.entry, b.run.entry), means = now.mode && a.head === MEAN && b.head === MEAN;
+    const less = "Blue: less than in the second; orange: more. ";
+    if (now.mode === "difference" && means) return less + (apart
+      ? "Means over a layer's heads are compared, as head numbers mean nothing across runs. How far two seeds of one arm are apart tells what a difference between two arms is worth."
+      : "Means over the heads of two layers of one run.");
+    if (now.mode === "difference") return less + (apart
+      ? "The two heads were paired by hand: head numbers mean nothing across runs, so another pair may differ as much. Means of layers do not depend on the pairing."
+      : "Two heads of one run.");
+    return apart && !means ? "Head numbers mean nothing across runs: these two stand side by side to be looked at, not as a pair." : "";
+  }
 
   function draw() {
-    const { map, query } = now, n = map.length, style = getComputedStyle(view);
-    const room = Math.min(view.clientWidth - 34, 620);
-    const labels = Math.floor((room - 90) / n) >= 9, gap = labels ? 80 : 4;
-    const cell = Math.max(2, Math.min(18, Math.floor((room - gap - 6) / n)));
-    Object.assign(now, { cell, gap });
-    const scale = devicePixelRatio || 1, side = gap + n * cell + 2;
-    canvas.width = canvas.height = side * scale;
-    canvas.style.width = canvas.style.height = side + "px";
-    const c = canvas.getContext("2d");
-    c.scale(scale, scale);
-    c.font = Math.min(11, cell) + "px ui-monospace, Menlo, Consolas, monospace";
-    c.fillStyle = style.color;
-    c.textBaseline = "middle";
-    if (labels) map.tokens.forEach((token, i) => {
-      const word = shown(token).slice(0, 10), at = gap + (i + 0.5) * cell;
-      c.textAlign = "right";
-      c.fillText(word, gap - 5, at);
-      c.save(); c.translate(at, gap - 5); c.rotate(-Math.PI / 2); c.textAlign = "left"; c.fillText(word, 0, 0); c.restore();
+    const { fields, query } = now, shownOnes = now.mode === "beside" ? fields : [fields.at(-1)], lined = kind.value !== "map", mapped = kind.value !== "lines";
+    const room = view.clientWidth - 34, each = shownOnes.length > 1 ? (room - 24) / 2 : room;
+    const size = drawing.layout(fields[0], mapped && lined && shownOnes.length < 2 && room > 900 ? room - LINES - 24 : each);
+    const top = rescale.checked ? Math.max(...shownOnes.map(drawing.most)) : 1;
+    panels.forEach((panel, i) => {
+      panel.hidden = i >= shownOnes.length;
+      if (panel.hidden) return;
+      const [rows, map, drawn] = panel.querySelectorAll("canvas"), of = [now.a, now.b][i];
+      panel.firstElementChild.textContent = now.mode === "difference" ? `${said(now.a, pointAt(now.a, now.step).step)}, less ${said(now.b, pointAt(now.b, now.step).step)}`
+        : now.mode ? said(of, pointAt(of, now.step).step) : "";
+      Object.assign(map.dataset, size);
+      map.parentElement.hidden = !mapped;
+      drawn.hidden = !lined;
+      if (mapped) drawing.map(map, rows, shownOnes[i], size, query, top);
+      if (lined) drawing.lines(drawn, shownOnes[i], size, query, top, over.value * top, Math.min(LINES, room));
+      map.setAttribute("aria-label", `Attention map of ${panel.firstElementChild.textContent || title.textContent}`);
+      drawn.setAttribute("aria-label", `The same as lines: ${query === null ? `all over ${over.value}` : `of query ${query}`}`);
     });
-    let most = 1;
-    if (rescale.checked) {
-      most = 1e-6;
-      for (let q = 0; q < n; q++) for (let k = 0; k < n; k++) most = Math.max(most, weight(now, q, k));
-    }
-    c.strokeStyle = style.getPropertyValue("--muted");
-    c.lineWidth = 0.7;
-    for (let q = 0; q < n; q++) for (let k = 0; k < n; k++) {
-      const x = gap + k * cell, y = gap + q * cell;
-      if (visible(now, q, k)) {
-        c.fillStyle = colours[shade(weight(now, q, k) / most)];
-        c.fillRect(x, y, cell, cell);
-      } else if ((q + k) % 3 === 0) {
-        c.beginPath(); c.moveTo(x, y + cell); c.lineTo(x + cell, y); c.stroke();
-      }
-    }
-    if (query !== null) {
-      c.strokeStyle = style.getPropertyValue("--link");
-      c.lineWidth = 2;
-      c.strokeRect(gap - 1, gap + query * cell - 1, n * cell + 2, cell + 2);
-    }
-    [...text.children].forEach((span, k) => {
-      const seen = query !== null && visible(now, query, k), value = seen ? shade(weight(now, query, k) / most) : 0;
-      span.style.background = seen ? colours[value] : "";
-      span.style.color = seen ? (value > 140 ? "#000" : "#fff") : "";
-      span.className = k === query ? "query" : "";
-      span.title = seen ? weight(now, query, k).toFixed(3) : "";
-    });
+    drawing.shade(text, shownOnes[0], query, top);
+    const [low, scale, high] = view.querySelectorAll(".ends > *"), signed = shownOnes[0].signed, end = top.toFixed(rescale.checked ? 3 : 0);
+    low.textContent = signed ? `−${end}` : "0";
+    high.textContent = signed ? `+${end}` : end;
+    scale.className = signed ? "scale signed" : "scale";
+    scale.setAttribute("aria-label", signed ? "Scale of a difference: blue below zero, orange above" : "Scale from 0, dark blue, to the largest, yellow");
   }
 
   function remember() {
-    const { map, layer, head, query } = now;
-    const hash = "#head=" + [encodeURIComponent(map.arm), layer, head].join("/") + (maps.includes(map) ? "" : "&seed=" + map.seed)
-      + (query === null ? "" : "&q=" + query) + (rescale.checked ? "&rescale" : "") + (hideFirst.checked ? "&nofirst" : "");
+    const { a, b, query } = now, place = ({ run, layer, head }) => [encodeURIComponent(run.entry.arm), layer, head].join("/");
+    const hash = "#head=" + place(a) + (runs.indexOf(a.run) < data.maps.length ? "" : "&seed=" + a.run.entry.seed)
+      + (now.step === last(a) ? "" : "&step=" + now.step) + (query === null ? "" : "&q=" + query)
+      + (now.mode ? `&beside=${place(b)}/${b.run.entry.seed}` : "") + (now.mode === "difference" ? "&difference" : "")
+      + (kind.value === "both" ? "" : "&view=" + kind.value) + (+over.value === OVER ? "" : "&over=" + over.value)
+      + (rescale.checked ? "&rescale" : "") + (nofirst.checked ? "&nofirst" : "");
     if (location.hash !== hash) history.replaceState(null, "", hash);
   }
 
   function say() {
-    const { map, row, column } = now, names = map.patterns.length ? map.patterns[row][column] : [];
-    title.textContent = `${map.arm}, seed ${map.seed}, layer ${now.layer}, head ${now.head} (KV group ${map.groups[row][column]})`
-      + (names.length ? ": " + names.join(", ") : "");
-    canvas.setAttribute("aria-label", `Attention map of ${title.textContent}`);
-    readout.textContent = "Point at a cell to read it. Arrow keys change head and layer.";
-    text.replaceChildren(...map.tokens.map((token) => {
-      const span = document.createElement("span");
-      span.textContent = token;
-      return span;
-    }));
-    table.hidden = !scores.some(({ name }) => map.scores[name]);
-    table.tBodies[0].replaceChildren(...scores.filter(({ name }) => map.scores[name]).map(({ name, label, chance }) => {
-      const line = document.createElement("tr"), head = document.createElement("th");
-      head.scope = "row";
-      head.textContent = label;
-      line.append(head, ...[map.scores[name][row][column], chance].map((value) => {
+    const { entry } = now.a.run, [row, column] = headOf(now.a), names = column >= 0 && entry.patterns.length ? entry.patterns[row][column] : [];
+    title.textContent = said(now.a) + (column < 0 ? "" : ` (KV group ${entry.groups[row][column]})`) + (names.length ? ": " + names.join(", ") : "");
+    readout.textContent = "Point at a cell to read it. On a map, arrow keys change head and layer, Page Up and Page Down the query.";
+    caution.textContent = warning();
+    const listed = column < 0 ? [] : data.scores.filter(({ name }) => entry.scores[name]);
+    table.hidden = !listed.length;
+    table.tBodies[0].replaceChildren(...listed.map(({ name, label, chance }) => {
+      const line = document.createElement("tr"), first = document.createElement("th");
+      first.scope = "row";
+      first.textContent = label;
+      line.append(first, ...[entry.scores[name][row][column], chance].map((value) => {
         const cell = document.createElement("td");
         cell.className = "num";
         cell.textContent = typeof value === "number" ? value.toFixed(3) : "–";
@@ -123,82 +153,132 @@
     }));
     document.querySelectorAll(".head button").forEach((button) => {
       const d = button.parentElement.dataset;
-      button.setAttribute("aria-pressed", d.arm === map.arm && +d.seed === map.seed && +d.layer === now.layer && +d.head === now.head);
+      button.setAttribute("aria-pressed", d.arm === entry.arm && +d.seed === entry.seed && +d.layer === now.a.layer && +d.head === now.a.head);
     });
+    if (text.dataset.of === JSON.stringify(entry.tokens)) return;
+    text.dataset.of = JSON.stringify(entry.tokens);
+    text.replaceChildren(...entry.tokens.map((token) => {
+      const span = document.createElement("span");
+      span.textContent = token.replace(/\n/g, "⏎\n");
+      span.setAttribute("role", "button");
+      if (!token.trim()) span.setAttribute("aria-label", { " ": "space", "\n": "line end", "\t": "tab" }[token] ?? "spaces");
+      return span;
+    }));
   }
 
-  async function open(arm, seed, layer, head, query, scroll) {
-    const inside = (one) => one.arm === arm && (seed === null || one.seed === seed);
-    const map = [...maps, ...picked].find((one) => inside(one) && one.layers.includes(layer) && one.head_numbers.includes(head))
-      ?? maps.find(inside);
-    if (!map) return;
-    const row = Math.max(0, map.layers.indexOf(layer));
-    const column = Math.max(0, Math.min(map.heads - 1, map.head_numbers.indexOf(head)));
-    map.bytes ??= await bytes(map.weights);
-    map.bits ??= await bytes(map.visible);
-    now = { map, row, column, layer: map.layers[row], head: map.head_numbers[column],
-      query: query === null ? null : Math.max(0, Math.min(map.length - 1, query)) };
+  // Shows what `change` says of: {a, b, step, query, mode}. Of two changes under way the later one stays.
+  async function show(change, { keep = true, scroll = false } = {}) {
+    const turn = ++asked, next = { b: null, step: null, query: null, mode: "", ...now, ...change };
+    if (next.mode && (!next.b || !comparable(next.a.run, next.b.run))) next.b = another(next);
+    if (!next.b) next.mode = "";
+    if (next.step === null || !points(next.a).some((point) => point.step === next.step)) next.step = last(next.a);
+    next.query = next.query === null ? null : Math.max(0, Math.min(next.a.run.entry.length - 1, next.query));
+    const fields = [await field(next.a, next.step), ...(next.mode ? [await field(next.b, next.step)] : [])];
+    if (turn !== asked) return;
+    now = { ...next, fields: next.mode === "difference" ? [drawing.difference(...fields)] : fields };
     view.hidden = false;
-    arms.value = maps.indexOf(map);
     say();
+    controls();
     draw();
-    remember();
+    if (keep) remember();
     if (scroll) view.scrollIntoView({ block: "start" });
   }
-  function restore() {
-    const found = location.hash.match(/^#head=([^/]+)\/(\d+)\/(\d+)((?:&[\w=]+)*)$/);
-    if (!found) return;
-    const options = new URLSearchParams(found[4]), number = (key) => (options.has(key) ? +options.get(key) : null);
-    rescale.checked = options.has("rescale");
-    hideFirst.checked = options.has("nofirst");
-    open(decodeURIComponent(found[1]), number("seed"), +found[2], +found[3], number("q"), true);
-  }
-  const again = () => { if (now) { draw(); remember(); } };
-  function choose(query) {
-    now.query = query === null ? null : Math.max(0, Math.min(now.map.length - 1, query));
-    again();
-  }
-  function under(event) {
-    const at = (offset) => Math.floor((offset - now.gap) / now.cell), inside = (i) => i >= 0 && i < now.map.length;
-    const q = at(event.offsetY), k = at(event.offsetX);
-    return inside(q) && inside(k) ? [q, k] : null;
+  function another({ a, mode }) {
+    const others = runs.filter((one) => one !== a.run && comparable(one, a.run)), other = others.find((one) => one.entry.layers.includes(a.layer));
+    return other ? spot(other, a.layer, a.head) : spot(a.run, a.layer, a.run.entry.head_numbers.find((n) => n !== a.head) ?? MEAN);
   }
 
-  maps.forEach((map, i) => arms.add(new Option(`${map.arm}, seed ${map.seed}`, i)));
-  arms.addEventListener("change", () => { const to = maps[arms.value]; open(to.arm, to.seed, now.layer, now.head, now.query); });
-  for (const box of [rescale, hideFirst]) box.addEventListener("change", again);
+  function restore() {
+    const found = location.hash.match(/^#head=([^/]+)\/(\d+)\/(\d+|mean)((?:&[^&]+)*)$/);
+    if (!found) return false;
+    let arm;
+    try { arm = decodeURIComponent(found[1]); } catch { return false; }
+    const options = new URLSearchParams(found[4]), number = (key) => (options.get(key) ? +options.get(key) || 0 : null);
+    const headed = (word) => (word === MEAN ? MEAN : +word), a = find(arm, number("seed"), +found[2], headed(found[3]));
+    if (!a) return false;
+    rescale.checked = options.has("rescale");
+    nofirst.checked = options.has("nofirst");
+    kind.value = ["map", "lines"].includes(options.get("view")) ? options.get("view") : "both";
+    over.value = number("over") ?? OVER;
+    const beside = (options.get("beside") ?? "").match(/^(.+)\/(\d+)\/(\d+|mean)\/(-?\d+)$/);
+    const b = beside ? find(beside[1], +beside[4], +beside[2], headed(beside[3])) ?? null : null;
+    show({ a, b, step: number("step"), query: number("q"), mode: b ? (options.has("difference") ? "difference" : "beside") : "" }, { scroll: true });
+    return true;
+  }
+
+  for (const [n, one] of runs.entries()) for (const select of [run, run2]) {
+    let group = [...select.children].find((part) => part.label === one.group);
+    if (!group) { group = document.createElement("optgroup"); group.label = one.group; select.append(group); }
+    group.append(new Option(label(one), n));
+  }
+  const read = (select) => (select.value === MEAN ? MEAN : +select.value);
+  for (const box of [run, layer, head]) box.addEventListener("change", () => show({ a: spot(runs[run.value], +layer.value, read(head)) }));
+  for (const box of [run2, layer2, head2]) box.addEventListener("change", () => show({ b: spot(runs[run2.value], +layer2.value, read(head2)) }));
+  mode.addEventListener("change", () => {
+    const means = mode.value === "difference" && (!now.b || !same(now.a.run.entry, now.b.run.entry)) && whole(now.a.run);
+    const a = means ? spot(now.a.run, now.a.layer, MEAN) : now.a, b = now.b ?? another({ a });
+    show({ a, b: means && whole(b.run) ? spot(b.run, b.layer, MEAN) : b, mode: mode.value });
+  });
+  step.addEventListener("input", () => show({ step: points(now.a)[step.value].step }));
+  for (const box of [kind, over, rescale, nofirst]) box.addEventListener("input", () => show({}));
+
   for (const holder of document.querySelectorAll(".head")) {
     const button = document.createElement("button"), d = holder.dataset;
     button.type = "button";
     button.append(holder.querySelector("img"));
     button.addEventListener("click", async () => {
-      await open(d.arm, +d.seed, +d.layer, +d.head, now?.query ?? null, true);
+      await show({ a: find(d.arm, +d.seed, +d.layer, +d.head) }, { scroll: true });
       canvas.focus({ preventScroll: true });
     });
     holder.prepend(button);
   }
-  canvas.addEventListener("pointermove", (event) => {
-    const at = under(event);
-    if (!at) return;
-    const [q, k] = at, value = visible(now, q, k) ? weight(now, q, k).toFixed(3) : "masked";
-    readout.textContent = `(q${q} "${shown(now.map.tokens[q])}" → k${k} "${shown(now.map.tokens[k])}") ${value}`;
-  });
-  canvas.addEventListener("click", (event) => { const at = under(event); if (at) choose(at[0] === now.query ? null : at[0]); });
+
+  const choose = (query) => show({ query });
+  const clamp = (query) => Math.max(0, Math.min(now.a.run.entry.length - 1, query));
+  for (const [i, panel] of panels.entries()) {
+    const [, map, drawn] = panel.querySelectorAll("canvas");
+    const under = (event) => {
+      const { cell, gap } = map.dataset, n = now.fields[0].n, q = Math.floor((event.offsetY - gap) / cell), k = Math.floor(event.offsetX / cell);
+      return q >= 0 && q < n && k >= 0 && k < n ? [q, k] : null;
+    };
+    map.addEventListener("pointermove", (event) => {
+      const at = under(event);
+      if (!at) return;
+      const { n, tokens, V, W, signed } = now.fields[Math.min(i, now.fields.length - 1)], [q, k] = at, weight = W[q * n + k];
+      const told = V[q * n + k] ? (signed && weight > 0 ? "+" : "") + weight.toFixed(3).replace(/^-/, "−") : "masked";
+      readout.textContent = `(q${q} "${drawing.shown(tokens[q])}" → k${k} "${drawing.shown(tokens[k])}") ${told}`;
+    });
+    map.addEventListener("click", (event) => { const at = under(event); if (at) choose(at[0] === now.query ? null : at[0]); });
+    drawn.addEventListener("click", (event) => {
+      const q = Math.floor((event.offsetY - map.dataset.gap) / map.dataset.cell);
+      if (q >= 0 && q < now.fields[0].n) choose(q === now.query ? null : q);
+    });
+    map.addEventListener("keydown", (event) => {
+      const turn = { PageUp: -1, PageDown: 1 }[event.key];
+      const to = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+      if (!turn && !to) return;
+      event.preventDefault();
+      if (turn) { choose(now.query === null ? (turn > 0 ? 0 : now.fields[0].n - 1) : clamp(now.query + turn)); return; }
+      const which = i ? "b" : "a", at = now[which], { layers, head_numbers: heads } = at.run.entry, [row, column] = headOf(at);
+      const inside = (list, n) => list[Math.max(0, Math.min(list.length - 1, n))];
+      show({ [which]: spot(at.run, inside(layers, row + to[0]), at.head === MEAN && !to[1] ? MEAN : inside(heads, column + to[1]) ?? MEAN) });
+    });
+  }
   text.addEventListener("click", (event) => {
     const k = [...text.children].indexOf(event.target);
     if (k >= 0) choose(k === now.query ? null : k);
   });
-  canvas.addEventListener("keydown", (event) => {
-    const turn = { PageUp: -1, PageDown: 1 }[event.key];
-    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-    if (!turn && !step) return;
+  text.addEventListener("keydown", async (event) => {
+    const k = [...text.children].indexOf(event.target), to = { ArrowLeft: k - 1, ArrowRight: k + 1, Home: 0, End: Infinity }[event.key];
+    if (k < 0 || (to === undefined && !["Enter", " ", "Escape"].includes(event.key))) return;
     event.preventDefault();
-    if (turn) { choose(now.query === null ? (turn > 0 ? 0 : now.map.length - 1) : now.query + turn); return; }
-    const to = (list, i) => list[Math.max(0, Math.min(list.length - 1, i))], { map } = now;
-    open(map.arm, map.seed, to(map.layers, now.row + step[0]), to(map.head_numbers, now.column + step[1]), now.query);
+    if (to === undefined) { choose(event.key === "Escape" || k === now.query ? null : k); return; }
+    await choose(clamp(to));
+    text.children[now.query].focus();
   });
   addEventListener("hashchange", restore);
   addEventListener("resize", () => { if (now) draw(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (now) draw(); });
-  restore();
+  const { arm, seed, layer: first, head: number } = data.start ?? { ...data.maps[0], layer: data.maps[0].layers[0], head: data.maps[0].head_numbers[0] };
+  if (!restore()) show({ a: find(arm, seed, first, number ?? MEAN) }, { keep: false });
 })();

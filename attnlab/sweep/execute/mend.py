@@ -13,7 +13,10 @@ from attnlab.store.guards import digests
 from attnlab.store.schema import RunRecord, RunSpec
 
 # The fields of a record that measuring again makes anew from the weights.
-MEASURED = {"metrics", "undefined", "censored", "by_position", "head_scores", "foresight", "measured_by"}
+MEASURED = {
+    "metrics", "undefined", "censored", "by_position", "head_scores", "foresight", "by_kind", "written",
+    "measured_by",
+}  # fmt: skip
 
 
 def wanted(run: RunSpec, record: RunRecord, root: Path, retry_failed: bool) -> bool:

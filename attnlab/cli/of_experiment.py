@@ -1,0 +1,81 @@
+"""The finished run of an experiment's arm and seed, found in the store without planning the experiment anew.
+
+Surprising: a run is known to the experiment that it was first trained for, and to every report that shows it,
+so a baseline that several experiments share is found for each of them. Code may have been edited since.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnlab.cli.parser import PROGRAM
+from attnlab.errors import Refused, nearest, printable
+from attnlab.store import runs
+from attnlab.store.files import read_json
+from attnlab.store.guards import users
+from attnlab.store.schema import RunSpec
+
+KEYS = ("experiment", "arm", "seed")
+
+
+def find(given: Mapping[str, Any], words: Sequence[str]) -> Path:
+    """The folder of the run, of several the one that was trained last; `words` (size=S, data=code) are what
+    was chosen of its axes. Says which it is. Refused, one line, where there is none.
+    """
+    store, name, arm = Path(given["runs"]), given["experiment"], given.get("arm")
+    used = list(dict.fromkeys(_used(store, name)))
+    arms = sorted({of for _, of, _ in used})
+    if arm is None:
+        raise Refused(f"experiment={name} of which arm? Add arm={'|'.join(arms) or 'NAME'}")
+    seeds = sorted(
+        seed for spec, of, seed in _specs(store, used) if of == arm and runs.is_done(store / spec.id)
+    )
+    seed = given.get("seed", seeds[0] if seeds else 0)
+    named = [spec for spec, of, of_seed in _specs(store, used) if (of, of_seed) == (arm, seed)]
+    fitting = [spec for spec in named if all(_chose(spec, word) for word in words)]
+    done = [record for spec in fitting if (record := runs.record(store / spec.id)) and record.done]
+    if not done:
+        near = nearest(arm, arms) if arms and arm not in arms else ""
+        asked = " ".join([f"seed={seed}", *words])
+        raise Refused(
+            f"no finished run of {name}, arm {arm}, {asked} in {store}{near}; train it with: "
+            f"{PROGRAM} +experiment={name} {asked}"
+        )
+    *others, last = sorted(done, key=lambda record: (record.started or "", record.id))
+    axes = {spec.id: spec.use.axes for spec in fitting}
+    print(printable(f"run {last.id}: {arm}, seed {seed}, {_told(axes[last.id])}"))
+    for other in others:
+        print(printable(f"there is run={other.id} too: {_told(axes[other.id])}"))
+    return store / last.id
+
+
+def _used(store: Path, name: str) -> Iterator[tuple[str, str, int]]:
+    """(id, arm, seed) of the runs that were trained for an experiment, or stand in its reports."""
+    for path in sorted(store.glob("*/spec.json")):
+        spec = runs.spec(path.parent)
+        if spec.use.experiment == name:
+            yield spec.id, spec.arm, spec.seed
+    for user in users.all_of(store)[0].values():
+        if user.experiment != name or user.report is None:
+            continue
+        report = read_json(Path(user.report) / "report.json")
+        for run in report.get("runs", []) if isinstance(report, dict) else []:
+            yield run["id"], run["arm"], run["seed"]
+
+
+def _specs(store: Path, used: Sequence[tuple[str, str, int]]) -> Iterator[tuple[RunSpec, str, int]]:
+    for id_, arm, seed in used:
+        if id_ and (store / id_ / "spec.json").is_file():
+            yield runs.spec(store / id_), arm, seed
+
+
+def _chose(spec: RunSpec, word: str) -> bool:
+    """Whether a run was composed with this option. Refused for a word that is no axis of it."""
+    key, _, value = word.partition("=")
+    if key not in spec.use.axes:
+        raise Refused(f"{word}: no axis of the run, and no key{nearest(key, [*spec.use.axes, *KEYS])}")
+    return spec.use.axes[key] == value
+
+
+def _told(axes: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={axes[key]}" for key in ("size", "data") if key in axes)

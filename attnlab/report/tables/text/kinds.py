@@ -1,0 +1,52 @@
+"""Loss by kind of token, by arm: means over seeds, and paired differences to the baseline.
+
+Surprising: no interval and no word. The kinds were not declared, there are seven of them, and the range over
+seeds is what is seen of their noise.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from attnlab.measure.text.signs import KINDS
+from attnlab.report.verdicts.runs import Sweep
+
+
+def kinds(sweep: Sweep) -> list[dict[str, Any]]:
+    """A row per kind that some run has: its label, how many targets there were, and what each arm lost."""
+    rows = []
+    for name, label in KINDS.items():
+        losses = {
+            arm: {
+                run.seed: run.record.by_kind[name]
+                for run in sweep.done(arm)
+                if run.record and name in run.record.by_kind
+            }
+            for arm in sweep.arms
+        }
+        known = [kind.targets for of_arm in losses.values() for kind in of_arm.values()]
+        if known:
+            against = losses[sweep.baseline]
+            arms = [
+                {
+                    "arm": arm,
+                    "seeds": len(of_arm),
+                    "loss": _summary([kind.loss for kind in of_arm.values()]),
+                    "difference": None
+                    if arm == sweep.baseline
+                    else _summary(
+                        [kind.loss - against[seed].loss for seed, kind in of_arm.items() if seed in against]
+                    ),
+                }
+                for arm, of_arm in losses.items()
+                if of_arm
+            ]
+            rows.append({"name": name, "label": label, "targets": max(known), "arms": arms})
+    return rows
+
+
+def _summary(values: list[float]) -> dict[str, float] | None:
+    """Mean and range; None of nothing."""
+    if not values:
+        return None
+    return {"mean": float(np.mean(values)), "low": min(values), "high": max(values)}

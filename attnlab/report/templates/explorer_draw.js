@@ -1,0 +1,159 @@
+"use strict";
+// Unpacks a field of weights, and draws it: as a map, as lines, as shades of a text. A field is {n, tokens, W, V, signed}:
+// W and V are weights and what is visible, [query, key]; signed: W is a difference, from -1 to 1.
+const drawing = (() => {
+  const view = document.getElementById("head-view"), FONT = "px ui-monospace, Menlo, Consolas, monospace";
+  if (!view) return null;
+  const style = getComputedStyle(view), value = (name) => style.getPropertyValue(name);
+  const rgb = (hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  const stops = value("--cividis").match(/[0-9a-f]{6}/gi).map(rgb);
+  const mixed = (a, b, share) => a.map((part, i) => Math.round(part + share * (b[i] - part)));
+  const css = (colour) => `rgb(${colour.join()})`;
+  const dark = (colour) => colour[0] * 0.3 + colour[1] * 0.59 + colour[2] * 0.11 < 140;
+
+  // By square root on both scales; `top` is the weight that has the last colour.
+  function colours(top, signed) {
+    const [zero, less, more] = ["--zero", "--less", "--more"].map((name) => rgb(value(name).trim().slice(1)));
+    return (weight) => {
+      const share = Math.sqrt(Math.min(1, Math.abs(weight) / top));
+      if (signed) return mixed(zero, weight < 0 ? less : more, share);
+      const at = share * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2);
+      return mixed(stops[low], stops[low + 1], at - low);
+    };
+  }
+
+  async function bytes(packed) {
+    const stream = new Blob([Uint8Array.from(atob(packed), (c) => c.charCodeAt(0))]).stream()
+      .pipeThrough(new DecompressionStream("gzip"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  }
+
+  // Of a layer one head, or with head null the mean of all; with `hide` the first key is left out and rows sum to one again.
+  async function field(entry, point, layer, head, hide) {
+    point.bytes ??= await bytes(point.weights);
+    entry.bits ??= await bytes(entry.visible);
+    const n = entry.length, cells = entry.triangle ? (n * (n + 1)) / 2 : n * n, heads = Math.max(1, entry.head_numbers.length);
+    const row = point.layers.indexOf(layer), seen = entry.layers.indexOf(layer) * cells;
+    const columns = head === null ? [...Array(heads).keys()] : [entry.head_numbers.indexOf(head)];
+    const W = new Float32Array(n * n), V = new Uint8Array(n * n);
+    for (let q = 0, at = 0; q < n; q++) for (let k = 0; k < (entry.triangle ? q + 1 : n); k++, at++) {
+      V[q * n + k] = (entry.bits[(seen + at) >> 3] >> (7 - ((seen + at) & 7))) & 1;
+      for (const column of columns) W[q * n + k] += (point.bytes[(row * heads + column) * cells + at] / 255) ** 2 / columns.length;
+    }
+    if (hide) for (let q = 0; q < n; q++) {
+      const rest = 1 - W[q * n];
+      W[q * n] = 0;
+      for (let k = 1; k < n; k++) W[q * n + k] = rest < 1e-4 ? 0 : Math.min(1, W[q * n + k] / rest);
+    }
+    return { n, tokens: entry.tokens, W, V, signed: false };
+  }
+
+  function difference(a, b) {
+    return { ...a, W: a.W.map((weight, i) => weight - b.W[i]), V: a.V.map((seen, i) => seen & b.V[i]), signed: true };
+  }
+
+  function most(field) {
+    return field.W.reduce((top, weight) => Math.max(top, Math.abs(weight)), 1e-6);
+  }
+
+  const shown = (token) => token.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
+  const words = (field) => field.tokens.map((token) => shown(token).slice(0, 10));
+
+  function sized(canvas, wide, high) {
+    const scale = Math.min(devicePixelRatio || 1, 8000 / Math.max(wide, high));
+    canvas.width = wide * scale;
+    canvas.height = high * scale;
+    canvas.style.width = wide + "px";
+    canvas.style.height = high + "px";
+    const c = canvas.getContext("2d");
+    c.scale(scale, scale);
+    c.textBaseline = "middle";
+    c.fillStyle = style.color;
+    return c;
+  }
+
+  // Pixels of a cell and of the labels, where a map has so much room. With up to 160 tokens it is never too small for
+  // its labels: it is scrolled in its own box instead.
+  function layout(field, room) {
+    const c = document.createElement("canvas").getContext("2d");
+    c.font = 11 + FONT;
+    const wide = Math.min(80, Math.ceil(Math.max(...words(field).map((word) => c.measureText(word).width))) + 8);
+    const cell = Math.max(field.n > 160 ? 2 : 8, Math.min(18, Math.floor((room - wide - 4) / field.n)));
+    return { cell, gap: cell < 8 ? 4 : wide };
+  }
+
+  function map(canvas, rows, field, { cell, gap }, query, top) {
+    const { n, W, V, signed } = field, labels = cell >= 8, side = n * cell + 2, names = words(field);
+    const colour = colours(top, signed), c = sized(canvas, side, gap + side), left = sized(rows, gap, gap + side);
+    c.font = left.font = Math.min(11, cell + 1) + FONT;
+    left.textAlign = "right";
+    const upright = names.every((word) => word.length < 2);
+    if (labels) names.forEach((word, i) => {
+      const at = (i + 0.5) * cell;
+      left.fillText(word, gap - 4, gap + at);
+      c.save();
+      c.translate(at, gap - 4);
+      if (upright) c.translate(0, -5); else c.rotate(-Math.PI / 2);
+      c.textAlign = upright ? "center" : "left";
+      c.fillText(word, 0, 0);
+      c.restore();
+    });
+    c.strokeStyle = value("--muted");
+    c.lineWidth = 0.7;
+    for (let q = 0; q < n; q++) for (let k = 0; k < n; k++) {
+      const x = k * cell, y = gap + q * cell;
+      if (V[q * n + k]) {
+        c.fillStyle = css(colour(W[q * n + k]));
+        c.fillRect(x, y, cell, cell);
+      } else if ((q + k) % 3 === 0) {
+        c.beginPath(); c.moveTo(x, y + cell); c.lineTo(x + cell, y); c.stroke();
+      }
+    }
+    if (query === null) return;
+    c.strokeStyle = value("--link");
+    c.lineWidth = 2;
+    c.strokeRect(1, gap + query * cell - 1, n * cell, cell + 2);
+  }
+
+  // Queries left, keys right: all lines of one query, or those of all queries that weigh `over` or more.
+  function lines(canvas, field, { cell, gap }, query, top, over, wide) {
+    const { n, W, V, signed } = field, label = cell < 8 ? 4 : Math.min(gap, wide / 3), names = words(field);
+    const c = sized(canvas, wide, gap + n * cell + 2), y = (i) => gap + (i + 0.5) * cell;
+    const ink = signed ? { less: value("--less"), more: value("--more") } : { less: "", more: value("--link") };
+    c.font = Math.min(11, cell + 1) + FONT;
+    for (let q = 0; q < n; q++) for (let k = 0; k < n; k++) {
+      const weight = W[q * n + k], strong = Math.abs(weight);
+      if (!V[q * n + k] || (query === null ? strong < over : q !== query || strong < 0.005)) continue;
+      c.globalAlpha = Math.max(0.12, Math.sqrt(Math.min(1, strong / top)));
+      c.lineWidth = 0.6 + 3.4 * Math.min(1, strong / top);
+      c.strokeStyle = weight < 0 ? ink.less : ink.more;
+      c.beginPath(); c.moveTo(label, y(q)); c.lineTo(wide - label, y(k)); c.stroke();
+    }
+    c.globalAlpha = 1;
+    if (cell >= 8) names.forEach((word, i) => {
+      c.fillStyle = i === query ? value("--link") : style.color;
+      c.textAlign = "right"; c.fillText(word, label - 4, y(i));
+      c.fillStyle = style.color;
+      c.textAlign = "left"; c.fillText(word, wide - label + 4, y(i));
+    });
+    c.fillStyle = value("--muted");
+    c.textAlign = "left"; c.fillText("query", 0, Math.max(5, gap / 2));
+    c.textAlign = "right"; c.fillText("key", wide, Math.max(5, gap / 2));
+  }
+
+  function shade(text, field, query, top) {
+    const colour = colours(top, field.signed);
+    [...text.children].forEach((span, k) => {
+      const at = query * field.n + k, seen = query !== null && field.V[at];
+      const fill = seen ? colour(field.W[at]) : null;
+      span.style.background = seen ? css(fill) : "";
+      span.style.color = seen ? (dark(fill) ? "#fff" : "#000") : "";
+      span.classList.toggle("query", k === query);
+      span.setAttribute("aria-pressed", k === query);
+      span.tabIndex = k === (query ?? 0) ? 0 : -1;
+      span.title = seen ? field.W[at].toFixed(3) : "";
+    });
+  }
+
+  return { difference, field, layout, lines, map, most, shade, shown };
+})();

@@ -1,0 +1,169 @@
+"""The attention explorer in a real browser: its address, its keys, and what it shows."""
+
+import re
+from typing import Any
+
+import pytest
+from visits import MARKS, Visit, playwright, where
+
+pytestmark = MARKS
+
+
+def test_a_link_restores_the_whole_view_of_a_head(browser: Any, made: dict) -> None:
+    with Visit(browser, where(made, "good"), "#head=gqa/1/2&q=7&rescale&nofirst") as visit:
+        page = visit.page
+        page.locator("#head-view h4").wait_for()
+        assert (
+            page.locator("#head-view h4").inner_text().startswith("gqa, seed 0, layer 1, head 2 (KV group 1)")
+        )
+        boxes = page.locator("#head-view input[type=checkbox]").all()
+        assert [box.is_checked() for box in boxes] == [True, True]
+        assert page.locator("#head-view .text span.query").inner_text() == "the cat sat"[7]
+        assert page.evaluate("location.hash") == "#head=gqa/1/2&q=7&rescale&nofirst"
+
+
+def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: dict) -> None:
+    with Visit(browser, where(made, "good")) as visit:
+        page, title = visit.page, visit.page.locator("#head-view h4")
+
+        def at(hash_: str) -> None:
+            playwright.expect(page).to_have_url(where(made, "good").as_uri() + hash_)
+
+        page.locator('#gallery .head[data-arm="mqa"][data-layer="0"][data-head="1"] button').click()
+        at("#head=mqa/0/1")
+        boxes = page.locator("#head-view input[type=checkbox]").all()
+        assert [box.is_checked() for box in boxes] == [False, False]
+        assert "chance" in page.locator("#head-view table").inner_text()
+        page.keyboard.press("ArrowRight")
+        at("#head=mqa/0/2")
+        page.keyboard.press("ArrowDown")
+        at("#head=mqa/1/2")
+        page.keyboard.press("PageDown")
+        at("#head=mqa/1/2&q=0")
+        page.keyboard.press("PageDown")
+        at("#head=mqa/1/2&q=1")
+        assert "layer 1, head 2" in title.inner_text()
+        page.locator("#head-view select[name=run]").select_option("0")
+        at("#head=mha/1/2&q=1")
+        page.locator("#head-view .text span").nth(4).click()
+        at("#head=mha/1/2&q=4")
+
+
+def test_hovering_reads_the_weight_that_report_json_holds(browser: Any, made: dict) -> None:
+    from attnlab.report.tables.maps import decode
+
+    report, folder = made["good"]
+    entry = report["heads"]["maps"][0]
+    weights, _ = decode(entry)
+    with Visit(browser, folder / "report.html", "#head=mha/0/0") as visit:
+        canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
+        canvas.wait_for()
+        cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
+        for q, k in ((6, 5), (3, 9)):
+            canvas.hover(position={"x": (k + 0.5) * cell, "y": gap + (q + 0.5) * cell})
+            value = f"{(weights[0, 0, q, k] / 255) ** 2:.3f}" if k <= q else "masked"
+            assert readout.inner_text().startswith(f"(q{q} ")
+            assert readout.inner_text().endswith(value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#head=gqa/1/2&step=133&q=7&beside=mha/1/0/0&view=map&over=0.4",
+        "#head=gqa/1/mean&beside=gqa/1/mean/3&difference&rescale",
+        "#head=mqa/0/mean&seed=2&view=lines",
+    ],
+)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_comparison_is_restored_from_its_address_alone(
+    browser: Any, made: dict, address: str, width: int
+) -> None:
+    with Visit(browser, where(made, "good"), address, viewport={"width": width, "height": 900}) as visit:
+        page = visit.page
+        page.locator("#head-view h4").wait_for()
+        assert page.evaluate("location.hash") == address
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        panels = 1 + ("&beside" in address and "difference" not in address)
+        assert page.locator("#head-view .panel:visible").count() == panels
+        assert page.locator("#head-view .scale.signed").count() == ("difference" in address)
+        assert page.locator("#head-view .box:visible").count() == (0 if "lines" in address else panels)
+        assert visit.trouble == []
+
+
+def test_a_difference_across_runs_begins_with_means_and_says_so(browser: Any, made: dict) -> None:
+    with Visit(browser, where(made, "good"), "#head=gqa/1/2") as visit:
+        page = visit.page
+        page.locator("#head-view select[name=mode]").select_option("difference")
+        playwright.expect(page.locator("#head-view .caution")).to_contain_text("Means over a layer's heads")
+        assert page.evaluate("location.hash") == "#head=gqa/1/mean&beside=mha/1/mean/0&difference"
+        page.locator("#head-view select[name=head]").select_option("2")
+        page.locator("#head-view select[name=head2]").select_option("3")
+        playwright.expect(page.locator("#head-view .caution")).to_contain_text("paired by hand")
+
+
+def test_a_difference_is_what_the_two_maps_differ_by(browser: Any, made: dict) -> None:
+    from attnlab.report.tables.maps import decode
+
+    weights = [
+        (decode(entry)[0][1].astype(float) / 255) ** 2
+        for entry in made["good"][0]["heads"]["maps"]
+        if entry["arm"] in ("gqa", "mha")
+    ]
+    mha, gqa = (of_layer.mean(0)[6, 3] for of_layer in weights)
+    with Visit(browser, where(made, "good"), "#head=gqa/1/mean&beside=mha/1/mean/0&difference") as visit:
+        canvas = visit.page.locator("#head-view canvas.map").first
+        canvas.wait_for()
+        cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
+        canvas.hover(position={"x": 3.5 * cell, "y": gap + 6.5 * cell})
+        said = visit.page.locator(".readout").inner_text().rpartition(" ")[2]
+        assert float(said.replace("−", "-")) == pytest.approx(gqa - mha, abs=6e-4)
+
+
+def test_the_text_and_the_slider_are_driven_by_keys(browser: Any, made: dict) -> None:
+    with Visit(browser, where(made, "good")) as visit:
+        page = visit.page
+        page.locator("#head-view .text span").nth(0).focus()
+        page.keyboard.press("Enter")
+        playwright.expect(page).to_have_url(re.compile("#head=mha/0/0&q=0$"))
+        page.keyboard.press("ArrowRight")
+        playwright.expect(page).to_have_url(re.compile("&q=1$"))
+        assert page.locator('#head-view .text span[aria-pressed="true"]').count() == 1
+        page.locator("#head-view input[name=step]").focus()
+        page.keyboard.press("Home")
+        playwright.expect(page).to_have_url(re.compile("&step=133&q=1$"))
+        assert page.locator("#head-view .steps").inner_text().endswith("133 of 400 steps")
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_the_text_stands_before_a_map_whose_cells_have_room_for_labels(
+    browser: Any, made: dict, width: int
+) -> None:
+    look = {"viewport": {"width": width, "height": 900}}
+    with Visit(browser, where(made, "good"), "#head=gqa/1/2", **look) as visit:
+        text, canvas = (visit.page.locator(f"#head-view {part}").first for part in (".text", "canvas.map"))
+        canvas.wait_for()
+        assert text.bounding_box()["y"] < canvas.bounding_box()["y"]
+        assert float(canvas.get_attribute("data-cell")) >= 8
+
+
+def test_a_head_drawn_by_lot_opens_too(browser: Any, made: dict) -> None:
+    with Visit(browser, where(made, "good")) as visit:
+        holder = visit.page.locator(".picks .picked").nth(1).locator(".head").first
+        arm, seed, layer, head = (
+            holder.get_attribute(f"data-{key}") for key in ("arm", "seed", "layer", "head")
+        )
+        holder.locator("button").click()
+        visit.page.locator("#head-view h4").wait_for()
+        said = visit.page.locator("#head-view h4").inner_text()
+        assert said.startswith(f"{arm}, seed {seed}, layer {layer}, head {head} ")
+
+
+def test_a_hostile_address_opens_nothing(browser: Any, made: dict) -> None:
+    for address in (
+        "#head=%3Cimg src=x onerror=alert(1)%3E/0/0",
+        "#head=gqa/99/99",
+        "#head=none/0/0&q=99999",
+    ):
+        with Visit(browser, where(made, "good"), address) as visit:
+            visit.page.wait_for_timeout(100)
+            assert visit.trouble == []

@@ -1,0 +1,47 @@
+"""A page in a real browser, and what it did there."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnlab.report import ledger
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install -e '.[browser]'"
+)
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+MARKS = [
+    pytest.mark.rare,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+class Visit:
+    """An open page and what it did: requests, console messages, dialogs."""
+
+    def __init__(self, browser: Any, path: Path, address: str = "", **how: Any):
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
+        self.context.set_offline(True)
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.trouble: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda said: self.trouble.append(said.text) if said.type != "log" else None)
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.trouble.append("a dialog"), dialog.dismiss()))
+        self.page.goto(path.as_uri() + address)
+
+    def __enter__(self) -> "Visit":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.context.close()
+
+
+def where(made: dict, name: str) -> Path:
+    if name == "ledger":
+        return ledger.write(made["good"][1].parent)[1]
+    return made["good"][1].parent / "index.html" if name == "index" else made[name][1] / "report.html"
