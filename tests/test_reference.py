@@ -8,13 +8,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
-from attnlab.report import ledger
+from attnlab.report import ledger, lines
 from attnlab.report.across import page
 from attnlab.report.across.ladder import build
 from attnlab.report.build import plain
 from attnlab.report.pages.html import html
 from attnlab.report.schema import SCHEMA, load
-from attnlab.report.tables import lines
 from attnlab.report.tables.claimed import cited
 from attnlab.stats.null import RULES
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnlab.report.across import page
-from attnlab.report.pages.files import put
+from attnlab.report.lines import LEVEL, Ledger, Line, Ran, read, tally, totals
+from attnlab.report.pages.files import put, refresh
 from attnlab.report.pages.html import asset, environment
 from attnlab.report.tables.format import percent
-from attnlab.report.tables.lines import LEVEL, Ledger, Line, Ran, read, tally, totals
 
 MARK = "python -m attnlab report --ledger"  # in the first lines of each page that was made here
 HEAD = """# Ledger
@@ -50,8 +50,8 @@ rate uncertain: a rule would fail where its lower bound, over bootstrap samples 
 
 
 def write(folder: Path) -> list[Path]:
-    """README.md and ledger.html beside the reports. ValueError where there is no report, one that cannot be
-    read, or a page of somebody else's in the place of one of ours.
+    """README.md and ledger.html beside the reports, and their index. ValueError where there is no report, one
+    that cannot be read, or a page of somebody else's in the place of one of ours.
     """
     ladders = [page.load(source.parent) for source in sorted(folder.glob(f"*/{page.NAME}"))]
     ledger = read(folder, page.sizes(ladders), page.agreement(ladders))
@@ -61,6 +61,7 @@ def write(folder: Path) -> list[Path]:
             raise ValueError(f"{path}: is no ledger, and one would replace it; move it out of the way")
     for path, content in pages.items():
         put(path, content.encode())
+    refresh(folder)
     return list(pages)
 
 

@@ -24,6 +24,8 @@ from attnlab.sweep.status import looks
 if TYPE_CHECKING:
     from attnlab.report import Asked, Run
 
+TONES = {"SUPPORTED": "green", "REFUTED": "red", "INCONCLUSIVE": "blue", "EXPLORATORY": "red"}
+
 
 def using(
     plans: Sequence[Plan],
@@ -108,15 +110,27 @@ def publish(found: Report, root: Path, reports: Path) -> None:
         plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
     place = f" ({plan.replication.name})" if plan.replication else ""
     asked = plan.experiment.question or plan.title
-    print(printable(f"{document['verdict']['headline']}{place}: {asked}", "\n"))
+    _say(printable(f"{document['verdict']['headline']}{place}: {asked}", "\n"))
+    print(printable(document["answer"]["sentence"]))
     for claim in document["verdict"]["claims"]:
-        print(printable(f"  {claim['sentence']}"))
+        _say(printable(f"  {claim['sentence']}"))
     for effect in document["effects"] if plan.declared is None else ():
         if effect["primary"] and effect["mean"] is not None:
             print(printable(f"  {_effect(effect)}"))
     print(f"report: {page}", flush=True)
     if found.declared is not None:
         log.keep_known(root, found.declared)
+
+
+def _say(line: str) -> None:
+    """Prints a line, its verdicts in colour on a terminal that wants them (NO_COLOR)."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(line)
+    for word, tone in TONES.items():
+        text.highlight_words([word], f"bold {tone}")
+    Console(soft_wrap=True, highlight=False).print(text)
 
 
 def _effect(effect: Mapping[str, Any]) -> str:

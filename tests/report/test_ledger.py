@@ -14,8 +14,8 @@ from attnlab.cli import main as entry
 from attnlab.config import CONF
 from attnlab.report import build, ledger
 from attnlab.report.diff import compare
+from attnlab.report.lines import LEVEL, interval, read
 from attnlab.report.tables.claimed import axis, cited, question, same
-from attnlab.report.tables.lines import LEVEL, interval, read
 from attnlab.stats.null import RULES
 from attnlab.store.declarations import Claim
 

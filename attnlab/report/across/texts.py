@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from attnlab.report.across.pairs import about, differences
-from attnlab.report.tables.lines import interval
+from attnlab.report.lines import interval
 from attnlab.stats.across.texts import Text, texts
 
 LEVEL = 0.95

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from attnlab.report.pages.html import asset, environment
 
+LEDGER = "ledger.html"
 MARK = '<meta name="generator" content="attnlab index">'
 
 
@@ -28,6 +29,7 @@ def index(folder: Path) -> str:
         .render(
             reports=reports,
             unread=unread,
+            ledger=(folder / LEDGER).exists(),
             css=asset("page.css"),
             js=asset("page.js"),
         )
