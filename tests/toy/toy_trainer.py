@@ -19,7 +19,7 @@ DATA = {
     "sha256": "toy",
     "train_tokens": 100,
     "val_tokens": 10,
-    "vocab_size": 7,
+    "vocab_size": 100,
     "val_windows": 1,
     "unit": "char",
 }
@@ -34,7 +34,7 @@ def check(config):
         "data": DATA, "measured_by": {"loss": "today's digest"}, "device_kind": config["model"]["device"],
         "parameters": width * 10 + heads * 20,
         "lr": 0.1, "flops_per_token": width, "kv_bytes_per_token": heads * 4, "tokens": 10 * steps,
-        "steps": steps, "figures": config["model"].get("figures"),
+        "steps": 100 * steps, "figures": config["model"].get("figures"),
         "declared": {"val/loss": {"name": "val/loss", "unit": "nats"}},
     }  # fmt: skip
 

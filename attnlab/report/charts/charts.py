@@ -78,7 +78,7 @@ def forest(
         layer("rule", rule, x={**x, "field": "low"}, x2="high", y=y, color=colour),
         layer("point", dot, x=x, y=y, description="said", **code),
     ]
-    return chart(width, 48 + (50 if len(rows) <= MANY else 32) * len(rows), layers, rows)
+    return chart(width, 48 + (50 if len(rows) <= MANY else 28) * len(rows), layers, rows)
 
 
 def slopes(
@@ -104,7 +104,7 @@ def tradeoff(
         span([row[key] for row in rows for key in ("x", "x_low", "x_high")], 0.18),
         x_title,
         tickCount=4,
-        format="~s" if max(abs(row["x"]) for row in rows) >= THOUSANDS else ",~g",
+        format="~s" if max(abs(row["x"]) for row in rows) >= THOUSANDS else ",.6~g",
     )
     y = number("y", span([row[key] for row in rows for key in ("y", "y_low", "y_high")], 0.18), y_title)
     code, rows = coded("arm", styles), _told_apart(rows, x["scale"]["domain"], y["scale"]["domain"])
