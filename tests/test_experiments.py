@@ -12,11 +12,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra.types import RunMode
 from jsonschema import Draft202012Validator
 from omegaconf import OmegaConf
+from toys import shipped
 
 from attnlab.cli.verbs import schema
 from attnlab.config import CONF
+from attnlab.store.schema import Estimate
+from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.plan import plan as plans_of
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
@@ -77,18 +82,27 @@ def texts_kept(tmp_path_factory):
     return tmp_path_factory.mktemp("texts")
 
 
+class Here:
+    """What the trainer says of a config, asked in this process."""
+
+    def check(self, config):
+        from attnlab.training.run import check
+
+        return Estimate.model_validate(check(config))
+
+
 @pytest.mark.rare
 @pytest.mark.parametrize("name", TUNED)
 def test_a_committed_rate_was_found_with_the_settings_of_today(name, tmp_path, texts_kept):
     texts = OmegaConf.load(CONF / "experiment" / f"{name}.yaml").get("texts")
     for place in OmegaConf.load(CONF / "tuned" / f"{name}.yaml").tuned:
         size, _, text = place.partition("@")
-        command = [sys.executable, "-m", "attnlab", "plan", f"+experiment={name}", f"size={size}"]
-        command += [f"texts=[{text or texts[0]}]"] if texts else []
-        folders = [f"paths.runs={tmp_path}", f"paths.cache={texts_kept}"]
-        told = subprocess.run([*command, *folders], capture_output=True, text=True, timeout=300)
-        assert told.returncode == 0, told.stderr
-        assert "tuned" not in told.stdout, "neither for other settings, nor anew"
+        asked = [f"+experiment={name}", f"size={size}", *([f"texts=[{text or texts[0]}]"] if texts else [])]
+        asked += [f"paths.runs={tmp_path}", f"paths.cache={texts_kept}"]
+        master = shipped().load_configuration("config", asked, RunMode.MULTIRUN)
+        [plan] = plans_of(asked, Composer(shipped(), master), Here())
+        assert plan.tuned.committed, "not found anew"
+        assert plan.tuned.stale() == [], "for these settings"
 
 
 def all_end_in_a_report(names, tmp_path):
