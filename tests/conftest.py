@@ -1,5 +1,6 @@
 """What the tests share: one thread, W&B that never leaves the machine, tiny configs, undrawn pages."""
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,12 @@ os.environ.pop("WANDB_MODE", None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,14 @@ from attnlab.report.pages.index import index
 from attnlab.report.schema import load
 
 ROUNDS = 20
-WHOLE = {".html": b"</html>", ".md": b"\n", ".csv": b"\n", ".png": b"IEND\xaeB`\x82", ".json": b"}"}
+WHOLE = {
+    ".html": b"</html>",
+    ".md": b"\n",
+    ".csv": b"\n",
+    ".png": b"IEND\xaeB`\x82",
+    ".json": b"}",
+    ".pdf": b"%%EOF",
+}
 
 
 def asking(report: dict[str, Any], question: str) -> dict[str, Any]:

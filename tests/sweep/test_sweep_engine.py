@@ -54,6 +54,7 @@ def test_a_run_that_was_killed_once_is_run_again_by_the_same_command(attnlab):
     assert {record["status"] for record in records(attnlab.folder).values()} == {"done"}
 
 
+@pytest.mark.rare
 def test_a_run_out_of_memory_is_run_again_in_smaller_parts_where_that_is_asked(attnlab):
     status, out, _ = attnlab("+experiment=ends", "arms=[train,memory]", "sweep.halve_batch=true")
     assert status == 0
@@ -95,7 +96,10 @@ def test_a_run_of_one_experiment_serves_every_other_command(attnlab):
     assert len(attnlab.trained()) == 4
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.rare)],
+)
 def test_an_interrupt_ends_the_whole_tree_and_the_report_says_what_is_missing(attnlab, number, expected):
     process = attnlab.start("+experiment=ends", "arms=[train,sleep]")
     wait_until(
@@ -183,6 +187,7 @@ def test_other_launchers_and_a_plain_hydra_run_store_the_very_same_run(attnlab, 
     assert (status, len(attnlab.trained())) == (0, 1)
 
 
+@pytest.mark.rare
 def test_an_arm_that_breaks_a_law_publishes_no_numbers_unless_that_is_asked_for(attnlab):
     line = ["+experiment=heads", "arms=[two,four]", "+model.attention.lawless=true", "seed=0"]
     status, _, err = attnlab(*line)

@@ -76,6 +76,7 @@ def test_a_read_only_store_is_refused_before_training_and_can_still_be_read(attn
     assert out.count("done") >= 2
 
 
+@pytest.mark.rare
 def test_a_worker_that_was_stopped_and_taken_over_says_so_and_leaves_the_run_to_the_other(attnlab):
     process = attnlab.start("model.act=slow")
     wait_until(attnlab.trained)

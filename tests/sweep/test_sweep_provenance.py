@@ -40,6 +40,7 @@ def test_the_command_is_the_line_that_was_typed(monkeypatch, line, command):
     assert provenance.typed(line) == command
 
 
+@pytest.mark.rare
 def test_a_pages_command_makes_the_same_sweep(attnlab):
     """With a folder of configs of the user's own, in another directory, and what a shell would break."""
     group = attnlab.folder / "my conf" / "heads"

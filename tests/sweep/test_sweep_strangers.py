@@ -27,6 +27,7 @@ def change(path, **config):
     path.write_text(json.dumps(content))
 
 
+@pytest.mark.rare
 def test_a_strangers_spec_under_the_id_of_a_run_is_not_what_is_trained(attnlab):
     assert attnlab(*LINE)[0] == 0
     (attnlab.folder / "harmful.py").write_text(OTHER)

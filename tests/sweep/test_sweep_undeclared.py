@@ -59,7 +59,7 @@ def test_what_is_no_comparison_is_refused(planned, line, told):
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize("flag", [[], ["-m"]])
+@pytest.mark.parametrize("flag", [[], pytest.param(["-m"], marks=pytest.mark.rare)])
 def test_the_page_says_exploratory_who_is_the_baseline_and_what_a_seed_cannot_tell(attnlab, flag):
     status, out, err = attnlab(*flag, "heads=two,one", "optim.lr=0.2")
     assert status == 0, err

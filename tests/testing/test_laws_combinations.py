@@ -46,7 +46,7 @@ QUICK = {
 }
 SLOW = {"decode_equals_full_pass", "long_texts_do_not_leak", "long_texts_decode"}  # under flex on a CPU
 FLEX = {*QUICK, "kernel_agrees", "blind_rows_are_zero", "scale"}  # what a kernel alone can get wrong
-EACH_TIME = ("mha", "mla")  # with all that may stand beside them; other heads when it is rare
+EACH_TIME = ("mha",)  # with all that may stand beside them; other heads when it is rare
 CACHES = {"static": ("causal", "prefix", "full"), "rolling": ("window", "window_sinks")}
 
 

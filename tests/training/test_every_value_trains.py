@@ -10,6 +10,7 @@ from attnlab.training.preflight import check
 
 TRIED = ("model", "layers", "residual", "block", *AXES)
 VALUES = [f"{axis}={option}" for axis in TRIED for option in options(axis)]
+DEEP = [value for value in VALUES if value.startswith("layers=")]  # eight layers each
 SCORED = {  # sdpa, the usual kernel, takes none of them
     "score=softcap", "score=log_length", "score=ssmax", "epilogue=sinks",
     "normaliser=off_by_one", "normaliser=sigmoid", "normaliser=softpick",
@@ -19,18 +20,20 @@ SCORED = {  # sdpa, the usual kernel, takes none of them
 def overrides(value):
     kernel = ["kernel=eager"] if value in SCORED else []
     beside = [f"{axis}={option}" for axis, option in BESIDE.get(value, {}).items()]
-    deep = ["model.n_layers=8"] if value.startswith("layers=") else []  # a layer for each patch
+    deep = ["model.n_layers=8"] if value in DEEP else []  # a layer for each patch
     return [value, *kernel, *beside, *deep]
 
 
-@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize(
+    "value", [pytest.param(value, marks=[pytest.mark.rare] if value in DEEP else []) for value in VALUES]
+)
 def test_it_trains_two_steps_on_text(compose, value):
     config = compose("size=debug", *overrides(value))
     if value == "kernel=flex":
         with pytest.raises(ValueError, match="no backward pass on a CPU"):
             check(config)
         return
-    if value.startswith("layers="):  # each kind of layer is tried before it is trained
+    if value in DEEP:  # each kind of layer is tried before it is trained
         check(config)
     data = make(config["data"])
     module = make(config["optim"], model=build_model(config, data.task.vocab_size))
