@@ -38,7 +38,9 @@ def folder(tmp_path):
 
 
 def start(folder, runs, *more, file_limit=None):
-    line = [sys.executable, "-m", "attnlab", *LINE, f"paths.runs={runs}", *more]
+    given = {word.partition("=")[0] for word in more}
+    usual = [word for word in LINE if word.partition("=")[0] not in given]
+    line = [sys.executable, "-m", "attnlab", *usual, f"paths.runs={runs}", *more]
     return subprocess.Popen(
         line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, start_new_session=True,

@@ -39,10 +39,10 @@ def at(monkeypatch, tmp_path):
         wandb.teardown()
 
 
-def log(root: Path, name: str = RUN, losses=LOSSES) -> Path:
-    """What a run leaves; its folder."""
+def log(root: Path, name: str = RUN, losses=LOSSES, first=0) -> Path:
+    """What a run leaves, from its `first` step on; its folder."""
     mirror = Wandb(**LOGGER).logger(root / name, id=name)
-    for n, loss in enumerate(losses):
+    for n, loss in enumerate(losses, first):
         mirror.log_metrics({"val/loss": loss}, step=n)
     mirror.end({"memory/toy": 256}, 0)
     return root / name
@@ -166,10 +166,10 @@ def test_the_next_command_sends_what_the_last_one_could_not(at, tmp_path):
 def test_a_run_that_goes_on_later_is_one_run_with_all_its_rows(at, tmp_path):
     with Server() as server:
         at(server)
-        for losses in (LOSSES[:12], LOSSES[12:]):
+        for losses, first in ((LOSSES[:12], 0), (LOSSES[12:], 12)):
             sender = Sending(tmp_path, LOGGER | {"patience": 60}, None)
             sender.watch([RUN])
-            log(tmp_path, losses=losses)
+            log(tmp_path, losses=losses, first=first)
             sender.end()
             assert sender.trouble == ""
     assert [row["val/loss"] for row in server.history(RUN)] == LOSSES
