@@ -12,16 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra.types import RunMode
 from jsonschema import Draft202012Validator
 from omegaconf import OmegaConf
-from toys import shipped
+from toys import plan_of_shipped
 
 from attnlab.cli.verbs import schema
 from attnlab.config import CONF
 from attnlab.store.schema import Estimate
-from attnlab.sweep.plan.composer import Composer
-from attnlab.sweep.plan.plan import plan as plans_of
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
@@ -99,8 +96,7 @@ def test_a_committed_rate_was_found_with_the_settings_of_today(name, tmp_path, t
         size, _, text = place.partition("@")
         asked = [f"+experiment={name}", f"size={size}", *([f"texts=[{text or texts[0]}]"] if texts else [])]
         asked += [f"paths.runs={tmp_path}", f"paths.cache={texts_kept}"]
-        master = shipped().load_configuration("config", asked, RunMode.MULTIRUN)
-        [plan] = plans_of(asked, Composer(shipped(), master), Here())
+        plan = plan_of_shipped(asked, Here())
         assert plan.tuned.committed, "not found anew"
         assert plan.tuned.stale() == [], "for these settings"
 

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra.types import RunMode
-from toys import shipped
+from toys import plan_of_shipped
 
 from attnlab.config import CONF
 from attnlab.model.build import build_model, make
 from attnlab.store.schema import Estimate
-from attnlab.sweep.plan.composer import Composer
-from attnlab.sweep.plan.plan import plan as plans_of
 from attnlab.training.estimates import epochs, memory
 
 README = Path(__file__).parents[1] / "README.md"
@@ -48,9 +45,7 @@ def planned(name, cache):
     line = [f"+experiment={name}", "size=M", "tune=null", "exchange=null", "margin=1", "claims=[]", "held=[]",
             "match=none", "++unmatched=[]", f"arms=[{declared['baseline']}]", "logger=none",
             f"paths.cache={cache}"]  # fmt: skip
-    master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
-    [plan] = plans_of(line, Composer(shipped(), master), Stub())
-    return plan.runs[0].config
+    return plan_of_shipped(line, Stub()).runs[0].config
 
 
 @pytest.mark.rare

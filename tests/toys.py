@@ -43,8 +43,14 @@ def _loader(conf: Path) -> Loader:
 def shipped() -> Loader:
     """One of `conf/`, which reads it once for all tests of a process."""
     register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return Loader(GlobalHydra.instance().config_loader().config_search_path)
+    return _loader(CONF)
+
+
+def plan_of_shipped(line: list[str], checker: Any) -> Plan:
+    """The one plan of a command line over `conf/`, made here; `checker` answers for the trainer."""
+    master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
+    [made] = plan(line, Composer(shipped(), master), checker)
+    return made
 
 
 @pytest.fixture

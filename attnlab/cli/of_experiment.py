@@ -27,11 +27,10 @@ def find(given: Mapping[str, Any], words: Sequence[str]) -> Path:
     arms = sorted({of for _, of, _ in used})
     if arm is None:
         raise Refused(f"experiment={name} of which arm? Add arm={'|'.join(arms) or 'NAME'}")
-    seeds = sorted(
-        seed for spec, of, seed in _specs(store, used) if of == arm and runs.is_done(store / spec.id)
-    )
+    of_arm = [(spec, seed) for spec, of, seed in _specs(store, used) if of == arm]
+    seeds = sorted(seed for spec, seed in of_arm if runs.is_done(store / spec.id))
     seed = given.get("seed", seeds[0] if seeds else 0)
-    named = [spec for spec, of, of_seed in _specs(store, used) if (of, of_seed) == (arm, seed)]
+    named = [spec for spec, of_seed in of_arm if of_seed == seed]
     fitting = [spec for spec in named if all(_chose(spec, word) for word in words)]
     done = [record for spec in fitting if (record := runs.record(store / spec.id)) and record.done]
     if not done:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnlab import stats
-from attnlab.report.tables.format import NONE, span, text
+from attnlab.report.tables.format import NONE, span, text, with_unit
 
 Report = Mapping[str, Any]
 CACHE = "kv_bytes_per_token"
@@ -19,18 +19,18 @@ DECIDED = ("SUPPORTED", "REFUTED", "INCONCLUSIVE")
 
 def answer(report: Report) -> dict[str, Any]:
     """The sentence, which columns the arms have, and the arms."""
-    primary = [row for row in report["effects"] if row["metric"] == report["experiment"]["metric"]]
+    effects = list(primary(report).values())
     panels = [panel for panel in report["tradeoff"] if panel["key"] in COSTS]
-    arms = [_arm(report, arm, primary, panels) for arm in report["experiment"]["arms"]]
+    arms = [_arm(report, arm, effects, panels) for arm in report["experiment"]["arms"]]
     sign = -1 if report["experiment"]["direction"] == "higher" else 1
     arms.sort(key=lambda row: (row["rank"] is None, sign * (row["rank"] or 0.0)))
     for row in arms:
         del row["rank"]
     return {
         "sentence": _sentence(report, arms),
-        "label": primary[0]["label"] if primary else report["experiment"]["metric"],
-        "unit": primary[0]["unit"] if primary else "",
-        "digits": max((row["digits"] for row in primary), default=3),
+        "label": effects[0]["label"] if effects else report["experiment"]["metric"],
+        "unit": effects[0]["unit"] if effects else "",
+        "digits": max((row["digits"] for row in effects), default=3),
         "costs": [{key: panel[key] for key in ("key", "label", "unit")} for panel in panels],
         "arms": arms,
     }
@@ -38,7 +38,7 @@ def answer(report: Report) -> dict[str, Any]:
 
 def told(report: Report) -> tuple[list[str], list[list[str]]]:
     """The arms as text: a header, and a row for each."""
-    known, effects = report["answer"], {row["arm"]: row for row in report["effects"] if row["primary"]}
+    known, effects = report["answer"], primary(report)
     labels = [(known["label"], known["unit"]), ("difference", "")]
     labels += [(cost["label"], cost["unit"]) for cost in known["costs"]]
     rows = []
@@ -47,8 +47,12 @@ def told(report: Report) -> tuple[list[str], list[list[str]]]:
         word = "baseline" if row["baseline"] else effect["word"] if effect else NONE
         differs = _with_ends(effect, sign=True) if effect else NONE
         rows.append([row["arm"], _with_ends(reached), differs, *map(text, row["costs"]), word])
-    header = [f"{label} ({unit})" if unit else label for label, unit in labels]
-    return ["arm", *header, "in words"], rows
+    return ["arm", *(with_unit(label, unit) for label, unit in labels), "in words"], rows
+
+
+def primary(report: Report) -> dict[str, Any]:
+    """Arm -> its effect in the experiment's metric."""
+    return {row["arm"]: row for row in report["effects"] if row["primary"]}
 
 
 def _with_ends(of: Mapping[str, Any], sign: bool = False) -> str:
@@ -57,11 +61,11 @@ def _with_ends(of: Mapping[str, Any], sign: bool = False) -> str:
     return f"{text(of['mean'], of['digits'], sign=sign)}{ends}"
 
 
-def _arm(report: Report, arm: str, primary: list[Any], panels: list[Any]) -> dict[str, Any]:
+def _arm(report: Report, arm: str, effects: list[Any], panels: list[Any]) -> dict[str, Any]:
     """What an arm changes, what it reached over its complete pairs, and what it costs."""
     base = arm == report["experiment"]["baseline"]
-    own = next((row for row in primary if row["arm"] == arm), None)
-    most = max(primary, key=lambda row: len(row["pairs"]), default=None) if base else own
+    own = next((row for row in effects if row["arm"] == arm), None)
+    most = max(effects, key=lambda row: len(row["pairs"]), default=None) if base else own
     values = [pair["against" if base else "value"] for pair in most["pairs"]] if most else []
     reached = stats.paired(values) if values else None
     low, high = (reached and reached.interval) or (None, None)
@@ -88,10 +92,10 @@ def _sentence(report: Report, arms: list[dict[str, Any]]) -> str:
         return f"{opening}{said.removesuffix('.')}{_scope(report)}."
     price = _price(report, claim["arm"], claim["against"])
     effect = _effect(claim, report["experiment"]["baseline"])
-    told = f"{price} and {effect}" if price else effect
+    both = f"{price} and {effect}" if price else effect
     opening = "Undecided: " if claim["verdict"] == "INCONCLUSIVE" else ""
     training = f": {claim['training']['words']}" if claim["training"] else ""
-    return f"{opening}{claim['arm']} {told}{training}{_scope(report, claim['decision']['n'])}."
+    return f"{opening}{claim['arm']} {both}{training}{_scope(report, claim['decision']['n'])}."
 
 
 def _subject(report: Report) -> Any:
@@ -123,10 +127,8 @@ def _price(report: Report, arm: str, against: str) -> str:
             shares[row["key"]] = (ours / theirs, row["label"])
     if not 0.5 <= shares.get("parameters", (1.0,))[0] <= 2:
         return ""  # models of two sizes, which is not the price of one's design
-    cache, rest = (
-        shares.pop(CACHE, None),
-        " and ".join(f"{s:.3g} times the {name}" for s, name in shares.values()),
-    )
+    cache = shares.pop(CACHE, None)
+    rest = " and ".join(f"{share:.3g} times the {label}" for share, label in shares.values())
     if cache is None:
         return f"has {rest}" if rest else ""
     share, label = cache
@@ -141,19 +143,15 @@ def _cell(row: Any, arm: str) -> float | None:
 
 def _effect(claim: Any, baseline: str) -> str:
     """Costs 0.007 nats of val/loss [-0.007, 0.020]: a gain is told as one."""
-    estimate, (low, high) = claim["decision"]["estimate"], _ends(claim)
-    verbs = {"lower": ("costs", "gains"), "higher": ("gains", "costs")}.get(
-        claim["direction"], ("has", "has")
-    )
-    verb, sign = verbs[estimate < 0], -1 if estimate < 0 and verbs[0] != verbs[1] else 1
-    low, high = sorted((sign * (low or 0.0), sign * (high or 0.0)))
-    digits, of = claim["digits"], f"of {claim['label']}" if claim["unit"] else claim["label"]
-    unit = f"{claim['unit']} {of}" if claim["unit"] else of
-    more = " more" if verbs[0] == verbs[1] else ""
+    estimate, (low, high), digits = claim["decision"]["estimate"], _ends(claim), claim["digits"]
+    what = f"{claim['unit']} of {claim['label']}" if claim["unit"] else claim["label"]
     versus = "" if claim["against"] == baseline else f" against {claim['against']}"
-    return (
-        f"{verb} {text(sign * estimate, digits)}{more} {unit} {span(low, high, digits, sign=False)}{versus}"
-    )
+    if claim["direction"] is None:  # neither side is a cost
+        return f"has {text(estimate, digits)} more {what} {span(low, high, digits, sign=False)}{versus}"
+    verb = "costs" if (estimate < 0) == (claim["direction"] == "higher") else "gains"
+    if estimate < 0:
+        low, high = -(high or 0.0), -(low or 0.0)
+    return f"{verb} {text(abs(estimate), digits)} {what} {span(low, high, digits, sign=False)}{versus}"
 
 
 def _leader(report: Report, arms: list[dict[str, Any]]) -> str:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from attnlab.report.charts.figures import Figure, with_unit
+from attnlab.report.charts.figures import Figure
 from attnlab.report.charts.marks import (
     VERMILION,
     Spec,
@@ -17,7 +17,7 @@ from attnlab.report.charts.marks import (
     style,
 )
 from attnlab.report.charts.svg import INK, MUTED, PAPER
-from attnlab.report.tables.format import MINUS, text
+from attnlab.report.tables.format import MINUS, text, with_unit
 from attnlab.report.tables.format import span as interval
 
 Ladder = dict[str, Any]

@@ -13,13 +13,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from attnlab.report.charts import svg
 from attnlab.report.charts.figures import Figure
 
-NONE: Mapping[str, str] = MappingProxyType({})
 PATIENCE = 300.0  # seconds for all pictures of a report; they take some
 
 
@@ -44,13 +42,15 @@ class Drawn:
         ]
 
 
-def draw(inline: Sequence[Figure], beside: Sequence[Figure] = (), sheets: Mapping[str, str] = NONE) -> Drawn:
+def draw(
+    inline: Sequence[Figure], beside: Sequence[Figure] = (), sheets: Mapping[str, str] | None = None
+) -> Drawn:
     """The figures of a page as SVG, those of the Markdown as PNG, and sheets (name -> SVG) as PNG and PDF.
     Nothing is raised: what could not be drawn is `lost`.
     """
     tasks: list[dict[str, Any]] = [{"name": f.name, "label": f.label, "spec": f.spec} for f in inline]
     tasks += [{"name": f.name, "label": None, "spec": f.spec} for f in beside]
-    tasks += [{"name": name, "label": None, "sheet": sheet} for name, sheet in sheets.items()]
+    tasks += [{"name": name, "label": None, "sheet": sheet} for name, sheet in (sheets or {}).items()]
     answers, why = _answers(tasks) if tasks else ([], "")
     drawn = Drawn()
     for i, task in enumerate(tasks):

@@ -8,7 +8,7 @@ from typing import Any
 
 from attnlab.report.charts import charts, marks
 from attnlab.report.charts.svg import svg
-from attnlab.report.tables.format import MINUS, span, text
+from attnlab.report.tables.format import MINUS, span, text, with_unit
 
 Report = dict[str, Any]
 
@@ -25,10 +25,6 @@ class Figure:
 
 def styles(report: Report) -> dict[str, tuple[str, str]]:
     return marks.style(report["experiment"]["arms"], report["experiment"]["baseline"])
-
-
-def with_unit(label: str, unit: str) -> str:
-    return f"{label} ({unit})" if unit else label
 
 
 def verdicts(report: Report, width: int, name: str = "verdict") -> list[Figure]:

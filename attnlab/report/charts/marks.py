@@ -29,7 +29,7 @@ VERDICTS = {
 def style(arms: list[str], baseline: str) -> dict[str, tuple[str, str]]:
     """Colour and shape of each arm: a grey circle for the baseline, and no two of 42 others alike."""
     others = [arm for arm in arms if arm != baseline]
-    given = {arm: (COLOURS[i % 6], SHAPES[i % 7]) for i, arm in enumerate(others)}
+    given = {arm: (COLOURS[i % len(COLOURS)], SHAPES[i % len(SHAPES)]) for i, arm in enumerate(others)}
     return {arm: given.get(arm, (GREY, "circle")) for arm in arms}
 
 

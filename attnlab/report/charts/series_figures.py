@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from attnlab.report.charts import series
-from attnlab.report.charts.figures import Figure, Report, styles, with_unit
-from attnlab.report.tables.format import MINUS, text
+from attnlab.report.charts.figures import Figure, Report, styles
+from attnlab.report.tables.format import MINUS, text, with_unit
 
 CROWD = 400  # points in one strip plot before it turns into a summary
 

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from attnlab.report.answer import primary
 from attnlab.report.charts import figures, marks, series_figures
 from attnlab.report.charts.drawing import Drawn, draw
 from attnlab.report.charts.figures import Report
@@ -123,7 +124,7 @@ def _page(
             figures=pictures,
             undrawn=drawn.sentences,
             styles=figures.styles(report),
-            primary={row["arm"]: row for row in report.get("effects", []) if row["primary"]},
+            primary=primary(report) if "effects" in report else {},
             cited=claimed.declared(report) if "verdict" in report else [],
             many=len(report["experiment"]["arms"]) > marks.MANY,
             gallery=gallery(report),

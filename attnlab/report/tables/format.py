@@ -63,6 +63,11 @@ def data_span(
     return Markup("[{}, {}]").format(data(low, digits, sign=sign), data(high, digits, sign=sign))
 
 
+def with_unit(label: str, unit: str) -> str:
+    """val/loss (nats), or the label alone of what has no unit."""
+    return f"{label} ({unit})" if unit else label
+
+
 def letter(place: int) -> str:
     """What a kind of layer is called: A to H, and again."""
     return "ABCDEFGH"[place % 8]

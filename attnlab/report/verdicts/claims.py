@@ -22,8 +22,8 @@ COUNTED = {
     "seeds": "paired seed", "share": "paired seed", "ranks": "paired seed", "identity": "paired seed",
     "exact": "exact count", "timing": "timing block",
 }  # fmt: skip
-SEEDED = ("seeds", "share", "ranks", "identity")
 LEARNED = ("seeds", "share", "ranks")  # a result of training
+SEEDED = (*LEARNED, "identity")
 LEVEL = 0.95  # of the interval beside the decision's own
 DECIDED = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)
 
