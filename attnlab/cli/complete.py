@@ -26,12 +26,12 @@ complete -o nospace -F _attnlab attnlab
 _attnlab() {
     local -a found
     found=(${(f)"$(attnlab complete --line "${LBUFFER}" 2>/dev/null)"})
-    compadd -S '' -- $found
+    compadd -Q -S '' -- $found  # as it is: a verb brings its blank
 }
 compdef _attnlab attnlab
 """,
     "fish": """\
-complete -c attnlab -f -a '(attnlab complete --line (commandline -cp) 2>/dev/null)'
+complete -c attnlab -f -a '(attnlab complete --line (commandline -cp) 2>/dev/null | string trim)'
 """,
 }
 _NAMES = {"schema": SCHEMAS, "new": KINDS, "bench": SUBJECTS, "complete": tuple(SCRIPTS)}

@@ -23,6 +23,7 @@ from attnlab.model.transformer import LearnedPositions, Transformer
 from attnlab.store import runs
 from attnlab.store.guards import digests, trust
 from attnlab.store.guards.inputs import refuse_no_file
+from attnlab.sweep.waiting import waiting
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Trained:
         return isinstance(self.model.positions, LearnedPositions)
 
 
+@waiting("loading the model")
 def load(given: Mapping[str, Any], words: Sequence[str] = ()) -> Trained:
     """What `run` (in the store `runs`), `checkpoint`, or `experiment` with `arm` and `seed` names (`words`
     say which of several). Refused, one line, where it cannot be read.

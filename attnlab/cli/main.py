@@ -17,6 +17,7 @@ from attnlab.cli.commands import VERBS, parse, parsers
 from attnlab.cli.hydra import explain, hydra
 from attnlab.cli.parser import VERSION
 from attnlab.errors import Refused, nearest, no_space, printable
+from attnlab.sweep.waiting import waiting
 
 EPILOG = """\
 groups (GROUP=OPTION; any key of the config can be set as KEY=VALUE, KEY=A,B sweeps):
@@ -98,7 +99,7 @@ def _verb(name: str, line: Sequence[str]) -> int:
     except SystemExit:  # argparse has printed the help that was asked for
         return 0
     module, _, function = VERBS[name].main.partition(":")
-    with ending.nothing_to_lose():
+    with ending.nothing_to_lose(), waiting(f"loading what {name} works with"):
         main = getattr(importlib.import_module(module), function)
     return int(main(options) or 0)
 

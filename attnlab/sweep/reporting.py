@@ -20,6 +20,7 @@ from attnlab.sweep.plan.exchange.told import slope as slope_of
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.provenance import provenance, typed
 from attnlab.sweep.status import looks
+from attnlab.sweep.waiting import waiting
 
 if TYPE_CHECKING:
     from attnlab.report import Asked, Run
@@ -72,6 +73,7 @@ class Report:
     declared: Declared | None
 
 
+@waiting("working out the report")
 def built(
     plan: Plan,
     root: Path,
@@ -105,7 +107,8 @@ def publish(found: Report, root: Path, reports: Path) -> None:
     plan, document = found.plan, found.document
     assert plan.experiment is not None
     folder = reports / plan.title
-    page = write(folder, document, found.runs)
+    with waiting(f"drawing the report of {plan.title}"):
+        page = write(folder, document, found.runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
         plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
     place = f" ({plan.replication.name})" if plan.replication else ""

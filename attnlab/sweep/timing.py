@@ -23,6 +23,7 @@ from attnlab.sweep.execute import mend, node, slots
 from attnlab.sweep.execute import process as child
 from attnlab.sweep.plan.checks import Context
 from attnlab.sweep.plan.trainer import trainer, trainer_of
+from attnlab.sweep.waiting import waiting
 
 MEASURE = "attnlab.measure.timing"
 _NOT_HERE = 3  # exit status: the runs were trained on another kind of device
@@ -43,6 +44,7 @@ class Timing(Record):
     arms: dict[str, dict[str, Any]]
 
 
+@waiting("timing the arms, one after the other")
 def timing(
     folders: dict[str, Path], kind: str, context: Context | None, composed: Sequence[str] = ()
 ) -> tuple[dict[str, Any] | None, str]:

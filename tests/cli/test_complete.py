@@ -1,9 +1,12 @@
 """What a line may go on with, in words and in a real shell."""
 
 import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,19 +54,77 @@ def test_of_two_experiments_of_a_name_a_users_own_is_meant(tmp_path):
     assert experiments()["gqa_vs_mha"] != own
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.fixture
+def environment(tmp_path):
+    """Where `attnlab` is a command."""
+    command = tmp_path / "attnlab"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m attnlab "$@"\n')
+    command.chmod(0o755)
+    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+
+def needs(shell):
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"needs {shell}")
+
+
+@needs("bash")
 @pytest.mark.parametrize(
     ("line", "found"),
     [("attnlab heads=ml", ["mla"]), ("attnlab heads=mha,ml", ["mha,mla"]), ("attnlab stat", ["status "])],
 )
-def test_bash_completes_what_comes_after_the_sign_at_which_it_breaks_words(tmp_path, line, found):
-    command = tmp_path / "attnlab"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m attnlab "$@"\n')
-    command.chmod(0o755)
+def test_bash_completes_what_comes_after_the_sign_at_which_it_breaks_words(environment, line, found):
     script = f"""{SCRIPTS["bash"]}
 COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; _attnlab; printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60)
     assert (done.stdout.splitlines(), done.stderr) == (found, "")
     assert "complete -o nospace -F _attnlab attnlab" in SCRIPTS["bash"]
+
+
+@needs("fish")
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("attnlab stat", ["status"]),
+        ("attnlab heads=mha,ml", ["heads=mha,mla"]),
+        ("attnlab plan gqa_v", ["gqa_vs_mha"]),
+    ],
+)
+def test_fish_offers_the_words_of_a_line(environment, tmp_path, line, found):
+    script = f"attnlab complete fish | source; complete -C '{line}'"
+    environment |= {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run(["fish", "-c", script], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.stdout.splitlines(), done.stderr) == (found, "")
+
+
+def typed(environment, keys, wanted):
+    """What an interactive zsh shows when these keys are pressed, as far as what is wanted."""
+    ours, theirs = pty.openpty()
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    shell = subprocess.Popen(["zsh", "-f", "-i"], **streams, env=environment, start_new_session=True)
+    shown, until = "", time.monotonic() + 60
+    try:
+        for pressed, comes in keys:
+            os.write(ours, pressed.encode())
+            seen = len(shown)
+            while comes not in shown[seen:] and time.monotonic() < until:
+                if select.select([ours], [], [], 1)[0]:
+                    shown += os.read(ours, 4096).decode(errors="replace")
+        return wanted in shown
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+@needs("zsh")
+@pytest.mark.parametrize(
+    ("line", "rest", "whole"),
+    [("attnlab stat", "us ", "attnlab status "), ("attnlab heads=mha,ml", "a", "attnlab heads=mha,mla")],
+)
+def test_zsh_types_the_rest_of_a_word(environment, tmp_path, line, rest, whole):
+    ready = "autoload -Uz compinit; compinit -D -u; attnlab complete zsh > c; source ./c; echo re''ady\n"
+    environment |= {"HOME": str(tmp_path), "TERM": "dumb", "PS1": "> "}
+    keys = [(f"cd {tmp_path}; {ready}", "ready\r\n"), (f"{line}\t", f"{line}{rest}"), ("\x05@", f"{whole}@")]
+    assert typed(environment, keys, f"{whole}@"), "a blank is typed and not quoted"

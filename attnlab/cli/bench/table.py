@@ -1,25 +1,31 @@
 """The rows for a terminal."""
 
 import io
+import shutil
+import sys
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from attnlab.cli.bench import Bench
+from attnlab.sweep.status.fitting import Fitting
+
+WIDEST = 130
+HEADINGS = ("", "median", "95 % interval", "roofline", "ratio", "of the ratio", "beside")
+SPARE = ("roofline", "95 % interval")  # on a narrow terminal
 
 
 def table(bench: Bench) -> str:
     """A table per group, and the conditions."""
     text = io.StringIO()
-    console = Console(width=130, file=text)
+    width = min(WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDEST
+    console = Console(width=width, file=text, markup=False, highlight=False)
+    headings = {each: "left" if each in ("", "beside") else "right" for each in HEADINGS}
     for group in dict.fromkeys(row.group for row in bench.rows):
-        shown = Table(title=group, title_justify="left")
-        for heading in ("", "median", "95 % interval", "roofline", "ratio", "95 % interval", "beside"):
-            shown.add_column(heading, justify="left" if heading in ("", "beside") else "right")
+        shown = Fitting(group, headings, SPARE, wraps=("beside",))
         for row in (row for row in bench.rows if row.group == group):
             beside = row.note or ", ".join(f"{key} {_short(value)}" for key, value in row.facts.items())
-            shown.add_row(
+            shown.add(
                 row.name,
                 "-" if row.median is None else f"{_short(row.median)} {row.unit}",
                 _range(row.low, row.high),

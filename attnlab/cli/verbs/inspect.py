@@ -13,6 +13,7 @@ from attnlab.cli.load import Trained, load
 from attnlab.errors import Refused, printable
 from attnlab.measure.heads import LONGEST, head_scores
 from attnlab.measure.maps import Maps, attention_maps, encode
+from attnlab.sweep.waiting import waiting
 
 SHOWN = 0.0005  # what prints as 0.000 is no link
 MOST = 512  # tokens of a text; a larger map cannot be looked at
@@ -90,6 +91,7 @@ def links(
     return f"strongest links of every token, {of}\n" + "\n".join(lines)
 
 
+@waiting("drawing the page")
 def _write(
     folder: Path,
     trained: Trained,

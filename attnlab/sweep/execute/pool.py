@@ -15,7 +15,7 @@ from attnlab.store.lease import TAKEN_OVER, taken_over
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots as places
 from attnlab.sweep.execute.exits import record_exit, record_timeout
-from attnlab.sweep.execute.progress import Progress, labels
+from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import devices
 from attnlab.sweep.execute.slots import Child, Slot
 from attnlab.sweep.plan.checks import Context, warm
@@ -119,5 +119,5 @@ def limit(value: Any, key: str) -> float | None:
 def launch(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
     """Train the stored runs on this machine, saying how it goes."""
     threads = places.slots("cpu", settings.get("slots"))[0].threads
-    with Progress(labels(folders)) as progress:
+    with Progress.of(folders) as progress:
         Pool(settings, progress, warm(trainer_of({"sweep": settings}), threads)).run(folders)

@@ -1,9 +1,11 @@
 """How a sweep is doing: a live panel on a terminal; elsewhere a line per run, and one every 15 s."""
 
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any, TextIO
 
 from attnlab.errors import printable
@@ -14,20 +16,28 @@ _EVERY = 15.0  # seconds between two lines where there is no terminal
 _REDRAW = 0.25
 
 
-def labels(folders: Sequence[Path]) -> dict[Path, str]:
-    """What the runs are called where people read of them."""
-    specs = {folder: runs.spec(folder) for folder in folders}
-    return {folder: f"{spec.arm} seed={spec.seed}" for folder, spec in specs.items()}
-
-
 class Progress:
-    """Told what runs and what ended. `labels` names the runs by their folder; use as a context manager."""
+    """Told what runs and what ended. `labels` names the runs by their folder, `works` has the FLOPs of those
+    that are not alike; use as a context manager.
+    """
 
-    def __init__(self, labels: Mapping[Path, str], out: TextIO | None = None) -> None:
+    def __init__(
+        self, labels: Mapping[Path, str], out: TextIO | None = None, works: Mapping[Path, float] | None = None
+    ) -> None:
         self.labels, self.out = labels, out or sys.stdout
         self.total, self.ended, self.failed = len(labels), 0, 0
-        self.began = self.last = time.monotonic()
+        self.last = time.monotonic()
+        self._works = {folder: max(1.0, (works or {}).get(folder, 1.0)) for folder in labels}  # of open runs
+        self._took: dict[float, list[float]] = {}  # seconds of the runs that ended, by their work
+        self._seen: dict[Path, tuple[float, float]] = {}  # when each was first seen, and how much was done
         self._live: Any = None
+
+    @classmethod
+    def of(cls, folders: Sequence[Path]) -> "Progress":
+        """Of stored runs, under the names that people read."""
+        specs = {folder: runs.spec(folder) for folder in folders}
+        named = {folder: f"{spec.arm} seed={spec.seed}" for folder, spec in specs.items()}
+        return cls(named, works={folder: spec.estimate.training_flops for folder, spec in specs.items()})
 
     def __enter__(self) -> "Progress":
         if self.out.isatty() and self.total:
@@ -55,6 +65,9 @@ class Progress:
         """A line for the run; `note` is what became of one that is no failure and left no record."""
         self.ended += 1
         self.failed += note is None and (record is None or not record.done)
+        work = self._works.pop(folder, 1.0)
+        if record is not None and record.done and record.seconds is not None:
+            self._took.setdefault(work, []).append(record.seconds)
         name = self.labels.get(folder, folder.name)
         self.say(f"[{self.ended}/{self.total}] {name}  {note or ending(record)}  {folder}")
 
@@ -77,13 +90,26 @@ class Progress:
         text = f"{self.ended}/{self.total} runs ended"
         if self.failed:
             text += f", {self.failed} failed"
-        return f"{text}, {len(states)} running{_left(self._seconds_left([at for *_, at in states]))}"
+        running = {folder: fraction(at) for folder, _, at in states}
+        return f"{text}, {len(states)} running{_left(self._seconds_left(running))}"
 
-    def _seconds_left(self, states: Sequence[Mapping[str, Any]]) -> float | None:
-        worked = self.ended + sum(fraction(at) for at in states)
-        if worked < 0.05:
+    def _seconds_left(self, running: Mapping[Path, float]) -> float | None:
+        """As long as runs of the same work took or are taking; those of another work by their FLOPs.
+
+        `running` has how much of each is done; None where nothing tells yet.
+        """
+        now, took = time.monotonic(), {work: [*seconds] for work, seconds in self._took.items()}
+        for folder, done in running.items():
+            since, before = self._seen.setdefault(folder, (now, done))
+            if done - before > 0.05 and folder in self._works:
+                took.setdefault(self._works[folder], []).append((now - since) / (done - before))
+        if not took:
             return None
-        return (self.total - worked) * (time.monotonic() - self.began) / worked
+        left = 0.0
+        for folder, work in self._works.items():
+            like = min(took, key=lambda known: abs(math.log(known / work)))
+            left += (1 - running.get(folder, 0.0)) * mean(took[like]) * work / like
+        return left / max(1, len(running))
 
     def _panel(self, states: Sequence[tuple[Path, int, Mapping[str, Any]]]) -> Any:
         from rich.table import Table

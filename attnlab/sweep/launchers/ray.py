@@ -18,7 +18,7 @@ from attnlab.errors import Refused
 from attnlab.store import runs
 from attnlab.store.schema import Status
 from attnlab.sweep.execute.process import GRACE
-from attnlab.sweep.execute.progress import Progress, labels
+from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.launchers.attempt import Attempt, attempts, gpus, library, lost, started
 
 _LOCAL = "local"
@@ -42,7 +42,7 @@ def launch(folders: Sequence[Path], settings: Mapping[str, Any], options: Mappin
         if lack := _lacking(ray, need):
             raise Refused(lack)
         work = attempts(folders, settings, threads=max(1, int(cpus)))
-        with Progress(labels(folders)) as progress:
+        with Progress.of(folders) as progress:
             _Tasks(ray, need, settings, progress).run(folders, work, act_on_signals)
 
 

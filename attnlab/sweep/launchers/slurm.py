@@ -21,7 +21,7 @@ from attnlab.errors import Refused
 from attnlab.store import runs
 from attnlab.store.schema import Status
 from attnlab.sweep.execute.process import GRACE
-from attnlab.sweep.execute.progress import Progress, labels
+from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.launchers.attempt import Attempt, attempts, gpus, library, lost, started
 
 _OVER = (
@@ -78,7 +78,7 @@ def launch(folders: Sequence[Path], settings: Mapping[str, Any], options: Mappin
     executor.update_parameters(**_parameters(folders, settings, options))
     work = attempts(folders, settings, threads=options["cpus_per_task"])
     jobs: list[_Job] = []
-    with Progress(labels(folders)) as progress:
+    with Progress.of(folders) as progress:
         try:
             for start in range(0, len(folders), _ARRAY):
                 jobs += _submit(executor, folders[start : start + _ARRAY], work[start : start + _ARRAY])

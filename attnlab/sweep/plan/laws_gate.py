@@ -14,6 +14,7 @@ from attnlab.store.guards.trust import TRAINER
 from attnlab.store.source import sources
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.waiting import waiting
 
 LAWS = "attnlab.testing"  # what attnlab's own trainer verifies with; the rest of it decides no law
 _MADE_OF = ("attention", "mixer", "positions", "layers")
@@ -62,6 +63,7 @@ def _remembered(config: Mapping[str, Any], key: str, checker: Checker) -> list[s
     return laws
 
 
+@waiting("checking that every arm obeys the laws of attention")
 def check(plans: Sequence[Plan], checker: Checker, unchecked: bool) -> None:
     """Refuses arms that break a law; with `unchecked` each plan remembers them, and stderr is told."""
     found = broken(plans, checker)

@@ -32,6 +32,7 @@ from attnlab.sweep.plan.replications.replication import Replication, replication
 from attnlab.sweep.plan.replications.rungs import carried
 from attnlab.sweep.plan.tuning import lr_grid
 from attnlab.sweep.plan.tuning.found import Tuning
+from attnlab.sweep.waiting import waiting
 
 SINGLE = "run"  # the arm's name where there is no experiment
 
@@ -106,6 +107,7 @@ class Plan:
         return arms
 
 
+@waiting("composing and checking the runs")
 def plan(
     arguments: Sequence[str],
     composer: Composer,

@@ -3,42 +3,41 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from attnlab.errors import printable
 from attnlab.store import values
 from attnlab.store.schema import Estimate, RunSpec
 from attnlab.sweep.execute.progress import duration
 from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.status.fitting import Fitting
 from attnlab.sweep.status.forecast import Forecast
 from attnlab.sweep.status.states import State
 
 SCREEN = 20  # runs, a row each
 FIGURES = ("parameters", "KV B/token", "epochs", "memory", "time")
+SPARE = ("KV B/token", "epochs", "parameters", "id", "memory", "time", "seeds")  # on a narrow terminal
 FAILED = ("diverged", "crashed", "timed_out", "out_of_memory", "killed")
 
 
 def table(
     plan: Plan, run_states: Mapping[str, State], forecasts: Mapping[str, Forecast] | None, by_arm: bool
-) -> Table:
+) -> Fitting:
     """Of all runs of a plan; `forecasts` add what each will take."""
     arms: dict[str, list[RunSpec]] = {}
     for run in plan.all_runs:
         arms.setdefault(run.arm, []).append(run)
     figures = FIGURES if forecasts is not None else ()
     fixed = ("arm", "runs", "seeds") if by_arm else ("arm", "seed", "id")
+    right = ("seed", "runs", *figures)
+    headings = {each: "right" if each in right else "left" for each in (*fixed, *figures, "state")}
     title = f"{printable(plan.title)}: {len(plan.all_runs)} runs"
-    shown = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading in (*fixed, *figures, "state"):
-        right = heading in ("seed", "runs", *figures)
-        shown.add_column(heading, justify="right" if right else "left", no_wrap=heading != "state")
+    shown = Fitting(title, headings, SPARE, wraps=("state",))
     groups: Iterable[list[RunSpec]] = arms.values() if by_arm else ([run] for run in plan.all_runs)
     for runs in groups:
         first, states = runs[0], [run_states[run.id] for run in runs]
         named = (str(len(runs)), _seeds(runs)) if by_arm else (str(first.seed), first.id)
         cells = [] if forecasts is None else _figures(first.estimate, [forecasts[run.id] for run in runs])
         state = counted(states) if by_arm else str(states[0])
-        shown.add_row(printable(first.arm), *named, *cells, printable(state))
+        shown.add(printable(first.arm), *named, *cells, printable(state))
     return shown
 
 

@@ -6,7 +6,6 @@ is part of what they take. What was found is kept in the cache, by what it depen
 
 import os
 import platform
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
@@ -17,9 +16,9 @@ from attnlab.store import answers, fingerprint
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan.checks import Context, serve
 from attnlab.sweep.plan.trainer import trainer_of
+from attnlab.sweep.waiting import waiting
 
 PATIENCE = 60.0  # seconds for one trial, the imports of the process included
-TOLD_AFTER = 1.0  # seconds until somebody waiting is told why
 VERSION = 1  # of how trials are taken: raise it when the same run would be given another time
 _RATES = ("lr", "min_lr", "warmup", "betas", "weight_decay")  # of `optim`: numbers that take no time
 Trial = Mapping[str, float]  # as `sweep/plan/trainer.py` has it; {} where nobody can know
@@ -56,21 +55,18 @@ def _take(missing: Mapping[str, RunSpec], context: Context, together: int) -> di
     where one failed.
     """
     kinds = f"{len(missing)} kinds of runs" if len(missing) > 1 else "a run"
-    note = threading.Timer(TOLD_AFTER, _say, [f"taking a few steps of {kinds}, to tell the time"])
-    note.daemon = True
-    note.start()
     said: dict[str, list[Trial | None]] = {kind: [] for kind in missing}
     turns = [list(missing)[i : i + together] for i in range(0, len(missing), together)]
     processes = [_Process(context) for _ in range(together)]
     try:
-        for turn in turns:
-            turn = [turn[i % len(turn)] for i in range(together)]
-            for process, kind in zip(processes, turn, strict=True):
-                process.ask(missing[kind])
-            for process, kind in zip(processes, turn, strict=True):
-                said[kind].append(process.answer())
+        with waiting(f"taking a few steps of {kinds}, to tell the time"):
+            for turn in turns:
+                turn = [turn[i % len(turn)] for i in range(together)]
+                for process, kind in zip(processes, turn, strict=True):
+                    process.ask(missing[kind])
+                for process, kind in zip(processes, turn, strict=True):
+                    said[kind].append(process.answer())
     finally:
-        note.cancel()
         for process in processes:
             process.end()
     return {kind: _mean(some) for kind, some in said.items()}
@@ -102,12 +98,6 @@ class _Process:
         if self._process.is_alive():
             self._process.kill()
         self._process.join()
-
-
-def _say(what: str) -> None:
-    """To a reader who may have gone; the command itself ends over that, and not a thread of its."""
-    with suppress(OSError):
-        print(what, flush=True)
 
 
 def _mean(some: Sequence[Trial | None]) -> Trial | None:
