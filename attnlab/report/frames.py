@@ -23,7 +23,7 @@ from attnlab.store.guards import bounded
 Row = dict[str, Any]
 GROUPS = ("axes", "metrics", "budget", "memory", "speed")  # of a run; each key is a column
 OF_A_RUN = ("arm", "seed", "id", "status", "seconds", "started")
-WORDS = ("arm", "against", "status", "experiment", "metric", "unit", "name", "verdict", "word")
+WORDS = ("arm", "against", "status", "experiment", "metric", "unit", "name", "kind", "verdict", "word")
 CLAIM = (
     "says", "verdict", "arm", "against", "metric", "compare", "is", "threshold", "unit", "identity",
     "exploratory", "sentence", "reason",
@@ -33,6 +33,8 @@ EFFECT = (
     "arm", "against", "metric", "unit", "primary", "n", "mean", "sd", "low", "high", "level", "p", "p_holm",
     "p_equivalent", "margin", "word",
 )  # fmt: skip
+MEANT = ("loss", "difference")  # of an arm and a kind of token
+SAMPLE = ("arm", "seed", "run", "prompt", "sample", "rest", "why")
 
 
 def load(path: str | Path, frames: str = "pandas") -> "Results":
@@ -129,6 +131,31 @@ class Report(Results):
         decided = ({key: (row["decision"] or {}).get(key) for key in DECISION} for row in rows)
         told = ({key: row.get(key) for key in CLAIM} | _training(row) for row in rows)
         return self._frame(_table([one | other for one, other in zip(told, decided, strict=True)]))
+
+    @cached_property
+    def token_losses(self) -> Any:
+        """A row per arm and kind of token: how many targets, seeds, the mean loss in nats and its range over
+        seeds; then the same of the difference to the baseline, seed by seed.
+        """
+        rows: list[Row] = []
+        for kind in self._text.get("kinds", ()):
+            about = {"kind": kind["label"], "targets": kind["targets"]}
+            rows += [
+                {"arm": arm["arm"], **about, "seeds": arm["seeds"]}
+                | {f"{of}_{end}": (arm[of] or {}).get(end) for of in MEANT for end in ("mean", "low", "high")}
+                for arm in kind["arms"]
+            ]
+        return self._frame(_table(rows))
+
+    @cached_property
+    def samples(self) -> Any:
+        """A row per arm: what one of its runs writes after `prompt`, and how the text itself goes on."""
+        rows = self._text.get("written", ())
+        return self._frame(_table([{key: row.get(key) for key in SAMPLE} for row in rows]))
+
+    @property
+    def _text(self) -> Row:
+        return self.document.get("text") or {}  # runs of older versions wrote nothing
 
     @property
     def _runs(self) -> list[Row]:

@@ -13,6 +13,7 @@ from attnlab.report.across import page
 from attnlab.report.lines import LEVEL, Ledger, Line, Ran, read, tally, totals
 from attnlab.report.pages.files import put, refresh
 from attnlab.report.pages.html import asset, environment
+from attnlab.report.pages.index import LADDER
 from attnlab.report.tables.format import percent
 
 MARK = "python -m attnlab report --ledger"  # in the first lines of each page that was made here
@@ -53,7 +54,7 @@ def write(folder: Path) -> list[Path]:
     """README.md and ledger.html beside the reports, and their index. ValueError where there is no report, one
     that cannot be read, or a page of somebody else's in the place of one of ours.
     """
-    ladders = [page.load(source.parent) for source in sorted(folder.glob(f"*/{page.NAME}"))]
+    ladders = [page.load(source.parent) for source in sorted(folder.glob(f"*/{LADDER}"))]
     ledger = read(folder, page.sizes(ladders), page.agreement(ladders))
     pages = {folder / "README.md": markdown(ledger, folder), folder / "ledger.html": html(ledger, folder)}
     for path in pages:

@@ -9,6 +9,7 @@ from attnlab.report.across import page, pairs, texts
 from attnlab.report.across.ladder import build, counted
 from attnlab.report.charts import drawing
 from attnlab.report.charts.drawing import Drawn
+from attnlab.report.pages.index import LADDER
 
 RUNGS = {"40k": (16, 1e10), "S": (16, 6e10), "250k": (8, 4e11), "625k": (4, 2.5e12)}
 
@@ -158,8 +159,8 @@ def test_a_ladder_is_read_back_and_its_page_is_made_of_its_data_alone(tmp_path, 
     before = html
     written.unlink()
     assert page.render(folder).read_text() == before
-    document = json.loads((folder / page.NAME).read_text())
-    (folder / page.NAME).write_text(json.dumps({**document, "schema": 0}))
+    document = json.loads((folder / LADDER).read_text())
+    (folder / LADDER).write_text(json.dumps({**document, "schema": 0}))
     with pytest.raises(ValueError, match="has schema 0"):
         page.load(folder)
 

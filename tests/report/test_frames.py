@@ -43,6 +43,17 @@ def test_effects_and_claims_are_those_of_the_page(report):
     assert found.claims["estimate"][0] == first["decision"]["estimate"]
 
 
+def test_losses_by_kind_and_samples_are_those_of_the_page(report):
+    document, found, _ = report
+    text = document["text"]
+    rows = [(kind, arm) for kind in text["kinds"] for arm in kind["arms"]]
+    assert rows
+    assert found.token_losses["loss_mean"].tolist() == [arm["loss"]["mean"] for _, arm in rows]
+    assert found.token_losses["kind"].tolist() == [kind["label"] for kind, _ in rows]
+    assert found.token_losses["difference_mean"].isna().tolist() == [not arm["difference"] for _, arm in rows]
+    assert found.samples["sample"].tolist() == [row["sample"] for row in text["written"]]
+
+
 def test_curves_are_the_runs_own_and_where_those_are_not_at_hand_the_pages(report, tmp_path):
     document, found, folder = report
     ends = found.curves[found.curves["name"] == "val/loss"].groupby(["arm", "seed"], observed=True).last()

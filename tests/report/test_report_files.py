@@ -1,6 +1,7 @@
 """What is on disk: the index beside the reports, and one line for what cannot be read as a report."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from attnlab.report.pages.files import refresh
 from attnlab.report.schema import SCHEMA, SHAPE, misfit
 from attnlab.store import runs
 from attnlab.store.guards import digests
+
+REFERENCE = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def test_the_index_lists_every_report_with_its_verdicts(made: dict) -> None:
@@ -45,6 +48,23 @@ def test_a_report_that_cannot_be_read_is_named_in_the_index(made: dict, tmp_path
     page = (tmp_path / "index.html").read_text("utf-8")
     assert "cut cannot be read as a report" in page
     assert 'href="good/report.html"' in page
+
+
+def test_the_index_lists_ladders_tells_rungs_apart_and_leads_to_the_ledger(tmp_path: Path) -> None:
+    name = "gqa_vs_mha@two_cores"
+    for folder, file in ((name, "ladder.json"), (f"{name}.S", "report.json")):
+        (tmp_path / folder).mkdir()
+        shutil.copy(REFERENCE / folder / file, tmp_path / folder)
+    refresh(tmp_path)
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert f'href="gqa_vs_mha%40two_cores/report.html">{name}</a>' in page
+    assert f">{name}.S</a>" in page, "not the experiment's name, which its other rungs have too"
+    words = json.loads((tmp_path / name / "ladder.json").read_text())["comparisons"]
+    assert all(f"{row['arm']} against {row['against']}: {row['word']}" in page for row in words)
+    assert f"report --ledger {tmp_path.name}" in page
+    (tmp_path / "ledger.html").write_text("")
+    refresh(tmp_path)
+    assert '<a href="ledger.html">' in (tmp_path / "index.html").read_text("utf-8")
 
 
 def old(report: dict[str, Any]) -> None:

@@ -115,7 +115,7 @@ def test_twenty_rounds_of_two_commands_ending_together_publish_whole_pages(
     torn, read = list[str](), [0]
 
     def reading() -> None:
-        while not over.wait(0.01):
+        while not over.wait(0.05):
             read[0] += read_all(tmp_path, torn)
 
     reader = threading.Thread(target=reading)

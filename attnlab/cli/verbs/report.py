@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.errors import Refused, printable
+from attnlab.sweep.waiting import waiting
 
 
 def report(options: argparse.Namespace) -> int:
@@ -29,15 +30,18 @@ def report(options: argparse.Namespace) -> int:
     elif options.ledger:
         from attnlab.report import ledger
 
-        pages = [str(page) for page in ledger.write(Path(options.ledger))]
+        with waiting("reading the reports"):
+            pages = [str(page) for page in ledger.write(Path(options.ledger))]
         print(_json({"pages": pages}) if options.json else printable("\n".join(pages), keep="\n"))
     else:
         from attnlab.report import render
         from attnlab.report.across import page as ladders
+        from attnlab.report.pages.index import LADDER
 
         folder = Path(options.folder)
-        of_sizes = (folder / ladders.NAME).is_file()
-        page = (ladders.render if of_sizes else render)(folder)
+        of_sizes = (folder / LADDER).is_file()
+        with waiting("drawing the pages"):
+            page = (ladders.render if of_sizes else render)(folder)
         told = {"report": str(page), **({} if of_sizes else _verdicts(folder))}
         print(_json(told) if options.json else printable(str(page)))
     return 0

@@ -11,13 +11,13 @@ from attnlab.report.across.pairs import Report
 from attnlab.report.build import plain
 from attnlab.report.charts.drawing import Drawn, draw
 from attnlab.report.charts.marks import style
-from attnlab.report.pages.files import put
+from attnlab.report.pages.files import list_again, put
 from attnlab.report.pages.html import asset, environment, picture
+from attnlab.report.pages.index import LADDER
 from attnlab.report.pages.markdown import cell, table
 from attnlab.report.tables.format import NONE, span, text
 from attnlab.stats.across.word import RULE
 
-NAME = "ladder.json"
 # Its colour is that of a verdict: what holds, what changes for the worse, and what cannot be told.
 TONES = {"HOLDS": "SUPPORTED", "GROWS": "SUPPORTED", "SHRINKS": "REFUTED", "FLIPS": "REFUTED"}
 OPEN = "INCONCLUSIVE"
@@ -28,13 +28,13 @@ def write(folder: Path, reports: Mapping[str, Report]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     document = plain(build(reports))
     content = json.dumps(document, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
-    put(folder / NAME, content.encode() + b"\n")
+    put(folder / LADDER, content.encode() + b"\n")
     return render(folder)
 
 
 def load(folder: Path) -> dict[str, Any]:
     """The ladder in a folder. ValueError where there is none that can be read."""
-    source = folder / NAME
+    source = folder / LADDER
     try:
         ladder: dict[str, Any] = json.loads(source.read_text("utf-8"))
         if ladder["schema"] != SCHEMA:
@@ -49,6 +49,7 @@ def render(folder: Path) -> Path:
     ladder = load(folder)
     put(folder / "ladder.md", markdown(ladder).encode())
     put(folder / "report.html", html(ladder).encode())
+    list_again(folder)
     return folder / "report.html"
 
 

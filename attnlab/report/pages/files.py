@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from attnlab.report.charts import figures
 from attnlab.report.charts.drawing import draw
 from attnlab.report.pages.html import html, inline
-from attnlab.report.pages.index import index, ours
+from attnlab.report.pages.index import index, ours, sources
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.pages.summary import slide
 from attnlab.report.schema import load
@@ -50,10 +50,8 @@ def render(path: Path) -> Path:
     """HTML, Markdown and figures from a report.json or its folder."""
     source = find(path)
     _until_still(lambda: [source], lambda: _render(source))
-    folder = source.parent
-    if ours(folder.absolute().parent / "index.html"):
-        refresh(folder.absolute().parent)
-    return folder / "report.html"
+    list_again(source.parent)
+    return source.parent / "report.html"
 
 
 def _render(source: Path) -> None:
@@ -82,11 +80,17 @@ def _render(source: Path) -> None:
     put(folder / "report.html", page)
 
 
+def list_again(folder: Path) -> None:
+    """The index beside a report, where it is ours, tells of it as it is now."""
+    if ours(folder.absolute().parent / "index.html"):
+        refresh(folder.absolute().parent)
+
+
 def refresh(folder: Path) -> None:
     """Writes the index of all reports in a folder, unless somebody else's page has its name."""
     page = folder / "index.html"
     if ours(page) or not page.exists():
-        _until_still(lambda: folder.glob("*/report.json"), lambda: put(page, index(folder).encode()))
+        _until_still(lambda: sources(folder), lambda: put(page, index(folder).encode()))
 
 
 def _until_still(sources: Callable[[], Iterable[Path]], make: Callable[[], None]) -> None:

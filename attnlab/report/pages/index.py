@@ -10,16 +10,16 @@ from urllib.parse import quote
 
 from attnlab.report.pages.html import asset, environment
 
-LEDGER = "ledger.html"
+LEDGER, LADDER = "ledger.html", "ladder.json"
 MARK = '<meta name="generator" content="attnlab index">'
 
 
 def index(folder: Path) -> str:
-    """The page for all `*/report.json` under a folder."""
+    """The page for all reports and ladders in a folder."""
     reports, unread = [], []
-    for source in sorted(folder.glob("*/report.json")):
+    for source in sources(folder):
         try:
-            reports.append(_row(source))
+            reports.append(_ladder(source) if source.name == LADDER else _row(source))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             unread.append(source.parent.name)
     reports.sort(key=lambda row: row["date"], reverse=True)
@@ -30,10 +30,16 @@ def index(folder: Path) -> str:
             reports=reports,
             unread=unread,
             ledger=(folder / LEDGER).exists(),
+            folder=folder.absolute().name,
             css=asset("page.css"),
             js=asset("page.js"),
         )
     )
+
+
+def sources(folder: Path) -> list[Path]:
+    """What the index is made of."""
+    return sorted(path for name in ("report.json", LADDER) for path in folder.glob(f"*/{name}"))
 
 
 def ours(page: Path) -> bool:
@@ -50,7 +56,7 @@ def _row(source: Path) -> dict[str, Any]:
         raise ValueError(f"{source}: a verdict outside the vocabulary")
     return {
         "href": quote(source.parent.name) + "/report.html",
-        "name": str(experiment["name"]),
+        "name": source.parent.name if report.get("place") else str(experiment["name"]),  # of several, which
         "size": experiment.get("size"),
         "question": str(experiment.get("question") or ""),
         "claims": claims,
@@ -59,4 +65,22 @@ def _row(source: Path) -> dict[str, Any]:
         "finished": verdict["finished"],
         "planned": verdict["planned"],
         "date": str(report["reproduce"].get("date") or "unknown"),
+    }
+
+
+def _ladder(source: Path) -> dict[str, Any]:
+    """One experiment at several sizes."""
+    ladder = json.loads(source.read_text("utf-8"))
+    words = [f"{row['arm']} against {row['against']}: {row['word']}" for row in ladder["comparisons"]]
+    return {
+        "href": quote(source.parent.name) + "/report.html",
+        "name": str(ladder["name"]),
+        "size": f"{ladder['rungs'][0]['name']} to {ladder['rungs'][-1]['name']}",
+        "question": f"{ladder['question'] or ''} Does the answer hold with size?".strip(),
+        "claims": [],
+        "headline": "; ".join(words) or "NO RESULT",
+        "exploratory": bool(ladder["exploratory"]),
+        "finished": sum(rung["finished"] for rung in ladder["rungs"]),
+        "planned": sum(rung["planned"] for rung in ladder["rungs"]),
+        "date": str(ladder["reproduce"].get("date") or "unknown"),
     }

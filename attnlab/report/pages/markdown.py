@@ -49,7 +49,7 @@ def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence
     lines += [cell(report["answer"]["sentence"]), "", *_arms(report)]
     lines += _verdict(report) + _texts(report) + _picture("verdict", pictures)
     lines += ["## Fair fight?", "", *_budget(report), *_layers(report), *_picture("budget", pictures)]
-    lines += ["## Effects", "", *_effects(report), *_picture("effects", pictures)]
+    lines += ["## Effects", "", *_effects(report), *_kinds(report), *_picture("effects", pictures)]
     lines += ["## Failures and caveats", "", *_failures(report)]
     if report.get("declared"):
         lines += [cell(on_record(report["declared"])), ""]
@@ -227,6 +227,20 @@ def _effects(report: dict[str, Any]) -> list[str]:
         "p (Holm)",
         "word",
     ]
+    return table(header, rows)
+
+
+def _kinds(report: dict[str, Any]) -> list[str]:
+    """What each arm loses by kind of token, where its runs tell."""
+    found = (report.get("text") or {"kinds": []})["kinds"]
+    if not found:
+        return []
+    arms = report["experiment"]["arms"]
+    rows = []
+    for kind in found:
+        losses = {row["arm"]: row["loss"]["mean"] for row in kind["arms"] if row["loss"]}
+        rows.append([cell(kind["label"]), text(kind["targets"]), *(text(losses.get(arm), 3) for arm in arms)])
+    header = ["loss by kind of token (nats)", "targets", *(cell(arm) for arm in arms)]
     return table(header, rows)
 
 
