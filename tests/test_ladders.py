@@ -28,7 +28,7 @@ def rung(lines):
 
 @pytest.mark.parametrize("name", LADDERS)
 def test_parameters_tokens_batch_and_warm_up_are_as_its_file_says(name):
-    found = ladder(name)
+    found, usual = ladder(name), yaml.safe_load((CONF / "config.yaml").read_text())["measure"]["every"]
     rungs = [rung(lines) for lines in found.rungs.values()]
     for low, high in pairwise(rungs[:-1] if name == "card" else rungs):
         assert 2.2 < high["parameters"] / low["parameters"] < 2.9
@@ -43,6 +43,7 @@ def test_parameters_tokens_batch_and_warm_up_are_as_its_file_says(name):
         assert low is None or seen > low
         assert one["batch_size"] == pytest.approx(16 * math.sqrt(seen / 409_600), rel=0.05)
         assert one["warmup"] == pytest.approx(0.05 * one["max_steps"], abs=1)
+        assert name != "two_cores" or one.get("every", usual) == one["max_steps"] / 4
         assert one["n_heads"] % 2 == 0
         assert one["dim"] % (2 * one["n_heads"]) == 0  # rotary positions turn pairs
         assert one["dim"] % 8 == 0
