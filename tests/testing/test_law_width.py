@@ -21,7 +21,6 @@ torch.set_num_threads(1)
 OPTIMIZERS = {"adamw": adamw, "muon": partial(MuonAdamW, momentum=0.95)}
 AXES = ("heads", "position", "score", "epilogue", "model")
 FAST = {"factors": (2, 8), "seeds": (0,), "steps": (1,)}  # for mistakes, which are not small
-CHOICES = (*(f"heads={name}" for name in options("heads")), "epilogue=gate", "model=llama")
 
 
 def scaled(choice="heads=mha", **settings):
