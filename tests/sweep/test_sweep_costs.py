@@ -7,6 +7,7 @@ from attnlab.store.schema import Estimate, Metric, RunRecord, RunSpec, Use
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status import costs
 from attnlab.sweep.status.forecast import Forecast
+from attnlab.sweep.status.states import State
 
 LOOKS, ARMS = [4, 8, 12, 16], ("base", "a", "b")
 SMALL = {"says": "small", "arm": "a", "is": "below", "threshold": 0.033}
@@ -72,3 +73,16 @@ def test_runs_that_exist_are_done_and_their_pairs_say_how_far_differences_spread
     assert "about 4 to 15." in wild
     over = told(SMALL, done=4, stands=[{**stand, "verdict": "SUPPORTED", "seeds": 4, "open": False}])
     assert "about 4 of 16 seeds per arm, 0 more runs;" in over
+
+
+def test_several_comparisons_are_told_together_by_now_and_at_most():
+    def one(word, seconds):
+        return State(word, "", 0.0), Forecast(seconds)
+
+    runs = [one("to train", 100.0), one("running", 300.0), one("later", 500.0), one("done", 9.0)]
+    [line] = costs.together([*runs, one("to train", None)], 2)
+    assert (
+        line == "together: 3 to train by now, about 3 min on 2 slots, and with every later look 7 min at most"
+    )
+    assert costs.together(runs[:2], 4) == ["together: 2 to train by now, about 3 min on 4 slots"]
+    assert costs.together(runs[3:], 2) == []

@@ -18,7 +18,8 @@ from attnlab.sweep.execute.progress import duration
 from attnlab.sweep.plan.exchange.told import slope as slope_of
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecast, finished_pairs
-from attnlab.sweep.status.looks import Waiting
+from attnlab.sweep.status.looks import LATER, Waiting
+from attnlab.sweep.status.states import OPEN, State
 
 ALPHA = 0.05
 SPREAD = 1.65  # sd of a difference in a margin, where nothing is known of it
@@ -62,6 +63,19 @@ def line(
         f"looks at {', '.join(map(str, looks))} seeds: if arms do not differ, about {seeds} of {looks[-1]} "
         f"seeds per arm, {about}; at most {atmost} ({_assumed(expected)})"
     )
+
+
+def together(runs: Sequence[tuple[State, Forecast]], slots: int) -> list[str]:
+    """What the runs of several comparisons take: by now, and with every later look."""
+    known = [(state.word, seconds) for state, forecast in runs if (seconds := forecast.seconds) is not None]
+    now = sum(seconds for word, seconds in known if word in OPEN)
+    later = sum(seconds for word, seconds in known if word == LATER)
+    if not now:
+        return []
+    number = sum(state.word in OPEN for state, _ in runs)
+    more = f", and with every later look {duration((now + later) / slots)} at most" if later else ""
+    about = duration(now / min(slots, number))
+    return [f"together: {number} to train by now, about {about} on {slots} slots{more}"]
 
 
 def _cost(

@@ -22,12 +22,11 @@ from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status import costs, looks, tables
 from attnlab.sweep.status.as_json import plan_as_json
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
-from attnlab.sweep.status.states import State, records
+from attnlab.sweep.status.states import OPEN, State, records
 from attnlab.sweep.status.trials import trials
 
 KINDS = ("plan", "status", "watch", "plan_json", "status_json")
 BUSY = 1.5  # processes on a core, from which on it is told that the machine has other work
-_OPEN = ("to train", "running", "stopped")
 
 
 def show(
@@ -69,7 +68,7 @@ def _open(plans: Sequence[Plan], root: Path) -> bool:
     """Whether a run that is needed by now has not ended; those of an untuned arm are not known yet."""
     for plan in plans:
         known = {run.id for run in plan.all_runs if run.arm not in plan.untuned}
-        if any(state.word in _OPEN and id in known for id, state in looks.states(plan, root).items()):
+        if any(state.word in OPEN and id in known for id, state in looks.states(plan, root).items()):
             return True
     return False
 
@@ -89,10 +88,18 @@ def _ids(plans: Sequence[Plan]) -> list[str]:
 
 def _plan(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any], context: Context) -> Group:
     parts: list[Any] = []
-    for plan, run_states, forecasts, lines in _forecast(plans, root, settings, context):
+    told = [*_forecast(plans, root, settings, context)]
+    for plan, run_states, forecasts, lines in told:
         many = len(plan.all_runs) > tables.SCREEN
         parts += [tables.table(plan, run_states, forecasts, by_arm=many), *lines]
-    return Group(*parts)
+    runs = [run for plan in plans for run in plan.all_runs]
+    asked = {  # once, of whatever several comparisons share
+        run.id: (run_states[run.id], forecasts[run.id])
+        for plan, run_states, forecasts, _ in told
+        for run in plan.all_runs
+    }
+    in_all = costs.together([*asked.values()], _slots(runs, settings)) if len(plans) > 1 else ()
+    return Group(*parts, *in_all)
 
 
 def _plan_json(
@@ -139,7 +146,7 @@ def _forecaster(
 ) -> Forecaster:
     """It has tried what is still to be trained and no finished run tells of."""
     known = Forecaster(finished)
-    open_ = [run for run in plan.all_runs if run_states[run.id].word in (*_OPEN, looks.LATER)]
+    open_ = [run for run in plan.all_runs if run_states[run.id].word in (*OPEN, looks.LATER)]
     unknown = [run for run in open_ if not known.knows(run)]
     together = _on_one_device(plan.all_runs, settings)
     return Forecaster(finished, trials(unknown, context, together)) if unknown else known
@@ -173,7 +180,7 @@ def _left(plan: Plan, run_states: Mapping[str, State], root: Path) -> str:
     left = [
         (forecast.seconds, run_states[run.id].done)
         for run in plan.all_runs
-        if run_states[run.id].word in _OPEN and (forecast := forecaster.of(run)).seconds is not None
+        if run_states[run.id].word in OPEN and (forecast := forecaster.of(run)).seconds is not None
     ]
     if not left:
         return ""
@@ -201,7 +208,7 @@ def _cost(
     forecasts: Mapping[str, Forecast],
     settings: Mapping[str, Any],
 ) -> str:
-    left = [run for run in runs if run_states[run.id].word in _OPEN]
+    left = [run for run in runs if run_states[run.id].word in OPEN]
     done = sum(state.word == "done" for state in run_states.values())
     idle = sum(state.word in looks.IDLE for state in run_states.values())
     number = _slots(runs, settings)
@@ -243,7 +250,7 @@ def _looks(
     counts = looks.counts(plan)
     if not counts:
         return []
-    open_ = [run for run in plan.runs if run_states[run.id].word in (*_OPEN, looks.LATER)]
+    open_ = [run for run in plan.runs if run_states[run.id].word in (*OPEN, looks.LATER)]
     claims, number = looks.waiting(plan, root), _slots(plan.runs, settings)
     return [costs.line(plan, counts, claims, records, open_, forecasts, number)]
 

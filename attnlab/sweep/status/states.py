@@ -14,6 +14,8 @@ from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.progress import fraction
 
+OPEN = ("to train", "running", "stopped")  # words of a run that has not ended
+
 
 @dataclass(frozen=True)
 class State:
