@@ -97,12 +97,12 @@ def test_fish_offers_the_words_of_a_line(environment, tmp_path, line, found):
     assert (done.stdout.splitlines(), done.stderr) == (found, "")
 
 
-def typed(environment, keys, wanted):
-    """What an interactive zsh shows when these keys are pressed, as far as what is wanted."""
+def typed(environment, keys):
+    """What an interactive zsh shows when these keys are pressed, one after what the other brings."""
     ours, theirs = pty.openpty()
     streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     shell = subprocess.Popen(["zsh", "-f", "-i"], **streams, env=environment, start_new_session=True)
-    shown, until = "", time.monotonic() + 60
+    shown, until = "", time.monotonic() + 30
     try:
         for pressed, comes in keys:
             os.write(ours, pressed.encode())
@@ -110,7 +110,7 @@ def typed(environment, keys, wanted):
             while comes not in shown[seen:] and time.monotonic() < until:
                 if select.select([ours], [], [], 1)[0]:
                     shown += os.read(ours, 4096).decode(errors="replace")
-        return wanted in shown
+        return shown
     finally:
         shell.kill()
         shell.wait()
@@ -126,5 +126,5 @@ def typed(environment, keys, wanted):
 def test_zsh_types_the_rest_of_a_word(environment, tmp_path, line, rest, whole):
     ready = "autoload -Uz compinit; compinit -D -u; attnlab complete zsh > c; source ./c; echo re''ady\n"
     environment |= {"HOME": str(tmp_path), "TERM": "dumb", "PS1": "> "}
-    keys = [(f"cd {tmp_path}; {ready}", "ready\r\n"), (f"{line}\t", f"{line}{rest}"), ("\x05@", f"{whole}@")]
-    assert typed(environment, keys, f"{whole}@"), "a blank is typed and not quoted"
+    keys = [(f"cd {tmp_path}; {ready}", "ready\r\n"), (f"{line}\t", f"{line}{rest}"), ("@", "@")]
+    assert f"{whole}@" in typed(environment, keys), "a blank is typed and not quoted"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from processes import wait_until
 from wandb_files import records
 from wandb_server import Server
 
@@ -20,13 +21,15 @@ ID = "abcd0123abcd0123"
 @pytest.fixture
 def stored(tmp_path):
     """A run's folder with a W&B run in it, as one experiment has left it."""
-    wandb = Wandb("offline", "attnlab", None, report=False, workspace=False, patience=2)
+    wandb = Wandb("offline", "attnlab", None, report=False, workspace=False, patience=20)
     folder = tmp_path / "runs" / ID
     run = wandb.open(
         folder, id=ID, name="gqa/seed=0", group="first", tags=["first", "gqa"], config={"dim": 16}
     )
     run.log({"val/loss": 2.0})
     run.finish()
+    [file] = folder.rglob("*.wandb")
+    wait_until(lambda: file.stat().st_size > 13 and any(each.HasField("exit") for each in records(file)))
     return folder
 
 
