@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of a thousand processes would compile all of attnlab again
 
 .DEFAULT_GOAL := help
 .PHONY: help experiment test test-rare fuzz survive claims lint docs tour pins clean

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import optimize
 
 from attnlab.stats.evidence import fraction
 
@@ -108,4 +107,6 @@ def _edge(rejected: Callable[[float], bool], low: float, high: float) -> float:
         return low
     if rejected(high):
         return high
+    from scipy import optimize  # takes longer to import than most reports to work out
+
     return float(optimize.bisect(lambda m: 0.5 - rejected(m), low + _CLOSE, high, xtol=1e-10))

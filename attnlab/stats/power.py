@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import integrate, optimize, special
+from scipy import special
 
 from attnlab.stats.designs import designs
 from attnlab.stats.difference import paired
@@ -45,6 +45,8 @@ def detectable(n: int, power: float = 0.8, alpha: float = 0.05) -> float:
     """The effect, in sd, that n pairs find with this power."""
     wanted = _wanted(power, alpha)
     most = 10 * -_quantile(n, alpha / 2)
+    from scipy import optimize  # takes longer to import than most reports to work out
+
     return float(optimize.brentq(lambda effect: _power(n, effect, alpha) - wanted, 0, most, xtol=1e-10))
 
 
@@ -161,6 +163,8 @@ def _mean_over_sd(n: int, chance: Callable[[float], float], top: float = math.in
 
     if top <= low:
         return 0.0
+    from scipy import integrate  # takes longer to import than most reports to work out
+
     return float(integrate.quad(weighted, low, min(high, top), epsabs=1e-11, epsrel=1e-11, limit=200)[0])
 
 

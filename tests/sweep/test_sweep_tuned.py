@@ -48,6 +48,9 @@ def test_tuning_costs_no_shipped_experiment_more_than_its_comparison_at_size_s()
         each, looks = plan.runs[0].estimate.tokens, plan.experiment.looks
         assert entry.comparison == each * len(plan.runs)
         assert entry.most == plan.grid[0].estimate.tokens * plan.tuned.grid.most
+        if plan.tuned.grid.share == 1:  # a task that is found late, where nothing less tells
+            assert 0 < entry.tokens < entry.most <= 1.5 * each * len(plan.runs), name
+            continue
         seeds = looks[0] if isinstance(looks, list) else len(plan.runs)
         assert 0 < entry.tokens < entry.most <= each * seeds, f"{name}, where it ends after its first look"
 

@@ -11,7 +11,7 @@ from attnlab.cli.bench import Bench
 from attnlab.sweep.status.fitting import Fitting
 
 WIDEST = 130
-HEADINGS = ("", "median", "95 % interval", "roofline", "ratio", "of the ratio", "beside")
+HEADINGS = ("", "median", "95 % interval", "roofline", "ratio", "its interval", "beside")
 SPARE = ("roofline", "95 % interval")  # on a narrow terminal
 
 

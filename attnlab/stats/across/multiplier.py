@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from attnlab.stats.evidence import Ends, finite, fraction
 
@@ -100,6 +100,8 @@ def fitted_floor(rungs: Sequence[Spent]) -> float | None:
         return found, float(((y - terms @ found) ** 2).sum())
 
     least = 1e-3
+    from scipy import optimize  # takes longer to import than most reports to work out
+
     best = optimize.minimize_scalar(
         lambda alpha: solved(alpha)[1], bounds=(least, STEEPEST), method="bounded"
     )
@@ -183,5 +185,7 @@ def _end(left: Callable[[np.ndarray], np.ndarray], ratio: float, side: int) -> f
     if not below.any() or below[0]:
         return None
     first = int(below.argmax())
+    from scipy import optimize  # takes longer to import than most reports to work out
+
     end = float(optimize.brentq(lambda r: float(left(np.array([r]))[0]), grid[first - 1], grid[first]))
     return end if abs(end) <= FAR else None

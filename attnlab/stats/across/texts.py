@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from attnlab.stats.across.rungs import Estimate
 from attnlab.stats.evidence import finite, fraction
@@ -94,6 +94,8 @@ def _tau(effects: np.ndarray, errors: np.ndarray) -> float:
     if excess(0.0) <= 0:
         return 0.0
     most = float(((effects - effects.mean()) ** 2).sum()) + float(errors.max() ** 2)
+    from scipy import optimize  # takes longer to import than most reports to work out
+
     return math.sqrt(optimize.brentq(excess, 0.0, most, xtol=1e-16, rtol=1e-12))
 
 
