@@ -25,7 +25,7 @@ fuzz: .venv/dev  ## plan 2,000 command lines drawn by lot: each is refused in on
 survive: .venv/dev  ## kill sweeps at random for some minutes and compare every bit
 	$(BIN)/python -m pytest tests/sweep/test_survival.py
 
-claims: .venv/run  ## run again what the reference reports found exact or clearly apart; fails where it is no longer so
+claims: .venv/run  ## run again what references found exact or clearly apart, as much as 15 minutes suffice for; fails where it is no longer so
 	$(BIN)/python -m attnlab claims reports/reference logger=none
 
 lint: .venv/dev  ## check style, the direction of imports, and types

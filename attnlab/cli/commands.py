@@ -154,8 +154,8 @@ VERBS = {
     "claims": Verb(
         "attnlab.cli.verbs.claims:main",
         "run again what reference reports found, and fail where it is not so",
-        "[FOLDER] [OVERRIDE ...] [--json]",
-        ("reports/reference", "reports/reference logger=none"),
+        "[FOLDER] [OVERRIDE ...] [--all] [--json]",
+        ("reports/reference", "reports/reference --all logger=none"),
         flags.claims,
     ),
     "inspect": Verb(

@@ -72,6 +72,7 @@ def report(parser: Parser) -> None:
 
 def claims(parser: Parser) -> None:
     words(parser)
+    parser.add_argument("--all", action="store_true", help="not only what a quarter of an hour suffices for")
     _json(parser)
 
 

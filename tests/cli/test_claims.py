@@ -18,10 +18,11 @@ def claim(says="it holds", verdict="SUPPORTED", exact=True, **more):
     return {**found, **more}
 
 
-def put(folder: Path, *claims, size="S", name=None) -> None:
+def put(folder: Path, *claims, size="S", name=None, seconds=()) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = name or folder.name
-    report = {"experiment": {"name": name, "size": size}, "verdict": {"claims": list(claims)}}
+    runs = [{"seconds": each} for each in seconds]
+    report = {"experiment": {"name": name, "size": size}, "verdict": {"claims": list(claims)}, "runs": runs}
     (folder / "report.json").write_text(json.dumps(report))
 
 
@@ -62,8 +63,30 @@ def test_a_claim_that_fell_fails_the_command_by_name(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told == {
         "hold": 1, "claims": 2, "experiments": 2, "lost": ["two: was SUPPORTED, is REFUTED: it holds"],
+        "left": [],
     }  # fmt: skip
     assert "one:" not in out
+
+
+@pytest.mark.parametrize(("more", "run"), [([], "short middle"), (["--all"], "short middle long endless")])
+def test_a_quarter_of_an_hour_is_run_the_shortest_first_and_what_is_left_is_named(
+    more, run, tmp_path, capsys
+):
+    took = {"endless": [4000, None], "long": [1000, 600], "short": [20, None], "middle": [500, 500]}
+    for name, seconds in took.items():
+        put(tmp_path / "reference" / name, claim(), seconds=seconds)
+    runs = Runs(**dict.fromkeys(took, claim()))
+    assert again(runs, tmp_path / "reference", *more) == 0
+    assert {asked["experiment"] for asked in runs.asked} == {*run.split()}
+    told = capsys.readouterr()
+    assert f"{len(run.split())} of {len(run.split())} claims hold" in told.out
+    assert told.err == (
+        "" if more else "2 of 4 experiments, in about 15 minutes where nothing is stored yet;"
+        " --all runs endless, long too\n"
+    )  # fmt: skip
+    lone = tmp_path / "lone"
+    put(lone / "endless", claim(), seconds=[4000])
+    assert again(runs, lone) == 0, "one at least"
 
 
 def test_a_claim_whose_words_were_mended_is_known_by_what_it_asks(tmp_path, capsys):

@@ -61,7 +61,25 @@ def test_a_forced_misspelling_is_refused(data):
         data("+data.val_window=3")
 
 
-@pytest.mark.parametrize("name", ["recall", "induction", "copy", "reverse", "needle"])
+DRAWN = [
+    "recall",
+    "induction",
+    "copy",
+    "reverse",
+    "needle",
+    "forgetting",
+    "compositional",
+    "noisy_recall",
+    "fuzzy_recall",
+    "selective_copying",
+    "compression",
+    "memorization",
+    "depo",
+    "mano",
+]
+
+
+@pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.parametrize("length", [16, 64])
 def test_drawn_tasks_fit_the_sizes(data, name, length):
     task = data(f"data={name}", f"data.length={length}").task

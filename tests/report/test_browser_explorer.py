@@ -1,6 +1,7 @@
 """The attention explorer in a real browser: its address, its keys, and what it shows."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from visits import MARKS, Visit, playwright, where
 pytestmark = MARKS
 
 
-def test_a_link_restores_the_whole_view_of_a_head(browser: Any, made: dict) -> None:
+def test_a_link_restores_the_whole_view_of_a_head(browser: Any, made: Mapping) -> None:
     with Visit(browser, where(made, "good"), "#head=gqa/1/2&q=7&rescale&nofirst") as visit:
         page = visit.page
         page.locator("#head-view h4").wait_for()
@@ -22,7 +23,7 @@ def test_a_link_restores_the_whole_view_of_a_head(browser: Any, made: dict) -> N
         assert page.evaluate("location.hash") == "#head=gqa/1/2&q=7&rescale&nofirst"
 
 
-def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: dict) -> None:
+def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: Mapping) -> None:
     with Visit(browser, where(made, "good")) as visit:
         page, title = visit.page, visit.page.locator("#head-view h4")
 
@@ -49,7 +50,7 @@ def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: dict) 
         at("#head=mha/1/2&q=4")
 
 
-def test_hovering_reads_the_weight_that_report_json_holds(browser: Any, made: dict) -> None:
+def test_hovering_reads_the_weight_that_report_json_holds(browser: Any, made: Mapping) -> None:
     from attnlab.report.tables.maps import decode
 
     report, folder = made["good"]
@@ -76,7 +77,7 @@ def test_hovering_reads_the_weight_that_report_json_holds(browser: Any, made: di
 )
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_comparison_is_restored_from_its_address_alone(
-    browser: Any, made: dict, address: str, width: int
+    browser: Any, made: Mapping, address: str, width: int
 ) -> None:
     with Visit(browser, where(made, "good"), address, viewport={"width": width, "height": 900}) as visit:
         page = visit.page
@@ -90,7 +91,7 @@ def test_a_comparison_is_restored_from_its_address_alone(
         assert visit.trouble == []
 
 
-def test_a_difference_across_runs_begins_with_means_and_says_so(browser: Any, made: dict) -> None:
+def test_a_difference_across_runs_begins_with_means_and_says_so(browser: Any, made: Mapping) -> None:
     with Visit(browser, where(made, "good"), "#head=gqa/1/2") as visit:
         page = visit.page
         page.locator("#head-view select[name=mode]").select_option("difference")
@@ -101,7 +102,7 @@ def test_a_difference_across_runs_begins_with_means_and_says_so(browser: Any, ma
         playwright.expect(page.locator("#head-view .caution")).to_contain_text("paired by hand")
 
 
-def test_a_difference_is_what_the_two_maps_differ_by(browser: Any, made: dict) -> None:
+def test_a_difference_is_what_the_two_maps_differ_by(browser: Any, made: Mapping) -> None:
     from attnlab.report.tables.maps import decode
 
     weights = [
@@ -119,7 +120,7 @@ def test_a_difference_is_what_the_two_maps_differ_by(browser: Any, made: dict) -
         assert float(said.replace("−", "-")) == pytest.approx(gqa - mha, abs=6e-4)
 
 
-def test_the_text_and_the_slider_are_driven_by_keys(browser: Any, made: dict) -> None:
+def test_the_text_and_the_slider_are_driven_by_keys(browser: Any, made: Mapping) -> None:
     with Visit(browser, where(made, "good")) as visit:
         page = visit.page
         page.locator("#head-view .text span").nth(0).focus()
@@ -136,7 +137,7 @@ def test_the_text_and_the_slider_are_driven_by_keys(browser: Any, made: dict) ->
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])
 def test_the_text_stands_before_a_map_whose_cells_have_room_for_labels(
-    browser: Any, made: dict, width: int
+    browser: Any, made: Mapping, width: int
 ) -> None:
     look = {"viewport": {"width": width, "height": 900}}
     with Visit(browser, where(made, "good"), "#head=gqa/1/2", **look) as visit:
@@ -146,7 +147,7 @@ def test_the_text_stands_before_a_map_whose_cells_have_room_for_labels(
         assert float(canvas.get_attribute("data-cell")) >= 8
 
 
-def test_a_head_drawn_by_lot_opens_too(browser: Any, made: dict) -> None:
+def test_a_head_drawn_by_lot_opens_too(browser: Any, made: Mapping) -> None:
     with Visit(browser, where(made, "good")) as visit:
         holder = visit.page.locator(".picks .picked").nth(1).locator(".head").first
         arm, seed, layer, head = (
@@ -158,7 +159,7 @@ def test_a_head_drawn_by_lot_opens_too(browser: Any, made: dict) -> None:
         assert said.startswith(f"{arm}, seed {seed}, layer {layer}, head {head} ")
 
 
-def test_a_hostile_address_opens_nothing(browser: Any, made: dict) -> None:
+def test_a_hostile_address_opens_nothing(browser: Any, made: Mapping) -> None:
     for address in (
         "#head=%3Cimg src=x onerror=alert(1)%3E/0/0",
         "#head=gqa/99/99",

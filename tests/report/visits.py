@@ -1,6 +1,7 @@
 """A page in a real browser, and what it did there."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Visit:
         self.context.close()
 
 
-def where(made: dict, name: str) -> Path:
+def where(made: Mapping, name: str) -> Path:
     if name == "ledger":
         return ledger.write(made["good"][1].parent)[1]
     return made["good"][1].parent / "index.html" if name == "index" else made[name][1] / "report.html"

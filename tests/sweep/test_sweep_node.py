@@ -1,4 +1,7 @@
 import os
+import platform
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +20,30 @@ def test_a_run_is_no_task_of_the_job_that_it_runs_in(monkeypatch):
     node.alone()
     assert "SLURM_NTASKS" not in os.environ
     assert "SLURMISH" in os.environ
+
+
+FREED = """
+import sys
+from resource import RUSAGE_SELF, getrusage
+from attnlab.sweep.execute import node
+if sys.argv[1] == "kept":
+    node.keep_memory()
+for _ in range(3):
+    pieces = [b"x" * (5 << 20) for _ in range(10)]
+    del pieces
+    before = getrusage(RUSAGE_SELF).ru_minflt
+print(before)
+pieces = [b"x" * (5 << 20) for _ in range(10)]
+print(getrusage(RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory in its own way")
+@pytest.mark.parametrize(("how", "few"), [("kept", True), ("as it is", False)])
+def test_what_a_step_frees_is_there_for_the_next_one(how, few):
+    told = subprocess.run([sys.executable, "-c", FREED, how], capture_output=True, text=True, check=True)
+    faults = int(told.stdout.split()[-1])
+    assert (faults < 2000) is few, "fifty megabytes are 12,800 pages"
 
 
 def test_a_run_is_trained_on_the_kind_of_device_that_its_id_stands_for():

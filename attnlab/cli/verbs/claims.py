@@ -1,10 +1,11 @@
 """`python -m attnlab claims`: do the claims that reference reports call SUPPORTED still hold?
 
 What is run again is read from the reports: experiments at size S with a claim that is exact or an identity,
-or asserts an effect of some size. Times are left out, machines being noisy; so is what says that there is no
-effect.
-Surprising: runs that the store holds are not trained again, since their ids say that nothing has changed
-which could change them. A claim is known again by what it asks, since its words may have been mended.
+or asserts an effect of some size. Times are left out, machines being noisy; so is what says that there is
+no effect. Surprising: runs that the store holds are not trained again, since their ids say that nothing has
+changed which could change them. A claim is known again by what it asks, since its words may have been
+mended. The lot that is run without --all are the shortest experiments, by what their runs took when the
+report was made.
 """
 
 import argparse
@@ -22,6 +23,9 @@ from attnlab.errors import Refused, printable
 from attnlab.report.tables.claimed import same
 
 SIZE = "S"
+LOT = 15 * 60.0  # seconds that are run without --all
+EACH = 30.0  # of an experiment beside its runs: its plan, its laws, its report
+AT_ONCE = 2  # runs
 Claims = list[Mapping[str, Any]]
 Runner = Callable[[Sequence[str]], int]  # overrides of a command line to its exit status
 
@@ -29,19 +33,30 @@ Runner = Callable[[Sequence[str]], int]  # overrides of a command line to its ex
 def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     """0 where all hold, 1 where one does not, each in a line."""
     root, overrides = _asked(options.words)
-    wanted = _wanted(root)
+    every = _wanted(root)
+    wanted = every if options.all else _lot(every)
+    if left := sorted(every.keys() - wanted.keys()):
+        told = f"{len(wanted)} of {len(every)} experiments, in about {LOT / 60:.0f} minutes where nothing is"
+        told += " stored yet"
+        print(f"{told}; --all runs {', '.join(left)} too", file=sys.stderr, flush=True)
     lost: list[str] = []
-    for name, claims in wanted.items():
+    for name, (_, claims) in wanted.items():
         report = _again(name, root.parent / "again", overrides, run or partial(_command, quiet=options.json))
         asked = (report.get("verdict") or {}).get("claims") or []
         for claim in claims:
             today = same(claim, asked) or {"says": claim["says"], "verdict": "NO RESULT"}
             if today["verdict"] != "SUPPORTED":
                 lost.append(f"{name}: was SUPPORTED, is {today['verdict']}: {today['says']}")
-    number = sum(map(len, wanted.values()))
+    number = sum(len(claims) for _, claims in wanted.values())
     if options.json:
-        told = {"hold": number - len(lost), "claims": number, "experiments": len(wanted), "lost": lost}
-        print(json.dumps(told, indent=1, ensure_ascii=False), flush=True)
+        found = {
+            "hold": number - len(lost),
+            "claims": number,
+            "experiments": len(wanted),
+            "lost": lost,
+            "left": left,
+        }
+        print(json.dumps(found, indent=1, ensure_ascii=False), flush=True)
         return int(bool(lost))
     print(f"{number - len(lost)} of {number} claims hold, of {len(wanted)} experiments", flush=True)
     for line in lost:
@@ -59,16 +74,35 @@ def _asked(words: Sequence[str]) -> tuple[Path, list[str]]:
     return Path(folders[0] if folders else "reports/reference"), overrides
 
 
-def _wanted(root: Path) -> dict[str, Claims]:
-    """Experiment -> the claims of its reference that should stay; experiments without any are left out."""
+def _wanted(root: Path) -> dict[str, tuple[float, Claims]]:
+    """Experiment -> how long it took, and the claims of its reference that should stay; experiments without
+    any are left out.
+    """
     reports = [report for path in sorted(root.glob("*/report.json")) if (report := read(path))]
-    by_name = {_name(report, root): standing(report) for report in reports}
-    wanted = {name: claims for name, claims in by_name.items() if claims}
+    by_name = {_name(report, root): (_seconds(report), standing(report)) for report in reports}
+    wanted = {name: found for name, found in by_name.items() if found[1]}
     if not wanted:
         raise Refused(
             f"{root}: no report of size {SIZE} with a SUPPORTED claim that is exact or a separation"
         )
     return wanted
+
+
+def _lot(wanted: Mapping[str, tuple[float, Claims]]) -> dict[str, tuple[float, Claims]]:
+    """The shortest experiments, as many as are done in time, and one at least."""
+    lot: dict[str, tuple[float, Claims]] = {}
+    spent = 0.0
+    for name, (seconds, claims) in sorted(wanted.items(), key=lambda item: item[1][0]):
+        spent += seconds
+        if lot and spent > LOT:
+            break
+        lot[name] = (seconds, claims)
+    return lot
+
+
+def _seconds(report: Mapping[str, Any]) -> float:
+    """What an experiment takes where nothing of it is stored, by what its runs took."""
+    return EACH + sum(run.get("seconds") or 0.0 for run in report.get("runs") or []) / AT_ONCE
 
 
 def _name(report: Mapping[str, Any], root: Path) -> str:

@@ -18,9 +18,10 @@ from attnlab.store.declarations import Experiment
 from attnlab.store.files import replacing
 
 PARTS = (
-    "attnlab.attention", "attnlab.data.copying", "attnlab.data.drawn", "attnlab.data.induction",
-    "attnlab.data.module", "attnlab.data.names", "attnlab.data.needle", "attnlab.data.recall",
-    "attnlab.data.text", "attnlab.data.tokenizers", "attnlab.measure.studies",
+    "attnlab.attention", "attnlab.data.ar_hits", "attnlab.data.copying", "attnlab.data.drawn",
+    "attnlab.data.induction", "attnlab.data.module", "attnlab.data.names", "attnlab.data.needle",
+    "attnlab.data.recall", "attnlab.data.synthetic", "attnlab.data.text", "attnlab.data.tokenizers",
+    "attnlab.measure.studies",
     "attnlab.model.block", "attnlab.model.experts", "attnlab.model.parametrization",
     "attnlab.model.pooling", "attnlab.model.recurrent", "attnlab.model.residual",
     "attnlab.model.transformer", "attnlab.training.loggers", "attnlab.training.module",

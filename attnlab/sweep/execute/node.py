@@ -1,10 +1,25 @@
 """What a run finds on the machine it has landed on, and must not be misled by."""
 
+import ctypes
 import os
+from contextlib import suppress
 
 from attnlab.errors import Refused
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan.trainer import Trainer
+
+TRIM, MMAP = -1, -3  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
+KEPT = 1 << 28  # bytes
+
+
+def keep_memory() -> None:
+    """Memory that a step frees stays with the process, under glibc. By default its pages go back to the
+    system and are taken again in every step, which costs training on a CPU 3 to 16 % of its time.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # another C library
+        libc = ctypes.CDLL(None)
+        for threshold in (TRIM, MMAP):
+            libc.mallopt(threshold, KEPT)
 
 
 def alone() -> None:

@@ -60,6 +60,7 @@ def train(folder: Path) -> int:
             _refuse_broken_parent(spec, folder.parent)
             module = trainer(trainer_of(spec.config))
             node.alone()
+            node.keep_memory()
             node.refuse_other_device(module, spec)
             with ranks.others(folder, spec.config):
                 module.run(folder)
