@@ -49,8 +49,10 @@ class ArHits(Text):
         return batches
 
     def _counts(self, asked: np.ndarray) -> np.ndarray:
-        """How often each of these pairs, sorted, stands in the training text; looked up once, and kept."""
-        kept = Path(self._cache) / "pairs" / fingerprint(text=self.fingerprint, pairs=asked.tolist())[:32]
+        """How often each of these pairs, sorted, stands in the training text; looked up once, and kept. Which
+        pairs are asked for is a matter of the validation windows, and so of the fingerprint.
+        """
+        kept = Path(self._cache) / "pairs" / self.fingerprint[:32]
         if not kept.exists():
             with whole(kept) as partial:
                 np.save(partial / "counts.npy", self._counted(asked))

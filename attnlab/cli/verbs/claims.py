@@ -1,11 +1,10 @@
 """`python -m attnlab claims`: do the claims that reference reports call SUPPORTED still hold?
 
 What is run again is read from the reports: experiments at size S with a claim that is exact or an identity,
-or asserts an effect of some size. Times are left out, machines being noisy; so is what says that there is
-no effect. Surprising: runs that the store holds are not trained again, since their ids say that nothing has
-changed which could change them. A claim is known again by what it asks, since its words may have been
-mended. The lot that is run without --all are the shortest experiments, by what their runs took when the
-report was made.
+or asserts an effect of some size. Times are left out, machines being noisy; so is what says that there is no
+effect. Without --all the shortest are run, by what their runs took when the report was made.
+Surprising: runs that the store holds are not trained again, since their ids say that nothing has changed
+which could change them. A claim is known again by what it asks, since its words may have been mended.
 """
 
 import argparse
@@ -36,9 +35,9 @@ def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     every = _wanted(root)
     wanted = every if options.all else _lot(every)
     if left := sorted(every.keys() - wanted.keys()):
-        told = f"{len(wanted)} of {len(every)} experiments, in about {LOT / 60:.0f} minutes where nothing is"
-        told += " stored yet"
-        print(f"{told}; --all runs {', '.join(left)} too", file=sys.stderr, flush=True)
+        told = f"{len(wanted)} of {len(every)} experiments, in about {LOT / 60:.0f} minutes"
+        more = f"where nothing is stored yet; --all runs {', '.join(left)} too"
+        print(told, more, file=sys.stderr, flush=True)
     lost: list[str] = []
     for name, (_, claims) in wanted.items():
         report = _again(name, root.parent / "again", overrides, run or partial(_command, quiet=options.json))
