@@ -1,4 +1,4 @@
-"""The numbers in reports/LOG.md are those of the reports that they lead to.
+"""The numbers in reports/LOG.md, and losses in the README and docs, are those of the reports they lead to.
 
 A link to a report.json has the place of its number in its title: keys one after another, `key=value,...` for
 the items of a list that have them, and at the end `mean`, `min` or `max` where there are several values. What
@@ -19,6 +19,8 @@ FOLDER = Path(__file__).parent.parent / "reports"
 LOG = (FOLDER / "LOG.md").read_text("utf-8")
 STORED = {path.parent.name for path in FOLDER.glob("reference/*/report.json")}
 LINK = re.compile(r'\[([^\]]+)\]\(([^\s)]+)(?: "([^"]*)")?\)')
+OTHERS = [FOLDER.parent / "README.md", *sorted((FOLDER.parent / "docs").glob("*.md"))]
+LOSS = re.compile(r"\d\s*nats\b")
 WITH_UNIT = re.compile(r"\d\s*(?:nats\b|%|×|x\b|times\b)")
 MANY: dict[str, Callable[[list[float]], float]] = {"mean": statistics.fmean, "min": min, "max": max}
 
@@ -59,22 +61,28 @@ def entries(log: str) -> Iterator[str]:
             yield from (entry for entry in re.split(r"\n\n|\n(?=- )", rest) if entry.strip())
 
 
-def faults(entry: str, read: Callable[[str], Any]) -> list[str]:
-    """What is wrong with the numbers of an entry."""
-    wrong = []
+def misquoted(entry: str, read: Callable[[str], Any]) -> Iterator[str]:
+    """What is wrong with the numbers that lead to a report."""
     for text, target, path in LINK.findall(entry):
-        if target.endswith("report.json"):
-            try:
-                value = resolve(read(target), path)
-            except (KeyError, TypeError, ValueError, OSError, AttributeError) as error:
-                wrong.append(f"[{text}] leads nowhere: {path}: {error!r}")
-                continue
-            if not agrees(text, value):
-                wrong.append(f"[{text}] is {value} in {target}: {path}")
-        elif target.startswith("#"):
+        if not target.endswith("report.json"):
+            continue
+        try:
+            value = resolve(read(target), path)
+        except (KeyError, TypeError, ValueError, OSError, AttributeError) as error:
+            yield f"[{text}] leads nowhere: {path}: {error!r}"
+            continue
+        if not agrees(text, value):
+            yield f"[{text}] is {value} in {target}: {path}"
+
+
+def faults(entry: str, read: Callable[[str], Any]) -> list[str]:
+    """What is wrong with the numbers of an entry of the log."""
+    wrong = [*misquoted(entry, read)]
+    for text, target, _ in LINK.findall(entry):
+        if target.startswith("#"):
             if f"## {target[1:].replace('-', ' ')}\n" not in LOG.lower():
                 wrong.append(f"[{text}] leads to no section: {target}")
-        elif not (FOLDER / target).exists():
+        elif not target.endswith("report.json") and not (FOLDER / target).exists():
             wrong.append(f"[{text}] leads to no file: {target}")
     if STORED & set(re.findall(r"`(\w+)`", entry)):
         bare = LINK.sub("", entry)
@@ -86,13 +94,20 @@ def faults(entry: str, read: Callable[[str], Any]) -> list[str]:
 
 
 @cache
-def report(target: str) -> Any:
-    return json.loads((FOLDER / target).read_text("utf-8"))
+def report(target: str, folder: Path = FOLDER) -> Any:
+    return json.loads((folder / target).read_text("utf-8"))
 
 
 @pytest.mark.parametrize("entry", list(entries(LOG)), ids=lambda entry: " ".join(entry.split())[:40])
 def test_the_numbers_of_the_log_are_those_of_the_reports(entry):
     assert faults(entry, report) == []
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
+def test_the_losses_of_other_documents_are_those_of_the_reports(path):
+    text = path.read_text("utf-8")
+    assert [*misquoted(text, lambda target: report(target, path.parent))] == []
+    assert LOSS.findall(LINK.sub("", text)) == [], "says not where it is from"
 
 
 def test_most_stored_reports_are_told_of_and_their_numbers_checked():

@@ -3,6 +3,8 @@ import json
 import pytest
 from filelock import FileLock
 
+from attnlab.store import runs as store
+from attnlab.store.guards import digests
 from attnlab.sweep.status.states import state
 
 PROGRESS = {"step": 3, "max_steps": 12, "loss": 2.5, "time": 0}
@@ -37,3 +39,26 @@ def test_a_state_is_read_from_the_folder_and_its_lock(tmp_path, files, locked, t
     found = state(folder)
     lock.release()
     assert (str(found), found.done) == (told, done)
+
+
+def test_whoever_watches_reads_what_has_ended_once_and_again_when_it_changes(tmp_path, monkeypatch):
+    folder, read, reads = tmp_path / "run", store.record, []
+    folder.mkdir()
+    curves = folder / digests.CURVES
+    curves.write_bytes(b"curves")
+    ended = record(files=digests.of_files(folder))
+    (folder / "run.json").write_text(json.dumps(ended))
+    monkeypatch.setattr(store, "record", lambda path: reads.append(path) or read(path))
+
+    def told():
+        before = len(reads)
+        return str(state(folder)), len(reads) > before
+
+    assert told() == ("done  val/loss 1.2500", True)
+    assert told() == ("done  val/loss 1.2500", False)
+    (folder / "run.json").write_text(json.dumps({**ended, "metrics": {"val/loss": 1.5}}))
+    assert told() == ("done  val/loss 1.5000", True)
+    curves.write_bytes(b"shorter")
+    assert told() == (f"to train  {digests.CURVES} is not what the run wrote: cut short or changed", True)
+    (folder / "run.json").unlink()
+    assert told() == ("to train", True)

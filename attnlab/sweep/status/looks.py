@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.store import answers, fingerprint
-from attnlab.store import runs as store
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan.exchange.told import Lookup
 from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.status.states import State
+from attnlab.sweep.status.states import State, record, version
 from attnlab.sweep.status.states import states as states_of
 
 IDLE = LATER, NEVER = "later", "not needed"  # states of a run that no claim needs by now
@@ -50,7 +49,7 @@ def exchanged(plan: Plan, root: Path) -> dict[str, Any] | None:
 
 def lookup(root: Path) -> Lookup:
     """The record of a run in a store, by its id."""
-    return lambda id: store.record(root / id)
+    return lambda id: record(root / id)
 
 
 def wanted(plan: Plan, root: Path) -> dict[str, int]:
@@ -78,11 +77,11 @@ def states(plan: Plan, root: Path, weights: bool = False) -> dict[str, State]:
 
 def waiting(plan: Plan, root: Path) -> list[dict[str, Any]]:
     """Where each claim stands, in the declared order; [] while no run has ended."""
-    versions = [_version(root / run.id / "run.json") for run in plan.runs]
+    versions = [version(root / run.id / "run.json") for run in plan.runs]
     if not any(versions):
         return []
     assert plan.experiment is not None
-    code = [[path.name, *_version(path)] for room in _ROOMS for path in sorted((_HOME / room).glob("*.*"))]
+    code = [[path.name, *version(path)] for room in _ROOMS for path in sorted((_HOME / room).glob("*.*"))]
     runs = [[run.id, run.arm, run.seed, *version] for run, version in zip(plan.runs, versions, strict=True)]
     told = exchanged(plan, root)
     key = fingerprint.digest([plan.experiment.plain(), told, str(root.absolute()), runs, code])
@@ -120,7 +119,7 @@ def _decided(plan: Plan, root: Path, told: dict[str, Any] | None) -> list[dict[s
     from attnlab.report import Asked, Run, waiting
 
     assert plan.experiment is not None
-    found = [Run(run.arm, run.seed, run.id, store.record(root / run.id)) for run in plan.runs]
+    found = [Run(run.arm, run.seed, run.id, record(root / run.id)) for run in plan.runs]
     return waiting(Asked(plan.experiment, exchange=told), found)
 
 
@@ -156,12 +155,3 @@ def _idle(plan: Plan, claims: Sequence[Waiting], arm: str, place: int) -> State:
     looks = counts(plan)
     look = next(i for i, count in enumerate(looks, 1) if place < count)
     return State(LATER, f"at look {look} of {len(looks)}, if it is still undecided", 0.0)
-
-
-def _version(path: Path) -> list[int]:
-    """Another one for every file that was put there; [] where there is none."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return []
-    return [stat.st_mtime_ns, stat.st_size, stat.st_ino]

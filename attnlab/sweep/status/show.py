@@ -11,7 +11,6 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from attnlab.errors import Refused, nearest, printable
-from attnlab.store import runs as store
 from attnlab.store import values
 from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import slots
@@ -22,7 +21,7 @@ from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status import costs, looks, tables
 from attnlab.sweep.status.as_json import plan_as_json
 from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
-from attnlab.sweep.status.states import OPEN, State, records
+from attnlab.sweep.status.states import OPEN, State, record, records
 from attnlab.sweep.status.trials import trials
 
 KINDS = ("plan", "status", "watch", "plan_json", "status_json")
@@ -175,7 +174,7 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
 
 def _left(plan: Plan, run_states: Mapping[str, State], root: Path) -> str:
     """How long the runs that are needed by now will take, where finished ones tell."""
-    done = (store.record(root / run.id) for run in plan.all_runs if run_states[run.id].word == "done")
+    done = (record(root / run.id) for run in plan.all_runs if run_states[run.id].word == "done")
     forecaster = Forecaster([record for record in done if record])
     left = [
         (forecast.seconds, run_states[run.id].done)

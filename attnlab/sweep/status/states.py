@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,15 +32,10 @@ class State:
 
 def state(folder: Path, weights: bool = False) -> State:
     """With `weights`, the digests of large files are looked at too, which takes a second per gigabyte."""
-    record = store.record(folder)
-    faults = mend.faults(folder, None if weights else digests.LARGE)
-    wrong = "; ".join(f"{name} {fault}" for name, fault in faults.items())
-    if record is not None and not record.done:
-        return State(record.status, record.failure.message if record.failure else "", 1.0)
-    if record is not None and not faults.keys() & digests.PICTURED:
-        loss = record.metrics.get("val/loss")
-        said = "" if loss is None else f"val/loss {loss:.4f}"
-        return State("done", "; ".join(filter(None, (said, wrong))), 1.0)
+    files = tuple(version(folder / name) for name in ("run.json", *digests.FILES))
+    ended, wrong = _ended(folder, weights, files)
+    if ended is not None:
+        return ended
     at = store.progress(folder)
     where = f"step {at['step']}/{at.get('max_steps', '?')}" if "step" in at else ""
     if locked(folder):
@@ -47,6 +43,44 @@ def state(folder: Path, weights: bool = False) -> State:
         return State("running", where + (f" loss {loss:.4f}" if where and loss else ""), fraction(at))
     half = any((folder / name).exists() for name in CHECKPOINTS)
     return State("stopped", where, fraction(at)) if half else State("to train", wrong, 0.0)
+
+
+@lru_cache(maxsize=4096)
+def _ended(folder: Path, weights: bool, _files: tuple[tuple[int, ...], ...]) -> tuple[State | None, str]:
+    """The state of a run that has ended, else None, and what is wrong with its files. Asked once for as long
+    as they stay as they are.
+    """
+    run_record = record(folder)
+    faults = mend.faults(folder, None if weights else digests.LARGE)
+    wrong = "; ".join(f"{name} {fault}" for name, fault in faults.items())
+    if run_record is not None and not run_record.done:
+        return State(run_record.status, run_record.failure.message if run_record.failure else "", 1.0), wrong
+    if run_record is None or faults.keys() & digests.PICTURED:
+        return None, wrong
+    loss = run_record.metrics.get("val/loss")
+    said = "" if loss is None else f"val/loss {loss:.4f}"
+    return State("done", "; ".join(filter(None, (said, wrong))), 1.0), wrong
+
+
+def record(folder: Path) -> RunRecord | None:
+    """A run's record (`store.runs.record`), read once per process while its file stays as it is: `watch`
+    looks every second.
+    """
+    return _record(folder, version(folder / "run.json"))
+
+
+@lru_cache(maxsize=4096)
+def _record(folder: Path, _version: tuple[int, ...]) -> RunRecord | None:
+    return store.record(folder)
+
+
+def version(path: Path) -> tuple[int, ...]:
+    """Another one for every file that was put there; () where there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def locked(folder: Path) -> bool:
@@ -70,4 +104,4 @@ def states(runs: Sequence[RunSpec], root: Path, weights: bool = False) -> dict[s
 def records(root: Path) -> list[RunRecord]:
     """The records of all finished runs of a store, in the order of their ids."""
     folders = sorted(path.parent for path in root.glob("*/run.json"))
-    return [record for record in map(store.record, folders) if record and record.done]
+    return [found for found in map(record, folders) if found and found.done]
