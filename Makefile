@@ -5,10 +5,11 @@ INSTALL := $(BIN)/python -m pip install --quiet -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of a thousand processes would compile all of attnlab again
 
 .DEFAULT_GOAL := help
+include sweeps/gpu.mk
 .PHONY: help experiment test test-rare fuzz survive claims lint docs tour pins clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 experiment: .venv/run  ## run gqa_vs_mha on its first text (about five minutes on two cores) and print its verdict
 	$(BIN)/python -m attnlab +experiment=gqa_vs_mha 'texts=[pydocs]'

@@ -24,7 +24,7 @@ LADDERS = sorted(path.parent.name for path in FOLDER.glob("*/ladder.json"))
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 NOT_RUN_YET = {
     "cross_layer_kv", "value_residual", "exclusive_attention",
-    "convolution_induction", "nope_convolution", "hybrid_recall", "forgetting_attention",
+    "convolution_induction", "nope_convolution", "forgetting_attention",
     "attention_residuals", "local_global", "gate_few", "tied_and_latent", "ssmax_length", "normalisers",
     "attention_sinks", "block_sparse", "optim",
 }  # fmt: skip

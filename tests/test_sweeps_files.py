@@ -1,7 +1,10 @@
 """Every file in `sweeps/` says what it is for, and its command composes as it stands."""
 
+import importlib
 import itertools
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +64,34 @@ def test_the_command_of_a_script_composes_with_its_launcher(path, tmp_path):
     assert config.hydra.launcher._target_.lower().endswith(f"{path.stem.partition('_')[0]}launcher")
     assert (config.size, config.sweep.device) == (path.stem.rpartition("_")[2], "a card")
     assert config.arms
+
+
+@pytest.mark.parametrize("target", [f"gpu-{n}" for n in range(1, 9)])
+def test_what_is_tried_on_a_card_composes(target):
+    made = subprocess.run(
+        ["make", "--no-print-directory", "-nB", target, "PY=python3"],
+        cwd=SWEEPS.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    commands = [shlex.split(part) for line in made.stdout.splitlines() for part in re.split("&&|>", line)]
+    tried = 0
+    for words in commands:
+        if "attnlab" in words:
+            verb, *rest = words[words.index("attnlab") + 1 :]
+            rest = [word for word in rest if not word.startswith("--")]
+            if verb == "bench":
+                importlib.import_module(f"attnlab.cli.bench.subjects.{rest[0]}").prepare(rest[1:], None)
+            else:
+                assert compose([word for word in (verb, *rest) if word != "ladder"], RunMode.MULTIRUN).arms
+        elif "pytest" in words:
+            assert (SWEEPS.parent / words[words.index("pytest") + 1]).exists()
+        else:
+            continue
+        assert words[:3] == ["timeout", "--signal=INT", "--kill-after=20"]
+        tried += 1
+    assert tried
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.name)

@@ -44,7 +44,7 @@ class Blocks:
         counts = visible.to(q.dtype) @ member
         means = (scores * visible) @ member / counts.clamp(min=1)
         if self.at_random:
-            means = self._noise(h, q_pos, torch.arange(blocks, device=q.device)).expand_as(means).to(q.dtype)
+            means = self._noise(h, q_pos, torch.arange(blocks, device=q.device)).expand_as(means)
         place = torch.arange(blocks, device=q.device)
         means = means.masked_fill((place >= own) | (counts == 0), -torch.inf)
         best = means.topk(min(self.count - 1, blocks), dim=-1)

@@ -11,7 +11,7 @@ from attnlab.cli.parser import PROGRAM, Parser, Verb
 from attnlab.cli.words import Key, at_most, flag, known, number, positive, read, table, text, whole
 from attnlab.errors import Refused
 
-SUBJECTS = ("decode", "train", "attention", "memory", "start", "data")  # of `bench`
+SUBJECTS = ("decode", "contexts", "train", "attention", "memory", "start", "data", "sharing")  # of `bench`
 NEW_TOKENS, THREADS = 100_000, 1024  # what generate and bench are asked for at most
 DESCRIPTION = """\
 attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.

@@ -98,6 +98,8 @@ class Decoder:
     CPU its matrices are copied (see `laid_out`), so once they have changed, make another decoder.
     """
 
+    piece: int | None = None  # tokens of a prefill at a time, through a cache: less memory; None: all
+
     def __init__(
         self, model: Transformer, make_cache: Callable[..., Any] | None, compile: bool = False
     ) -> None:
@@ -134,11 +136,7 @@ class Decoder:
 
     @torch.inference_mode()
     def stream(
-        self,
-        prompts: Prompts,
-        new_tokens: int,
-        sampling: Sampling | None = None,
-        stop: Sequence[int] = (),
+        self, prompts: Prompts, new_tokens: int, sampling: Sampling | None = None, stop: Sequence[int] = ()
     ) -> Iterator[Tensor]:
         """Yields the next token of every row [B, 1], until all rows have reached one of `stop`; one that has
         repeats it. ValueError where the prompts are empty, or the positions or the cache end too early.
@@ -199,7 +197,10 @@ class Decoder:
                 f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones do not fit into a static "
                 f"cache of {room}: raise decode.cache.length"
             )
-        logits = _logits(self.model, tokens, positions, mask, caches)
+        piece = self.piece or tokens.shape[1]
+        for n in range(0, tokens.shape[1], piece):
+            where = positions if positions is None else positions[:, n : n + piece]
+            logits = _logits(self.model, tokens[:, n : n + piece], where, mask, caches)
         if self.compiled is not None:
             return logits, self._in_slots(tokens.shape[1], positions, mask, caches)
         return logits, self._through(tokens.shape[1], positions, mask, caches)

@@ -64,6 +64,19 @@ def test_random_blocks_are_as_many_and_the_same_in_any_pass():
     torch.testing.assert_close(torch.cat(steps, 1), module(x), rtol=0, atol=1e-12)
 
 
+def test_random_blocks_are_the_same_in_any_precision():
+    length = 400
+    place = torch.arange(length)
+    q_pos, kv_pos = place[None, None, :, None], place[None, None, None]
+    every = torch.meshgrid(torch.arange(1), torch.arange(2), place, place, indexing="ij")
+    seen = {}
+    for dtype in (torch.float64, torch.bfloat16):
+        q = k = torch.ones(1, 2, length, 4, dtype=dtype)
+        chosen = Blocks(2, 9, at_random=True)(q, k, q_pos, kv_pos, causal, length)
+        seen[dtype] = chosen(*every)
+    assert torch.equal(seen[torch.float64], seen[torch.bfloat16])
+
+
 def test_padding_and_other_documents_have_no_say_in_what_is_chosen():
     module, x = layer(Blocks(3, 2)), given(2)
     ids = torch.tensor([[0] * 7 + [1] * (T - 7)] * 2)

@@ -2,18 +2,22 @@
 
 import dataclasses
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.cli import main as entry
-from attnlab.cli.bench import Bench, data, decode, memory, start, train
+from attnlab.cli.bench import Bench
 from attnlab.cli.bench.nanogpt import NanoGpt
 from attnlab.cli.bench.rows import rows
 from attnlab.cli.bench.setup import composed
+from attnlab.cli.bench.subjects import contexts, data, decode, memory, sharing, start, train
 from attnlab.cli.bench.table import table
 from attnlab.cli.bench.trials import attempt, survey
 from attnlab.cli.commands import VERBS
@@ -97,11 +101,8 @@ def test_nanogpt_and_ours_have_equally_many_parameters_and_the_same_loss_of_the_
 def test_transformers_model_has_as_many_parameters_as_ours(n_kv_heads):
     pytest.importorskip("transformers")
     config = composed([*decode.OVERRIDES, "model.dim=32", "model.n_heads=4", "model.ffn_width=40"])
-    sizes = {
-        sum(p.numel() for p in make(config, n_kv_heads).parameters())
-        for make in (decode._ours, decode._theirs)
-    }
-    assert len(sizes) == 1
+    networks = decode._ours(config, n_kv_heads), decode.theirs(config, n_kv_heads, 16)
+    assert len({sum(p.numel() for p in network.parameters()) for network in networks}) == 1
 
 
 def test_bytes_grow_with_the_square_in_eager_and_linearly_in_sdpa(monkeypatch):
@@ -120,7 +121,7 @@ def test_bytes_grow_with_the_square_in_eager_and_linearly_in_sdpa(monkeypatch):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (["bench"], "name one of decode, train, attention, memory, start, data"),
+        (["bench"], "name one of decode, contexts, train, attention, memory, start, data, sharing"),
         (["bench", "decod"], "(nearest: decode)"),
         (["bench", "memory", "--jsn"], "bench does not know --jsn (nearest: --json"),
         (["bench", "memory", "threads=0"], "threads=0"),
@@ -146,6 +147,44 @@ def test_a_training_step_is_measured_in_turn_with_nanogpts(monkeypatch):
         ("through Lightning", 2),
     ]
     assert all(sample > 0 for row in found for sample in row.samples)
+
+
+def test_a_step_at_a_context_reads_what_its_kv_heads_hold(monkeypatch):
+    monkeypatch.setattr(contexts, "CONTEXTS", {"cpu": (32,)})
+    monkeypatch.setattr(contexts, "PIECE", 16)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # a minute for what is read
+    shape = ["model.dim=32", "model.n_layers=1", "model.n_heads=8", "model.ffn_width=40"]
+    bench = contexts.measure(contexts.prepare(shape, None), silent, 1)
+    ours = {row.group.rpartition(", ")[2]: row.facts for row in bench.rows if row.name == "compiled"}
+    read = {name: facts["bytes"] for name, facts in ours.items()}
+    assert list(read) == ["8 KV heads", "2 KV heads", "1 KV heads", "a latent"]
+    per_head = 2 * 4 * 32 * 4  # keys and values of 4 features, 32 tokens, 4 bytes a number
+    weights = 2 * 32 * 4 * 4  # and what projects to them
+    assert read["8 KV heads"] - read["2 KV heads"] == 6 * (per_head + weights)
+    assert read["2 KV heads"] - read["1 KV heads"] == per_head + weights
+    assert all(facts["of_copy_bandwidth"] > 0 for facts in ours.values())
+
+
+def test_runs_an_hour_are_counted_from_the_first_start_to_the_last_end(monkeypatch):
+    monkeypatch.setattr(sharing.subprocess, "run", lambda command, **options: trained(command))
+
+    def trained(command):
+        runs = Path(next(word for word in command if word.startswith("paths.runs=")).partition("=")[2])
+        number = int(re.search(r"seed=range\((\d+)\)", " ".join(command))[1])
+        slots = int(re.search(r"sweep.slots=(\d+)", " ".join(command))[1])
+        for n in range(number):  # of ten seconds each
+            path = runs / str(n) / "run.json"
+            path.parent.mkdir(parents=True)
+            path.write_text(json.dumps({"seconds": 10.0}))
+            os.utime(path, (0, 1000 + 10 * (n // slots + 1)))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    bench = sharing.measure(sharing.prepare(["size=debug"], None), silent, 3)
+    assert [(row.name, row.median, row.ratio) for row in bench.rows] == [
+        ("1 at a time", pytest.approx(360), 1.0),
+        ("2 at a time", pytest.approx(720), pytest.approx(2.0)),
+    ]
+    assert {row.facts["seconds_a_run"] for row in bench.rows} == {10.0}
 
 
 class Processes:

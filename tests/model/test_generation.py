@@ -116,6 +116,18 @@ def test_the_step_that_is_compiled_gives_the_same_logits(name, prompts, uncompil
     torch.testing.assert_close(logits, reference, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1]], ids=["unequal", "one"])
+def test_a_prefill_in_pieces_gives_the_same_logits(name, prompts):
+    built = MODELS[name]()
+    decoder = Decoder(built, CACHES["static"])
+    decoder.piece = 2
+    tokens, logits = recorded(decoder, prompts)
+    wanted, reference = recorded(Decoder(built, None), prompts)
+    assert torch.equal(tokens, wanted)
+    torch.testing.assert_close(logits, reference, rtol=0, atol=1e-11)
+
+
 @pytest.mark.parametrize(
     "name", ["grouped", *(pytest.param(name, marks=pytest.mark.rare) for name in ("forgetting", "convolved"))]
 )

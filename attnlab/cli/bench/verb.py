@@ -18,7 +18,7 @@ def main(options: argparse.Namespace) -> int:
     if len(names) != 1 or names[0] not in SUBJECTS:
         given = names[0] if names else "nothing"
         raise Refused(f"bench {given}: name one of {', '.join(SUBJECTS)}{nearest(given, SUBJECTS)}")
-    subject = importlib.import_module(f"attnlab.cli.bench.{names[0]}")
+    subject = importlib.import_module(f"attnlab.cli.bench.subjects.{names[0]}")
     prepared = subject.prepare(overrides, options.given.get("threads"))
     bench = subject.measure(prepared, _say, options.given.get("rounds") or subject.ROUNDS)
     print(json.dumps(asdict(bench)) if options.json else table(bench))

@@ -6,6 +6,7 @@ CPU too, which leaves the architectures alone to differ.
 """
 
 import contextlib
+import importlib.util
 import os
 import tempfile
 import time
@@ -192,8 +193,9 @@ WATCHED: dict[str, list[tuple[Any, str]]] = {
 
 def _run(say: Callable[[str], None]) -> list[Row]:
     """One run of size S as a sweep would make it, in this process, with a checkpoint every hundred steps,
-    after a short one that pays for the imports.
+    after a short one that pays for the imports. Without W&B where that is not installed.
     """
+    logger = "logger.mode=offline" if importlib.util.find_spec("wandb") else "logger=none"
     say("a whole run of size S")
     seconds: dict[str, float] = {}
     for steps in ("2", "400"):
@@ -202,7 +204,7 @@ def _run(say: Callable[[str], None]) -> list[Row]:
             line = [
                 "size=S",
                 f"trainer.max_steps={steps}",
-                "logger.mode=offline",
+                logger,
                 "sweep.checkpoint_every=100",
             ]
             place = _spec(Path(folder), composed([*line, f"paths.cache={folder}"]))

@@ -69,7 +69,8 @@ def _ours(config: Mapping[str, Any], n_kv_heads: int) -> Transformer:
     return build_model({"model": model}, VOCABULARY).eval()
 
 
-def _theirs(config: Mapping[str, Any], n_kv_heads: int) -> Any:
+def theirs(config: Mapping[str, Any], n_kv_heads: int, length: int) -> Any:
+    """`transformers`' Llama of this shape and so many positions, untrained."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     model = config["model"]
@@ -77,7 +78,7 @@ def _theirs(config: Mapping[str, Any], n_kv_heads: int) -> Any:
         LlamaConfig(
             vocab_size=VOCABULARY, hidden_size=model["dim"], intermediate_size=model["ffn_width"],
             num_hidden_layers=model["n_layers"], num_attention_heads=model["n_heads"],
-            num_key_value_heads=n_kv_heads, max_position_embeddings=config["data"]["length"],
+            num_key_value_heads=n_kv_heads, max_position_embeddings=length,
             tie_word_embeddings=model["tie"], eos_token_id=None, bos_token_id=None, pad_token_id=0,
         )
     ).eval()  # fmt: skip
@@ -93,10 +94,10 @@ def _generation(
     static = functools.partial(StaticCache, length)
     works, notes, facts = {}, {}, {}
     if importlib.util.find_spec("transformers"):
-        theirs = _theirs(config, n_kv_heads).to(device=device, dtype=model.embedding.weight.dtype)
-        ours, other = (sum(p.numel() for p in network.parameters()) for network in (model, theirs))
+        llama = theirs(config, n_kv_heads, length).to(device=device, dtype=model.embedding.weight.dtype)
+        ours, other = (sum(p.numel() for p in network.parameters()) for network in (model, llama))
         assert ours == other, f"{ours} parameters against {other}"
-        works["transformers, its default cache"] = lambda: theirs.generate(
+        works["transformers, its default cache"] = lambda: llama.generate(
             prompt, max_new_tokens=new, do_sample=False
         )
     else:

@@ -1,0 +1,1 @@
+"""What `bench` measures, a file each (see the contract in `bench`)."""

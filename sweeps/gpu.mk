@@ -1,0 +1,46 @@
+# A card, one command a line: each ends by itself within nine minutes, writes into build/gpu or reports, and given again it
+# goes on with what is missing, on another machine too where runs/ and build/ went along. Not of a virtual environment: PY=python3.
+PY ?= $(BIN)/python
+GPU := build/gpu
+TIMED := timeout --signal=INT --kill-after=20 520
+BENCH = mkdir -p $(GPU) && $(TIMED) $(PY) -m attnlab bench
+RUN = $(TIMED) $(PY) -m attnlab
+
+M25 := data.length=512 model.n_layers=8 model.dim=512 model.n_heads=8 data.batch_size=64
+M85 := data.length=1024 model.n_layers=12 model.dim=768 model.n_heads=12 data.batch_size=24
+FAST := trainer.precision=bf16-mixed optim.compile=true
+STEP := model.dim=4096 model.n_heads=32 model.ffn_width=11008 trainer.precision=bf16-true
+AT_M := rope_vs_learned scaled_vs_unscaled mqar_attn_vs_rnn decode_bandwidth attention_scaling output_gate mla_vs_gqa
+
+.PHONY: gpu-1 gpu-2 gpu-3 gpu-4 gpu-5 gpu-6 gpu-7 gpu-8 $(AT_M:%=gpu-7-%)
+
+gpu-1:  ## the laws that only a GPU can break, into build/gpu/laws.json
+	$(TIMED) $(PY) -m pytest tests/gpu/test_card_laws.py --told $(GPU)/laws.json
+
+gpu-2: $(GPU)/train_25m.json $(GPU)/train_85m.json  ## training beside nanoGPT's loop, at 25M and 85M parameters
+
+gpu-3: $(GPU)/contexts_1.json $(GPU)/contexts_64.json $(GPU)/decode.json $(GPU)/attention.json  ## decoding and kernels
+
+gpu-4: $(GPU)/sharing.json  ## runs an hour, by how many share the card
+
+gpu-5:  ## gqa_vs_mha at size M
+	$(RUN) +experiment=gqa_vs_mha size=M arms=[mha,gqa,mqa] texts=[code_bpe] logger=none
+
+gpu-6:  ## the ladder of gqa_vs_mha, from the rungs of two cores up
+	$(RUN) ladder +experiment=gqa_vs_mha ladder=card sweep.slots_per_gpu=4 logger=none
+
+gpu-7: $(AT_M:%=gpu-7-%)  ## seven more experiments at size M; gpu-7-NAME is one of them
+
+$(AT_M:%=gpu-7-%): gpu-7-%:
+	$(RUN) +experiment=$* size=M logger=none
+
+gpu-8:  ## the sweep engine on a card, into build/gpu/engine.json
+	$(TIMED) $(PY) -m pytest tests/gpu/test_card_engine.py --told $(GPU)/engine.json
+
+$(GPU)/train_25m.json: ; $(BENCH) train $(M25) $(FAST) --json > $@.part && mv $@.part $@
+$(GPU)/train_85m.json: ; $(BENCH) train $(M85) $(FAST) --json > $@.part && mv $@.part $@
+$(GPU)/contexts_1.json: ; $(BENCH) contexts $(STEP) model.n_layers=4 data.batch_size=1 --json > $@.part && mv $@.part $@
+$(GPU)/contexts_64.json: ; $(BENCH) contexts $(STEP) model.n_layers=1 data.batch_size=64 --json > $@.part && mv $@.part $@
+$(GPU)/decode.json: ; $(BENCH) decode trainer.precision=bf16-true --json > $@.part && mv $@.part $@
+$(GPU)/attention.json: ; $(BENCH) attention model.dim=512 --json > $@.part && mv $@.part $@
+$(GPU)/sharing.json: ; $(BENCH) sharing --json > $@.part && mv $@.part $@
