@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from wandb_files import history, summary_of
@@ -173,6 +174,26 @@ def test_a_run_that_goes_on_later_is_one_run_with_all_its_rows(at, tmp_path):
             sender.end()
             assert sender.trouble == ""
     assert [row["val/loss"] for row in server.history(RUN)] == LOSSES
+
+
+def test_a_batch_does_not_answer_for_a_file_that_another_still_sends(at, tmp_path, monkeypatch):
+    login = SimpleNamespace(api_key="x" * 40)
+    monkeypatch.setattr("wandb.sdk.lib.wbauth.session_credentials", lambda host: login)
+    with Server() as server:
+        at(server)
+        log(tmp_path)
+        (first,) = sending.unsent(tmp_path / RUN / "wandb", RUN)
+        time.sleep(1.1)  # W&B names its folders by the second
+        log(tmp_path, losses=[], first=20)
+        (later,) = set(sending.unsent(tmp_path / RUN / "wandb", RUN)) - {first}
+        server.runs.append({"name": RUN})
+        server.rows[RUN] = dict.fromkeys(range(8), {})
+        server.summaries[RUN] = {"memory/toy": 256}
+        later.with_suffix(".wandb.synced").touch()
+        sending._require([later], LOGGER["project"], None)
+        first.with_suffix(".wandb.synced").touch()
+        with pytest.raises(RuntimeError, match="the server has 8 of 20 rows"):
+            sending._require([later], LOGGER["project"], None)
 
 
 SWEEP = ("+experiment=heads", "arms=[two,one,four]", "seeds=[0,1]", "sweep.train=logging_trainer")

@@ -199,7 +199,11 @@ def _sync(files: list[Path], live: bool) -> None:
 
 
 def _require(files: list[Path], project: str, entity: str | None) -> None:
-    """RuntimeError where the server does not have all rows and all names of the summary."""
+    """RuntimeError where the server does not have all rows and all names of the summary.
+
+    A run can have several files, and a process beside this one may be sending another of them: each answers
+    for what W&B has marked by now.
+    """
     import wandb
     from wandb.sdk.lib.wbauth import session_credentials
 
@@ -211,7 +215,8 @@ def _require(files: list[Path], project: str, entity: str | None) -> None:
         if key is None:  # a token's holder: what W&B says is all there is
             continue
         name = file.stem.removeprefix("run-")
-        rows, names = _logged(file.parent.parent.glob(f"*run-*-{name}/{file.name}"))
+        whole = filter(lambda one: _mark(one).exists(), file.parent.parent.glob(f"*run-*-{name}/{file.name}"))
+        rows, names = _logged(whole)
         asked = {"query": _ASKED, "variables": {"project": project, "entity": entity, "name": name}}
         login = base64.b64encode(f"api:{key}".encode()).decode()
         headers = {"Content-Type": "application/json", "Authorization": f"Basic {login}"}
