@@ -58,6 +58,13 @@ def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return make
 
 
+@pytest.fixture(scope="session")
+def texts_kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache for all tests, in whichever process: to read a text for the first time takes up to two minutes."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "texts"
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
     """`store(id, config)`: a run's folder, ready for `attnlab.training.run.run`."""

@@ -66,12 +66,6 @@ def missing(name: str, folder: Path) -> str:
     return ", ".join(file for file in files if (found[0] / file).stat().st_size <= 100)
 
 
-@pytest.fixture(scope="session")
-def texts_kept(tmp_path_factory):
-    """A cache for all: to read a text for the first time takes half a minute."""
-    return tmp_path_factory.mktemp("texts")
-
-
 @pytest.mark.rare
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))

@@ -50,9 +50,9 @@ def planned(name, cache):
 
 @pytest.mark.rare
 @pytest.mark.timeout(900)
-def test_m_fits_a_card_reads_its_text_four_times_at_most_and_takes_two_steps(tmp_path):
-    """One test for all: what is read of the text takes a minute, and they share it."""
-    found = {name: planned(name, tmp_path) for name in EXPERIMENTS}
+def test_m_fits_a_card_reads_its_text_four_times_at_most_and_takes_two_steps(texts_kept):
+    """One test for all, as most are alike at this size."""
+    found = {name: planned(name, texts_kept) for name in EXPERIMENTS}
     training = {name: config for name, config in found.items() if not config.get("measurement")}
     assert len(training) > 15
     different = {
