@@ -18,7 +18,7 @@ test: .venv/dev  ## run the tests, but for those that are rare
 	$(BIN)/python -m pytest -n 2 -m "not rare"
 
 test-rare: .venv/dev  ## run the long ones: every experiment, kills at random, a browser, SLURM, Ray
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m rare
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m rare --durations=60
 
 fuzz: .venv/dev  ## plan 2,000 command lines drawn by lot: each is refused in one line, or trains two steps
 	FUZZ=2000 $(BIN)/python -m pytest -m rare tests/fuzz

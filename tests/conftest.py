@@ -60,7 +60,7 @@ def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def texts_kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache for all tests, in whichever process: to read a text for the first time takes up to two minutes."""
+    """A cache for all tests, in whichever process: to read a text for the first time takes minutes."""
     own = tmp_path_factory.getbasetemp()
     return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "texts"
 

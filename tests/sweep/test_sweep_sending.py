@@ -187,7 +187,7 @@ def test_a_batch_does_not_answer_for_a_file_that_another_still_sends(at, tmp_pat
         log(tmp_path, losses=[], first=20)
         (later,) = set(sending.unsent(tmp_path / RUN / "wandb", RUN)) - {first}
         server.runs.append({"name": RUN})
-        server.rows[RUN] = dict.fromkeys(range(8), {})
+        server.rows[RUN] = {at: {} for at in range(8)}
         server.summaries[RUN] = {"memory/toy": 256}
         later.with_suffix(".wandb.synced").touch()
         sending._require([later], LOGGER["project"], None)
