@@ -7,7 +7,7 @@ BENCH = mkdir -p $(GPU) && $(TIMED) $(PY) -m attnlab bench
 RUN = $(TIMED) $(PY) -m attnlab
 
 M25 := data.length=512 model.n_layers=8 model.dim=512 model.n_heads=8 data.batch_size=64
-M85 := data.length=1024 model.n_layers=12 model.dim=768 model.n_heads=12 data.batch_size=24
+M124 := data=copy data.symbols=50302 data.length=1024 model.n_layers=12 model.dim=768 model.n_heads=12 data.batch_size=24  # GPT-2's vocabulary, drawn
 FAST := trainer.precision=bf16-mixed optim.compile=true
 STEP := model.dim=4096 model.n_heads=32 model.ffn_width=11008 trainer.precision=bf16-true
 AT_M := rope_vs_learned scaled_vs_unscaled mqar_attn_vs_rnn decode_bandwidth attention_scaling output_gate mla_vs_gqa
@@ -17,7 +17,7 @@ AT_M := rope_vs_learned scaled_vs_unscaled mqar_attn_vs_rnn decode_bandwidth att
 gpu-1:  ## the laws that only a GPU can break, into build/gpu/laws.json
 	$(TIMED) $(PY) -m pytest tests/gpu/test_card_laws.py --told $(GPU)/laws.json
 
-gpu-2: $(GPU)/train_25m.json $(GPU)/train_85m.json  ## training beside nanoGPT's loop, at 25M and 85M parameters
+gpu-2: $(GPU)/train_25m.json $(GPU)/train_124m.json  ## training beside nanoGPT's loop, at 25M and 124M parameters
 
 gpu-3: $(GPU)/contexts_1.json $(GPU)/contexts_64.json $(GPU)/decode.json $(GPU)/attention.json  ## decoding and kernels
 
@@ -38,7 +38,7 @@ gpu-8:  ## the sweep engine on a card, into build/gpu/engine.json
 	$(TIMED) $(PY) -m pytest tests/gpu/test_card_engine.py --told $(GPU)/engine.json
 
 $(GPU)/train_25m.json: ; $(BENCH) train $(M25) $(FAST) --json > $@.part && mv $@.part $@
-$(GPU)/train_85m.json: ; $(BENCH) train $(M85) $(FAST) --json > $@.part && mv $@.part $@
+$(GPU)/train_124m.json: ; $(BENCH) train $(M124) $(FAST) --json > $@.part && mv $@.part $@
 $(GPU)/contexts_1.json: ; $(BENCH) contexts $(STEP) model.n_layers=4 data.batch_size=1 --json > $@.part && mv $@.part $@
 $(GPU)/contexts_64.json: ; $(BENCH) contexts $(STEP) model.n_layers=1 data.batch_size=64 --json > $@.part && mv $@.part $@
 $(GPU)/decode.json: ; $(BENCH) decode trainer.precision=bf16-true --json > $@.part && mv $@.part $@

@@ -145,6 +145,7 @@ def warnings(
                 f"{run.arm}, seed {run.seed}: each batch was trained in {parts} parts for want of memory; "
                 "the effective batch is the same, the speed and the peak of memory are not."
             )
+    out += [told for run in sweep.planned if run.record and (told := resumptions(run))]
     for run in sweep.planned:
         memory = run.record.memory if run.record else {}
         formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")
@@ -159,6 +160,19 @@ def warnings(
             "to keep the page small; attention.npz has them all."
         )
     return out
+
+
+def resumptions(run: Run) -> str:
+    """How close a run that went on from a checkpoint comes to what it was; on a CPU it is the same."""
+    record = run.record
+    if record is None or not record.resumed:
+        return ""
+    off = max((row["off"] for row in record.resumed if row["off"] is not None), default=None)
+    if not off and record.environment.get("device") == "cpu":
+        return ""
+    says = "no step was trained twice, which would have shown how close it comes to what it was"
+    says = says if off is None else f"of a step that was trained twice the loss was {off:.2g} nats off"
+    return f"{run.arm}, seed {run.seed}: it went on from a checkpoint; {says}."
 
 
 def plain(value: Any) -> Any:

@@ -222,6 +222,7 @@ class RunRecord(Record):
     by_kind: dict[str, KindLoss] = {}  # of a text's tokens
     written: dict[str, str | None] = {}  # to a text: prompt, rest, sample, why there is none
     split: int = 1
+    resumed: tuple[dict[str, Number | None], ...] = ()  # from checkpoints: step, again, off
     measured_by: dict[str, str] = {}
     observed_by: dict[str, str] = {}
     started: str | None = None

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnlab.measure.maps import Maps, attention_maps, encode
 from attnlab.store.files import replacing
+from attnlab.store.runs import progress
 
 
 class OnStep(pl.Callback, ABC):
@@ -165,13 +166,35 @@ class ProbeMaps(OnStep):
 
 @final
 class Heartbeat(OnStep):
-    """progress.json, about once a second: {step, max_steps, loss, time}."""
+    """progress.json, about once a second: {step, max_steps, loss, time}.
+
+    `resumed`: a row for each time that the run went on from a checkpoint: the `step` it held, how many more
+    had been trained (`again`), and how far the last one's loss is now from what it was then (`off`, nats).
+    """
 
     def __init__(self, path: Path, every: float = 1.0) -> None:
         self.path, self.every, self.last = path, every, 0.0
+        self.resumed: list[dict[str, Any]] = []
+        self._then: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"resumed": self.resumed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.resumed = state_dict["resumed"]
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """Reads how far the run was."""
+        if trainer.global_step:
+            self._then = progress(self.path.parent)
+            again = max(0, self._then.get("step", 0) - trainer.global_step)
+            self.resumed = [*self.resumed, {"step": trainer.global_step, "again": again, "off": None}]
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Says where the run is."""
+        if trainer.global_step == self._then.get("step"):
+            off = abs(module.last_loss.item() - self._then["loss"])
+            self.resumed = [*self.resumed[:-1], self.resumed[-1] | {"off": off}]
         now = time.time()
         due = now - self.last >= self.every or trainer.global_step == trainer.max_steps
         if not (due and trainer.is_global_zero):

@@ -82,6 +82,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     maps = callbacks.ProbeMaps(shown, config["measure"]["maps"], steps)
     assert estimate.batch_tokens is not None, "a run that trains has batches"
     curves = callbacks.Curves(estimate.batch_tokens)
+    heartbeat = callbacks.Heartbeat(folder / "progress.json")
     data.split = spec.use.split
     accumulate = config["trainer"]["accumulate_grad_batches"] * data.split
     often = min(config["trainer"]["log_every_n_steps"], steps)
@@ -97,7 +98,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
             *settings.callbacks(config),
             curves,
             maps,
-            callbacks.Heartbeat(folder / "progress.json"),
+            heartbeat,
             checkpoints.Checkpoints(folder, config["sweep"]["checkpoint_every"]),
         ],
     )
@@ -109,7 +110,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
         return None
 
     measured = measure(module, data, maps, curves, config["measure"])
-    record = records.of(spec, clock, split=data.split, **measured)
+    record = records.of(spec, clock, split=data.split, resumed=heartbeat.resumed, **measured)
     maps.save(folder / "attention.npz", data.task.decode(shown[0].tolist()))
     with replacing(folder / "model.safetensors") as temporary:
         save_model(module.model, str(temporary))

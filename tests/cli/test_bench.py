@@ -145,6 +145,7 @@ def test_a_training_step_is_measured_in_turn_with_nanogpts(monkeypatch):
         ("nanoGPT's, with a fused AdamW", 2),
         ("our bare loop", 2),
         ("through Lightning", 2),
+        ("of which: waiting for a batch", 2),
     ]
     assert all(sample > 0 for row in found for sample in row.samples)
 

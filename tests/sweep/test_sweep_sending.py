@@ -188,7 +188,7 @@ def test_a_batch_does_not_answer_for_a_file_that_another_still_sends(at, tmp_pat
         (later,) = set(sending.unsent(tmp_path / RUN / "wandb", RUN)) - {first}
         server.runs.append({"name": RUN})
         server.rows[RUN] = {at: {} for at in range(8)}
-        server.summaries[RUN] = {"memory/toy": 256}
+        server.summaries[RUN] = dict.fromkeys(sending._logged([first, later])[1], 0)
         later.with_suffix(".wandb.synced").touch()
         sending._require([later], LOGGER["project"], None)
         first.with_suffix(".wandb.synced").touch()

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.profilers import SimpleProfiler
 
 from attnlab.cli.bench import Bench, Row
 from attnlab.cli.bench.nanogpt import NanoGpt
@@ -44,11 +45,14 @@ OVERRIDES = [
 ]  # fmt: skip
 SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
 STEPS, WARM_UP, ROUNDS = 20, 4, 9
+WAITING = "of which: waiting for a batch"
 prepare = partial(here, OVERRIDES)
 
 
 def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
-    """Milliseconds a step; through Lightning a sample is the mean of STEPS steps after WARM_UP more."""
+    """Milliseconds a step; through Lightning a sample is the mean of STEPS steps after WARM_UP more, and what
+    it waits for its batches is what its own profiler says.
+    """
     device = device_of(config)
     say("measuring copy bandwidth and matrix products")
     limits = roofline(device, torch.bfloat16 if in_bf16(config) else torch.float32)
@@ -103,13 +107,22 @@ def _steps(
         _, figure = ours([WARM_UP, STEPS])
         return figure
 
-    def lightning() -> float:
-        clock = _Clock(device)
+    def fit(**more: Any) -> None:
         chosen = dict(config["trainer"]) | settings.QUIET | {"max_steps": STEPS + WARM_UP}
         with settings.quiet():
-            trainer = make(chosen, logger=False, max_epochs=1, limit_val_batches=0, callbacks=[clock])
+            trainer = make(chosen, logger=False, max_epochs=1, limit_val_batches=0, **more)
             trainer.fit(make(config["optim"], model=build_model(config, vocab_size)), data)
+
+    def lightning() -> float:
+        clock = _Clock(device)
+        fit(callbacks=[clock])
         return (clock.ended - clock.began) * 1e3 / STEPS
+
+    def waiting() -> float:
+        profiler = SimpleProfiler()
+        fit(profiler=profiler)
+        [name] = [name for name in profiler.recorded_durations if name.endswith("train_dataloader_next")]
+        return sum(profiler.recorded_durations[name][WARM_UP:]) * 1e3 / STEPS
 
     loops = {"nanoGPT's": nanogpt(fused=device != "cpu"), "ours": ours(repeat(burst))}
     if device == "cpu":
@@ -120,17 +133,19 @@ def _steps(
     floor = limits.milliseconds(0, flops * tokens)
     table = []
     turns = max(1, rounds * STEPS // (2 * burst))
+    fits = {"our bare loop": bare, "through Lightning": lightning, WAITING: waiting}
     for title, works, taken in (
         (f"{group}, bare loops", {name: loop.__next__ for name, loop in loops.items()}, turns),
-        (f"{group}, Lightning", {"our bare loop": bare, "through Lightning": lightning}, rounds),
+        (f"{group}, Lightning", fits, rounds),
     ):
         say(title)
         samples, notes = survey(works, taken, say)
         facts = {
             name: {"tokens_per_s": round(1e3 * tokens / median(values)), "flops": flops * tokens}
             for name, values in samples.items()
+            if name != WAITING
         }
-        table += rows(title, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
+        table += rows(title, samples, "ms", dict.fromkeys(facts, floor), facts, notes)
     return table
 
 
