@@ -95,6 +95,10 @@ class StaticCache(Carrying):
         self.used = end
         return tuple(room.narrow(2, 0, end) for room in self.state), self.positions.narrow(1, 0, end)
 
+    def reset(self) -> None:
+        """Empties it; its room stays where it is."""
+        self.used, self.carried = 0, {}
+
     def __len__(self) -> int:
         """Tokens seen so far."""
         return self.used

@@ -1,7 +1,14 @@
-"""A static cache for steps that are compiled: nothing changes its shape or its place."""
+"""Static caches for steps that are compiled: nothing changes its shape or its place.
 
-from typing import final
+Surprising: a CUDA graph replays on the memory that it was recorded with, and torch records none of a step
+that writes into memory which may move. So the tensors are marked as staying where they are, and are filled
+again for the next generation, never made anew.
+"""
 
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
 from torch import Tensor
 
 from attnlab.attention.cache import StaticCache
@@ -22,11 +29,20 @@ class Slots:
 
     def __init__(self, filled: StaticCache, slot: Tensor) -> None:
         assert filled.state is not None
-        self.state, self.slot, self.span = filled.state, slot, filled.length
         assert filled.positions is not None
+        self.state, self.slot, self.span = filled.state, slot, filled.length
         self.positions = filled.positions.clone()
+        self.carried = {name: value.clone() for name, value in filled.carried.items()}
+        for written in (*self.state, self.positions, *self.carried.values()):
+            torch._dynamo.mark_static_address(written)
+
+    def refill(self, filled: StaticCache) -> None:
+        """Takes over what the cache, whose room is this one's, was filled with."""
+        assert filled.positions is not None
+        self.positions.copy_(filled.positions)
         self.positions[:, filled.used :] = UNREACHED
-        self.carried = filled.carried
+        for name, value in filled.carried.items():
+            self.carried[name].copy_(value)
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
         """Writes one token's keys into the slot; returns `span` slots, the unwritten ones included."""
@@ -42,3 +58,37 @@ class Slots:
     def carry(self, name: str, value: Tensor) -> None:
         """Written over what was carried by this name."""
         self.carried[name].copy_(value)
+
+
+@final
+class Rooms:
+    """The caches of a model's layers, which a prefill fills, and what compiled steps see of them: `layers`,
+    the `slot` [1] to write and the position `at` [1 or B, 1] of the newest token.
+    """
+
+    def __init__(self, caches: Sequence[Any]) -> None:
+        self.caches = caches
+        self.layers: list[Any] = []
+
+    def open(self, used: int, at: Tensor) -> None:
+        """Makes `layers`, or fills them again, once a prefill has used so many slots."""
+        if not self.layers:
+            self.slot, self.at = at.new_tensor([used]), at.clone()
+            # a layer that borrows its keys holds none
+            self.layers = [cache if cache.state is None else Slots(cache, self.slot) for cache in self.caches]
+        self.slot.fill_(used)
+        self.at.copy_(at)
+        for layer, cache in zip(self.layers, self.caches, strict=True):
+            if isinstance(layer, Slots):
+                layer.refill(cache)
+
+    def span(self, slots: int) -> None:
+        """Steps read so many slots from here on."""
+        for layer in self.layers:
+            if isinstance(layer, Slots):
+                layer.span = slots
+
+    def empty(self) -> None:
+        """For the next prefill."""
+        for cache in self.caches:
+            cache.reset()

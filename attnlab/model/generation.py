@@ -7,6 +7,7 @@ they can (`Heads.can_absorb`): the same numbers, much sooner.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, final
@@ -15,14 +16,14 @@ import torch
 from torch import Tensor
 
 from attnlab.attention.cache import StaticCache, new_caches
-from attnlab.attention.contracts import Cache, Heads, Mask, Unsupported, declared
+from attnlab.attention.contracts import Cache, Mask, Unsupported, declared
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import TOO_EARLY, answers_too_early
 from attnlab.attention.masks.data import reached, real
 from attnlab.attention.positions import Positions
-from attnlab.attention.slots import Slots
+from attnlab.attention.slots import Rooms
 from attnlab.model.initial import named_generator
-from attnlab.model.lean import laid_out, lean
+from attnlab.model.lean import absorb, laid_out, lean
 from attnlab.model.transformer import Transformer
 
 SPAN = 256  # a compiled step reads its cache in multiples of so many slots
@@ -112,15 +113,14 @@ class Decoder:
             lean(model) if on_gpu else laid_out(lean(model), copies) for _ in range(2)
         )
         self.make_cache = make_cache
-        self.ahead = [
-            layer for layer in model.modules() if isinstance(layer, Attention) and layer.looks_ahead
-        ]
+        self.ahead = [each for each in model.modules() if isinstance(each, Attention) and each.looks_ahead]
         if make_cache is not None:
-            absorbed(self.stepper)
+            absorb(self.stepper)
         how = {"mode": "reduce-overhead"} if on_gpu else {"options": {"cpp_wrapper": True}}
         # torch keeps eight graphs of a piece of code: each decoder's step is a piece of its own
         own = FunctionType(_logits.__code__.replace(), globals(), _logits.__name__)
         self.compiled = torch.compile(own, fullgraph=True, **how) if compile else None
+        self._held = dict[tuple[int, bool], Rooms]()
 
     def generate(
         self,
@@ -146,21 +146,34 @@ class Decoder:
         self._check(tokens, new_tokens)
         draws = sampling.draws(len(tokens), new_tokens)
         draws = draws if draws is None else draws.to(device)
-        logits, advance = self._begin(
-            tokens.to(device), positions if positions is None else positions.to(device), new_tokens
-        )
-        newest, stops = None, torch.tensor(list(stop), device=device)
-        ended: Any = False  # by row, once there is a token
-        for n in range(new_tokens):
-            picked = sampling.pick(logits, None if draws is None else draws[:, n : n + 1])
-            if stop:
-                picked = picked if newest is None else torch.where(ended, newest, picked)
-                ended = torch.isin(picked, stops)
-            newest = picked
-            yield newest
-            if n + 1 == new_tokens or (stop and ended.all()):
-                return
-            logits = advance(newest)
+        positions = positions if positions is None else positions.to(device)
+        with self._rooms(len(tokens), positions is not None) as rooms:
+            logits, advance = self._begin(tokens.to(device), positions, new_tokens, rooms)
+            newest, stops = None, torch.tensor(list(stop), device=device)
+            ended: Any = False  # by row, once there is a token
+            for n in range(new_tokens):
+                picked = sampling.pick(logits, None if draws is None else draws[:, n : n + 1])
+                if stop:
+                    picked = picked if newest is None else torch.where(ended, newest, picked)
+                    ended = torch.isin(picked, stops)
+                newest = picked
+                yield newest
+                if n + 1 == new_tokens or (stop and ended.all()):
+                    return
+                logits = advance(newest)
+
+    @contextmanager
+    def _rooms(self, rows: int, padded: bool) -> Iterator[Rooms]:
+        """Empty caches; a compiled step keeps its own for the next generation of as many rows."""
+        mixers = [block.mixer for block in self.model.blocks]
+        fresh = [] if self.make_cache is None else new_caches(self.make_cache, mixers)
+        rooms = self._held.pop((rows, padded), None) or Rooms(fresh)
+        try:
+            yield rooms
+        finally:
+            if self.compiled is not None:
+                rooms.empty()
+                self._held = {(rows, padded): rooms}
 
     @staticmethod
     def _stays(model: Transformer, make_cache: Callable[..., Any]) -> bool:
@@ -184,13 +197,15 @@ class Decoder:
                 f"the model has learned {longest}: ask for fewer, or train with another position"
             )
 
-    def _begin(self, tokens: Tensor, positions: Tensor | None, new_tokens: int) -> tuple[Tensor, Advance]:
+    def _begin(
+        self, tokens: Tensor, positions: Tensor | None, new_tokens: int, rooms: Rooms
+    ) -> tuple[Tensor, Advance]:
         """The logits after the prompts, and the function that goes on."""
         mask = None if positions is None else real
         if self.make_cache is None:
             return _logits(self.stepper, tokens, positions, mask, None), self._anew(tokens, positions, mask)
         self._refuse_answers_too_early(tokens.shape[1], positions, new_tokens)
-        caches = new_caches(self.make_cache, [block.mixer for block in self.model.blocks])
+        caches = rooms.caches
         room = declared(caches[0], Cache, "room")
         if room is not None and tokens.shape[1] + new_tokens - 1 > room:
             raise ValueError(
@@ -202,7 +217,7 @@ class Decoder:
             where = positions if positions is None else positions[:, n : n + piece]
             logits = _logits(self.model, tokens[:, n : n + piece], where, mask, caches)
         if self.compiled is not None:
-            return logits, self._in_slots(tokens.shape[1], positions, mask, caches)
+            return logits, self._in_slots(tokens.shape[1], positions, mask, rooms)
         return logits, self._through(tokens.shape[1], positions, mask, caches)
 
     def _refuse_answers_too_early(self, longest: int, positions: Tensor | None, new_tokens: int) -> None:
@@ -241,40 +256,24 @@ class Decoder:
 
         return advance
 
-    def _in_slots(
-        self, used: int, positions: Tensor | None, mask: Mask | None, caches: Sequence[StaticCache]
-    ) -> Advance:
-        step = self.compiled
+    def _in_slots(self, used: int, positions: Tensor | None, mask: Mask | None, rooms: Rooms) -> Advance:
+        step, device = self.compiled, self.model.embedding.weight.device
         assert step is not None
         if self.ahead:
             mask = reached  # the mask alone would show slots that are not written yet
-        device = self.model.embedding.weight.device
-        slot = torch.tensor([used], device=device)
-        at = slot[None].clone() if positions is None else positions[:, -1:] + 1
-        # a layer that borrows its keys holds none
-        layers = [cache if cache.state is None else Slots(cache, slot) for cache in caches]
+        at = torch.full((1, 1), used, device=device) if positions is None else positions[:, -1:] + 1
+        rooms.open(used, at)
 
         def advance(newest: Tensor) -> Tensor:
             nonlocal used
             used += 1
-            span = min(caches[0].length, SPAN * math.ceil(used / SPAN))
-            for layer in layers:
-                if isinstance(layer, Slots):
-                    layer.span = span
-            logits = step(self.stepper, newest, at, mask, layers)
-            slot.add_(1)
-            at.add_(1)
+            rooms.span(min(rooms.caches[0].length, SPAN * math.ceil(used / SPAN)))
+            logits = step(self.stepper, newest, rooms.at, mask, rooms.layers)
+            rooms.slot.add_(1)
+            rooms.at.add_(1)
             return logits
 
         return advance
-
-
-def absorbed(model: Transformer) -> Transformer:
-    """The model itself, heads that can set to read their cache as it is, where their layer allows it."""
-    for layer in model.modules():
-        if isinstance(layer, Attention) and declared(layer.heads, Heads, "can_absorb"):
-            layer.heads.absorbed = layer.can_absorb
-    return model
 
 
 def left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:

@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from attnlab.attention.contracts import Heads, declared
+from attnlab.attention.layer import Attention
+
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -67,3 +70,10 @@ def _rms_norm(self: Any, x: Tensor) -> Tensor:
     else:
         square = (x * x).sum(-1, keepdim=True)
     return x * torch.add(self.small, square, alpha=self.share).rsqrt_() * self.weight
+
+
+def absorb(model: nn.Module) -> None:
+    """Sets heads that can to read their cache as it is, where their layer allows it."""
+    for layer in model.modules():
+        if isinstance(layer, Attention) and declared(layer.heads, Heads, "can_absorb"):
+            layer.heads.absorbed = layer.can_absorb

@@ -108,10 +108,11 @@ def _others(config: Mapping[str, Any], context: int, device: str, dtype: torch.d
     model = theirs(config, heads, context + STEPS).to(device=device, dtype=dtype)
     step = torch.compile(model.forward, mode="reduce-overhead" if device == "cuda" else None, fullgraph=True)
     prompt = torch.arange(context, device=device)[None] % VOCABULARY
+    cache = TheirCache(config=model.config, max_cache_len=context + STEPS)  # whose place the graph knows
 
     @torch.inference_mode()
     def stream() -> Iterator[torch.Tensor]:
-        cache = TheirCache(config=model.config, max_cache_len=context + STEPS)
+        cache.reset()
         logits, at = None, 0
         for part in prompt.split(PIECE, 1):
             logits = model(part, past_key_values=cache, use_cache=True).logits[:, -1:]
