@@ -24,9 +24,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is given more time begins first: one process would wait for it in the end."""
+@pytest.hookimpl(trylast=True)  # of what is selected
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is given more time begins first: one process would wait for it in the end. Of rare tests each
+    process is given a stretch (--dist worksteal), and of the long ones as many as any other.
+    """
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+    if config.getoption("markexpr") == "rare":
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        items[:] = [item for n in range(workers) for item in items[n::workers]]
 
 
 @pytest.fixture
