@@ -24,9 +24,9 @@ LADDERS = sorted(path.parent.name for path in FOLDER.glob("*/ladder.json"))
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 NOT_RUN_YET = {
     "cross_layer_kv", "value_residual", "exclusive_attention",
-    "convolution_induction", "nope_convolution", "forgetting_attention",
+    "nope_convolution", "forgetting_attention",
     "attention_residuals", "local_global", "gate_few", "tied_and_latent", "ssmax_length", "normalisers",
-    "attention_sinks", "block_sparse", "optim",
+    "attention_sinks", "optim",
 }  # fmt: skip
 NOT_ONE = {"nanogpt_cpu", *NOT_RUN_YET}  # needs a text that is not ours to ship
 
