@@ -92,6 +92,7 @@ def test_a_killed_run_goes_on_and_ends_close_to_one_left_alone(begun, told, tmp_
     assert code == 0, out + err
     [whole], [broken] = (records(tmp_path / name).values() for name in ("whole", "broken"))
     off = abs(whole["metrics"]["val/loss"] - broken["metrics"]["val/loss"])
+    record_property("resumed", broken["resumed"])
     record_property("nats_between_a_run_that_went_on_and_one_left_alone", off)
     assert off <= CLOSE
 

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from attnlab import testing
 from attnlab.attention.cache import StaticCache
@@ -91,7 +92,9 @@ def test_a_captured_step_decodes_what_full_passes_do(choice, card):
     [variant] = testing.composed([choice, *SIZES])
     model = variant.model().float().to(card)
     prompt = variant.tokens()[:, :8].to(card)
+    counters.clear()
     whole = Decoder(model, None).generate(prompt, 40)
     captured = Decoder(model, partial(StaticCache, 48), compile=True)
     assert torch.equal(captured.generate(prompt, 40), whole)
     assert torch.equal(captured.generate(prompt, 40), whole), "the second time, from the graph"
+    assert not counters["inductor"]["cudagraph_skips"], "torch recorded no graph"
