@@ -23,7 +23,7 @@ REPORTS = {name: path for name, path in EVERY.items() if "@" not in name}
 LADDERS = sorted(path.parent.name for path in FOLDER.glob("*/ladder.json"))
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 NOT_RUN_YET = {
-    "cross_layer_kv", "value_residual", "exclusive_attention",
+    "cross_layer_kv", "value_residual",
     "nope_convolution", "forgetting_attention",
     "attention_residuals", "local_global", "gate_few", "tied_and_latent", "ssmax_length", "normalisers",
     "attention_sinks", "optim",
