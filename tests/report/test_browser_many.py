@@ -15,7 +15,10 @@ ARMS = ["mha", *(f"arm_{i:02}" for i in range(1, 20))]
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    world = World(effects={arm: 0.01 * (i * 7 % 20) for i, arm in enumerate(ARMS)}, seeds=[0, 1, 2])
+    effects = {arm: 0.01 * (i * 7 % 20) for i, arm in enumerate(ARMS)}
+    text = list("the dog sat on the mat, and the cat sat on the dog; so it lay.\n\n")
+    assert len(text) == 64, "as a probe of size S"
+    world = World(effects=effects, seeds=[0, 1, 2], tokens=text, points=3, sample="the dog sat on the cat")
     claims = [
         {"says": f"{arm} is as good", "arm": arm, "is": "within", "threshold": 0.03} for arm in ARMS[1:6]
     ]
