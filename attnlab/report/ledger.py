@@ -31,7 +31,9 @@ HYPOTHESES = """
 ## Hypotheses
 
 What could have come out otherwise: {tally}. Beside each effect stands its {level} % interval; what decided is
-the interval at the level that was left to the claim among those of its report.
+the interval at the level that was left to the claim among those of its report. Of what is open stands how
+many seeds would decide it in four of five such sweeps, if the truth is as it was seen; more than were
+declared is another experiment, on seeds that nobody has seen.
 """
 IDENTITIES = """
 ## Identities

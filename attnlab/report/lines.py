@@ -126,12 +126,21 @@ def _line(
         decided=NONE
         if decision["level"] is None or None in own
         else f"{percent(decision['level'])} %: {span(*own, digits, sign=not ratio)}",
-        seeds=f"{finished} of {len(experiment['seeds'])}",
+        seeds=f"{finished} of {len(experiment['seeds'])}{_deciding(claim)}",
         sizes=NONE
         if decision["exact"] or ratio or claim["metric"] != experiment["metric"]
         else sizes.get((experiment["name"], claim["arm"], claim["against"]), NONE),
         texts=_texts(report, claim),
     )
+
+
+def _deciding(claim: Mapping[str, Any]) -> str:
+    """How many seeds would decide what is open, in four of five such sweeps; empty where nothing says."""
+    told = claim.get("deciding")
+    if not told or claim["verdict"] != "INCONCLUSIVE":
+        return ""
+    number = told["seeds"]
+    return f"; about {number:,} would {told['ends']} it" if number else "; no number would decide it"
 
 
 def _texts(report: Mapping[str, Any], claim: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from synthetic import World, experiment, provenance, timing, write_runs
 from attnlab import stats
 from attnlab.cli import main as entry
 from attnlab.config import CONF
-from attnlab.report import build, ledger
+from attnlab.report import build, ledger, lines
 from attnlab.report.diff import compare
 from attnlab.report.lines import LEVEL, interval, read
 from attnlab.report.tables.claimed import axis, cited, question, same
@@ -224,3 +224,16 @@ def test_every_shipped_claim_reads_by_itself_and_names_its_source_and_the_reason
     assert len({claim.says for claim in claims}) == len(claims)
     asked = {question(claim.model_dump(by_alias=True)) for claim in claims}
     assert len(asked) == len(claims), "two claims ask the same: the words of one could not be mended"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "; about 1,211 would refute it"),
+        ({"deciding": {"seeds": None, "ends": "refute"}}, "; no number would decide it"),
+        ({"deciding": None}, ""), ({"verdict": "SUPPORTED"}, ""),
+    ],
+)  # fmt: skip
+def test_what_is_open_says_how_many_seeds_would_decide_it(changes, says):
+    claim = {"verdict": "INCONCLUSIVE", "deciding": {"seeds": 1211, "ends": "refute"}} | changes
+    assert lines._deciding(claim) == says
