@@ -145,7 +145,7 @@ def warnings(
                 f"{run.arm}, seed {run.seed}: each batch was trained in {parts} parts for want of memory; "
                 "the effective batch is the same, the speed and the peak of memory are not."
             )
-    out += [told for run in sweep.planned if run.record and (told := resumptions(run))]
+    out += [told for run in sweep.planned if (told := resumptions(run))]
     for run in sweep.planned:
         memory = run.record.memory if run.record else {}
         formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")

@@ -59,7 +59,7 @@ def test_every_arm_is_composed_as_hydra_would(name, hydras):
     ours, theirs = (one.load_configuration("config", line, RunMode.MULTIRUN) for one in (loader, hydras))
     assert whole(ours) == whole(theirs)
     first, *_, last = arms(name, hydras)  # Hydra itself takes half a second each
-    lines = [first, last, [*first, "replica=99"]]
+    lines = [first, last, first, [*first, "replica=99"]]
     again = composed(loader, ours, lines)
     assert again == composed(hydras, theirs, lines)
     assert len({str(one) for one in again}) == len(set(map(tuple, lines)))
