@@ -9,6 +9,12 @@ import yaml
 from attnlab.config import CONF
 from attnlab.store.declarations import Ladder
 
+GROWTH = {
+    "two_cores": 2.5,
+    "four_layers": 2.5,
+    "card": 2.5,
+    "depth": 2.0,
+}  # of parameters and of tokens, from rung to rung
 LADDERS = sorted(path.stem for path in (CONF / "ladder").glob("*.yaml"))
 TOKENS = 25 / 6  # a parameter
 LENGTH = 64
@@ -29,21 +35,21 @@ def rung(lines):
 @pytest.mark.parametrize("name", LADDERS)
 def test_parameters_tokens_batch_and_warm_up_are_as_its_file_says(name):
     found, usual = ladder(name), yaml.safe_load((CONF / "config.yaml").read_text())["measure"]["every"]
-    rungs = [rung(lines) for lines in found.rungs.values()]
+    rungs, growth = [rung(lines) for lines in found.rungs.values()], GROWTH[name]
     for low, high in pairwise(rungs[:-1] if name == "card" else rungs):
-        assert 2.2 < high["parameters"] / low["parameters"] < 2.9
+        assert 0.88 * growth < high["parameters"] / low["parameters"] < 1.16 * growth
     assert rungs[-1]["parameters"] / rungs[0]["parameters"] == pytest.approx(
-        2.5**3 if name == "two_cores" else 2.5**8 * 5 / 3, rel=0.05
+        growth**8 * 5 / 3 if name == "card" else growth**3, rel=0.05
     )
     tokens = [one["batch_size"] * LENGTH * one["max_steps"] for one in rungs]
     for one, seen, low in zip(rungs, tokens, [None, *tokens], strict=False):
-        target = 98_304 * 2.5 ** round(math.log(one["parameters"] / 98_304, 2.5))
-        if one is not rungs[-1] or name == "two_cores":
+        target = 98_304 * growth ** round(math.log(one["parameters"] / 98_304, growth))
+        if one is not rungs[-1] or name != "card":
             assert seen == pytest.approx(TOKENS * target, rel=0.01)
         assert low is None or seen > low
         assert one["batch_size"] == pytest.approx(16 * math.sqrt(seen / 409_600), rel=0.05)
         assert one["warmup"] == pytest.approx(0.05 * one["max_steps"], abs=1)
-        assert name != "two_cores" or one.get("every", usual) == one["max_steps"] / 4
+        assert name == "card" or one.get("every", usual) == one["max_steps"] / 4
         assert one["n_heads"] % 2 == 0
         assert one["dim"] % (2 * one["n_heads"]) == 0  # rotary positions turn pairs
         assert one["dim"] % 8 == 0

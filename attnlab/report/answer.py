@@ -151,6 +151,7 @@ def _effect(claim: Any, baseline: str) -> str:
     verb = "costs" if (estimate < 0) == (claim["direction"] == "higher") else "gains"
     if estimate < 0:
         low, high = -(high or 0.0), -(low or 0.0)
+    what = what if claim["unit"] else f"in {what}"
     return f"{verb} {text(abs(estimate), digits)} {what} {span(low, high, digits, sign=False)}{versus}"
 
 

@@ -32,8 +32,14 @@ HYPOTHESES = """
 
 What could have come out otherwise: {tally}. Beside each effect stands its {level} % interval; what decided is
 the interval at the level that was left to the claim among those of its report. Of what is open stands how
-many seeds would decide it in four of five such sweeps, if the truth is as it was seen; more than were
-declared is another experiment, on seeds that nobody has seen.
+many seeds would decide it in four of five such sweeps, if the truth is as it was seen, and how long these
+would train, one run at a time, which is what was not paid; more seeds than were declared are another
+experiment, on seeds that nobody has seen.
+"""
+DISPUTED = """
+## Where sources disagree
+
+Both sides, and what was found here.
 """
 IDENTITIES = """
 ## Identities
@@ -100,6 +106,7 @@ def markdown(ledger: Ledger, folder: Path) -> str:
                 for line in hypotheses
             ],
         ),
+        *_disputed(hypotheses),
         IDENTITIES.format(tally=tally(identities)),
         _table(
             (*ABOUT, *CITED, "found", "seeds"),
@@ -115,6 +122,20 @@ def markdown(ledger: Ledger, folder: Path) -> str:
         rules = _table(("rule", "accepts what is false", "lower bound"), noise["rules"])
         parts += [NOISE.format(**noise), rules]
     return "\n".join(parts)
+
+
+def _disputed(lines: Sequence[Line]) -> list[str]:
+    """What is claimed and what another source says instead; nothing where no source is known to."""
+    rows = [
+        (
+            *(_link(line), line.says, f"{'; '.join(line.sources)}: {line.source_says}", line.other),
+            *(line.verdict, f"{line.effect} {line.interval}", line.sizes),
+        )
+        for line in lines
+        if line.other
+    ]
+    head = ("experiment", "claim", "source", "and another", "verdict here", "effect", "with size")
+    return [DISPUTED, _table(head, rows)] if rows else []
 
 
 def _about(line: Line) -> tuple[str, ...]:

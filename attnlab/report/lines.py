@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
@@ -36,6 +37,7 @@ class Line:
     reason: str
     sources: tuple[str, ...]
     source_says: str
+    other: str  # who finds otherwise, and what; empty where nobody is known to
     verdict: str
     exploratory: bool
     effect: str
@@ -117,6 +119,7 @@ def _line(
         reason=str(told.get("reason") or NONE),
         sources=tuple(word.strip() for word in str(told.get("source") or NONE).split(";")),
         source_says=str(told.get("source_says") or NONE),
+        other=": ".join(str(told[key]) for key in ("other_source", "other_says") if told.get(key)),
         verdict=claim["verdict"],
         exploratory=claim["exploratory"],
         effect=text(decision["estimate"], digits, sign=not ratio, unit=unit)
@@ -126,7 +129,7 @@ def _line(
         decided=NONE
         if decision["level"] is None or None in own
         else f"{percent(decision['level'])} %: {span(*own, digits, sign=not ratio)}",
-        seeds=f"{finished} of {len(experiment['seeds'])}{_deciding(claim)}",
+        seeds=f"{finished} of {len(experiment['seeds'])}{_deciding(claim, report['runs'])}",
         sizes=NONE
         if decision["exact"] or ratio or claim["metric"] != experiment["metric"]
         else sizes.get((experiment["name"], claim["arm"], claim["against"]), NONE),
@@ -134,13 +137,20 @@ def _line(
     )
 
 
-def _deciding(claim: Mapping[str, Any]) -> str:
-    """How many seeds would decide what is open, in four of five such sweeps; empty where nothing says."""
+def _deciding(claim: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
+    """How many seeds would decide what is open, in four of five such sweeps, and how long these would train,
+    one run at a time; empty where nothing says.
+    """
     told = claim.get("deciding")
     if not told or claim["verdict"] != "INCONCLUSIVE":
         return ""
     number = told["seeds"]
-    return f"; about {number:,} would {told['ends']} it" if number else "; no number would decide it"
+    if not number:
+        return "; no number would decide it"
+    arms = {claim["arm"], claim["against"]}
+    took = [[run["seconds"] or 0.0 for run in runs if run["arm"] == arm] for arm in arms]
+    hours = number * sum(fmean(seconds) for seconds in took if seconds) / 3600
+    return f"; about {number:,} would {told['ends']} it ({hours:.2g} h of training)"
 
 
 def _texts(report: Mapping[str, Any], claim: Mapping[str, Any]) -> str:

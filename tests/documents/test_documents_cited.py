@@ -17,8 +17,8 @@ EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 @cache
 def cited(name: str) -> set[str]:
     claims = OmegaConf.load(CONF / "experiment" / f"{name}.yaml").claims
-    sources = (source.strip() for claim in claims for source in str(claim.get("source", "")).split(";"))
-    return {source for source in sources if source}
+    named = (str(claim.get(key, "")) for claim in claims for key in ("source", "other_source"))
+    return {source.strip() for names in named for source in names.split(";")} - {""}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

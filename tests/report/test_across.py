@@ -165,6 +165,20 @@ def test_a_ladder_is_read_back_and_its_page_is_made_of_its_data_alone(tmp_path, 
         page.load(folder)
 
 
+@pytest.mark.parametrize(("rate", "told"), [(0.003, False), (0.006, True)])
+def test_rates_that_differ_and_were_tuned_at_one_rung_are_told(rate, told):
+    reports = climbed(-0.02, -0.04, -0.06, -0.08)
+    for one in reports.values():
+        for run in one["runs"]:
+            run["budget"] = {**run["budget"], "lr": rate if run["arm"] == "four" else 0.003}
+    ladder = build(reports)
+    words = "Tuned at S, four has the learning rate 0.006 and two 0.003; nobody tuned them at the other rungs"
+    for made in (page.html(ladder, Drawn({})), page.markdown(ladder), "\n".join(page.lines(ladder))):
+        assert (words in made) == told
+    alone = {**ladder, "ladder": {**ladder["ladder"], "rates": None}}
+    assert words not in page.markdown(alone)
+
+
 def test_pictures_of_a_ladder_can_be_drawn():
     ladder = build(climbed(0.01, 0.02, 0.03, 0.04))
     made = [*page.figures.effects(ladder, 640), *page.figures.losses(ladder, 640)]

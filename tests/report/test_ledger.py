@@ -3,7 +3,9 @@
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from omegaconf import OmegaConf
@@ -24,13 +26,20 @@ SHIPPED = sorted((CONF / "experiment").glob("*.yaml"))
 pytestmark = pytest.mark.usefixtures("blank")
 
 
-def put(root: Path, name: str, cited: bool = True, **effects: float) -> None:
-    """A report of a made-up experiment, whose first claim cites a source."""
+def put(
+    root: Path,
+    name: str,
+    cited: bool = True,
+    other: Mapping[str, str] = MappingProxyType({}),
+    **effects: float,
+) -> None:
+    """A report of a made-up experiment, whose first claim cites a source, and `other` that says otherwise."""
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06, **effects}, seeds=SIX)
     asked = experiment(world, name=name)
     declared = [claim.plain() for claim in asked.experiment.claims]
     if cited:
         declared[0] |= {"source": "A | B 2001; C", "source_says": "as good", "reason": "what <nobody> sees"}
+        declared[0] |= other
     runs = write_runs(root / "runs" / name, world)
     told = provenance(declared={"claims": declared}, command=f"python -m attnlab +experiment={name}")
     folder = root / "reference" / name
@@ -66,6 +75,19 @@ def test_a_line_per_claim_says_what_the_report_says(tmp_path):
     assert run[0][3] == "`python -m attnlab +experiment=mine`"
     assert "6 claims of 2 reports, 4 hypotheses and 2 identities: 1 REFUTED, 5 SUPPORTED." in page
     assert "otherwise: 1 REFUTED, 3 SUPPORTED." in page
+
+
+def test_where_sources_disagree_both_stand_beside_what_was_found(tmp_path):
+    put(tmp_path, "agreed")
+    assert "## Where sources disagree" not in ledger.markdown(
+        read(tmp_path / "reference"), tmp_path / "reference"
+    )
+    put(tmp_path, "disputed", other={"other_source": "D 2002", "other_says": "worse by 1"})
+    told = read(tmp_path / "reference")
+    page = ledger.markdown(told, tmp_path / "reference")
+    [row] = rows(page.partition("## Where sources disagree")[2].partition("## Identities")[0])
+    assert row[2:5] == ["A / B 2001; C: as good", "D 2002: worse by 1", "SUPPORTED"]
+    assert ledger.html(told, tmp_path / "reference").count("Otherwise D 2002: worse by 1") == 1
 
 
 def test_the_page_has_the_same_lines_and_what_its_filters_read(tmp_path):
@@ -215,6 +237,7 @@ def test_every_shipped_claim_reads_by_itself_and_names_its_source_and_the_reason
     for claim in claims:
         assert claim.source, claim.says
         assert claim.source_says, claim.says
+        assert bool(claim.other_source) == bool(claim.other_says), claim.says
         assert not claim.says.lower().startswith(OPENINGS), claim.says
         assert not POINTING.search(claim.says), claim.says
         assert len(claim.says.split()) >= 5, claim.says
@@ -229,11 +252,18 @@ def test_every_shipped_claim_reads_by_itself_and_names_its_source_and_the_reason
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "; about 1,211 would refute it"),
+        ({}, "; about 1,211 would refute it (4 h of training)"),
         ({"deciding": {"seeds": None, "ends": "refute"}}, "; no number would decide it"),
         ({"deciding": None}, ""), ({"verdict": "SUPPORTED"}, ""),
     ],
 )  # fmt: skip
 def test_what_is_open_says_how_many_seeds_would_decide_it(changes, says):
-    claim = {"verdict": "INCONCLUSIVE", "deciding": {"seeds": 1211, "ends": "refute"}} | changes
-    assert lines._deciding(claim) == says
+    claim = {
+        "verdict": "INCONCLUSIVE",
+        "deciding": {"seeds": 1211, "ends": "refute"},
+        "arm": "a",
+        "against": "b",
+    }
+    runs = [{"arm": "a", "seconds": 8.0}, {"arm": "b", "seconds": 3.0}, {"arm": "b", "seconds": 5.0}]
+    runs += [{"arm": "c", "seconds": 99.0}]
+    assert lines._deciding(claim | changes, runs) == says

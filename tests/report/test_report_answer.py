@@ -13,7 +13,7 @@ from conftest import EVIL
 from synthetic import World, but, experiment, provenance, write_runs
 
 from attnlab.report import build
-from attnlab.report.answer import answer
+from attnlab.report.answer import _effect, answer
 from attnlab.report.charts import marks
 from attnlab.report.pages.glossary import TERMS, Glossary
 from attnlab.report.pages.summary import ARMS, slide
@@ -40,6 +40,12 @@ def test_a_gain_is_told_as_one_and_what_is_open_as_undecided(tmp_path: Path) -> 
     assert " and gains 0.500 nats of val/loss [0." in better["answer"]["sentence"]
     both = report_of(tmp_path / "open", World(effects={"mha": 0.0, "gqa": 0.028}))
     assert both["answer"]["sentence"].startswith("Undecided: gqa halves the KV cache")
+
+
+def test_what_has_no_unit_is_gained_in_it() -> None:
+    claim = {"decision": {"estimate": -0.023}, "interval": {"low": -0.036, "high": -0.009}, "digits": 3}
+    claim |= {"unit": "", "label": "attention sink", "against": "a", "direction": "lower"}
+    assert _effect(claim, "a") == "gains 0.023 in attention sink [0.009, 0.036]"
 
 
 def test_where_nothing_can_be_compared_the_sentence_says_why(tmp_path: Path, made: dict) -> None:

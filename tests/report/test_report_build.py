@@ -131,6 +131,16 @@ def test_seeds_that_a_file_with_looks_leaves_out_are_those_of_its_looks(
     assert len(document["verdict"]["departures"]) == left
 
 
+def test_what_is_claimed_of_an_arm_that_a_ladder_leaves_out_is_no_departure(tmp_path: Path) -> None:
+    world = World()
+    declared = experiment(world).declared
+    also = {**declared["claims"][0], "arm": "left_out"}
+    kept = report(tmp_path, world, declared={**declared, "claims": [*declared["claims"], also]})
+    assert kept["verdict"]["departures"] == []
+    fewer = report(tmp_path / "fewer", world, declared={**declared, "claims": declared["claims"] * 2})
+    assert len(fewer["verdict"]["departures"]) == 1
+
+
 def test_an_arm_that_says_that_it_looks_ahead_has_a_caveat(tmp_path: Path) -> None:
     seen = {"full": 1.0, "prefix": 4.2, "difference": 5.0, "flagged": 0, "declared": 1}
     found = report(tmp_path, World(foresight={"gqa": seen}))

@@ -91,6 +91,20 @@ def test_a_reader_is_told_of_a_pick_at_an_end_of_no_pick_and_of_other_settings(b
     assert "gqa: its learning rate was tuned for other settings" in warned(found=bowl, settings="config-b")
 
 
+@pytest.mark.parametrize(("off", "told"), [(0.0, False), (0.5, False), (0.7, True), (math.inf, True)])
+def test_a_reader_is_told_of_a_pick_at_which_one_tuning_seed_went_wrong(
+    built: Any, off: float, told: bool
+) -> None:
+    """The median of the other rate is 0.52 worse, its worst seed too."""
+
+    def found(rate: float, seed: int) -> float:
+        return bowl(rate, seed) + (off if rate == 0.01 and seed == 102 else 0.0)
+
+    warned = " ".join(built(tuned(ARMS, found))["warnings"])
+    words = "gqa: by the worst of its tuning seeds 0.003 would have been picked, not 0.01"
+    assert (words in warned) == told
+
+
 def test_a_table_of_means_of_an_older_report_is_shown_as_what_it_was(built: Any, tmp_path: Path) -> None:
     report = built(tuned(ARMS, bowl))
     cells = [[2.0, 3.0, 2.5], [None, 1.0, 1.0], [1.5, 1.0, 1.75]]

@@ -46,6 +46,14 @@ def test_each_rung_is_a_comparison_with_its_own_size_seeds_and_the_ladders_margi
     assert low.changed == high.changed == ()  # a ladder is a place to ask, and no change of what is asked
 
 
+def test_a_ladder_stands_in_the_place_of_what_is_set_by_size(planned):
+    by_size = "+size_overrides={S:['trainer.max_steps=9'],low:['trainer.max_steps=9']}"
+    [alone] = planned("+experiment=heads", "size=S", by_size)
+    assert alone.runs[0].config["trainer"]["max_steps"] == 9
+    rungs = planned("+experiment=heads", by_size, LADDER)
+    assert [plan.runs[0].config["trainer"]["max_steps"] for plan in rungs] == [2, 6]
+
+
 def test_rates_are_tuned_at_one_rung_and_go_with_the_compute_to_the_others(planned):
     found = {}
 
@@ -77,6 +85,7 @@ def test_rates_are_tuned_at_one_rung_and_go_with_the_compute_to_the_others(plann
         (("+experiment=heads", LADDER.replace("rung:low", "rung:lwo")), "no rung of steps (nearest: low"),
         (("+experiment=heads", LADDER.replace("margin:0.25,", "")), "margin"),
         (("+experiment=heads", LADDER.replace("high:1", "high:0")), "give at least 1"),
+        (("+experiment=heads", LADDER.replace("max_steps=6", "max_steps=0")), "rung high of steps: arm"),
         (("+experiment=heads", "+texts=[plain,plain]"), "each once"),
         (("+texts=[plain]",), "without an experiment"),
         ((LADDER,), "without an experiment"),

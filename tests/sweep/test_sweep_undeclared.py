@@ -39,6 +39,15 @@ def test_its_name_is_what_differs_and_another_setting_is_another_page(planned):
     assert odd.experiment.name.replace("-", "_").isidentifier()
 
 
+def test_what_is_swept_may_lie_in_an_option_that_the_command_chooses(planned):
+    [plan] = planned("data=other", "data.batch_size=4,6")
+    assert [run.config["data"] for run in plan.runs] == [{"batch_size": n, "name": "other"} for n in (4, 6)]
+    [plan] = planned("data=other,plain", "data.batch_size=4")
+    assert [run.config["data"]["batch_size"] for run in plan.runs] == [4, 4]
+    with pytest.raises(Refused, match="would be hidden by arm width=8"):
+        planned("model={width: 7}", "model.width=8,9")
+
+
 def test_an_option_that_two_groups_have_is_named_with_its_group(planned):
     [plan] = planned("heads=one,two", "+tail=two,three")
     assert plan.experiment.arms[:2] == ["heads=one tail=two", "heads=one tail=three"]

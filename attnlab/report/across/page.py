@@ -80,10 +80,10 @@ def headline(ladder: Mapping[str, Any]) -> str:
 
 def lines(ladder: Mapping[str, Any]) -> list[str]:
     """What a terminal shows of a ladder."""
-    says = [
-        f"  {row['word']}: {row['arm']} against {row['against']}: {row['sentence']}"
-        for row in ladder["comparisons"]
-    ]
+    says = []
+    for row in ladder["comparisons"]:
+        says += [f"  {row['word']}: {row['arm']} against {row['against']}: {row['sentence']}"]
+        says += [f"  {said}" for said in [caution(ladder, row)] if said]
     return [f"{ladder['name']}: does it hold with size?", *says, f"  {ladder['agreement']['words']}"]
 
 
@@ -114,6 +114,7 @@ def html(ladder: dict[str, Any], drawn: Drawn | None = None) -> str:
             tones={row["word"]: TONES.get(row["word"], OPEN) for row in ladder["comparisons"]},
             rule=RULE,
             rates=rates(ladder),
+            caution=caution,
             css=asset("page.css"),
             js=asset("page.js"),
         )
@@ -131,12 +132,26 @@ def rates(ladder: Mapping[str, Any]) -> str:
     )
 
 
+def caution(ladder: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """That two arms carry different rates to rungs where nobody tuned them; empty where they do not."""
+    declared = ladder["ladder"]["rates"]
+    tuned = next((rung for rung in ladder["rungs"] if declared and rung["name"] == declared["rung"]), None)
+    ours, theirs = (tuned["rates"].get(row[side]) if tuned else None for side in ("arm", "against"))
+    if tuned is None or ours is None or theirs is None or ours == theirs:
+        return ""
+    return (
+        f"Tuned at {tuned['name']}, {row['arm']} has the learning rate {ours:g} and {row['against']} "
+        f"{theirs:g}; nobody tuned them at the other rungs, so a part of what is seen there may be the rate."
+    )
+
+
 def markdown(ladder: Mapping[str, Any]) -> str:
     """ladder.md."""
     lines = [f"# {cell(ladder['name'])}: {cell(headline(ladder))}", "", cell(ladder["question"] or ""), ""]
     for row in ladder["comparisons"]:
         joint = f"{cell(row['arm'])} against {cell(row['against'])}"
-        lines += [f"- **{row['word']}**, {joint}: {cell(row['sentence'])}"]
+        said = " ".join(part for part in (row["sentence"], caution(ladder, row)) if part)
+        lines += [f"- **{row['word']}**, {joint}: {cell(said)}"]
     lines += [""]
     names = [cell(rung["name"]) for rung in ladder["rungs"]]
     rows = [

@@ -15,7 +15,7 @@ from attnlab.config import CONF
 from attnlab.store.declarations import canonical, in_nats
 
 Claim = Mapping[str, Any]  # as a report's row, with `against`, `metric` and `compare` filled in
-CITED = ("says", "source", "source_says")
+CITED = ("says", "source", "source_says", "other_source", "other_says")
 OF_THE_THRESHOLD = ("reason", "identity")
 OTHER = "other"  # the axis of arms that set no config group
 
@@ -33,8 +33,8 @@ def same(claim: Claim, claims: Sequence[Claim]) -> Claim | None:
 
 
 def cited(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each claim of a report its `says`, `source`, `source_says`, `reason` and `identity`, where known:
-    from today's experiment file before what the report was declared with.
+    """For each claim of a report its `says`, its sources and what they say, `reason` and `identity`, where
+    known: from today's experiment file before what the report was declared with.
     """
     stored, today = _declared(report), _today(report)
     return [

@@ -93,6 +93,9 @@ def departures(sweep: Sweep) -> list[str] | None:
     meant = _defaults(declared) | Experiment.model_validate(used | said).model_dump(include=set(said))
     if isinstance(looks := declared.get("looks"), list) and declared.get("seeds") is None:
         meant["seeds"] = list(range(looks[-1]))  # as many as the last look has
+    if {"claims", "arms"} <= set(said):  # a ladder may leave out arms, and what is claimed of them
+        known = {*meant["arms"], None}
+        meant["claims"] = [claim for claim in meant["claims"] if {claim["arm"], claim["against"]} <= known]
     was = sweep.experiment.model_dump(include=set(declared))
     kept = {key: (meant[key], was[key]) for key in declared}
     kept["overrides"] = [], list(sweep.asked.overrides)

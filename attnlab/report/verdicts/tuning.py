@@ -2,6 +2,7 @@
 cost.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,9 +98,26 @@ def cautions(sweep: Sweep) -> list[str]:
                 f"{arm}: the learning rate picked, {entry['picked']:g}, is at the end of those tried, and no "
                 "more may be added; a better one may lie beyond it."
             )
+        elif other := _steadier(sweep, entry):
+            out.append(
+                f"{arm}: by the worst of its tuning seeds {other:g} would have been picked, not "
+                f"{entry['picked']:g}, at which one of them went wrong: some of its runs may do so too."
+            )
         if entry["same_settings"] is False:
             out.append(
                 f"{arm}: its learning rate was tuned for other settings than the ones compared here; with "
                 "tuned=none it is tuned anew."
             )
     return out
+
+
+def _steadier(sweep: Sweep, entry: dict[str, Any]) -> float | None:
+    """The rate whose worst seed is better than that of the picked one by more than the margin, if any is."""
+    sign = 1 if sweep.experiment.direction == "lower" else -1
+    worst = {
+        row["lr"]: max(math.inf if value == "diverged" else sign * value for value in row["values"])
+        for row in entry["rows"]
+        if row["median"] is not None
+    }
+    best = min(worst, key=lambda rate: worst[rate])
+    return best if worst[best] + (sweep.margin or 0.0) < worst[entry["picked"]] else None

@@ -54,6 +54,8 @@ class Claim(Record):
     reason: str | None = Field(None, description="Why this threshold; written before the first run.")
     source: str | None = Field(None, description="Who says so: a paper, a document.")
     source_says: str | None = Field(None, description="What exactly the source says, with its numbers.")
+    other_source: str | None = Field(None, description="Who finds otherwise, where sources disagree.")
+    other_says: str | None = Field(None, description="What exactly that one says, with its numbers.")
 
     def plain(self) -> dict[str, Any]:
         """What was written, nothing filled in."""

@@ -62,13 +62,13 @@ class Composer:
 
     def at_size(self, point: Sequence[str]) -> tuple[DictConfig, list[str]]:
         """A command's config with what its experiment sets at its size, the experiment's own keys included;
-        and these overrides.
+        and these overrides. The rungs of a ladder stand in the place of the size, and there are none.
         """
         config = self.compose(point)
         written = OmegaConf.to_container(OmegaConf.masked_copy(config, ["size_overrides"]), resolve=False)
         sizes = written.get("size_overrides") if isinstance(written, dict) else None
         lines = sizes.get(config.get("size")) if isinstance(sizes, dict) else None
-        if not isinstance(lines, list) or not lines:
+        if not isinstance(lines, list) or not lines or config.get("ladder") is not None:
             return config, []
         return self.compose([*lines, *point]), lines
 

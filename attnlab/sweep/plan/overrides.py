@@ -100,14 +100,23 @@ def keys(lines: Sequence[str]) -> dict[str, str]:
 
 
 def refuse_hidden(given: Sequence[str], arm: str, arm_overrides: Sequence[str]) -> None:
-    """An arm's overrides come last, so one of the command line for the same key would be silently lost."""
+    """An arm's overrides come last, so one of the command line for the same key would be silently lost. What
+    chooses an option of a group neither loses nor hides the keys within, which Hydra sets after it.
+    """
     for key, line in keys(given).items():
         for other, arm_line in keys(arm_overrides).items():
-            if key == other or key.startswith(other + ".") or other.startswith(key + "."):
+            within = key.startswith(other + ".") and not _chooses(arm_line)
+            around = other.startswith(key + ".") and not _chooses(line)
+            if key == other or within or around:
                 raise Refused(
                     f"{line} would be hidden by arm {arm}, which sets {arm_line}: "
                     f"drop it, or leave the arm out with arms=[...]"
                 )
+
+
+def _chooses(line: str) -> bool:
+    """Whether it names an option: a key that has others within it has no word as its value."""
+    return isinstance(parse([line])[0].value(), str)
 
 
 def seeded(base: dict[str, Any], point: Sequence[str], seeds: Sequence[int] | None) -> dict[str, Any]:

@@ -266,7 +266,8 @@ def _arms(
     checker: Checker,
     written: Written,
 ) -> dict[str, Arm]:
-    by_size = experiment.size_overrides.get(experiment.size or "") or []
+    laddered = place is not None and place.ladder is not None
+    by_size = [] if laddered else experiment.size_overrides.get(experiment.size or "") or []
     by_size = [*by_size, *(place.overrides if place else ())]
     figure = match.FIGURES.get(experiment.match)
     arms: dict[str, Arm] = {}
@@ -293,5 +294,6 @@ def _arms(
         try:
             arms[name] = checked_arm(name, config, overrides, experiment.seeds[0], checker, matching)
         except ValueError as error:
-            raise Refused(f"arm {name}: {error}", blamed(str(error), name, own)) from error
+            where = place.where if place else ""
+            raise Refused(f"{where}arm {name}: {error}", blamed(str(error), name, own)) from error
     return arms

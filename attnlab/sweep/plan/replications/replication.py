@@ -35,6 +35,11 @@ class Replication:
         }
 
     @property
+    def where(self) -> str:
+        """What a refusal of an arm begins with."""
+        return f"rung {self.name} of {self.ladder.name}: " if self.ladder else f"data={self.name}: "
+
+    @property
     def together(self) -> str:
         """What the title of all places together ends with."""
         return f"@{self.ladder.name}" if self.ladder else ""
