@@ -56,7 +56,23 @@ def test_a_rung_or_a_text_was_made_by_the_shipped_command(name):
 def test_what_rungs_say_together_is_made_of_what_each_says(name):
     rungs = {title: load(path) for title, path in EVERY.items() if title.startswith(f"{name}.")}
     assert len(rungs) == 4
-    assert plain(build(rungs)) == page.load(FOLDER / name)
+    same(plain(build(rungs)), page.load(FOLDER / name))
+
+
+def same(made, kept):
+    """Another machine adds up in another order: a number may differ in its last digits."""
+    if isinstance(made, dict):
+        assert sorted(made) == sorted(kept)
+        for key in made:
+            same(made[key], kept[key])
+    elif isinstance(made, list):
+        assert len(made) == len(kept)
+        for one, other in zip(made, kept, strict=True):
+            same(one, other)
+    elif isinstance(made, float):
+        assert made == pytest.approx(kept, rel=1e-9)
+    else:
+        assert made == kept
 
 
 @pytest.mark.parametrize("name", REPORTS)

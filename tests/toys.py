@@ -48,9 +48,14 @@ def shipped() -> Loader:
 
 def plan_of_shipped(line: list[str], checker: Any) -> Plan:
     """The one plan of a command line over `conf/`, made here; `checker` answers for the trainer."""
-    master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
-    [made] = plan(line, Composer(shipped(), master), checker)
+    [made] = plans_of_shipped(line, checker)
     return made
+
+
+def plans_of_shipped(line: list[str], checker: Any) -> list[Plan]:
+    """As `plan_of_shipped`, one for each text."""
+    master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
+    return plan(line, Composer(shipped(), master), checker)
 
 
 @pytest.fixture

@@ -36,10 +36,10 @@ def build(reports: Mapping[str, Report]) -> dict[str, Any]:
     """The ladder of these reports, by title, as plain JSON. The rungs stand by the compute of their
     baseline: a file does not keep the order in which their ladder has them.
     """
-    first = next(iter(reports.values()))
-    place, experiment = first["place"], first["experiment"]
-    baseline = experiment["baseline"]
+    baseline = next(iter(reports.values()))["experiment"]["baseline"]
     rungs = sorted(reports.items(), key=lambda item: flops(item[1], baseline) or 0.0)
+    first = rungs[0][1]
+    place, experiment = first["place"], first["experiment"]
     asked = list(dict.fromkeys(pair for _, report in rungs for pair in comparisons(report)))
     steps = [_rung(title, report, baseline) for title, report in rungs]
     by_rung = {row["name"]: (row, report) for row, (_, report) in zip(steps, rungs, strict=True)}
