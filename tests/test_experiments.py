@@ -44,11 +44,13 @@ for name, line in lines.items():
 
 
 def some(declared: Any) -> list[str]:
-    """Of many arms those that something is claimed of, an eighth of the others, and what these are made from."""
+    """Of many arms those that something is claimed of, an eighth of the others, and what they go on from."""
     claimed = {claim[key] for claim in declared.claims for key in ("arm", "against") if key in claim}
     kept = {declared.baseline, *claimed, *declared.arms[::8]}
     overrides = OmegaConf.to_container(declared.arm_overrides, resolve=False)
-    kept |= {item.removeprefix("parent=") for arm in kept for item in overrides[arm] if item.startswith("parent=")}
+    kept |= {
+        item.removeprefix("parent=") for arm in kept for item in overrides[arm] if item.startswith("parent=")
+    }
     return [arm for arm in declared.arms if arm in kept]
 
 

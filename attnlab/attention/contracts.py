@@ -124,13 +124,16 @@ class Score(Protocol):
 
 
 class Normaliser(Protocol):
-    """Weights of scores [..., S], in the place of the softmax; a hidden key has the score -inf, and gets 0.
-    `sums_to_one`: those of a row do.
+    """Weights of scores [B, H, T, S], in the place of the softmax; a hidden key has the score -inf, and gets
+    0. `sums_to_one`: those of a row do. `signed`: some may be negative. `flops(heads, new, held)`: of its
+    matrix products, per row.
 
         def plain(score): return score.exp()
     """
 
     sums_to_one: bool = False
+    signed: bool = False
+    flops: Callable[[int, int, int], int] = staticmethod(lambda heads, new, held: 0)
 
     def __call__(self, score: Tensor, /) -> Tensor: ...
 

@@ -4,7 +4,7 @@ from abc import ABC
 
 from torch import nn
 
-from attnlab.attention.contracts import Epilogue, Heads, declared
+from attnlab.attention.contracts import Epilogue, Heads, Normaliser, declared
 from attnlab.attention.past.forgetting import Forgetting
 from attnlab.attention.selection import Blocks
 
@@ -16,6 +16,7 @@ class Costs(nn.Module, ABC):
     epilogue: Epilogue | None
     forgetting: Forgetting | None
     selection: Blocks | None
+    normaliser: Normaliser | None
 
     def state_size(self) -> int:
         """Bytes cached per token in this layer."""
@@ -29,6 +30,7 @@ class Costs(nn.Module, ABC):
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """Of heads and scores: `new` queries over `held` keys, two a multiplication."""
         own, heads = self.heads.flops(new, held, absorbed), self.heads
+        own += declared(self.normaliser, Normaliser, "flops")(heads.n_heads, new, held)
         if self.forgetting is not None:
             own += self.forgetting.flops(new, held, 1 if absorbed else heads.n_kv_heads)
         if self.selection is not None:

@@ -65,6 +65,7 @@ class Attention(Costs):
             raise ValueError(f"attention dropout must lie in [0, 1), got {dropout}")
         self.heads, self.kernel, self.rotary, self.epilogue = heads, kernel, rotary, epilogue
         self.forgetting, self.selection, self.dropout = forgetting, selection, dropout
+        self.normaliser = normaliser
         self.normalising: dict[str, Any] = {} if normaliser is None else {"normaliser": normaliser}
         self.mask = every(*(masks or {}).values())
         self.scores = tuple(score for score in (scores or {}).values() if score is not None)

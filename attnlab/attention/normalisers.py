@@ -1,9 +1,10 @@
-"""What makes weights of scores, where it is not the softmax: no key has to be attended to."""
+"""What makes weights of scores, where it is not the softmax of each head by itself."""
 
+from types import MappingProxyType
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def off_by_one(score_S: Tensor) -> Tensor:
@@ -40,3 +41,34 @@ class Sigmoid:
     def __call__(self, score_S: Tensor) -> Tensor:
         """Weights of a row sum to anything up to its keys."""
         return torch.sigmoid(score_S - torch.tensor(self.length, dtype=score_S.dtype).log())
+
+
+@final
+class TalkingHeads(nn.Module):
+    """A softmax between two mixtures of the heads: one of their scores before it, one of their weights after
+    it (Shazeer et al. 2020, arXiv 2003.02436, §4). Both begin as no mixture; weights may become negative.
+
+    A key that is hidden from a head says nothing to the others there, and gets nothing of them.
+    """
+
+    signed = True
+    kinds = MappingProxyType({"of_scores": "vector", "of_weights": "vector"})
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self.of_scores = nn.Parameter(torch.eye(n_heads))
+        self.of_weights = nn.Parameter(torch.eye(n_heads))
+
+    def forward(self, score_BHTS: Tensor) -> Tensor:
+        """Weights [B, H, T, S]."""
+        hidden = score_BHTS == -torch.inf
+        score = _mixed(self.of_scores, score_BHTS.masked_fill(hidden, 0.0)).masked_fill(hidden, -torch.inf)
+        return _mixed(self.of_weights, score.softmax(-1)).masked_fill(hidden, 0.0)
+
+    def flops(self, heads: int, new: int, held: int) -> int:
+        """Of both mixtures."""
+        return 2 * 2 * heads * heads * new * held
+
+
+def _mixed(matrix: Tensor, of_heads_BHTS: Tensor) -> Tensor:
+    return torch.einsum("hi,bits->bhts", matrix.to(of_heads_BHTS.dtype), of_heads_BHTS)

@@ -12,7 +12,7 @@ from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
-from attnlab.attention.normalisers import Sigmoid, off_by_one, softpick
+from attnlab.attention.normalisers import Sigmoid, TalkingHeads, off_by_one, softpick
 from attnlab.attention.past.forgetting import Forgetting
 from attnlab.attention.scores.log_length import LearnedLogLength
 from attnlab.testing.laws.variant import randomised
@@ -187,3 +187,32 @@ def test_scores_of_thousands_give_finite_weights_and_gradients(normaliser):
     assert weights[0, 3] == 0
     weights.sum().backward()
     assert scores.grad.isfinite().all()
+
+
+def test_talking_heads_mix_scores_before_the_softmax_and_weights_after_it():
+    module, x = layer(normaliser=TalkingHeads(H)), array(given())[0]
+    before, after = array(module.normaliser.of_scores), array(module.normaliser.of_weights)
+    q, k, v = projected(module, x)
+    out = [[np.zeros(D) for h in range(H)] for t in range(T)]
+    for t in range(T):
+        plain = [[float(q[t][h] @ k[s][h]) / math.sqrt(D) for s in range(t + 1)] for h in range(H)]
+        weights = [
+            softmax([sum(before[h][i] * plain[i][s] for i in range(H)) for s in range(t + 1)])
+            for h in range(H)
+        ]
+        for h in range(H):
+            for s in range(t + 1):
+                out[t][h] = out[t][h] + sum(after[h][i] * weights[i][s] for i in range(H)) * v[s][h]
+    same(module, out)
+
+
+def test_a_key_that_is_hidden_from_one_head_says_nothing_to_the_others_there():
+    talking = randomised(TalkingHeads(2)).double()
+    scores = torch.tensor([[[[1.0, 2.0]], [[3.0, -torch.inf]]]], dtype=torch.float64)
+    weights, (before, after) = talking(scores), (talking.of_scores, talking.of_weights)
+    mixed = torch.stack((before[0, 0] * 1 + before[0, 1] * 3, before[0, 0] * 2))
+    of_first = mixed.softmax(0)
+    assert weights[0, 1, 0, 1] == 0, "nor is it given anything"
+    assert weights[0, 0, 0].tolist() == pytest.approx(
+        [(after[0, 0] * of_first[0] + after[0, 1]).item(), (after[0, 0] * of_first[1]).item()]
+    )

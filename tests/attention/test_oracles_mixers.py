@@ -15,6 +15,7 @@ from attnlab.attention.mixers.delta import GatedDeltaNet
 from attnlab.attention.mixers.linear import LinearAttention
 from attnlab.attention.mixers.recurrence import Tokens, by_chunk, by_token, empty
 from attnlab.attention.mixers.scalar_decay import ScalarDecay
+from attnlab.attention.mixers.taylor import TaylorAttention
 from attnlab.testing.laws.variant import randomised
 
 T, M, H, D, N = 9, 12, 3, 4, 5
@@ -78,6 +79,27 @@ def test_linear_attention_is_a_sum_of_features_over_all_keys(decay):
                 kept = (1 - 2.0 ** (-5 - h)) ** (t - s) if decay else 1.0
                 like = kept * (q @ elu_plus_one(rows[s][M + h * D :][:D]))
                 top, total = top + like * rows[s][2 * M + h * D :][:D], total + like
+            heads.append(top / total)
+        out.append(array(module.out.weight) @ np.concatenate(heads))
+    same(module, out)
+
+
+@pytest.mark.parametrize("features", [1, 2, 3])
+def test_a_polynomial_stands_for_the_exponential(features):
+    module, x = made(TaylorAttention(M, H, features, convolution=2, chunk=4)), array(given())[0]
+    weight = array(module.convolution.weight)
+    rows = [array(module.qkv.weight) @ token for token in x]
+    rows = [(1 + weight[0]) * row + (weight[1] * rows[t - 1] if t else 0) for t, row in enumerate(rows)]
+    out = []
+    for t in range(T):
+        heads = []
+        for h in range(H):
+            q, (top, total) = rows[t][h * features :][:features], (np.zeros(D), 0.0)
+            for s in range(t + 1):
+                k, v = rows[s][(H + h) * features :][:features], rows[s][2 * H * features + h * D :][:D]
+                score = q @ k / math.sqrt(features)
+                like = 1 + score + score**2 / 2
+                top, total = top + like * v, total + like
             heads.append(top / total)
         out.append(array(module.out.weight) @ np.concatenate(heads))
     same(module, out)
@@ -151,6 +173,7 @@ MIXERS = {
     "linear": lambda: LinearAttention(M, H),
     "decay": lambda: ScalarDecay(M, H, N),
     "delta": lambda: GatedDeltaNet(M, H),
+    "taylor": lambda: TaylorAttention(M, H, 3),
 }
 
 

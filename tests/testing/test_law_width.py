@@ -82,7 +82,13 @@ KNOWN = pytest.mark.xfail(
     reason="from 64 to 1024 as the width to the power of 0.12 to 0.18: a gate's gradient is a product over a "
     "head's features, and agrees the better among tokens the more there are; flat where heads grow in number"
 )
-CONVOLVED = ("convolution=kv", "epilogue=convolved", "model=gated_delta", "model=scalar_decay")
+CONVOLVED = (
+    "convolution=kv",
+    "epilogue=convolved",
+    "model=gated_delta",
+    "model=scalar_decay",
+    "model=taylor",
+)
 
 
 LONG = [

@@ -13,7 +13,7 @@ VALUES = [f"{axis}={option}" for axis in TRIED for option in options(axis)]
 DEEP = [value for value in VALUES if value.startswith("layers=")]  # eight layers each
 SCORED = {  # sdpa, the usual kernel, takes none of them
     "score=softcap", "score=log_length", "score=ssmax", "epilogue=sinks",
-    "normaliser=off_by_one", "normaliser=sigmoid", "normaliser=softpick",
+    "normaliser=off_by_one", "normaliser=sigmoid", "normaliser=softpick", "normaliser=talking",
 }  # fmt: skip
 
 

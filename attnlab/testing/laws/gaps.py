@@ -32,6 +32,7 @@ GRADIENTS = (
     "gradients_are_the_functions",
 )
 
+NO_SOFTMAX = ("off_by_one", "softpick", "sigmoid", "talking")
 GAPS = (
     Gap(("kernel=sdpa", "score=softcap"), BUILT, "sdpa takes additive scores only"),
     Gap(("kernel=sdpa", "score=log_length"), BUILT, "sdpa takes additive scores only"),
@@ -39,11 +40,11 @@ GAPS = (
     *(
         Gap((f"kernel={kernel}", f"normaliser={other}"), BUILT, f"{kernel} knows the softmax only")
         for kernel in ("sdpa", "flex")
-        for other in ("off_by_one", "softpick", "sigmoid")
+        for other in NO_SOFTMAX
     ),
     *(
         Gap((f"normaliser={other}", "epilogue=sinks"), BUILT, "what is no softmax has no lse")
-        for other in ("off_by_one", "softpick", "sigmoid")
+        for other in NO_SOFTMAX
     ),
     Gap(("kernel=sdpa", "score=ssmax"), BUILT, "sdpa takes additive scores only"),
     Gap(("heads=tied_qkv", "convolution=kv"), BUILT, "one projection has no keys and values apart"),

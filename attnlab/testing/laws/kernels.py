@@ -56,11 +56,13 @@ def by_hand(call: Call) -> Attended:
     G).
     """
     (B, H, T, _), (G, S) = call.q.shape, call.k.shape[1:3]
-    mask, outs, lses, maps = call.options["mask"], [], [], []
+    mask, normaliser = call.options["mask"], call.options.get("normaliser")
+    outs, lses, maps = [], [], []
     for n in range(B):
         q_pos, kv_pos = (
             call.options[name][n if len(call.options[name]) > 1 else 0, 0] for name in ("q_pos", "kv_pos")
         )
+        scores, sighted = [], []
         for head in range(H):
             b, h, group = torch.tensor(n), torch.tensor(head), head // (H // G)
             score = call.q[n, head] @ call.k[n, group].T * call.options["scale"]
@@ -73,12 +75,14 @@ def by_hand(call: Call) -> Attended:
             top = score.detach().amax(-1, keepdim=True).clamp(min=-1e300)
             terms = torch.where(visible, (score.masked_fill(~visible, 0.0) - top).exp(), 0.0)
             total = terms.sum(-1, keepdim=True)
-            weights = terms / total.masked_fill(total == 0, 1.0)
-            if (normaliser := call.options.get("normaliser")) is not None:
-                weights = torch.where(visible.any(-1, keepdim=True), normaliser(score), 0.0)
-            outs.append(weights @ call.v[n, group])
-            maps.append(weights)
+            maps.append(terms / total.masked_fill(total == 0, 1.0))
             lses.append((total.log() + top).squeeze(-1).masked_fill(total.squeeze(-1) == 0, -torch.inf))
+            scores.append(score)
+            sighted.append(visible.any(-1, keepdim=True))
+        if normaliser is not None:
+            weights = normaliser(torch.stack(scores)[None])[0]
+            maps[-H:] = torch.where(torch.stack(sighted), weights, 0.0)
+        outs += [maps[n * H + head] @ call.v[n, head // (H // G)] for head in range(H)]
     return Attended(*(torch.stack(parts).unflatten(0, (B, H)) for parts in (outs, lses, maps)))
 
 
@@ -143,7 +147,7 @@ def check_dropout_keeps_the_mean(variant: Variant) -> None:
     kernel, call = variant.layer().kernel, asked(variant.layer(), variant.x())
     call = call._replace(v=torch.ones_like(call.v))
     whole = call.answered(eager).out[..., :1]  # one, where weights are a softmax's
-    seeing = whole > 0  # all but queries that see no key
+    seeing = whole != 0  # all but queries that see no key
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
@@ -179,8 +183,9 @@ def check_weights_sum_to_one(variant: Variant) -> None:
 @torch.no_grad()
 def _check_own_weights(layer: Any, x: Tensor) -> None:
     weights = layer.attend(x, kernel=eager, need=("weights",)).weights
-    assert weights.min() >= 0, "a weight is negative"
-    if declared(layer.normalising["normaliser"], Normaliser, "sums_to_one"):
+    signed = declared(layer.normaliser, Normaliser, "signed")
+    assert signed or weights.min() >= 0, "a weight is negative"
+    if declared(layer.normaliser, Normaliser, "sums_to_one"):
         total = weights.sum(-1)
         same(total, (total > 0).to(total.dtype), "sum of a row")
 
