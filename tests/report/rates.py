@@ -9,7 +9,9 @@ from attnlab.sweep.plan.tuning.search import Found, Grid
 
 def tuned(arms: Iterable[str], found: Found, committed: bool = False, **changes: Any) -> dict[str, Any]:
     """What tuning tells the report, where `found` gives the loss of a rate and a seed."""
-    grid = Grid((0.001, 0.003, 0.01), (100, 101, 102), changes.pop("widen", 3), 1 / 3)
+    grid = Grid(
+        (0.001, 0.003, 0.01), (100, 101, 102), changes.pop("widen", 3), 1 / 3, changes.pop("steady", None)
+    )
     one = Tuning(grid, "val/loss", "lower", "debug", committed)
     search = one.search(found)
     known = {"settings": "config-a", "compared": "config-a", "tokens": 10 * len(search.asked), **changes}

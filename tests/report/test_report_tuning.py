@@ -69,6 +69,20 @@ def test_every_rate_stands_on_the_page_with_its_seeds_its_rung_and_the_cost(buil
     assert lines[0] == "| gqa | 0.001 | 1.100 | – | – | – | dropped in the first rung |"
 
 
+def test_a_steady_pick_is_told_by_its_rule(tmp_path: Path) -> None:
+    def found(rate: float, seed: int) -> float:
+        return {0.001: 0.6, 0.003: 0.505, 0.01: 0.5}.get(rate, 0.7)
+
+    picks = {}
+    for steady in (None, 0.01):
+        world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1])
+        asked = experiment(world, tuning=tuned(ARMS, found, steady=steady))
+        told = build(asked, write_runs(tmp_path / str(steady), world), None, provenance())["budget"]
+        picks[steady] = [row["lr"] for row in told["tuning"]["arms"][0]["rows"] if row["picked"]]
+        assert ("whose mean val/loss is at most 0.01 worse" in told["lr_tuning"]) == (steady is not None)
+    assert picks == {None: [0.01], 0.01: [0.003]}
+
+
 def test_the_cost_is_a_share_of_the_seeds_that_the_looks_have_come_to(tmp_path: Path) -> None:
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
     asked = experiment(world, tuning=tuned(ARMS, bowl), wanted={"gqa": 2})

@@ -11,8 +11,8 @@ from attnlab.sweep.plan.tuning.search import Grid, search
 SEEDS = (100, 101, 102)
 
 
-def grid(*rates, seeds=SEEDS, widen=3):
-    return Grid(rates, seeds, widen, 1 / 3)
+def grid(*rates, seeds=SEEDS, widen=3, steady=None):
+    return Grid(rates, seeds, widen, 1 / 3, steady)
 
 
 def bowl(best, wild=None):
@@ -26,6 +26,27 @@ def test_one_wild_seed_picks_nothing_where_the_mean_would_have_followed_it():
         assert found.best == 2
         means = {rate: sum(found.losses(rate, seeds)) for rate in (1, 2, 4)}
         assert min(means, key=means.get) != 2
+
+
+@pytest.mark.parametrize("wild", [9, math.inf])
+def test_a_steady_search_leaves_a_rate_at_which_a_seed_went_wrong(wild):
+    wrong = {(2, 101): wild}
+    assert search(grid(1, 2, 4), bowl(2, wrong)).best == 2, "the median does not see it"
+    assert search(grid(1, 2, 4, steady=0.0), bowl(2, wrong)).best == 1
+    assert search(grid(1, 2, 4, steady=0.0), bowl(2)).best == 2
+
+
+def test_a_seed_that_is_bad_at_every_rate_moves_no_steady_pick():
+    everywhere = {(rate, 101): 50 for rate in (1, 2, 4, 8, 16)}
+    assert search(grid(1, 2, 4, steady=0.1), bowl(4, everywhere)).best == 4
+
+
+@pytest.mark.parametrize(("steady", "best"), [(0.0, 4), (0.4, 4), (0.6, 2), (5.0, 2)])
+def test_a_steady_search_picks_the_lowest_of_those_that_are_nearly_as_good(steady, best):
+    found = search(
+        grid(1, 2, 4, 8, steady=steady), lambda rate, seed: {1: 9, 2: 1.5, 4: 1, 8: 2}[rate] + 0 * seed
+    )
+    assert found.best == best, "1 was tried with one seed alone"
 
 
 @pytest.mark.parametrize("wild", [9, -9, math.inf])

@@ -77,9 +77,17 @@ def sentence(sweep: Sweep) -> str:
     return (
         f"every arm was tried at {rates} rates with seed {first} (the first rung), then at the best and its "
         f"neighbours with {rest} too (the second), each time for {_percent(found['share'])} of its steps, "
-        f"with none of the comparison's seeds ({came}); it has the rate with the best median "
-        f"{found['metric']}. Where the best rate was at an end of those tried, the next one beyond it was "
-        f"tried too, {found['widen']} times at most{cost}"
+        f"with none of the comparison's seeds ({came}); {_rule(found)}. Where the best rate was at an end of "
+        f"those tried, the next one beyond it was tried too, {found['widen']} times at most{cost}"
+    )
+
+
+def _rule(found: dict[str, Any]) -> str:
+    if (near := found.get("steady")) is None:
+        return f"it has the rate with the best median {found['metric']}"
+    return (
+        f"it has the lowest of the rates whose mean {found['metric']} is at most {near:g} worse than the "
+        "best, since a rate that goes wrong now and then is dearer than one that is a little low"
     )
 
 

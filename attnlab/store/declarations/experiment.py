@@ -84,6 +84,12 @@ class Tune(Record):
     share: FiniteFloat = Field(
         1 / 3, gt=0, le=1, description="The share of trainer.max_steps for which a rate is tried."
     )
+    steady: FiniteFloat | None = Field(
+        None,
+        ge=0,
+        description="The mean over the seeds counts, not the median, and of rates at most so much worse than "
+        "the best the lowest is picked: one that goes wrong now and then is dearer than a low one.",
+    )
 
 
 class Exchange(Record):

@@ -151,6 +151,7 @@ def _tune(tune: Tune | None) -> str:
     return (
         f"rates {_names(tune.lr)} on seeds {_names(tune.seeds)}, widened by {tune.widen} at most, for "
         f"{tune.share:.3g} of the steps"
+        f"{'' if tune.steady is None else f', steady within {tune.steady:g}'}"
     )
 
 

@@ -114,7 +114,7 @@ class Tuning:
         grid = self.grid
         return {
             "lr": list(grid.rates), "seeds": list(grid.seeds), "widen": grid.widen, "share": grid.share,
-            "metric": self.metric,
+            "metric": self.metric, "steady": grid.steady,
         }  # fmt: skip
 
     def told(self) -> dict[str, Any]:
@@ -148,7 +148,8 @@ class Tuning:
             arm: Kept(settings=entry.settings, tokens=entry.tokens, rows=self._rows(entry.search))
             for arm, entry in self.arms.items()
         }
-        tuned = Tuned(**self.declared(), arms=arms)
+        declared = {key: value for key, value in self.declared().items() if value is not None}
+        tuned = Tuned(**declared, arms=arms)
         head = (
             f"# @package _global_\n# Learning rates tuned for {name}: every rate that was tried, by seed.\n"
         )

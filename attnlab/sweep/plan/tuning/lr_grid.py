@@ -91,7 +91,13 @@ def grid(experiment: Experiment) -> Grid | None:
             "or rates are picked on the runs that they are judged by",
             ("tune", "seeds"),
         )
-    return Grid(tuple(float(rate) for rate in sorted(rates)), tuple(seeds), declared.widen, declared.share)
+    return Grid(
+        tuple(float(rate) for rate in sorted(rates)),
+        tuple(seeds),
+        declared.widen,
+        declared.share,
+        declared.steady,
+    )
 
 
 def _refuse_unfound(point: Sequence[str], find: Find) -> None:
