@@ -46,7 +46,8 @@ class Sigmoid:
 @final
 class TalkingHeads(nn.Module):
     """A softmax between two mixtures of the heads: one of their scores before it, one of their weights after
-    it (Shazeer et al. 2020, arXiv 2003.02436, §4). Both begin as no mixture; weights may become negative.
+    it (Shazeer et al. 2020, arXiv 2003.02436, §4). Both begin as no mixture; weights may become negative,
+    which maps show as nothing.
 
     A key that is hidden from a head says nothing to the others there, and gets nothing of them.
     """
