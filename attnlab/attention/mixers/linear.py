@@ -35,10 +35,15 @@ class LinearAttention(Memory):
         return Tokens(F.elu(q) + 1, F.elu(k) + 1, torch.cat((v, torch.ones_like(v[..., :1])), -1), decay)
 
     def finish(self, out_BHTV: Tensor, x_BTM: Tensor, tokens: Tokens) -> Tensor:
-        """Over the sums; 0 where nothing was written."""
-        values, total = out_BHTV[..., :-1], out_BHTV[..., -1:]
-        return self.out(merged(values / total.masked_fill(total == 0, 1.0)))
+        """Over the sums."""
+        return self.out(merged(over_sums(out_BHTV)))
 
     def memory_size(self) -> int:
         """H D (D + 1)."""
         return self.n_heads * self.head_dim * (self.head_dim + 1)
+
+
+def over_sums(out_BHTV: Tensor) -> Tensor:
+    """What was read over its sum of weights, which is its last feature; 0 where nothing was written."""
+    values, total = out_BHTV[..., :-1], out_BHTV[..., -1:]
+    return values / total.masked_fill(total == 0, 1.0)

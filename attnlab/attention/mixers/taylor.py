@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
+from attnlab.attention.mixers.linear import over_sums
 from attnlab.attention.mixers.memory import Memory
 from attnlab.attention.mixers.recurrence import Tokens
 from attnlab.attention.past.convolution import ShortConvolution
@@ -40,9 +41,8 @@ class TaylorAttention(Memory):
         return Tokens(_polynomial(q), _polynomial(k), v, v.new_zeros(1, 1, 1).expand(v.shape[:3]))
 
     def finish(self, out_BHTV: Tensor, x_BTM: Tensor, tokens: Tokens) -> Tensor:
-        """Over the sums; 0 where nothing was written."""
-        values, total = out_BHTV[..., :-1], out_BHTV[..., -1:]
-        return self.out(merged(values / total.masked_fill(total == 0, 1.0)))
+        """Over the sums."""
+        return self.out(merged(over_sums(out_BHTV)))
 
     def memory_size(self) -> int:
         """H (1 + f + f (f + 1) / 2) (D + 1): each product of two different features once."""
