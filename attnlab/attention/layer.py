@@ -66,7 +66,6 @@ class Attention(Costs):
         self.heads, self.kernel, self.rotary, self.epilogue = heads, kernel, rotary, epilogue
         self.forgetting, self.selection, self.dropout = forgetting, selection, dropout
         self.normaliser = normaliser
-        self.normalising: dict[str, Any] = {} if normaliser is None else {"normaliser": normaliser}
         self.mask = every(*(masks or {}).values())
         self.scores = tuple(score for score in (scores or {}).values() if score is not None)
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
@@ -167,7 +166,7 @@ class Attention(Costs):
             dropout=self.dropout if self.training else 0.0,
             need=(*need, *self.needs, *asked),
             aligned=positions.consecutive,
-            **self.normalising,
+            **({} if self.normaliser is None else {"normaliser": self.normaliser}),
         )
         if asked:
             cache.attended(attended.weights)  # type: ignore[union-attr]

@@ -166,7 +166,7 @@ def check_dropout_keeps_the_mean(variant: Variant) -> None:
 def check_weights_sum_to_one(variant: Variant) -> None:
     """4. Attention weights are not negative; a row sums to one, or to one minus the sink's share."""
     layer = variant.layer()
-    if layer.normalising:
+    if layer.normaliser is not None:
         _check_own_weights(layer, variant.x())
         return
     with torch.no_grad():

@@ -63,7 +63,7 @@ def check_masked_keys_get_no_gradient(variant: Variant) -> None:
     except Leak as leak:
         heads = _leaking_heads(variant, leak) if variant.is_attention else ""
         raise Leak(leak.token, leak.key, leak.size, heads) from None
-    if variant.is_attention and (layer.normalising or layer.selection is not None):
+    if variant.is_attention and (layer.normaliser is not None or layer.selection is not None):
         return  # what is no softmax may give nothing to a key that it sees, and what chooses, to some
     if not variant.tells_its_mask:
         assert T < 4 or (depends & ~own).any(), "no output depends on any other token"

@@ -5,10 +5,9 @@ the median over the seeds, so one bad seed of three picks nothing. It does not s
 wrong, though; where a grid is `steady` it is the mean, and of rates that are nearly as good the lowest.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import fmean, median
 
 Found = Callable[
     [float, int], float | None
@@ -64,7 +63,7 @@ def search(grid: Grid, found: Found) -> Search:
     `grid.widen` of them were added already. Of equals it is the lowest: where all diverge, the way is down.
     """
     rates, asked = list(grid.rates), dict[tuple[float, int], float | None]()
-    middle: Middle = median if grid.steady is None else _mean
+    middle: Middle = median if grid.steady is None else fmean
 
     def best(among: Collection[float], seeds: Sequence[int], near: float = 0.0) -> float | None:
         for key in [(rate, seed) for rate in sorted(among) for seed in seeds]:
@@ -88,10 +87,6 @@ def search(grid: Grid, found: Found) -> Search:
     if pick is not None and grid.steady is not None:
         pick = best(rung, grid.seeds, near=grid.steady)
     return Search(tuple(rates), asked, pick)
-
-
-def _mean(losses: list[float]) -> float:
-    return math.inf if math.inf in losses else mean(losses)
 
 
 def _near(rates: Sequence[float], rate: float) -> set[float]:
