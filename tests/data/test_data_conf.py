@@ -86,7 +86,9 @@ def test_drawn_tasks_fit_the_sizes(data, name, length):
     assert (task.name, task.length) == (name, length)
 
 
-@pytest.mark.parametrize(("name", "conditions"), [("depo_next", ("hops/1",)), ("mano_seven", ("operations/1",))])
+@pytest.mark.parametrize(
+    ("name", "conditions"), [("depo_next", ("hops/1",)), ("mano_seven", ("operations/1",))]
+)
 def test_what_a_small_model_solves_of_depo_and_mano(data, name, conditions):
     task = data(f"data={name}", "data.length=32").task
     assert (task.name, task.conditions) == (name.split("_")[0], conditions)
