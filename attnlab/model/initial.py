@@ -23,6 +23,7 @@ def initialise(model: Any, seed: int, std: float, qk_gain: float | None) -> None
     | parameter                         | initial value                                  |
     |-----------------------------------|------------------------------------------------|
     | q, k slices of a projection       | N(0, qk_gain / sqrt(fan in)), or N(0, s * std) |
+    | unit slices of a projection       | N(0, 1 / sqrt(fan in))                         |
     | projections back to the residual  | N(0, s * std / sqrt(2 * layers))               |
     | every other matrix and embedding  | N(0, s * std)                                  |
     | biases                            | 0                                              |
@@ -50,6 +51,8 @@ def initialise(model: Any, seed: int, std: float, qk_gain: float | None) -> None
         slices = module.weight.split(tuple(parts.values()))
         for part, weight in zip(parts, slices, strict=True):
             gain = qk_gain if part in ("q", "k", "qkv") else None
+            if part in getattr(module, "unit", ()):
+                gain = 1.0
             part_std = spread if gain is None else gain / math.sqrt(weight.shape[1])
             fresh = torch.empty(weight.shape).normal_(
                 0.0, part_std, generator=named_generator(seed, f"{name}.{part}")

@@ -8,6 +8,7 @@ import torch
 
 from attnlab.attention.heads.grouped_latent import GroupedLatentHeads
 from attnlab.attention.heads.latent import LatentHeads
+from attnlab.attention.heads.tensor_product import TensorProductHeads
 from attnlab.attention.heads.tied import TiedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
@@ -104,6 +105,40 @@ def test_one_latent_for_all_is_multi_head_latent_attention():
     other.load_state_dict(one.state_dict())
     torch.testing.assert_close(one(given()), other(given()), rtol=0, atol=1e-13)
     assert one.state_size() == other.state_size()
+
+
+def test_tensor_products_are_means_of_factors_of_heads_and_features():
+    rank, q_rank = 3, 2
+    module, x = layer(TensorProductHeads(M, H, rank, q_rank, D, False, False)), array(given())[0]
+    rows = [array(module.heads.factors.weight) @ token for token in x]
+    sizes = [q_rank * H, q_rank * D, rank * H, rank * D, rank * H, rank * D]
+    starts = np.cumsum([0, *sizes])
+    by_head = []
+
+    def made(row, first, terms, h, t=None):
+        total = np.zeros(D)
+        for r in range(terms):
+            share = row[starts[first] + r * H + h]
+            features = row[starts[first + 1] + r * D :][:D]
+            total += share * (features if t is None else turned(features, t)) / terms
+        return total
+
+    for h in range(H):
+        queries = [made(row, 0, q_rank, h, t) for t, row in enumerate(rows)]
+        keys = [made(row, 2, rank, h, t) for t, row in enumerate(rows)]
+        values = [made(row, 4, rank, h) for row in rows]
+        by_head.append(attended(queries, keys, values, D))
+    same(module, by_head)
+
+
+def test_tensor_products_cache_their_factors():
+    assert TensorProductHeads(64, 4, 2, 6, None, False, False).state_size() == 2 * 2 * (4 + 16) * 4
+
+
+@pytest.mark.parametrize("ranks", [(0, 6), (2, 0)])
+def test_tensor_products_of_no_terms_are_refused(ranks):
+    with pytest.raises(ValueError, match="rank and q_rank >= 1"):
+        TensorProductHeads(64, 4, *ranks, None, False, False)
 
 
 def test_tied_heads_cache_half_of_what_grouped_ones_do_and_what_turns():

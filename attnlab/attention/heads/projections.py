@@ -25,11 +25,12 @@ class Fused(nn.Linear):
     """Several projections of one input in one matrix; `parts` names the slices of its output, in order.
 
     Initialisation goes slice by slice, so that arms which share a slice start with the same numbers in it.
+    `unit` names slices whose outputs start as large as the inputs are: factors of others.
     """
 
-    def __init__(self, dim: int, parts: dict[str, int], bias: bool) -> None:
+    def __init__(self, dim: int, parts: dict[str, int], bias: bool, unit: tuple[str, ...] = ()) -> None:
         super().__init__(dim, sum(parts.values()), bias=bias)
-        self.parts, self.widths = parts, tuple(parts.values())
+        self.parts, self.widths, self.unit = parts, tuple(parts.values()), unit
 
 
 class IntoResidual(nn.Linear):

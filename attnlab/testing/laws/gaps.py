@@ -58,9 +58,10 @@ GAPS = (
         for heads in ("mla", "gla")
     ),
     Gap(("heads=gta", "score=qk_norm"), BUILT, "keys are values too"),
+    Gap(("heads=tpa", "score=qk_norm"), BUILT, "keys turn as factors, before there are any to normalise"),
     *(
         Gap((f"heads={heads}", f"values={values}"), BUILT, "they have no values apart to mix")
-        for heads in ("mla", "gla", "gta", "differential", "tied_qkv")
+        for heads in ("mla", "gla", "gta", "tpa", "differential", "tied_qkv")
         for values in ("residual", "embedding")
     ),
     Gap(("heads=differential", "epilogue=gate"), BUILT, "a map's values are twice as wide as its gate"),
