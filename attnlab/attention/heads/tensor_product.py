@@ -115,4 +115,5 @@ class TensorProductHeads(nn.Module):
 
 def _mean_product(a_BRTH: Tensor, b_BRTD: Tensor) -> Tensor:
     """1/R sum over r of a_r b_r, [B, H, T, D]."""
-    return torch.einsum("brth,brtd->bhtd", a_BRTH, b_BRTD) / a_BRTH.shape[1]
+    products_BTHD = a_BRTH.permute(0, 2, 3, 1) @ b_BRTD.transpose(1, 2)
+    return products_BTHD.transpose(1, 2) / a_BRTH.shape[1]
