@@ -107,8 +107,8 @@ def test_one_latent_for_all_is_multi_head_latent_attention():
     assert one.state_size() == other.state_size()
 
 
-def test_tensor_products_are_means_of_factors_of_heads_and_features():
-    rank, q_rank = 3, 2
+@pytest.mark.parametrize(("rank", "q_rank"), [(3, 2), (1, 1)])
+def test_tensor_products_are_means_of_factors_of_heads_and_features(rank, q_rank):
     module, x = layer(TensorProductHeads(M, H, rank, q_rank, D, False, False)), array(given())[0]
     rows = [array(module.heads.factors.weight) @ token for token in x]
     sizes = [q_rank * H, q_rank * D, rank * H, rank * D, rank * H, rank * D]

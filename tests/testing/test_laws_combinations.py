@@ -90,6 +90,11 @@ def test_every_kind_of_layer_of_a_hybrid_obeys_every_law(option):
     assert faults(variants, ALL) == []
 
 
+def test_a_tensor_product_of_one_term_obeys_every_law():
+    variants = testing.composed(["heads=tpa", "model.attention.heads.rank=1", *SIZES, "kernel=eager"])
+    assert faults(variants, ALL) == []
+
+
 @pytest.mark.rare
 def test_flex_alone_obeys_every_law_that_is_quick_under_it():
     assert faults([alone("kernel", "flex")], ALL - SLOW) == []
