@@ -50,7 +50,7 @@ class TensorProductHeads(nn.Module):
         self.n_heads, self.n_kv_heads, self.rank, self.q_rank = n_heads, n_heads, rank, q_rank
         self.head_dim = head_width(dim, n_heads, head_dim)
         self.score_dim = self.rope_dim = self.head_dim
-        parts = {}
+        parts: dict[str, int] = {}
         for name, terms in (("q", q_rank), ("k", rank), ("v", rank)):
             parts |= {f"{name}_heads": terms * n_heads, name: terms * self.head_dim}
         self.factors = Fused(dim, parts, bias, unit=("q_heads", "k_heads", "v_heads"))
