@@ -1,5 +1,6 @@
 """Tensor product attention: what is cached of a token are the factors of its keys and values."""
 
+from types import MappingProxyType
 from typing import final
 
 import torch
@@ -19,11 +20,13 @@ class TensorProductHeads(nn.Module):
     R is `rank` for keys and values, `q_rank` for queries. What turns is b_r, before it is cached: the same
     as turning the key. a_r starts as large as the input and b_r as other projections do, so that products
     start about as large as theirs. Keys are put together before they are read: the paper's reading by factors
-    is not done. `convolution` as of `GroupedHeads`, of the factors. State: (a of keys [B, R, S, H], b of
-    keys [B, R, S, D], a of values, b of values).
+    is not done. `convolution` as of `GroupedHeads`, of the factors. How rates of factors go with the width is
+    not known here: `mup` refuses them. State: (a of keys [B, R, S, H], b of keys [B, R, S, D], a of values, b
+    of values).
     """
 
     has_own_values = True
+    kinds = MappingProxyType({"factors.weight": "factors of products"})
 
     def __init__(
         self,
