@@ -47,12 +47,12 @@ def initialise(model: Any, seed: int, std: float, qk_gain: float | None) -> None
         drawn.add(id(module.weight))
         spread = std / math.sqrt(2 * len(model.blocks)) if isinstance(module, IntoResidual) else std
         spread *= scales[f"{name}.weight"]
-        parts = module.parts if isinstance(module, Fused) else {"": module.weight.shape[0]}
+        whole = {"": module.weight.shape[0]}
+        parts, unit = (module.parts, module.unit) if isinstance(module, Fused) else (whole, ())
         slices = module.weight.split(tuple(parts.values()))
         for part, weight in zip(parts, slices, strict=True):
             gain = qk_gain if part in ("q", "k", "qkv") else None
-            if part in getattr(module, "unit", ()):
-                gain = 1.0
+            gain = 1.0 if part in unit else gain
             part_std = spread if gain is None else gain / math.sqrt(weight.shape[1])
             fresh = torch.empty(weight.shape).normal_(
                 0.0, part_std, generator=named_generator(seed, f"{name}.{part}")

@@ -155,5 +155,4 @@ class GroupedHeads(nn.Module):
 
     def written(self, state: State) -> Tensor:
         """[B, H, S, M]: the value of a head's group, through the head's slice of the output projection."""
-        v = self.expand(state)[1].repeat_interleave(self.n_heads // self.n_kv_heads, 1)
-        return torch.einsum("bhsd,mhd->bhsm", v, self.out.weight.view(-1, self.n_heads, self.head_dim))
+        return self.out.written(self.expand(state)[1], self.n_heads)

@@ -1,5 +1,6 @@
 """The projections that heads share: several in one matrix, and the way back into the residual stream."""
 
+import torch
 from torch import Tensor, nn
 
 
@@ -35,6 +36,11 @@ class Fused(nn.Linear):
 
 class IntoResidual(nn.Linear):
     """A projection back into the residual stream; it starts smaller, the deeper the model (GPT-2)."""
+
+    def written(self, v_BGSV: Tensor, n_heads: int) -> Tensor:
+        """[B, H, S, M]: the value of a head's group, through the head's slice of the projection."""
+        v_BHSV = v_BGSV.repeat_interleave(n_heads // v_BGSV.shape[1], 1)
+        return torch.einsum("bhsd,mhd->bhsm", v_BHSV, self.weight.view(-1, n_heads, v_BHSV.shape[-1]))
 
 
 def by_head(x_BTW: Tensor, width: int) -> Tensor:

@@ -3,7 +3,6 @@
 from types import MappingProxyType
 from typing import final
 
-import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
@@ -112,8 +111,7 @@ class TensorProductHeads(nn.Module):
 
     def written(self, state: State) -> Tensor:
         """[B, H, S, M]: the value of a head, through the head's slice of the output projection."""
-        by_head_weight = self.out.weight.view(-1, self.n_heads, self.head_dim)
-        return torch.einsum("bhsd,mhd->bhsm", self.expand(state)[1], by_head_weight)
+        return self.out.written(self.expand(state)[1], self.n_heads)
 
 
 def _mean_product(a_BRTH: Tensor, b_BRTD: Tensor) -> Tensor:

@@ -106,5 +106,4 @@ class TiedHeads(nn.Module):
 
     def written(self, state: State) -> Tensor:
         """[B, H, S, M]: the value of a head's group, through the head's slice of the output projection."""
-        v = state[0].repeat_interleave(self.n_heads // self.n_kv_heads, 1)
-        return torch.einsum("bhsd,mhd->bhsm", v, self.out.weight.view(-1, self.n_heads, self.head_dim))
+        return self.out.written(state[0], self.n_heads)
