@@ -6,14 +6,15 @@ A pure function of the rest of a report, so that a report of an older version ge
 from collections.abc import Mapping
 from typing import Any
 
-from attnlab import stats
 from attnlab.report.tables.format import NONE, span, text, with_unit
+from attnlab.report.tables.ranking import by_seed, columns, reached
 
 Report = Mapping[str, Any]
 CACHE = "kv_bytes_per_token"
 PRICED = (CACHE, "parameters", "flops_per_token")  # of the budget, as the sentence names them
 COSTS = (CACHE, "carried_bytes", "decode_ms_per_token")  # of the trade-off, columns of the arms
 SHARES = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
+NOTHING = {"mean": None, "low": None, "high": None}
 DECIDED = ("SUPPORTED", "REFUTED", "INCONCLUSIVE")
 
 
@@ -36,17 +37,25 @@ def answer(report: Report) -> dict[str, Any]:
     }
 
 
-def told(report: Report) -> tuple[list[str], list[list[str]]]:
-    """The arms as text: a header, and a row for each."""
-    known, effects = report["answer"], primary(report)
+def told(report: Report, whole: bool = True) -> tuple[list[str], list[list[str]]]:
+    """The arms as text: a header, and a row for each; where it is to be `whole`, with all that ranks them."""
+    known, effects, ends = report["answer"], primary(report), timed(report)
+    more = columns(report) if whole else []
     labels = [(known["label"], known["unit"]), ("difference", "")]
-    labels += [(cost["label"], cost["unit"]) for cost in known["costs"]]
+    labels += [(one["label"], one["unit"]) for one in (*more, *known["costs"])]
     rows = []
     for row in known["arms"]:
-        reached, effect = {**row["reached"], "digits": known["digits"]}, effects.get(row["arm"])
+        own, effect = {**row["reached"], "digits": known["digits"]}, effects.get(row["arm"])
         word = "baseline" if row["baseline"] else effect["word"] if effect else NONE
         differs = _with_ends(effect, sign=True) if effect else NONE
-        rows.append([row["arm"], _with_ends(reached), differs, *map(text, row["costs"]), word])
+        also = [
+            _with_ends({"digits": one["digits"], **one["cells"].get(row["arm"], NOTHING)}) for one in more
+        ]
+        costs = [
+            f"{text(value)}{_ends_of(ends.get((cost['key'], row['arm'])) if whole else None)}"
+            for cost, value in zip(known["costs"], row["costs"], strict=True)
+        ]
+        rows.append([row["arm"], _with_ends(own), differs, *also, *costs, word])
     return ["arm", *(with_unit(label, unit) for label, unit in labels), "in words"], rows
 
 
@@ -55,27 +64,38 @@ def primary(report: Report) -> dict[str, Any]:
     return {row["arm"]: row for row in report["effects"] if row["primary"]}
 
 
+def timed(report: Report) -> dict[tuple[str, str], tuple[float, float]]:
+    """A cost's key and an arm -> the interval of that cost, where it was timed."""
+    return {
+        (panel["key"], point["arm"]): (point["x_low"], point["x_high"])
+        for panel in report["tradeoff"]
+        for point in panel["points"]
+        if point["x_low"] is not None
+    }
+
+
 def _with_ends(of: Mapping[str, Any], sign: bool = False) -> str:
     """1.716 [1.708, 1.723]"""
     ends = "" if of["low"] is None else f" {span(of['low'], of['high'], of['digits'], sign=sign)}"
     return f"{text(of['mean'], of['digits'], sign=sign)}{ends}"
 
 
+def _ends_of(timed: tuple[float, float] | None) -> str:
+    return f" {span(*timed, sign=False)}" if timed else ""
+
+
 def _arm(report: Report, arm: str, effects: list[Any], panels: list[Any]) -> dict[str, Any]:
     """What an arm changes, what it reached over its complete pairs, and what it costs."""
     base = arm == report["experiment"]["baseline"]
     own = next((row for row in effects if row["arm"] == arm), None)
-    most = max(effects, key=lambda row: len(row["pairs"]), default=None) if base else own
-    values = [pair["against" if base else "value"] for pair in most["pairs"]] if most else []
-    reached = stats.paired(values) if values else None
-    low, high = (reached and reached.interval) or (None, None)
+    values = [*by_seed(effects, arm, report["experiment"]["baseline"]).values()]
     declared = (report["reproduce"].get("declared") or {}).get("arm_overrides") or {}
     at = [next((point["x"] for point in panel["points"] if point["arm"] == arm), None) for panel in panels]
     return {
         "arm": arm,
         "baseline": base,
         "changes": [str(override) for override in declared.get(arm) or []],
-        "reached": {"mean": reached.mean if reached else None, "low": low, "high": high, "n": len(values)},
+        "reached": reached(values),
         "rank": (0.0 if values else None) if base else own["mean"] if own else None,
         "costs": at,
     }

@@ -54,7 +54,13 @@ def report(
             "claims": [claim, {**claim, **exact}], "exploratory": False, "headline": "1 SUPPORTED",
             "finished": len(runs), "planned": len(runs),
         },
-        "effects": [{"metric": "val/loss", "unit": "nats"}],
+        "effects": [
+            {
+                "metric": "val/loss", "unit": "nats", "arm": "four", "primary": True,
+                "word": "NOT WORSE THAN 0.02",
+            }
+        ],
+        "answer": {"arms": [{"arm": arm, "reached": {"mean": base}} for arm in ("two", "four")]},
         "runs": runs,
         "reproduce": {"command": "python -m attnlab", **dict.fromkeys(("commit", "dirty", "date", "device"))},
         "texts": None,
@@ -199,6 +205,13 @@ def test_texts_stand_side_by_side_in_the_report_of_each_with_their_difference():
         ("plain", "SUPPORTED", "heads"), ("code", "REFUTED", "heads@code"),
     ]  # fmt: skip
     assert "it differs by text" in claim["together"]
+    rows = found["heads"]["texts"]["arms"]
+    assert [(row["text"], row["title"]) for row in rows] == [("plain", "heads"), ("code", "heads@code")]
+    for row in rows:
+        assert [(cell["arm"], cell["state"]) for cell in row["cells"]] == [
+            ("two", None),
+            ("four", "no worse"),
+        ]
 
 
 def test_pairs_are_of_seeds_that_both_arms_finished():

@@ -76,10 +76,26 @@ def test_labels_of_points_that_crowd_are_told_apart() -> None:
         {"arm": arm, "x": x, "x_low": None, "x_high": None, "y": y, "y_low": None, "y_high": None}
         for arm, x, y in (("a", 1.0, 2.0), ("b", 1.0, 2.0), ("c", 1.0, 2.001), ("d", 5.0, 2.0))
     ]
-    spec = charts.tradeoff(rows, [], marks.style(list("abcd"), "a"), x_title="x", y_title="y", lower_x=True)
+    titles = {"x_title": "x", "y_title": "y"}
+    spec = charts.tradeoff(rows, [], marks.style(list("abcd"), "a"), lower_x=True, named="abcd", **titles)
     tags = {row["arm"]: row["tag"] for row in spec["data"]["values"]}
     assert len({tags["a"], tags["b"], tags["c"]}) == 3
     assert tags["d"] == 2.0
+
+
+def test_labels_of_many_points_at_one_place_take_no_room_from_the_plot() -> None:
+    arms = [f"arm_{i}" for i in range(40)]
+    rows = [
+        {"arm": arm, "x": 1.0, "y": 2.0 + i / 100, **dict.fromkeys(("x_low", "x_high", "y_low", "y_high"))}
+        for i, arm in enumerate(arms)
+    ]
+    titles = {"x_title": "x", "y_title": "y"}
+    spec = charts.tradeoff(rows, [], marks.style(arms, arms[0]), lower_x=True, named=arms[:9], **titles)
+    labelled = [row for row in spec["data"]["values"] if row["label"]]
+    assert [row["arm"] for row in labelled] == arms[:9]
+    [low, high] = spec["layer"][1]["encoding"]["y"]["scale"]["domain"]
+    assert low < min(row["y"] for row in rows)
+    assert max(row["tag"] for row in labelled) < high
 
 
 def test_a_chart_is_the_same_whatever_was_drawn_before_it_in_this_process() -> None:

@@ -6,7 +6,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from attnlab.report.across.pairs import about, differences
+from attnlab.report.answer import primary
 from attnlab.report.lines import interval
+from attnlab.report.tables.ranking import state
 from attnlab.stats.across.texts import Text, texts
 
 LEVEL = 0.95
@@ -17,9 +19,19 @@ def tell(reports: Mapping[str, dict[str, Any]]) -> None:
     changes it.
     """
     names = [report["place"]["name"] for report in reports.values()]
-    claims = _claims(reports)
+    claims, arms = _claims(reports), [_arms(title, report) for title, report in reports.items()]
     for report in reports.values():
-        report["texts"] = {"names": names, "claims": claims}
+        report["texts"] = {"names": names, "claims": claims, "arms": arms}
+
+
+def _arms(title: str, report: Mapping[str, Any]) -> dict[str, Any]:
+    """What each arm reached on a text, and how it stands to the baseline there."""
+    words = {arm: state(row["word"]) for arm, row in primary(report).items()}
+    known = {row["arm"]: row["reached"]["mean"] for row in report["answer"]["arms"]}
+    cells = [
+        {"arm": arm, "mean": known[arm], "state": words.get(arm)} for arm in report["experiment"]["arms"]
+    ]
+    return {"text": report["place"]["name"], "title": title, "cells": cells}
 
 
 def _claims(reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -3,10 +3,11 @@
 Plain functions from rows of report.json to a Vega-Lite spec; `said` in a row is what a screen reader says.
 """
 
+from collections.abc import Collection
+
 from attnlab.report.charts.marks import (
     GREEN,
     GREY,
-    MANY,
     VERDICTS,
     VERMILION,
     Spec,
@@ -21,6 +22,7 @@ from attnlab.report.charts.marks import (
     span,
 )
 from attnlab.report.charts.svg import BAND, INK, MUTED, PAPER
+from attnlab.report.tables.ranking import MANY
 
 LETTER = 6.2  # pixels of an average letter of a label
 THOUSANDS = 10_000  # from here on an axis is told as 10k; below, 0.16 and 2,048 read better
@@ -96,9 +98,18 @@ def slopes(
 
 
 def tradeoff(
-    rows: list[Spec], front: list[Spec], styles: Styles, *, x_title: str, y_title: str, lower_x: bool
+    rows: list[Spec],
+    front: list[Spec],
+    styles: Styles,
+    *,
+    x_title: str,
+    y_title: str,
+    lower_x: bool,
+    named: Collection[str],
 ) -> Spec:
-    """An interval cross per arm; the dashed steps join the arms that no other beats on both sides."""
+    """An interval cross per arm, with its name where it is `named`; the dashed steps join the arms that no
+    other beats on both sides.
+    """
     x = number(
         "x",
         span([row[key] for row in rows for key in ("x", "x_low", "x_high")], 0.18),
@@ -106,8 +117,9 @@ def tradeoff(
         tickCount=4,
         format="~s" if max(abs(row["x"]) for row in rows) >= THOUSANDS else ",.6~g",
     )
-    y = number("y", span([row[key] for row in rows for key in ("y", "y_low", "y_high")], 0.18), y_title)
-    code, rows = coded("arm", styles), _told_apart(rows, x["scale"]["domain"], y["scale"]["domain"])
+    ys = span([row[key] for row in rows for key in ("y", "y_low", "y_high")], 0.18)
+    code, rows = coded("arm", styles), _told_apart(rows, x["scale"]["domain"], ys, named)
+    y = number("y", [ys[0], max([ys[1], *(row["top"] for row in rows)])], y_title)
     steps = {
         "interpolate": "step-after" if lower_x else "step-before",
         "strokeDash": [4, 3],
@@ -119,18 +131,22 @@ def tradeoff(
         layer("rule", bar, x={**x, "field": "x_low"}, x2="x_high", y=y, color=code["color"]),
         layer("rule", bar, x=x, y={**y, "field": "y_low"}, y2="y_high", color=code["color"]),
         layer("point", dot, x=x, y=y, description="said", **code),
-        layer("text", {"dy": -11, "dx": 6, "align": "left"}, x=x, y={**y, "field": "tag"}, text="arm"),
+        layer("text", {"dy": -11, "dx": 6, "align": "left"}, x=x, y={**y, "field": "tag"}, text="label"),
     ]
     return chart(276, 240, layers, rows)
 
 
-def _told_apart(rows: list[Spec], xs: list[float], ys: list[float]) -> list[Spec]:
-    """Rows with the height of their label, `tag`: where points crowd, labels are stacked."""
+def _told_apart(rows: list[Spec], xs: list[float], ys: list[float], named: Collection[str]) -> list[Spec]:
+    """Rows with their `label`, its height, `tag`, and where that ends, `top`: where points crowd, labels are
+    stacked. What stood beyond the axis would take its room from the plot.
+    """
     line, near = 0.06 * (ys[1] - ys[0]), 0.2 * (xs[1] - xs[0])
     out: list[Spec] = []
     for row in sorted(rows, key=lambda row: row["y"]):
-        below = [other["tag"] for other in out if abs(other["x"] - row["x"]) < near]
-        out.append({**row, "tag": max([row["y"], *(tag + line for tag in below)])})
+        label = row["arm"] if row["arm"] in named else ""
+        below = [other["tag"] for other in out if other["label"] and abs(other["x"] - row["x"]) < near]
+        tag = max([row["y"], *(tag + line for tag in below if label)])
+        out.append({**row, "label": label, "tag": tag, "top": tag + 2 * line if label else row["y"]})
     return out
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from attnlab.report.charts import charts, marks
 from attnlab.report.charts.svg import svg
 from attnlab.report.tables.format import MINUS, span, text, with_unit
+from attnlab.report.tables.ranking import MANY
 
 Report = dict[str, Any]
 
@@ -75,7 +76,7 @@ def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:
         rows = [row for row in report["effects"] if row["metric"] == metric and row["mean"] is not None]
         if not rows:
             continue
-        if len(rows) > marks.MANY:
+        if len(rows) > MANY:
             rows.sort(key=lambda row: row["mean"], reverse=report["experiment"]["direction"] == "higher")
         drawn = [
             {
@@ -161,6 +162,7 @@ def tradeoffs(report: Report) -> list[Figure]:
             x_title=axis,
             y_title=with_unit(experiment["metric"], unit),
             lower_x=panel["lower_is_better"],
+            named=[*panel["front"], experiment["baseline"]] if len(points) > MANY else experiment["arms"],
         )
         figures.append(
             Figure(

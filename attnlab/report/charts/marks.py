@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnlab.report.charts.svg import BAND, INK, MUTED
+from attnlab.report.tables.ranking import MANY
 
 Spec = dict[str, Any]
 Styles = Mapping[str, tuple[str, str]]  # arm -> colour, shape
@@ -63,9 +64,6 @@ def coded(field: str, styles: Styles) -> dict[str, Spec]:
         scale = {"domain": list(styles), "range": [style[i] for style in styles.values()]}
         channels[channel] = {"field": field, "type": "nominal", "scale": scale, "legend": None}
     return channels
-
-
-MANY = 8  # arms; of more, a page lets its reader pick one out
 
 
 def layer(kind: str, options: Spec, data: list[Spec] | None = None, /, **channels: Any) -> Spec:

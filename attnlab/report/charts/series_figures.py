@@ -76,7 +76,7 @@ def lengths(report: Report) -> list[Figure]:
     figures: list[Figure] = []
     for table in report["length"]:
         for group in dict.fromkeys(row["series"] for row in table["rows"]):
-            rows = [r for r in table["rows"] if r["series"] == group and r["x"] is not None]
+            rows = [r for r in table["rows"] if r["series"] == group and r["x"]]  # 0 is on no such axis
             if len(rows) < 2:
                 continue
             points = [

@@ -11,13 +11,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from attnlab.report.answer import primary
-from attnlab.report.charts import figures, marks, series_figures
+from attnlab.report.answer import primary, timed
+from attnlab.report.charts import figures, series_figures
 from attnlab.report.charts.drawing import Drawn, draw
 from attnlab.report.charts.figures import Report
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.glossary import Glossary
-from attnlab.report.tables import claimed, format, looks, maps
+from attnlab.report.tables import claimed, format, looks, maps, ranking
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 THUMBNAILS = 240  # on one page
@@ -57,6 +57,7 @@ def environment() -> Environment:
         percent=format.percent,
         looks=looks,
         traded=figures.traded,
+        BYTES=ranking.BYTES,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
@@ -126,7 +127,10 @@ def _page(
             styles=figures.styles(report),
             primary=primary(report) if "effects" in report else {},
             cited=claimed.declared(report) if "verdict" in report else [],
-            many=len(report["experiment"]["arms"]) > marks.MANY,
+            many=len(report["experiment"]["arms"]) > ranking.MANY,
+            timed=timed(report) if "answer" in report else {},
+            columns=ranking.columns(report) if "answer" in report else [],
+            equal_bytes=ranking.equal_bytes(report) if "answer" in report else [],
             gallery=gallery(report),
             picked=picked(report),
             data=inert(_explorer(report) | {"start": start}),

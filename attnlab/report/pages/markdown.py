@@ -113,8 +113,18 @@ def _verdict(report: dict[str, Any]) -> list[str]:
 
 
 def _texts(report: dict[str, Any]) -> list[str]:
-    """Each claim on every text, where the experiment asks several."""
+    """Each arm and each claim on every text, where the experiment asks several."""
     found = (report["texts"] or {"claims": []})["claims"]
+    arms = (report["texts"] or {}).get("arms", [])
+    reached = [
+        [
+            cell(row["text"]),
+            *(" ".join([text(one["mean"], 3), *filter(None, [one["state"]])]) for one in row["cells"]),
+        ]
+        for row in arms
+    ]
+    head = [cell(report["answer"]["label"]), *(cell(arm) for arm in report["experiment"]["arms"])]
+    lines = table(head, reached) if reached else []
     rows = [
         [
             cell(claim["says"]),
@@ -127,7 +137,8 @@ def _texts(report: dict[str, Any]) -> list[str]:
         for row in claim["rows"]
     ]
     says = [f"- {cell(claim['says'])}: {cell(claim['together'])}." for claim in found if claim["together"]]
-    return [*table(["claim", "text", "verdict", "effect", "95 % interval"], rows), *says, ""] if rows else []
+    lines += table(["claim", "text", "verdict", "effect", "95 % interval"], rows) if rows else []
+    return [*lines, *says, ""] if lines else []
 
 
 def _training(report: dict[str, Any]) -> list[str]:

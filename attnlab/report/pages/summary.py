@@ -62,7 +62,7 @@ def slide(report: Report) -> str:
 
 def _arms(sheet: _Sheet, report: Report) -> None:
     """The table of arms: the first in ink, as many as fit."""
-    columns, rows = told(report)
+    columns, rows = told(report, whole=False)
     left_out, rows = len(rows) - ARMS, rows[:ARMS]
     widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
     size = min(18.0, (WIDTH - 2 * EDGE) / (0.54 * sum(widths) + 1.2 * len(widths)))
