@@ -16,6 +16,7 @@ from attnlab.errors import Refused, nearest
 from attnlab.report.build import row as row_of
 from attnlab.report.pages.files import find
 from attnlab.report.schema import load as read_report
+from attnlab.report.tables.maps import layers_of
 from attnlab.report.verdicts.runs import Run
 from attnlab.store import runs as store
 from attnlab.store.guards import bounded
@@ -33,6 +34,7 @@ EFFECT = (
     "arm", "against", "metric", "unit", "primary", "n", "mean", "sd", "low", "high", "level", "p", "p_holm",
     "p_equivalent", "margin", "word",
 )  # fmt: skip
+PLACES = ("head", "query", "key")  # of a weight, in its layer
 MEANT = ("loss", "difference")  # of an arm and a kind of token
 SAMPLE = ("arm", "seed", "run", "prompt", "sample", "rest", "why")
 
@@ -77,8 +79,8 @@ class Results(ABC):
 
     def maps(self, arm: str, seed: int, step: int | None = None) -> Any:
         """A row per weight of attention that its mask allows, of one run at a stored step, the last one
-        where none is named: step, layer, head, query, key, weight (in steps of 1/255). KeyError for a run or
-        a step without maps.
+        where none is named: step, layer, head, query, key, weight (off by 0.004 at most; a negative one, as
+        heads that talk may have, is kept as 0). KeyError for a run or a step without maps.
         """
         arrays = self._maps(arm, seed)
         steps = arrays["steps"].tolist()
@@ -87,8 +89,9 @@ class Results(ABC):
             raise KeyError(f"{arm}, seed {seed}: maps were kept at the steps {', '.join(map(str, steps))}")
         weights = arrays["maps"][steps.index(taken)]
         seen = np.broadcast_to(arrays["visible"][:, None], weights.shape)
-        places = dict(zip(("layer", "head", "query", "key"), np.nonzero(seen), strict=True))
-        weight = weights[seen].astype("float32") / 255
+        layer, *rest = np.nonzero(seen)
+        places = {"layer": np.asarray(layers_of(arrays))[layer], **dict(zip(PLACES, rest, strict=True))}
+        weight = (weights[seen].astype("float32") / 255) ** 2
         return self._frame(pa.table({"step": np.full(len(weight), taken), **places, "weight": weight}))
 
     def _with_axes(self, rows: Iterable[Row]) -> pa.Table:

@@ -78,7 +78,7 @@ def test_every_head_has_its_scores(report):
     assert of_run["layer"].tolist() == [i for i, layer in enumerate(run["values"]) for _ in layer]
 
 
-def test_maps_are_the_weights_that_a_mask_allows(report):
+def test_maps_are_the_weights_that_a_mask_allows(report, monkeypatch):
     _, found, folder = report
     stored = np.load(folder / "attention.npz")
     maps = found.maps("mha", 0)
@@ -86,7 +86,14 @@ def test_maps_are_the_weights_that_a_mask_allows(report):
     assert len(maps) == visible.sum() * weights.shape[1]
     last = maps.iloc[-1]
     place = tuple(int(last[name]) for name in ("layer", "head", "query", "key"))
-    assert last["weight"] == np.float32(weights[place]) / 255
+    assert last["weight"] == pytest.approx((weights[place] / 255) ** 2)
+    rows = maps.groupby(["layer", "head", "query"]).weight.sum()
+    assert rows.to_numpy() == pytest.approx(np.ones(len(rows)), abs=0.05), "a softmax sums to one"
+    kept = {name.removeprefix("mha/0/"): array for name, array in stored.items() if name.startswith("mha/0/")}
+    some = kept | {"layers": np.arange(1, 2 * weights.shape[0], 2)}  # as where every other layer attends
+    monkeypatch.setattr(type(found), "_maps", lambda *_: some)
+    assert sorted(set(found.maps("mha", 0).layer)) == some["layers"].tolist()
+    monkeypatch.undo()
     with pytest.raises(KeyError, match="maps were kept at the steps"):
         found.maps("mha", 0, step=7)
     with pytest.raises(KeyError, match="has no maps of nobody"):
