@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Channel, Heads, State, declared
-from attnlab.attention.layer import Attention
+from attnlab.attention.contracts import Heads, State, declared
 from attnlab.attention.past.past import Past
 from attnlab.attention.positions import Positions
 from attnlab.attention.rotary import identity
 from attnlab.measure import scores
-from attnlab.measure.maps import attention_layers, attention_maps
+from attnlab.measure.maps import attention_layers, attention_maps, given
 from attnlab.model.transformer import Transformer
 
 TEXTS, REPEATS, SEED = 4, 4, 20_220_311
@@ -126,24 +125,9 @@ def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
     """Per layer [head, T, vocabulary]: what a head adds to the logits where it attends to one token alone:
     what it writes there into the residual stream, through the unembedding.
     """
-    rises: list[Tensor] = []
-    channel: Channel = {}
-
-    def keep(layer: Attention, given: tuple[Tensor]) -> None:
+    for layer, x, shared in given(model, tokens_1T):
         heads = layer.heads
         assert _write(heads)
-        past = Past(Positions.of_pass(None, None, given[0]), None, None)
-        _, state = layer.project(given[0], identity, past=past, channel=channel)
-        rises.append(heads.written(state)[0])
-
-    hooks = [layer.register_forward_pre_hook(keep) for layer in attention_layers(model).values()]
-    training = model.training
-    model.eval()
-    try:
-        model(tokens_1T)
-    finally:
-        model.train(training)
-        for hook in hooks:
-            hook.remove()
-    for rise_HTM in rises:
-        yield (rise_HTM @ model.head.weight.T).float().cpu().numpy()
+        past = Past(Positions.of_pass(None, None, x), None, None)
+        _, state = layer.project(x, identity, past=past, channel=None if shared is None else {**shared})
+        yield (heads.written(state)[0] @ model.head.weight.T).float().cpu().numpy()

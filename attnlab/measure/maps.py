@@ -2,6 +2,7 @@
 steps.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,18 @@ from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import seen
 from attnlab.model.transformer import Transformer
+
+
+class Given(NamedTuple):
+    """What a pass gives a layer: its input, and a copy of what the model and the layers before it share."""
+
+    layer: Attention
+    x: Tensor
+    shared: Channel | None
+
+    def attend(self, **how: Any) -> Any:
+        """As in that pass; what it publishes is thrown away."""
+        return self.layer.attend(self.x, channel=None if self.shared is None else {**self.shared}, **how)
 
 
 class Maps(NamedTuple):
@@ -33,6 +46,39 @@ def attention_layers(model: Transformer) -> dict[int, Attention]:
     return {n: block.mixer for n, block in enumerate(model.blocks) if isinstance(block.mixer, Attention)}
 
 
+def check(model: Transformer) -> None:
+    """ValueError for layers whose maps are no one array."""
+    counts = sorted({layer.heads.n_heads for layer in attention_layers(model).values()})
+    if len(counts) > 1:
+        raise ValueError(
+            f"layers of attention with {', '.join(map(str, counts[:-1]))} and {counts[-1]} heads: maps and "
+            "scores of heads are taken of layers that have as many; set one model.n_heads for all"
+        )
+
+
+@torch.no_grad()
+def given(model: Transformer, tokens_1T: Tensor) -> list[Given]:
+    """What a pass in evaluation gives each layer of attention."""
+    found: list[Given] = []
+
+    def keep(layer: Attention, positional: tuple[Tensor], named: Mapping[str, Any]) -> None:
+        shared = named.get("channel")
+        found.append(Given(layer, positional[0], None if shared is None else {**shared}))
+
+    hooks = [
+        layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in attention_layers(model).values()
+    ]
+    training = model.training
+    model.eval()
+    try:
+        model(tokens_1T)
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
 @torch.no_grad()
 def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
     """Maps of all attention layers for one text; None where there is none."""
@@ -40,32 +86,23 @@ def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
     layers: list[Any] = list(found.values())
     if not layers:
         return None
-    inputs: list[Tensor] = []
-    hooks = [layer.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for layer in layers]
+    inputs = given(model, tokens_1T)
     training = model.training
     model.eval()
     try:
-        model(tokens_1T)
-        channel: Channel = {}
-        reference = [
-            layer.attend(x, channel=channel, kernel=eager, need=("weights",))
-            for layer, x in zip(layers, inputs, strict=True)
-        ]
-        difference = _difference(layers, inputs, [attended.out for attended in reference])
+        reference = [one.attend(kernel=eager, need=("weights",)) for one in inputs]
+        difference = _difference(inputs, [attended.out for attended in reference])
     finally:
         model.train(training)
-        for hook in hooks:
-            hook.remove()
     weights = torch.stack([attended.weights[0].float().cpu() for attended in reference])
     T = tokens_1T.shape[1]
     visible = torch.stack([_visible(layer, T) for layer in layers])
     return Maps(list(found), weights, visible, _groups(layers), difference)
 
 
-def _difference(layers: list[Attention], inputs: list[Tensor], outputs: list[Tensor]) -> float | None:
-    channel: Channel = {}
+def _difference(inputs: list[Given], outputs: list[Tensor]) -> float | None:
     try:
-        own = [layer.attend(x, channel=channel).out for layer, x in zip(layers, inputs, strict=True)]
+        own = [one.attend().out for one in inputs]
     except Unsupported:
         return None
     return max((a - b).abs().max().item() for a, b in zip(own, outputs, strict=True))

@@ -104,6 +104,7 @@ def _line(
     unit = TIMES if ratio else claim["unit"]
     digits = None if decision["exact"] else claim["digits"]
     finished = len({run["seed"] for run in report["runs"] if run["status"] == "done"})
+    used = finished if decision["exact"] or claim["kind"] == "timing" else decision["n"]
     whole, own = interval(claim), (decision["low"], decision["high"])
     sign = "\N{PLUS-MINUS SIGN}" if claim["is"] == "within" else ""
     centre = " of 1" if ratio and sign else ""
@@ -129,7 +130,7 @@ def _line(
         decided=NONE
         if decision["level"] is None or None in own
         else f"{percent(decision['level'])} %: {span(*own, digits, sign=not ratio)}",
-        seeds=f"{finished} of {len(experiment['seeds'])}{_deciding(claim, report['runs'])}",
+        seeds=f"{used} of {len(experiment['seeds'])}{_deciding(claim, report['runs'])}",
         sizes=NONE
         if decision["exact"] or ratio or claim["metric"] != experiment["metric"]
         else sizes.get((experiment["name"], claim["arm"], claim["against"]), NONE),

@@ -9,7 +9,7 @@ import torch
 from attnlab.attention.cache import new_caches
 from attnlab.attention.contracts import Channel, Mixer, declared
 from attnlab.attention.layer import Attention
-from attnlab.measure import length, size, timing
+from attnlab.measure import length, maps, size, timing
 from attnlab.measure.measurement import length_names
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
@@ -56,6 +56,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
             measuring.check(config, model, data)
         else:
             _try_layers(config, device)
+            maps.check(model)
     planned = "cuda" if sizes.elsewhere(config) else device
     trains = not config.get("measurement")
     facts = {

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnlab.measure.heads import head_scores, probe_texts, repeated
+from attnlab.measure.heads import head_scores, probe_texts, repeated, written
 from attnlab.model.build import build_model
 
 VOCABULARY = 23
@@ -50,6 +50,29 @@ def test_a_planted_copying_head_is_found_and_grouped_heads_read_their_groups_val
     copying = head_scores(model, TEXTS, 16)["copying"][0]
     assert copying[2] == max(copying)
     assert copying[1] == min(copying) == pytest.approx(-1, abs=0.02)
+
+
+@pytest.mark.parametrize("values", ["own", "residual", "embedding"])
+def test_what_heads_write_at_one_token_is_what_their_layer_adds(
+    compose: Callable[..., Any], values: str
+) -> None:
+    """A token alone attends to itself, so the layer's output is what its heads write there, mixtures too."""
+    model = model_of(compose, "heads=mha", f"values={values}", "model.n_layers=3").double()
+    if model.values is not None:
+        with torch.no_grad():
+            model.values.table.weight.mul_(100)
+    outputs: list[torch.Tensor] = []
+    hooks = [
+        block.mixer.register_forward_hook(lambda *passed: outputs.append(passed[-1]))
+        for block in model.blocks
+    ]
+    found = [rise.sum(0) for rise in written(model, torch.tensor([[5]]))]
+    for hook in hooks:
+        hook.remove()
+    added = [(output[0] @ model.head.weight.T).detach().float().numpy() for output in outputs]
+    assert len(found) == len(added) == 3
+    for rise, whole in zip(found, added, strict=True):
+        assert rise == pytest.approx(whole, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize(("heads", "name"), [("mla", "LatentHeads"), ("differential", "DifferentialHeads")])

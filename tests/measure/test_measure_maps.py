@@ -1,10 +1,15 @@
 """Attention maps: read through the eager kernel, and only looked at."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
+from torch import Tensor
 
 from attnlab.measure.heads import head_scores
-from attnlab.measure.maps import attention_maps, encode
+from attnlab.measure.maps import attention_layers, attention_maps, check, encode, given
 from attnlab.model.build import build_model
 
 torch.set_num_threads(1)
@@ -68,3 +73,34 @@ def test_what_any_head_sees_is_visible(compose):
         block.mixer.mask = by_head
     maps = attention_maps(model, torch.arange(11)[None])
     assert torch.equal(maps.visible, torch.ones(2, 11, 11, dtype=torch.bool).tril())
+
+
+@pytest.mark.parametrize(
+    "option", ["values=embedding", "values=residual", "layers=yoco", "layers=cross_layer"]
+)
+def test_a_layer_is_looked_at_with_what_others_share_with_it(
+    compose: Callable[..., Any], option: str
+) -> None:
+    config = compose("model.dim=32", "model.n_heads=4", "model.n_layers=4", "kernel=eager", option)
+    model = build_model(config, 23).eval()
+    outputs: list[Tensor] = []
+    hooks = [
+        layer.register_forward_hook(lambda *passed: outputs.append(passed[-1]))
+        for layer in attention_layers(model).values()
+    ]
+    inputs = given(model, torch.arange(12)[None] % 7)
+    for hook in hooks:
+        hook.remove()
+    assert len(inputs) == len(outputs) == 4
+    for one, output in zip(inputs, outputs, strict=True):
+        assert torch.equal(one.layer.heads.merge(one.attend().out), output)
+
+
+def test_layers_with_different_numbers_of_heads_are_refused_before_training(
+    compose: Callable[..., Any],
+) -> None:
+    widths = ["model.dim=32", "model.n_heads=4", "model.n_layers=2"]
+    check(build_model(compose(*widths), 23))
+    patched = compose(*widths, "++model.layers=[{},{heads:{n_heads:2,n_kv_heads:2}}]")
+    with pytest.raises(ValueError, match="layers of attention with 2 and 4 heads"):
+        check(build_model(patched, 23))

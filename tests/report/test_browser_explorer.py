@@ -2,10 +2,15 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic import World, experiment, provenance, write_runs
 from visits import MARKS, Visit, playwright, where
+
+from attnlab.report import build, write
 
 pytestmark = MARKS
 
@@ -168,3 +173,23 @@ def test_a_hostile_address_opens_nothing(browser: Any, made: Mapping) -> None:
         with Visit(browser, where(made, "good"), address) as visit:
             visit.page.wait_for_timeout(100)
             assert visit.trouble == []
+
+
+def test_without_the_first_token_what_is_left_of_a_row_sums_to_one(browser: Any, tmp_path: Path) -> None:
+    """Of weights that need not sum to one too, as with sinks or a sigmoid."""
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1])
+    half = [
+        replace(run, maps={**run.maps, "maps": run.maps["maps"] // 2})
+        for run in write_runs(tmp_path / "runs", world)
+    ]
+    folder = write(tmp_path / "report", build(experiment(world), half, None, provenance()), half)
+    with Visit(browser, folder, "#head=mha/0/2&nofirst") as visit:
+        canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
+        canvas.wait_for()
+        cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
+        weights = []
+        for key in range(6):
+            canvas.hover(position={"x": (key + 0.5) * cell, "y": gap + 5.5 * cell})
+            weights.append(float(readout.inner_text().split()[-1]))
+        assert weights[0] == 0
+        assert sum(weights) == pytest.approx(1, abs=0.01)

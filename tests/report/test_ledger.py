@@ -31,11 +31,12 @@ def put(
     name: str,
     cited: bool = True,
     other: Mapping[str, str] = MappingProxyType({}),
+    looks: list[int] | None = None,
     **effects: float,
 ) -> None:
     """A report of a made-up experiment, whose first claim cites a source, and `other` that says otherwise."""
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06, **effects}, seeds=SIX)
-    asked = experiment(world, name=name)
+    asked = experiment(world, name=name, looks=looks)
     declared = [claim.plain() for claim in asked.experiment.claims]
     if cited:
         declared[0] |= {"source": "A | B 2001; C", "source_says": "as good", "reason": "what <nobody> sees"}
@@ -75,6 +76,15 @@ def test_a_line_per_claim_says_what_the_report_says(tmp_path):
     assert run[0][3] == "`python -m attnlab +experiment=mine`"
     assert "6 claims of 2 reports, 4 hypotheses and 2 identities: 1 REFUTED, 5 SUPPORTED." in page
     assert "otherwise: 1 REFUTED, 3 SUPPORTED." in page
+
+
+def test_the_seeds_of_a_line_are_those_that_decided_it(tmp_path):
+    put(tmp_path, "looked", looks=[4, 6], gqa=0.028)
+    page = ledger.markdown(read(tmp_path / "reference"), tmp_path / "reference")
+    open_, decided = rows(page.partition("## Hypotheses")[2].partition("## Identities")[0])
+    assert (open_[6], decided[6]) == ("INCONCLUSIVE", "SUPPORTED")
+    assert open_[9].startswith("6 of 6;")
+    assert decided[9] == "4 of 6", "at the first look, though runs of the second are there"
 
 
 def test_where_sources_disagree_both_stand_beside_what_was_found(tmp_path):

@@ -1,5 +1,6 @@
 """Charts carry words and shapes beside colours, follow the reader's scheme, and repeat exactly."""
 
+import json
 import re
 
 import pytest
@@ -69,6 +70,28 @@ def test_too_many_heads_become_ranges(made: dict) -> None:
     drawn = series_figures.strips(report)[0].spec["data"]["values"]
     assert len(drawn) == 3 * 2
     assert all(p["low"] <= p["q1"] <= p["value"] <= p["q3"] <= p["high"] for p in drawn)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "written"),
+    [
+        (0.01, None, "[+0.010, \N{INFINITY})"),
+        (None, None, ""),
+        (None, 0.05, "(\N{MINUS SIGN}\N{INFINITY}, +0.050]"),
+    ],
+)
+def test_an_interval_without_an_end_is_drawn_to_the_edge_and_written_as_open(
+    made: dict, low: float | None, high: float | None, written: str
+) -> None:
+    report = json.loads(json.dumps(made["good"][0]))
+    claim = report["verdict"]["claims"][0]
+    claim["decision"] |= {"estimate": 0.03, "low": low, "high": high}
+    [figure] = [one for one in figures.verdicts(report, 640) if one.name == "verdict0"]
+    row = figure.spec["data"]["values"][0]
+    left, right = figure.spec["layer"][2]["encoding"]["x"]["scale"]["domain"]
+    assert row["low"] == (left if low is None else low)
+    assert row["high"] == (right if high is None else high)
+    assert row["text"].endswith(written)
 
 
 def test_labels_of_points_that_crowd_are_told_apart() -> None:

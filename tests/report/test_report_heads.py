@@ -1,12 +1,17 @@
 """What heads are called, by fixed rules, and which of them a report shows."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from synthetic import World, experiment, provenance, write_runs
+from synthetic import World, but, experiment, provenance, write_runs
 
 from attnlab.measure.patterns import RULES, patterns
 from attnlab.report import build
+from attnlab.report.charts import series_figures
+from attnlab.report.pages.html import html
+from attnlab.report.tables.format import chances
 
 CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
 
@@ -88,3 +93,44 @@ def test_a_missing_score_is_explained_and_not_drawn(made: dict) -> None:
 def test_chance_is_what_the_run_measured(made: dict) -> None:
     chance = {score["name"]: score["chance"] for score in made["good"][0]["heads"]["scores"]}
     assert chance == {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049}
+
+
+def test_each_arm_has_the_chance_level_of_its_own_text_and_the_heads_of_its_own_model(tmp_path: Path) -> None:
+    world = World({"mha": 0.0, "gqa": 0.004})
+    runs = []
+    for run in write_runs(tmp_path, world):
+        scores = dict(run.record.head_scores)
+        chance = scores.pop("chance") | {"sink": {"mha": 0.25, "gqa": 0.5}[run.arm]}
+        if run.arm == "gqa":  # a head a layer, on a text of another length
+            scores = {k: [row[:1] for row in v] if isinstance(v, list) else v for k, v in scores.items()}
+            run = replace(run, maps=None)
+        runs.append(but(run, head_scores=scores | {"chance": chance}))
+    report = build(experiment(world), runs, None, provenance())
+    sink = next(score for score in report["heads"]["scores"] if score["name"] == "sink")
+    assert sink["chance"] is None, "there is no one level for all"
+    assert chances(sink) == {"mha": 0.25, "gqa": 0.5}
+    heads = {count["arm"]: count["heads"] for count in report["heads"]["patterns"][0]["counts"]}
+    assert heads["gqa"] < heads["mha"]
+    page = html(report)
+    assert all(f'</data> of <data value="{count}">' in page for count in heads.values())
+    strip = next(one for one in series_figures.strips(report) if one.label.startswith("attention sink"))
+    levels = [layer["encoding"]["y"].get("datum") for layer in strip.spec["layer"] if layer]
+    assert [level for level in levels if level is not None] == [0.25, 0.5]
+
+
+def test_where_the_first_arm_attends_in_fewer_layers_no_map_is_told_to_be_left_out(tmp_path: Path) -> None:
+    deep = World({"mha": 0.0, "gqa": 0.004}, layers=6)
+    runs = []
+    for run in write_runs(tmp_path, deep):
+        if run.arm == "mha":
+            some = {name: run.maps[name][:2] for name in ("visible", "groups")}
+            some["maps"] = run.maps["maps"][:, :2]
+            scores = {
+                name: [*table[:2], *[[]] * 4] if isinstance(table, list) else table
+                for name, table in run.record.head_scores.items()
+            }
+            run = but(replace(run, maps={**run.maps, **some, "layers": np.arange(2)}), head_scores=scores)
+        runs.append(run)
+    heads = build(experiment(deep), runs, None, provenance())["heads"]
+    assert [len(entry["layers"]) for entry in heads["maps"]] == [2, 6]
+    assert (heads["layers_shown"], heads["layers"]) == (6, 6)

@@ -31,7 +31,8 @@ THOUSANDS = 10_000  # from here on an axis is told as 10k; below, 0.16 and 2,048
 def intervals(rows: list[Spec], *, unit: str, width: int, centre: float = 0.0) -> Spec:
     """One row per claim: the interval that decided it, over the shaded region in which the claim holds.
 
-    A row has: label, mean, low, high, from, to (the region; None is unbounded), word, text, said.
+    A row has: label, mean, low, high (the interval), from, to (the region), word, text, said; an end that is
+    None is nowhere.
     """
     keys = ("mean", "low", "high", "from", "to")
     domain = span([*(row[key] for row in rows for key in keys), centre], pad=0.12)
@@ -40,8 +41,10 @@ def intervals(rows: list[Spec], *, unit: str, width: int, centre: float = 0.0) -
     for row in rows:
         half = LETTER * len(row["text"]) / 2 * (high - low) / max(1, width - 120)
         place = min(max(row["mean"], low + half), high - half)
-        start, end = (low if row["from"] is None else row["from"]), (high if row["to"] is None else row["to"])
-        drawn.append({**row, "place": place, "start": start, "end": end})
+        ends = {"start": row["from"], "end": row["to"], "low": row["low"], "high": row["high"]}
+        edges = {"start": low, "end": high, "low": low, "high": high}
+        known = {key: edges[key] if end is None else end for key, end in ends.items()}
+        drawn.append({**row, "place": place, **known})
 
     y, x, code = (
         name("label", labelLimit=150),

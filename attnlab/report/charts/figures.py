@@ -38,14 +38,14 @@ def verdicts(report: Report, width: int, name: str = "verdict") -> list[Figure]:
         ratio = claim["compare"] == "ratio"
         joint = f"{claim['arm']} {'/' if ratio else MINUS} {claim['against']}"
         written = text(decision["estimate"], claim["digits"], sign=not ratio)
-        if decision["low"] is not None:
-            written += f"  {span(decision['low'], decision['high'], claim['digits'], sign=not ratio)}"
+        if decision["low"] is not None or decision["high"] is not None:
+            written += f"  {_interval(decision['low'], decision['high'], claim['digits'], not ratio)}"
         groups.setdefault((claim["metric"], claim["compare"], claim["unit"]), []).append(
             {
                 "label": f"{number}  {joint}",
                 "mean": decision["estimate"],
-                "low": _or(decision["low"], decision["estimate"]),
-                "high": _or(decision["high"], decision["estimate"]),
+                "low": decision["low"],
+                "high": decision["high"],
                 "from": claim["from"],
                 "to": claim["to"],
                 "word": claim["verdict"],
@@ -64,8 +64,10 @@ def verdicts(report: Report, width: int, name: str = "verdict") -> list[Figure]:
     return figures
 
 
-def _or(value: float | None, other: float | None) -> float | None:
-    return other if value is None else value
+def _interval(low: float | None, high: float | None, digits: int, sign: bool) -> str:
+    """[0.01, ∞) of one that has no upper end."""
+    start = f"({MINUS}\N{INFINITY}" if low is None else f"[{text(low, digits, sign=sign)}"
+    return f"{start}, " + ("\N{INFINITY})" if high is None else f"{text(high, digits, sign=sign)}]")
 
 
 def forests(report: Report, width: int, name: str = "effects") -> list[Figure]:

@@ -56,13 +56,13 @@ def by_condition(points: list[Spec], styles: Styles, *, title: str, x_title: str
     return chart(376, 280, layers, points, title=title)
 
 
-def strip(points: list[Spec], chance: float | None, styles: Styles, *, title: str, summary: bool) -> Spec:
-    """Head scores by layer: a mark per head, arms side by side, the chance level dashed.
+def strip(points: list[Spec], chance: list[float], styles: Styles, *, title: str, summary: bool) -> Spec:
+    """Head scores by layer: a mark per head, arms side by side, the chance level of each text dashed.
 
     In a summary a point is the median, a thick line the quartiles, a thin one the range.
     """
     keys = ("low", "high") if summary else ("value",)
-    y = number("value", span([*(p[key] for p in points for key in keys), 0.0, chance], 0.06))
+    y = number("value", span([*(p[key] for p in points for key in keys), 0.0, *chance], 0.06))
     present = {arm: look for arm, look in styles.items() if any(p["arm"] == arm for p in points)}
     code, side = coded("arm", present), {"field": "arm", "type": "nominal", "sort": list(present)}
     x = {"field": "layer", "type": "ordinal", "axis": {"title": "layer", "labelAngle": 0}}
@@ -72,7 +72,7 @@ def strip(points: list[Spec], chance: float | None, styles: Styles, *, title: st
         layer("rule", {"strokeWidth": 1}, **at, y={**y, "field": "low"}, y2="high") if summary else None,
         layer("rule", {"strokeWidth": 4}, **at, y={**y, "field": "q1"}, y2="q3") if summary else None,
         layer("point", dot, **at, y=y, shape=code["shape"]),
-        line_at("y", chance, color=INK, strokeDash=[4, 3]) if chance is not None else None,
+        *(line_at("y", level, color=INK, strokeDash=[4, 3]) for level in chance),
     ]
     columns = len(present) * len({p["layer"] for p in points})
     return chart(276 if columns <= 28 else 576, 180, layers, points, title=title)

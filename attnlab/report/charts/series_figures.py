@@ -6,7 +6,7 @@ import numpy as np
 
 from attnlab.report.charts import series
 from attnlab.report.charts.figures import Figure, Report, styles
-from attnlab.report.tables.format import MINUS, text, with_unit
+from attnlab.report.tables.format import MINUS, chances, text, with_unit
 
 CROWD = 400  # points in one strip plot before it turns into a summary
 
@@ -116,7 +116,8 @@ def strips(report: Report) -> list[Figure]:
         )
         if points:
             drawn = _summary(points) if crowded else points
-            spec = series.strip(drawn, score["chance"], styles(report), title=score["label"], summary=crowded)
+            levels = sorted({level for level in chances(score).values() if level is not None})
+            spec = series.strip(drawn, levels, styles(report), title=score["label"], summary=crowded)
             figures.append(Figure(f"strip{i}", spec, label))
     return figures
 

@@ -18,6 +18,7 @@ from attnlab.report.charts.figures import Report
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.glossary import Glossary
 from attnlab.report.tables import claimed, format, looks, maps, ranking
+from attnlab.report.tables.format import chances
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 THUMBNAILS = 240  # on one page
@@ -58,6 +59,7 @@ def environment() -> Environment:
         looks=looks,
         traded=figures.traded,
         BYTES=ranking.BYTES,
+        chances=chances,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
@@ -151,7 +153,10 @@ def picture(figure: figures.Figure, drawn: Drawn) -> Any:
 def _explorer(report: dict[str, Any]) -> dict[str, Any]:
     """What a script needs to draw the maps large, and to say how a head scores."""
     heads = report["heads"] or {}
-    scores = [{key: score[key] for key in ("name", "label", "chance")} for score in heads.get("scores", [])]
+    scores = [
+        {"name": score["name"], "label": score["label"], "chance": chances(score)}
+        for score in heads.get("scores", [])
+    ]
     lots = heads.get("picks") or {"top": [], "random": []}
     picked = [entry for top in lots["top"] for entry in top["heads"]] + lots["random"]
     kept = {key: heads.get(key, []) for key in ("maps", "earlier", "seeds")}

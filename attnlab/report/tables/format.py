@@ -68,6 +68,11 @@ def with_unit(label: str, unit: str) -> str:
     return f"{label} ({unit})" if unit else label
 
 
+def chances(score: Mapping[str, Any]) -> dict[str, float | None]:
+    """What uniform attention would score, by arm; older reports have one level for all."""
+    return {count["arm"]: count.get("chance", score["chance"]) for count in score["counts"]}
+
+
 def letter(place: int) -> str:
     """What a kind of layer is called: A to H, and again."""
     return "ABCDEFGH"[place % 8]

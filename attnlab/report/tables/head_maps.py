@@ -26,13 +26,11 @@ def shown(sweep: Sweep) -> list[Run]:
     return [next((run for run in runs if run.seed == shared), runs[0]) for runs in having.values()]
 
 
-def entry(
-    run: Run, chance: dict[str, float], layers: list[int] | None = None, head: int | None = None
-) -> dict[str, Any]:
+def entry(run: Run, layers: list[int] | None = None, head: int | None = None) -> dict[str, Any]:
     """A run's packed maps with the scores and names of their heads."""
     assert run.maps is not None
     packed = maps.encode(run.maps, layers, head)
-    names, heads = names_of(run.head_scores, chance), packed["head_numbers"]
+    names, heads = names_of(run.head_scores, run.chance), packed["head_numbers"]
     return {
         "arm": run.arm,
         "seed": run.seed,
@@ -46,19 +44,18 @@ def entry(
     }
 
 
-def packed(runs: list[Run], chance: dict[str, float]) -> list[dict[str, Any]]:
+def packed(runs: list[Run]) -> list[dict[str, Any]]:
     """The runs' maps, of as many evenly spaced layers as there is room for; in all arms the same places among
     the layers with attention.
     """
-    entries = [entry(run, chance) for run in runs]
+    entries = [entry(run) for run in runs]
     size = sum(len(run_maps["weights"]) for run_maps in entries)
     shared = min((len(run_maps["layers"]) for run_maps in entries), default=0)
     if size <= ROOM:
         return entries
     places = _spread(max(1, shared * ROOM // size), shared)
     return [
-        entry(run, chance, [one["layers"][place] for place in places])
-        for run, one in zip(runs, entries, strict=True)
+        entry(run, [one["layers"][place] for place in places]) for run, one in zip(runs, entries, strict=True)
     ]
 
 
@@ -125,7 +122,7 @@ def _spread(count: int, of: int) -> list[int]:
     return sorted({round(i * (of - 1) / max(1, count - 1)) for i in range(count)})
 
 
-def picks(sweep: Sweep, chance: dict[str, float]) -> dict[str, Any] | None:
+def picks(sweep: Sweep) -> dict[str, Any] | None:
     """Heads of all arms and seeds together: the top few by a score, and as many drawn by lot for comparison.
 
     The best of many look striking by selection alone; what a head is like is what the drawn ones show.
@@ -142,7 +139,7 @@ def picks(sweep: Sweep, chance: dict[str, float]) -> dict[str, Any] | None:
         return None
 
     def drawn(chosen: list[tuple[Run, int, int]]) -> list[dict[str, Any]]:
-        return [entry(run, chance, [layer], head) for run, layer, head in chosen]
+        return [entry(run, [layer], head) for run, layer, head in chosen]
 
     top = []
     for score in PICK_BY:

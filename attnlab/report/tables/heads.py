@@ -11,17 +11,10 @@ import numpy as np
 from attnlab.measure.patterns import RULES, names_of
 from attnlab.measure.scores import SCORES, Score
 from attnlab.report.tables import head_maps
-from attnlab.report.verdicts.runs import Run, Sweep
+from attnlab.report.verdicts.runs import Run, Sweep, common
 
 
-def _chance(sweep: Sweep) -> dict[str, float]:
-    levels: dict[str, float] = {}
-    for record in sweep.records:
-        levels.update(record.head_scores.get("chance") or {})
-    return levels
-
-
-def _scores(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
+def _scores(sweep: Sweep) -> list[dict[str, Any]]:
     rows: dict[str, list[dict[str, Any]]] = {}
     for run in sweep.planned:
         for name, table in run.head_scores.items():
@@ -29,22 +22,19 @@ def _scores(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
     out = []
     for name in sorted(rows, key=lambda name: (list(SCORES).index(name) if name in SCORES else 99, name)):
         score = SCORES.get(name, Score(name))
-        counts = [
-            _count(
-                arm,
-                [np.concatenate(row["values"]) for row in rows[name] if row["arm"] == arm],
-                score.threshold,
-            )
-            for arm in sweep.arms
-            if any(row["arm"] == arm for row in rows[name])
-        ]
+        counts = []
+        for arm in sweep.arms:
+            tables = [np.concatenate(row["values"]) for row in rows[name] if row["arm"] == arm]
+            if tables:  # an arm may have a text or a length of its own, and so a chance level
+                chance = common(run.chance.get(name) for run in sweep.done(arm))
+                counts.append({**_count(arm, tables, score.threshold), "chance": chance})
         out.append(
             {
                 "name": name,
                 "label": score.label,
                 "about": score.about,
                 "threshold": score.threshold,
-                "chance": chance.get(name),
+                "chance": common(count["chance"] for count in counts),
                 "runs": rows[name],
                 "counts": counts,
             }
@@ -67,10 +57,11 @@ def _count(arm: str, tables: list[np.ndarray], threshold: float | None) -> dict[
     }
 
 
-def _patterns(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
+def _patterns(sweep: Sweep) -> list[dict[str, Any]]:
     """How many heads of an arm have each name: mean and range over seeds."""
     named = {
-        arm: [n for run in sweep.done(arm) if (n := names_of(run.head_scores, chance))] for arm in sweep.arms
+        arm: [n for run in sweep.done(arm) if (n := names_of(run.head_scores, run.chance))]
+        for arm in sweep.arms
     }
     out = []
     for name, rule in RULES.items():
@@ -88,9 +79,8 @@ def _patterns(sweep: Sweep, chance: dict[str, float]) -> list[dict[str, Any]]:
 
 def heads(sweep: Sweep) -> dict[str, Any] | None:
     """Scores, names, packed maps, and max|eager - fused| per arm; None where nothing was measured."""
-    chance = _chance(sweep)
-    scores, runs = _scores(sweep, chance), head_maps.shown(sweep)
-    packed = head_maps.packed(runs, chance)
+    scores, runs = _scores(sweep), head_maps.shown(sweep)
+    packed = head_maps.packed(runs)
     if not scores and not packed:
         return None
     agreement = []
@@ -107,15 +97,15 @@ def heads(sweep: Sweep) -> dict[str, Any] | None:
     return {
         "scores": scores,
         "absent": _absent(sweep),
-        "patterns": _patterns(sweep, chance),
+        "patterns": _patterns(sweep),
         "maps": packed,
         "earlier": earlier,
         "seeds": others,
         "left_out": _left_out(runs, packed, earlier, known - len(others)),
-        "picks": head_maps.picks(sweep, chance),
+        "picks": head_maps.picks(sweep),
         "agreement": agreement,
         "layers": layers,
-        "layers_shown": len(packed[0]["layers"]) if packed else 0,
+        "layers_shown": max((len(entry["layers"]) for entry in packed), default=0),
     }
 
 

@@ -143,7 +143,7 @@
       const line = document.createElement("tr"), first = document.createElement("th");
       first.scope = "row";
       first.textContent = label;
-      line.append(first, ...[entry.scores[name][row][column], chance].map((value) => {
+      line.append(first, ...[entry.scores[name][row][column], chance[entry.arm]].map((value) => {
         const cell = document.createElement("td");
         cell.className = "num";
         cell.textContent = typeof value === "number" ? value.toFixed(3) : "–";

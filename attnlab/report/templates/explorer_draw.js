@@ -41,8 +41,8 @@ const drawing = (() => {
       for (const column of columns) W[q * n + k] += (point.bytes[(row * heads + column) * cells + at] / 255) ** 2 / columns.length;
     }
     if (hide) for (let q = 0; q < n; q++) {
-      const rest = 1 - W[q * n];
       W[q * n] = 0;
+      const rest = W.subarray(q * n, (q + 1) * n).reduce((sum, weight) => sum + weight, 0);
       for (let k = 1; k < n; k++) W[q * n + k] = rest < 1e-4 ? 0 : Math.min(1, W[q * n + k] / rest);
     }
     return { n, tokens: entry.tokens, W, V, signed: false };

@@ -67,13 +67,20 @@ def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) 
     return rows
 
 
-def _design(sweep: Sweep, arm: str) -> stats.Design:
-    """What the looks so far allow an arm's interval: as with claims, none is read before its look."""
-    design: stats.Design = stats.Early()
+def _look(sweep: Sweep, arm: str) -> tuple[int, stats.Design]:
+    """The seeds of the last look whole, and what it allows an arm's interval: as with claims, none is read
+    before its look. All seeds there are before the first one, with no interval.
+    """
+    found: tuple[int, stats.Design] = len(sweep.seeds), stats.Early()
     for count, look in stats.designs(sweep.experiment.looks, len(sweep.seeds)):
-        if sweep.tried((arm, sweep.baseline), sweep.seeds[:count]):
-            design = look
-    return design
+        if sweep.tried((arm, sweep.baseline), sweep.seeds[:count]) and count <= _come_to(sweep, arm):
+            found = count, look
+    return found
+
+
+def _come_to(sweep: Sweep, arm: str) -> int:
+    """How many seeds of a pair its claims have asked for."""
+    return min(len(sweep.of(name)) for name in (arm, sweep.baseline))
 
 
 def _alpha(sweep: Sweep, claims: list[dict[str, Any]], arm: str, metric: str) -> float:
@@ -91,9 +98,9 @@ def _row(
     sweep: Sweep, arm: str, metric: str, direction: str, margin: float | None, alpha: float
 ) -> dict[str, Any]:
     primary, said = metric == sweep.experiment.metric, sweep.metric(metric)
-    pairs = sweep.pairs(arm, sweep.baseline, metric)
+    count, design = _look(sweep, arm)
+    pairs = sweep.pairs(arm, sweep.baseline, metric, sweep.seeds[:count])
     differences = [pair["difference"] for pair in pairs]
-    design = _design(sweep, arm)
     estimate = stats.paired(differences, LEVEL, design) if differences else None
     wide = estimate.interval if estimate else None
     outer, inner = (

@@ -182,7 +182,8 @@ def _ranks(sweep: Sweep, claim: Declared, seeds: Sequence[int]) -> stats.Evidenc
         known = {pair["seed"]: pair["value"] / pair["against"] for pair in sweep.pairs(arm, against, metric)}
         both = [seed for seed in seeds if seed in known]
         lost = [outcome for outcome in outcomes if not math.isfinite(outcome)]
-        outcomes = [*(known[seed] for seed in both), *(max(0.0, outcome) for outcome in lost)]
+        worst = [outcome if math.isnan(outcome) else max(0.0, outcome) for outcome in lost]
+        outcomes = [*(known[seed] for seed in both), *worst]
     return stats.Ranks(outcomes) if outcomes else None
 
 

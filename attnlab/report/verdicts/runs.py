@@ -50,6 +50,11 @@ class Run:
         scores = self.record.head_scores if self.record and self.done else {}
         return {name: table for name, table in scores.items() if isinstance(table, list)}
 
+    @property
+    def chance(self) -> dict[str, float]:
+        """What uniform attention would score on this run's text."""
+        return (self.record.head_scores.get("chance") if self.record else None) or {}
+
 
 def read_run(folder: Path, arm: str, seed: int, axes: Mapping[str, str] | None = None) -> Run:
     """The run in `folder` of the store; what is absent is None, and what is broken is None and named.
@@ -237,7 +242,8 @@ class Sweep:
         return run.record.figure(metric) if run.done and run.record else None
 
     def values(self, arm: str, metric: str) -> list[float]:
-        return [v for seed in self.seeds if (v := self.value(arm, seed, metric)) is not None]
+        """Of the seeds that the looks have come to: others may lie in the store for another experiment."""
+        return [v for run in self.of(arm) if (v := self.value(arm, run.seed, metric)) is not None]
 
     def has(self, arm: str, metric: str) -> bool:
         """Whether the arm's runs measure it: none of them has ended well, or one that has knows it."""
