@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Question: does grouping query heads cost quality at 25M parameters, and what does it save? (gqa_vs_mha, size M)
-# Cost: 16 to 64 runs of 75M tokens, about 1e16 FLOPs each, after their tuning: minutes of one H200-class GPU a run (an estimate; `plan`
+# Cost: 16 to 88 runs of 75M tokens, about 1e16 FLOPs each, after their tuning: minutes of one H200-class GPU a run (an estimate; `plan`
 #   in the place of the launcher's options tells what yours have taken so far).
 # Command: sweeps/slurm_M.sh hydra.launcher.partition=gpu hydra.launcher.account=mine
 #

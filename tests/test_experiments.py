@@ -7,6 +7,7 @@ Experiments of many arms have one seed here, and a grid of learning rates is tra
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,34 @@ for name, line in lines.items():
     ended[name] = main(line)
     print(f"== {name} {ended[name]}", flush=True)
 """
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_cost_at_the_head_of_a_file_is_what_its_looks_come_to(name: str) -> None:
+    """At least every arm at the first look; at most all looks of the arms of claims that are not counted, and
+    of what these go on from.
+    """
+    path = CONF / "experiment" / f"{name}.yaml"
+    said = re.search(r"^# Cost at S: (\d+) to (\d+) runs", path.read_text("utf-8"), re.MULTILINE)
+    if said is None:
+        return
+    declared = OmegaConf.load(path)
+    overrides = OmegaConf.to_container(declared.arm_overrides, resolve=False)
+    claims = [
+        one for one in declared.claims if one.get("metric") != "kv_bytes_per_token" and "identity" not in one
+    ]
+    deep = {one[key] for one in claims for key in ("arm", "against") if key in one}
+    deep |= {declared.baseline for one in claims if "against" not in one}
+    for _ in overrides:  # as many times as parents can stand behind each other
+        deep |= {
+            line.removeprefix("parent=")
+            for arm in deep
+            for line in overrides[arm]
+            if line.startswith("parent=")
+        }
+    looks = declared.get("looks") or [len(declared.seeds)]
+    counts = [looks[-1] if arm in deep else looks[0] for arm in declared.arms]
+    assert [int(number) for number in said.groups()] == [looks[0] * len(counts), sum(counts)]
 
 
 def some(declared: Any) -> list[str]:

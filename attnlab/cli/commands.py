@@ -18,7 +18,7 @@ attnlab: experiments on attention. One command trains all arms over all seeds an
 
   python -m attnlab +experiment=NAME                  run an experiment; the same command again carries on
   python -m attnlab +experiment=NAME size=S seed=0,1  at another size, with other seeds
-  python -m attnlab +experiment=NAME arms=[mha,gqa]   some of its arms
+  python -m attnlab +experiment=NAME 'arms=[mha,gqa]' some of its arms
   python -m attnlab heads=gqa position=rope           one run, stored like any other
   python -m attnlab --cfg job +experiment=NAME        print the composed config
   python -m attnlab --config-dir DIR heads=mine       with config groups of your own
@@ -106,7 +106,7 @@ VERBS = {
         "attnlab.cli.verbs.plan:ladder",
         "an experiment at every size of a ladder: does its answer hold with size?",
         "+experiment=NAME [ladder=NAME] [OVERRIDE ...]",
-        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha ladder=two_cores arms=[mha,gqa]"),
+        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha ladder=two_cores 'arms=[mha,gqa]'"),
         flags.for_hydra,
         more="The same as +experiment=NAME ladder=two_cores, and `plan` and `status` take that. Each rung is "
         "a comparison\nwith a report of its own; NAME@two_cores has what they say together.",

@@ -104,6 +104,6 @@ def judge(parser: Parser) -> None:
     parser.add_argument(
         "--margin",
         metavar="M",
-        help="0.02, in the metric's unit, or 5%%: what 5 %% more training is worth (the default)",
+        help="0.02, in the metric's unit, or 5%%: what 5 %% less training would cost (the default)",
     )
     parser.add_argument("--budget", metavar="B", help=f"held equal beside the tokens: {', '.join(BUDGETS)}")

@@ -35,10 +35,11 @@ def find(given: Mapping[str, Any], words: Sequence[str]) -> Path:
     done = [record for spec in fitting if (record := runs.record(store / spec.id)) and record.done]
     if not done:
         near = nearest(arm, arms) if arms and arm not in arms else ""
-        asked = " ".join([f"seed={seed}", *words])
+        typed = [f"seed={seed}"] if "seed" in given else []
+        again = " ".join([PROGRAM, f"+experiment={name}", *typed, *words])
+        asked = "".join(f", {word}" for word in (*typed, *words))
         raise Refused(
-            f"no finished run of {name}, arm {arm}, {asked} in {store}{near}; train it with: "
-            f"{PROGRAM} +experiment={name} {asked}"
+            f"no finished run of {name}, arm {arm}{asked} in {store}{near}; train its runs with: {again}"
         )
     *others, last = sorted(done, key=lambda record: (record.started or "", record.id))
     axes = {spec.id: spec.use.axes for spec in fitting}

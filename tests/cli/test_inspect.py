@@ -142,7 +142,11 @@ def test_a_hugging_face_folder_is_read_with_its_own_tokenizer(
         (["text=a", "experiment=exam", "runs={ours.parent}"], "Add arm=mha"),
         (
             ["text=a", "experiment=exam", "arm=mha", "seed=3", "runs={ours.parent}"],
-            "train it with: python -m attnlab +experiment=exam seed=3",
+            "train its runs with: python -m attnlab +experiment=exam seed=3",
+        ),
+        (
+            ["text=a", "experiment=exam", "arm=gqa", "runs={ours.parent}"],
+            "train its runs with: python -m attnlab +experiment=exam\n",
         ),
         (["text=a", "experiment=exam", "arm=mah", "runs={ours.parent}"], "(nearest: mha)"),
         (["txt=a"], "does not know 'txt=a' (nearest: text)"),

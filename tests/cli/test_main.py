@@ -56,7 +56,7 @@ for line in {lines}:
     assert [line for line in done.stdout.splitlines() if line.startswith("==")] == [
         f"== {line} 0 []" for line in lines
     ]
-    assert "Cost at S: 16 to 52 runs" in done.stdout
+    assert "Cost at S: 16 to 88 runs" in done.stdout
 
 
 @pytest.mark.parametrize("name", VERBS)

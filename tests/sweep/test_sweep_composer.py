@@ -11,6 +11,7 @@ from hydra.types import RunMode
 from omegaconf import Container, DictConfig, ListConfig, OmegaConf
 
 from attnlab.config import CONF, register_resolvers
+from attnlab.errors import Refused
 from attnlab.sweep.plan.composer import Composer, Loader
 
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
@@ -104,3 +105,25 @@ def test_a_search_path_on_the_command_line_is_looked_at(hydras, tmp_path: Path):
         assert loader.load_configuration("config", line, RunMode.RUN).model.dim == 11
         with pytest.raises(HydraException):
             loader.load_configuration("config", ["heads=mine"], RunMode.RUN)
+
+
+@pytest.mark.parametrize(
+    ("lines", "idle"),
+    [
+        (["model=lstm", "heads=gqa"], "heads=gqa"),
+        (["model=gated_delta", "position=none", "mask=window"], "mask=window"),
+        (["model=linear", "score=softcap", "model.n_heads=2"], "score=softcap"),
+        (["model=lstm", "position=learned"], None),  # learned positions are the model's own
+        (["model=lstm", "position=none", "decode=none", "data=recall"], None),
+        (["model=llama", "heads=gqa", "layers=delta_one_in_four"], None),  # some layers attend
+    ],
+)
+def test_a_choice_of_attention_is_refused_where_no_layer_has_any(lines, idle, hydras):
+    loader = Loader(hydras.config_search_path)
+    composer = Composer(loader, loader.load_configuration("config", lines, RunMode.MULTIRUN))
+    config = composer.compose(lines)
+    if idle is None:
+        composer.refuse_idle(config, lines)
+        return
+    with pytest.raises(Refused, match=f"^{idle} is about attention, and {lines[0]} has none: leave it out"):
+        composer.refuse_idle(config, lines)

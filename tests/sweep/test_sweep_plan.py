@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hydra.errors import HydraException
 
@@ -125,6 +127,19 @@ def test_what_cannot_be_carried_out_is_refused_in_one_line(planned, line, told):
         planned("+experiment=heads", line)
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["heads=four", "heads=one"], "heads is set twice, heads=four and heads=one: "),
+        (["optim.lr=0.1", "optim.lr=0.2"], "or sweep both: optim.lr=0.1,0.2"),
+        (["seed=1", "seed=2"], "seed is set twice"),
+    ],
+)
+def test_a_key_with_two_values_is_refused_and_none_is_dropped_in_silence(planned, lines, told):
+    with pytest.raises(Refused, match=re.escape(told)):
+        planned(*lines)
 
 
 def test_an_unknown_option_of_a_swept_group_is_hydras_error(planned):

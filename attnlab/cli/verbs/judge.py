@@ -95,6 +95,7 @@ def verdict(report: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     runs = report["runs"]
     return ended, {
         "verdict": word,
+        "claim": claim["verdict"],  # UNTRAINED and NO RESULT are undecided too
         "sentence": claim["sentence"],
         "metric": claim["metric"],
         "unit": claim["unit"],

@@ -60,6 +60,28 @@ class Composer:
         HydraConfig.instance().set_config(config)  # for ${hydra:...}
         return config
 
+    def refuse_idle(self, config: DictConfig, lines: Sequence[str]) -> None:
+        """Refused where one of the lines that were written for this config chooses what only attention has,
+        and it has another mixer in the place of attention: two arms of two names would be one model.
+        """
+        if OmegaConf.select(config, "model.mixer") is None:
+            return
+        patches = OmegaConf.select(config, "model.layers") or []
+        attention = OmegaConf.select(config, "model.attention._target_")
+        if any((patch or {}).get("_target_") == attention for patch in patches):
+            return  # of some layers
+        for override in parse(lines):
+            option = None if override.is_sweep_override() else override.value()
+            found = isinstance(option, str) and self.loader.repository.load_config(
+                f"{override.key_or_group}/{option}"
+            )
+            written = found.config if found else {}
+            if set(written) == {"model"} and set(written["model"]) == {"attention"}:
+                model = config.hydra.runtime.choices.get("model")
+                raise Refused(
+                    f"{override.input_line} is about attention, and model={model} has none: leave it out"
+                )
+
     def at_size(self, point: Sequence[str]) -> tuple[DictConfig, list[str]]:
         """A command's config with what its experiment sets at its size, the experiment's own keys included;
         and these overrides. The rungs of a ladder stand in the place of the size, and there are none.

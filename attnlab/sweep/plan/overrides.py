@@ -36,7 +36,9 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
     """Split a command line into its seeds and the override lists of its reports."""
     seeds: tuple[int, ...] | None = None
     axes: list[list[str]] = []
-    for override in parse(arguments, loader):
+    given = parse(arguments, loader)
+    _refuse_twice(given)
+    for override in given:
         if override.key_or_group == "seed":
             seeds = _seeds(override)
         elif override.is_interval_sweep():
@@ -52,6 +54,18 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
     if (count := len(seeds or [0]) * math.prod(map(len, axes))) > MOST_RUNS:
         raise Refused(f"the swept keys ask for {count} runs, and a command has at most {MOST_RUNS}")
     return Command(seeds, tuple(itertools.product(*axes)))
+
+
+def _refuse_twice(given: Sequence[Override]) -> None:
+    """Refused where a key has two values in one command: the first would be dropped in silence."""
+    lines: dict[str, str] = {}
+    for override in given:
+        line, key = str(override.input_line), override.key_or_group
+        if lines.setdefault(key, line) != line:
+            several = f"{key}={lines[key].partition('=')[2]},{line.partition('=')[2]}"
+            raise Refused(
+                f"{key} is set twice, {lines[key]} and {line}: leave one out, or sweep both: {several}"
+            )
 
 
 def parted(points: Sequence[Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:

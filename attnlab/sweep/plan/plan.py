@@ -178,6 +178,7 @@ def _plan(
         experiments.refuse_declared(base)
         chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
         chosen = experiments.no_repeat(chosen)
+        composer.refuse_idle(base_config, point)
         return Plan(None, checked_arm(SINGLE, base_config, point, chosen[0], checker).runs(chosen))
     try:
         base = command.seeded(base, point, seeds) | (dict(place.keys) if place else {})
@@ -228,6 +229,8 @@ def _swept(line: command.Command, composer: Composer, checker: Checker) -> Plan 
     experiments.refuse_declared(base)
     point, own = command.parted(line.points)
     experiment = experiments.undeclared(base, own, line.seeds)
+    for lines in own.values():
+        composer.refuse_idle(composer.compose([*point, *lines]), [*point, *lines])
     arms = _arms(experiment, point, None, composer, checker, written)
     refuse_unanswerable(experiment, [], {name: arm.estimate for name, arm in arms.items()})
     recipes = {name: arm.recipe() for name, arm in arms.items()}
@@ -281,6 +284,7 @@ def _arms(
         except HydraException as error:
             error.add_note(f"{written.place(('arm_overrides', name))}arm {name}: ")
             raise
+        composer.refuse_idle(config, own)
         matching: tuple[str, str, float] | None = None
         if figure is not None and arms and name not in experiment.unmatched:
             by = experiment.match_by
