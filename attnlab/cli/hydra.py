@@ -56,6 +56,12 @@ def explain(error: Exception, line: Sequence[str]) -> str | None:
         from attnlab.cli.hydra_errors import one_line
 
         return one_line(error, config_dirs(line))
+    if isinstance(error, ModuleNotFoundError) and error.name and _raised_in(error, ("attnlab",)):
+        missing = error.name.partition(".")[0]
+        return (
+            f"{missing} is not installed for {sys.executable}: use the Python that attnlab was installed with "
+            "(after `make experiment`: . .venv/bin/activate), or pip install it"
+        )
     if isinstance(error, ValueError) and _raised_in(error, ("attnlab", "hydra")):
         return " ".join(str(error).split())
     return None

@@ -111,6 +111,26 @@ def test_a_command_that_leaves_no_report_has_lost_its_claims(tmp_path, capsys):
     assert "is NO RESULT" in capsys.readouterr().out
 
 
+def test_an_override_that_cannot_be_read_is_bad_input_and_no_claim_that_fell(tmp_path, capsys):
+    for name in ("one", "two"):
+        put(tmp_path / "reference" / name, claim())
+    asked = []
+
+    def refuses(overrides):
+        asked.append(overrides)
+        return 2
+
+    with pytest.raises(Refused, match="one was refused as foo=1, so nothing was tried"):
+        again(refuses, tmp_path / "reference", "foo=1")
+    assert len(asked) == 1
+    assert "NO RESULT" not in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(Refused, match="nowhere: no such folder"):
+        again(Runs(), tmp_path / "nowhere")
+
+
 @pytest.mark.parametrize(
     ("asserted", "stands"),
     [

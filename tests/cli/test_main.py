@@ -188,6 +188,15 @@ def test_a_bug_of_ours_shows_its_traceback(run, monkeypatch):
     assert "Traceback" in errors
 
 
+def test_a_python_without_what_attnlab_needs_is_told_in_one_line():
+    script = "import sys; sys.modules['hydra'] = None; from attnlab.__main__ import main; "
+    line = [sys.executable, "-c", script + "sys.exit(main(['heads=gqa']))"]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=CONF.parent, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"attnlab: hydra is not installed for {sys.executable}: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_whatever_is_wrong_with_one_file_the_list_shows_the_others_and_says_it(run, tmp_path):
     own = tmp_path / "own" / "experiment"
     own.mkdir(parents=True)

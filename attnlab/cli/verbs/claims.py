@@ -25,6 +25,7 @@ SIZE = "S"
 LOT = 15 * 60.0  # seconds that are run without --all
 EACH = 30.0  # of an experiment beside its runs: its plan, its laws, its report
 AT_ONCE = 2  # runs
+REFUSED = 2  # the exit status of a command that could not be read: no claim has fallen by it
 Claims = list[Mapping[str, Any]]
 Runner = Callable[[Sequence[str]], int]  # overrides of a command line to its exit status
 
@@ -77,6 +78,8 @@ def _wanted(root: Path) -> dict[str, tuple[float, Claims]]:
     """Experiment -> how long it took, and the claims of its reference that should stay; experiments without
     any are left out.
     """
+    if not root.is_dir():
+        raise Refused(f"{root}: no such folder; give the one that holds the reports' folders")
     reports = [report for path in sorted(root.glob("*/report.json")) if (report := read(path))]
     by_name = {_name(report, root): (_seconds(report), standing(report)) for report in reports}
     wanted = {name: found for name, found in by_name.items() if found[1]}
@@ -118,6 +121,8 @@ def _again(name: str, reports: Path, overrides: Sequence[str], run: Runner) -> M
     path.unlink(missing_ok=True)  # of a run before, which must not pass for this one
     status = run([f"+experiment={name}", f"size={SIZE}", f"paths.reports={reports}", *overrides])
     report = read(path)
+    if status == REFUSED:
+        raise Refused(f"claims: {name} was refused as {' '.join(overrides) or 'it is'}, so nothing was tried")
     if report is None:
         said = f"{name}: the command left no report and ended with status {status}"
         print(said, file=sys.stderr, flush=True)
