@@ -59,7 +59,7 @@ def explain(error: Exception, line: Sequence[str]) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name and _raised_in(error, ("attnlab",)):
         missing = error.name.partition(".")[0]
         return (
-            f"{missing} is not installed for {sys.executable}: use the Python that attnlab was installed with "
+            f"{missing} is not installed for {sys.executable}: use the Python that attnlab is installed in "
             "(after `make experiment`: . .venv/bin/activate), or pip install it"
         )
     if isinstance(error, ValueError) and _raised_in(error, ("attnlab", "hydra")):
