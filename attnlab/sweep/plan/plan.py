@@ -229,8 +229,6 @@ def _swept(line: command.Command, composer: Composer, checker: Checker) -> Plan 
     experiments.refuse_declared(base)
     point, own = command.parted(line.points)
     experiment = experiments.undeclared(base, own, line.seeds)
-    for lines in own.values():
-        composer.refuse_idle(composer.compose([*point, *lines]), [*point, *lines])
     arms = _arms(experiment, point, None, composer, checker, written)
     refuse_unanswerable(experiment, [], {name: arm.estimate for name, arm in arms.items()})
     recipes = {name: arm.recipe() for name, arm in arms.items()}
@@ -246,9 +244,8 @@ def _written(config: DictConfig, point: Sequence[str], seeds: Sequence[int] | No
     given = {key: line for key, line in command.keys(point).items() if key != experiment_files.GROUP}
     seeded = {"seeds": f"seed={','.join(map(str, seeds))}"} if seeds is not None else {}
     chosen = runtime.choices.get(experiment_files.GROUP)
-    lasts = chosen and not OmegaConf.select(
-        config, "sweep.command"
-    )  # `compare` writes one, and takes it away
+    # `compare` writes one, and takes it away
+    lasts = chosen and not OmegaConf.select(config, "sweep.command")
     file = find(f"{experiment_files.GROUP}/{chosen}") if lasts else None
     return Written(Experiment.key_names(), file, find, {**given, **seeded})
 
