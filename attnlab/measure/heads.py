@@ -125,9 +125,9 @@ def written(model: Transformer, tokens_1T: Tensor) -> Iterable[np.ndarray]:
     """Per layer [head, T, vocabulary]: what a head adds to the logits where it attends to one token alone:
     what it writes there into the residual stream, through the unembedding.
     """
-    for layer, x, shared in given(model, tokens_1T):
-        heads = layer.heads
+    for one in given(model, tokens_1T):
+        heads = one.layer.heads
         assert _write(heads)
-        past = Past(Positions.of_pass(None, None, x), None, None)
-        _, state = layer.project(x, identity, past=past, channel=None if shared is None else {**shared})
+        past = Past(Positions.of_pass(None, None, one.x), None, None)
+        _, state = one.layer.project(one.x, identity, past=past, channel=one.channel())
         yield (heads.written(state)[0] @ model.head.weight.T).float().cpu().numpy()

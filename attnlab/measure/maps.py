@@ -2,7 +2,8 @@
 steps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,13 @@ class Given(NamedTuple):
     x: Tensor
     shared: Channel | None
 
+    def channel(self) -> Channel | None:
+        """For one more look at the layer: what that publishes is thrown away."""
+        return None if self.shared is None else {**self.shared}
+
     def attend(self, **how: Any) -> Any:
-        """As in that pass; what it publishes is thrown away."""
-        return self.layer.attend(self.x, channel=None if self.shared is None else {**self.shared}, **how)
+        """As in that pass."""
+        return self.layer.attend(self.x, channel=self.channel(), **how)
 
 
 class Maps(NamedTuple):
@@ -56,6 +61,17 @@ def check(model: Transformer) -> None:
         )
 
 
+@contextmanager
+def _evaluating(model: Transformer) -> Iterator[None]:
+    """In evaluation, and afterwards as it was."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
 @torch.no_grad()
 def given(model: Transformer, tokens_1T: Tensor) -> list[Given]:
     """What a pass in evaluation gives each layer of attention."""
@@ -68,12 +84,10 @@ def given(model: Transformer, tokens_1T: Tensor) -> list[Given]:
     hooks = [
         layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in attention_layers(model).values()
     ]
-    training = model.training
-    model.eval()
     try:
-        model(tokens_1T)
+        with _evaluating(model):
+            model(tokens_1T)
     finally:
-        model.train(training)
         for hook in hooks:
             hook.remove()
     return found
@@ -87,13 +101,9 @@ def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
     if not layers:
         return None
     inputs = given(model, tokens_1T)
-    training = model.training
-    model.eval()
-    try:
+    with _evaluating(model):
         reference = [one.attend(kernel=eager, need=("weights",)) for one in inputs]
         difference = _difference(inputs, [attended.out for attended in reference])
-    finally:
-        model.train(training)
     weights = torch.stack([attended.weights[0].float().cpu() for attended in reference])
     T = tokens_1T.shape[1]
     visible = torch.stack([_visible(layer, T) for layer in layers])

@@ -78,3 +78,15 @@ def test_a_claims_own_direction_turns_its_words(tmp_path: Path) -> None:
     assert "costs" in said["higher"]["sentence"]
     with pytest.raises(ValueError, match=r"direction\n.*should be 'lower' or 'higher'"):
         raced(tmp_path / "up", claims=[{**claim, "direction": "up"}])
+
+
+def test_seeds_at_which_both_arms_diverged_are_on_no_side_of_a_ratio(tmp_path: Path) -> None:
+    """A NaN that counted as a ratio of 0 would support that one arm has less."""
+    seeds = list(range(10))
+    status = {(arm, seed): "diverged" for arm in ("mha", "gqa") for seed in seeds[4:]}
+    claim = {"arm": "gqa", "compare": "ratio", "threshold": 0.9}
+    claims = [{**claim, "says": f"it is {side} 0.9 times", "is": side} for side in ("below", "above")]
+    world = World({"mha": 0.0, "gqa": -0.9}, seeds=seeds, status=status)
+    told = build(experiment(world, claims=claims), write_runs(tmp_path, world), None, provenance())
+    assert all(pair["value"] / pair["against"] < 0.9 for pair in told["effects"][0]["pairs"])
+    assert [claim["verdict"] for claim in told["verdict"]["claims"]] == ["INCONCLUSIVE", "INCONCLUSIVE"]

@@ -171,36 +171,6 @@ def test_a_failed_seed_leaves_its_pair_but_not_the_denominator(tmp_path: Path) -
     assert found["failures"]["runs"][-1]["tail"][1] == "RuntimeError: something gave way"
 
 
-def test_seeds_at_which_both_arms_diverged_are_on_no_side_of_a_ratio(tmp_path: Path) -> None:
-    """A NaN that counted as a ratio of 0 would support that one arm has less."""
-    seeds = list(range(10))
-    status = {(arm, seed): "diverged" for arm in ("mha", "gqa") for seed in seeds[4:]}
-    claim = {"arm": "gqa", "compare": "ratio", "threshold": 0.9}
-    claims = [{**claim, "says": f"it is {side} 0.9 times", "is": side} for side in ("below", "above")]
-    world = World({"mha": 0.0, "gqa": -0.9}, seeds=seeds, status=status)
-    told = report(tmp_path, world, claims=claims)
-    assert all(pair["value"] / pair["against"] < 0.9 for pair in told["effects"][0]["pairs"])
-    assert words(told) == ["INCONCLUSIVE", "INCONCLUSIVE"]
-
-
-@pytest.mark.parametrize(("finished", "told"), [(3, 3), (4, 4), (6, 4), (8, 8)])
-def test_an_effect_has_the_seeds_of_the_last_look_whole(tmp_path: Path, finished: int, told: int) -> None:
-    seeds = list(range(8))
-    status = {("gqa", seed): "missing" for seed in seeds[finished:]}
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=seeds, status=status)
-    [row] = report(tmp_path, world, looks=[4, 8], claims=[])["effects"]
-    assert row["n"] == told
-    assert (row["low"] is None) == (finished < 4), "no interval is read before its look"
-
-
-def test_runs_that_the_looks_did_not_come_to_are_in_no_figure(tmp_path: Path) -> None:
-    """They lie in the store for another experiment, or as what others go on from."""
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=list(range(8)))
-    found = report(tmp_path, world, looks=[4, 8], claims=[], wanted={"mha": 8, "gqa": 4})
-    assert found["effects"][0]["n"] == 4
-    assert len([run for run in found["runs"] if run["arm"] == "gqa"]) == 4
-
-
 def test_one_seed_decides_nothing_but_what_is_counted(tmp_path: Path) -> None:
     found = report(tmp_path, World(seeds=[0]))
     assert words(found) == ["INCONCLUSIVE", "INCONCLUSIVE", "SUPPORTED"]

@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic import World, experiment, provenance, write_runs
@@ -149,3 +151,25 @@ def test_no_seed_more_is_needed_for_what_is_counted_or_decided(tmp_path):
     assert [(row["seeds"], row["open"]) for row in before] == [(3, True)] * 3, (
         "they wait for their first look"
     )
+
+
+def few(folder: Path, world: World, **changes: Any) -> dict[str, Any]:
+    asked = experiment(world, looks=[4, 8], claims=[], **changes)
+    return build(asked, write_runs(folder, world), None, provenance())
+
+
+@pytest.mark.parametrize(("finished", "told"), [(3, 3), (4, 4), (6, 4), (8, 8)])
+def test_an_effect_has_the_seeds_of_the_last_look_whole(tmp_path: Path, finished: int, told: int) -> None:
+    seeds = list(range(8))
+    status = {("gqa", seed): "missing" for seed in seeds[finished:]}
+    [row] = few(tmp_path, World({"mha": 0.0, "gqa": 0.004}, seeds=seeds, status=status))["effects"]
+    assert row["n"] == told
+    assert (row["low"] is None) == (finished < 4), "no interval is read before its look"
+
+
+def test_runs_that_the_looks_did_not_come_to_are_in_no_figure(tmp_path: Path) -> None:
+    """They lie in the store for another experiment, or as what others go on from."""
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=list(range(8)))
+    found = few(tmp_path, world, wanted={"mha": 8, "gqa": 4})
+    assert found["effects"][0]["n"] == 4
+    assert len([run for run in found["runs"] if run["arm"] == "gqa"]) == 4

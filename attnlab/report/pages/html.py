@@ -18,7 +18,6 @@ from attnlab.report.charts.figures import Report
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.glossary import Glossary
 from attnlab.report.tables import claimed, format, looks, maps, ranking
-from attnlab.report.tables.format import chances
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 THUMBNAILS = 240  # on one page
@@ -59,7 +58,7 @@ def environment() -> Environment:
         looks=looks,
         traded=figures.traded,
         BYTES=ranking.BYTES,
-        chances=chances,
+        chances=format.chances,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
@@ -154,7 +153,7 @@ def _explorer(report: dict[str, Any]) -> dict[str, Any]:
     """What a script needs to draw the maps large, and to say how a head scores."""
     heads = report["heads"] or {}
     scores = [
-        {"name": score["name"], "label": score["label"], "chance": chances(score)}
+        {"name": score["name"], "label": score["label"], "chance": format.chances(score)}
         for score in heads.get("scores", [])
     ]
     lots = heads.get("picks") or {"top": [], "random": []}

@@ -114,14 +114,14 @@ def _verdict(report: dict[str, Any]) -> list[str]:
 
 def _texts(report: dict[str, Any]) -> list[str]:
     """Each arm and each claim on every text, where the experiment asks several."""
-    found = (report["texts"] or {"claims": []})["claims"]
-    arms = (report["texts"] or {}).get("arms", [])
+    known = report["texts"] or {"claims": []}
+    found = known["claims"]
     reached = [
         [
             cell(row["text"]),
             *(" ".join([text(one["mean"], 3), *filter(None, [one["state"]])]) for one in row["cells"]),
         ]
-        for row in arms
+        for row in known.get("arms", [])
     ]
     head = [cell(report["answer"]["label"]), *(cell(arm) for arm in report["experiment"]["arms"])]
     lines = table(head, reached) if reached else []

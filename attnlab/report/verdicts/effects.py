@@ -71,16 +71,13 @@ def _look(sweep: Sweep, arm: str) -> tuple[int, stats.Design]:
     """The seeds of the last look whole, and what it allows an arm's interval: as with claims, none is read
     before its look. All seeds there are before the first one, with no interval.
     """
+    pair = (arm, sweep.baseline)
+    asked = min(len(sweep.of(name)) for name in pair)  # by the claims, so far
     found: tuple[int, stats.Design] = len(sweep.seeds), stats.Early()
     for count, look in stats.designs(sweep.experiment.looks, len(sweep.seeds)):
-        if sweep.tried((arm, sweep.baseline), sweep.seeds[:count]) and count <= _come_to(sweep, arm):
+        if count <= asked and sweep.tried(pair, sweep.seeds[:count]):
             found = count, look
     return found
-
-
-def _come_to(sweep: Sweep, arm: str) -> int:
-    """How many seeds of a pair its claims have asked for."""
-    return min(len(sweep.of(name)) for name in (arm, sweep.baseline))
 
 
 def _alpha(sweep: Sweep, claims: list[dict[str, Any]], arm: str, metric: str) -> float:
