@@ -142,6 +142,11 @@ def test_a_key_with_two_values_is_refused_and_none_is_dropped_in_silence(planned
         planned(*lines)
 
 
+def test_how_a_command_is_carried_out_may_be_said_again_and_the_last_word_counts(planned):
+    [plan] = planned("heads=four", "sweep.slots=1", "sweep.slots=2")
+    assert plan.runs[0].config["sweep"]["slots"] == 2
+
+
 def test_an_unknown_option_of_a_swept_group_is_hydras_error(planned):
     with pytest.raises(HydraException):
         planned("heads=one,tow")

@@ -16,7 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 
-NEUTRAL = ("experiment", "texts", "ladder", "paths", "sweep", "logger", "hydra")  # these change no report
+HOW = ("paths", "sweep", "logger", "hydra")  # a command is carried out, and nothing of what it asks
+NEUTRAL = ("experiment", "texts", "ladder", *HOW)  # these change no report
 MOST_RUNS = 10_000  # of a command; more were never meant
 
 
@@ -57,11 +58,13 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
 
 
 def _refuse_twice(given: Sequence[Override]) -> None:
-    """Refused where a key has two values in one command: the first would be dropped in silence."""
+    """Refused where a key has two values in one command: the first would be dropped in silence. How it is
+    carried out may be said again at the end of a line, as everywhere in Hydra.
+    """
     lines: dict[str, str] = {}
     for override in given:
         line, key = str(override.input_line), override.key_or_group
-        if lines.setdefault(key, line) != line:
+        if lines.setdefault(key, line) != line and key.split(".")[0] not in HOW:
             several = f"{key}={lines[key].partition('=')[2]},{line.partition('=')[2]}"
             raise Refused(
                 f"{key} is set twice, {lines[key]} and {line}: leave one out, or sweep both: {several}"
