@@ -11,7 +11,7 @@ include sweeps/gpu.mk
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
-experiment: .venv/run  ## run gqa_vs_mha on its first text (six to eight minutes on two cores) and print its verdict
+experiment: .venv/run  ## run gqa_vs_mha on its first text (five to six minutes on two cores) and print its verdict
 	$(BIN)/python -m attnlab +experiment=gqa_vs_mha 'texts=[pydocs]'
 
 test: .venv/dev  ## run the tests, but for those that are rare
