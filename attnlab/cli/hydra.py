@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attnlab.cli.ending import nothing_to_lose, unread
 from attnlab.config import CONF, register_resolvers
-from attnlab.errors import Refused
+from attnlab.errors import Refused, nearest
 
 _HYDRAS_OWN = (
     "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--multirun", "-m", "--run",
@@ -23,10 +23,12 @@ def hydra(line: Sequence[str]) -> int:
     with nothing_to_lose():
         import hydra as hydra_package
         from hydra._internal import hydra as hydra_inside
+        from hydra._internal.utils import get_args_parser
 
         from attnlab.sweep.execute.hydra_job import run
         from attnlab.sweep.plan.composer import Loader
 
+    _refuse_unknown_flags(line, list(get_args_parser()._option_string_actions))
     register_resolvers()
     # Hydra makes its loader by this name, and takes no other
     vars(hydra_inside).update(ConfigLoaderImpl=Loader)
@@ -39,6 +41,14 @@ def hydra(line: Sequence[str]) -> int:
             raise
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
     return 0
+
+
+def _refuse_unknown_flags(line: Sequence[str], known: Sequence[str]) -> None:
+    """argparse would answer with the whole usage of Hydra; it takes a flag that is begun, too."""
+    for flag in (word.partition("=")[0] for word in line if word.startswith("--")):
+        if not any(one.startswith(flag) for one in known):
+            near = nearest(flag, [*known, "--trust", "--version"])
+            raise Refused(f"no flag {flag}{near}; see python -m attnlab --help")
 
 
 def handed_on(options: argparse.Namespace) -> list[str]:

@@ -33,6 +33,8 @@ def _told(error: BaseException, config_dirs: Sequence[Path]) -> str:
         return f"no key {match[1]}{nearest(match[1], _keys(config_dirs))}; to add it, write +{match[1]}=..."
     if match := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
         return f"{match[1]} has no value: set {match[1]}=..."
+    if match := re.search(r"^(?:Type|Value)Error raised while resolving.*?full_key: (\S+)", text, re.DOTALL):
+        return _unresolved(match[1], _first(text), config_dirs)
     return _first(text)
 
 
@@ -56,6 +58,16 @@ def _first(text: str) -> str:
     telling = [line for line in lines if not line.startswith(noise)]
     keys = [line for line in lines if line.startswith("full_key:")]
     return " ".join([*telling[:3], *(f"({key})" for key in keys[:1])])
+
+
+def _unresolved(key: str, said: str, config_dirs: Sequence[Path]) -> str:
+    """A value that is worked out of others: these are what somebody wrote."""
+    group, _, last = key.rpartition(".")
+    files = (path for folder in config_dirs for path in (folder / group.replace(".", "/")).glob("*.yaml"))
+    said_there = "\n".join(path.read_text("utf-8") for path in files)
+    lines = re.findall(rf"^{re.escape(last)}:(.*)", said_there, re.MULTILINE)
+    others = sorted({other for line in lines for other in re.findall(r"\$\{([\w.]+)\}", line)})
+    return f"{key} is worked out of {' and '.join(others)}: {said}" if others else said
 
 
 def _missing(wanted: str, options: Iterable[str], config_dirs: Sequence[Path]) -> str:

@@ -5,7 +5,7 @@ nobody reads the output.
 Surprising: Hydra is always asked for a multirun, so that every command passes through attnlab's sweeper.
 """
 
-import importlib
+import importlib.util
 import os
 import sys
 import traceback
@@ -88,6 +88,11 @@ def _trusting(line: Sequence[str]) -> list[str]:
         from attnlab.store.guards import trust  # late: most lines have none, and a help text costs nothing
 
         module = module if equals else next(words, "")
+        whole = module.partition(".")[0]
+        if whole.isidentifier() and importlib.util.find_spec(whole) is None:  # imports nothing
+            raise Refused(
+                f"--trust {module}: there is no such module here: say it where `import {module}` works"
+            )
         print(f"{module} is trusted from now on: {trust.trust(module)}", file=sys.stderr)
     return rest
 

@@ -31,6 +31,21 @@ def run(monkeypatch, tmp_path, capfd):
     return call
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["--multirn", "size=debug"], "no flag --multirn (nearest: --multirun"),
+        (["--trus=mine", "size=debug"], "no flag --trus (nearest: --trust"),
+        (["optim.lr=abc"], "optim.min_lr is worked out of optim.lr: "),
+        (["plan", "model.dim=abc"], "model.ffn_width is worked out of model.dim: "),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_a_line_that_names_what_was_written(line, said, capfd):
+    assert entry.main(line) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n"), err.startswith(f"attnlab: {said}")) == ("", 1, True)
+
+
 def test_help_and_list_import_nothing_heavy():
     lines = [
         [],

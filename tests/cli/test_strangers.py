@@ -76,10 +76,14 @@ def test_a_module_of_ones_own_is_run_once_it_is_trusted_and_the_message_says_how
 
 
 def test_trust_alone_is_a_command(folder, capfd, tmp_path):
+    (tmp_path / "mine.py").write_text("raise SystemExit('it is not imported')")
     assert entry.main(["--trust=mine"]) == 0
     assert str(tmp_path / "config" / "attnlab" / "trusted") in capfd.readouterr().err
     assert entry.main(["--trust", "os"]) == 2
     assert entry.main(["--trust"]) == 2
+    assert entry.main(["--trust", "mind"]) == 2
+    assert "there is no such module" in capfd.readouterr().err
+    assert (tmp_path / "config" / "attnlab" / "trusted").read_text() == "mine\n"
 
 
 ESCAPE = "\x1b]0;owned\x07\x9b2J"
