@@ -64,7 +64,7 @@ def _unresolved(key: str, said: str, config_dirs: Sequence[Path]) -> str:
     """A value that is worked out of others: these are what somebody wrote."""
     group, _, last = key.rpartition(".")
     files = (path for folder in config_dirs for path in (folder / group.replace(".", "/")).glob("*.yaml"))
-    said_there = "\n".join(path.read_text("utf-8") for path in files)
+    said_there = "\n".join(map(_text, files))
     lines = re.findall(rf"^{re.escape(last)}:(.*)", said_there, re.MULTILINE)
     others = sorted({other for line in lines for other in re.findall(r"\$\{([\w.]+)\}", line)})
     return f"{key} is worked out of {' and '.join(others)}: {said}" if others else said
@@ -92,10 +92,14 @@ def _keys(config_dirs: Sequence[Path]) -> set[str]:
             group = str(path.parent.relative_to(folder)).replace("/", ".")
             if group != ".":
                 names.add(group.replace(".", "/"))
-            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+            text = _text(path)
             package = "" if group == "." or "@package _global_" in text else group + "."
             names |= {f"{package}{key}" for key in _flat(text)}
     return names | _launcher_keys()
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _launcher_keys() -> set[str]:
