@@ -1,10 +1,11 @@
 """What W&B is sent, whatever its server does: nothing is lost, little is waited for, all can go later."""
 
+import json
 import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -174,6 +175,27 @@ def test_a_run_that_goes_on_later_is_one_run_with_all_its_rows(at, tmp_path):
             sender.end()
             assert sender.trouble == ""
     assert [row["val/loss"] for row in server.history(RUN)] == LOSSES
+
+
+@pytest.mark.parametrize("marked_at", [2, 3])
+def test_what_wandb_gives_up_is_given_to_it_once_more_then_its_reason_told(monkeypatch, tmp_path, marked_at):
+    done, left = tmp_path / "run-done.wandb", tmp_path / "run-left.wandb"
+    log = tmp_path / "wandb" / "logs" / "debug-sync.20260101.000000.log"
+    log.parent.mkdir(parents=True)
+    asked = []
+
+    def sync(args, standalone_mode):
+        asked.append([file for file in (done, left) if str(file) in args])
+        for file in (done, left) if len(asked) == marked_at else (done,):
+            file.with_suffix(".wandb.synced").touch()
+        said = {"level": "ERROR", "sync_path": str(left), "error": f"error 50{len(asked)}"}
+        log.write_text("\n".join(map(json.dumps, (said, said | {"sync_path": str(done), "error": "none"}))))
+
+    monkeypatch.setattr("wandb.cli.cli.cli.main", sync)
+    gives_up = pytest.raises(RuntimeError, match=r"^W&B could not send it; error 502$")
+    with gives_up if marked_at == 3 else nullcontext():
+        sending._sync([done, left], True, tmp_path)
+    assert asked == [[done, left], [left]]
 
 
 def test_a_batch_does_not_answer_for_a_file_that_another_still_sends(at, tmp_path, monkeypatch):

@@ -180,7 +180,7 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     os.environ["WANDB_DIR"] = task["own"]  # where it leaves its logs
     try:
-        _sync(files, task["live"])
+        _sync(files, task["live"], Path(task["own"]))
         _require(files, task["project"], task["entity"])
     except BaseException as error:  # whatever goes wrong, or the end that it is told to come to
         with suppress(OSError):
@@ -191,11 +191,29 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _sync(files: list[Path], live: bool) -> None:
+def _sync(files: list[Path], live: bool, own: Path) -> None:
+    """RuntimeError where W&B has not marked all of them, with what it logged: it ends as if it had.
+
+    It may give up on a sound server too, so what it leaves is given to it once more.
+    """
     from wandb.cli.cli import cli
 
-    options = ["--no-skip-synced", "--no-skip-online", "-n", str(len(files)), *(["--live"] if live else [])]
-    cli.main(args=["beta", "sync", *options, *map(str, files)], standalone_mode=False)
+    for _ in range(2):
+        options = ["--no-skip-synced", "--no-skip-online", "-n", str(len(files))] + ["--live"] * live
+        cli.main(args=["beta", "sync", *options, *map(str, files)], standalone_mode=False)
+        files = [file for file in files if not _mark(file).exists()]
+        if not files:
+            return
+    raise RuntimeError("; ".join(["W&B could not send it", *_logged_errors(own, files)[-1:]]))
+
+
+def _logged_errors(own: Path, files: Iterable[Path]) -> list[str]:
+    """What W&B's logs of its syncs say that went wrong with these files, in the order of time."""
+    lines = [
+        line for log in sorted(own.glob("wandb/logs/debug-sync.*.log"), key=os.path.getmtime)
+        for line in log.read_text(errors="replace").splitlines() if any(str(file) in line for file in files)
+    ]  # fmt: skip
+    return [said["error"] for said in map(json.loads, lines) if said["level"] == "ERROR" and "error" in said]
 
 
 def _require(files: list[Path], project: str, entity: str | None) -> None:
@@ -210,8 +228,6 @@ def _require(files: list[Path], project: str, entity: str | None) -> None:
     settings = wandb.setup().settings
     key = getattr(session_credentials(host=settings.base_url), "api_key", None)
     for file in files:
-        if not _mark(file).exists():
-            raise RuntimeError("W&B could not send it")
         if key is None:  # a token's holder: what W&B says is all there is
             continue
         name = file.stem.removeprefix("run-")
