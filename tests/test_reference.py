@@ -50,6 +50,12 @@ def test_a_rung_or_a_text_was_made_by_the_shipped_command(name):
     assert {path.name for path in EVERY[name].parent.iterdir()} >= {"report.html", "report.md"}
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_what_is_open_says_how_many_seeds_would_decide_it(name):
+    claims = load(EVERY[name])["verdict"]["claims"]
+    assert [one["says"] for one in claims if one["verdict"] == "INCONCLUSIVE" and not one["deciding"]] == []
+
+
 @pytest.mark.parametrize("name", LADDERS)
 def test_what_rungs_say_together_is_made_of_what_each_says(name):
     rungs = {title: load(path) for title, path in EVERY.items() if title.startswith(f"{name}.")}

@@ -26,10 +26,24 @@ def doubt(values: Sequence[float] | np.ndarray, mean: float) -> float:
     if mean >= 1 or not x.size:
         return 1.0
     with np.errstate(divide="ignore"):
-        logs = np.log1p(STAKES[:, None] * (x[None] / mean - 1)).sum(1)  # -inf: that bet lost all
-        top = logs.max()
-        capital = top + math.log(float(WEIGHTS @ np.exp(logs - top)))
-    return math.exp(-capital) if capital > 0 else 1.0
+        won = float(
+            _together(np.log1p(STAKES[:, None] * (x[None] / mean - 1)).sum(1))
+        )  # -inf: that bet lost all
+    return math.exp(-won) if won > 0 else 1.0
+
+
+def capital(values: np.ndarray, mean: float) -> np.ndarray:
+    """The logarithm of what the bets against "the mean is at most `mean`" have come to after each of `values`
+    [..., n]; they and the mean lie between 0 and 1.
+    """
+    with np.errstate(divide="ignore"):
+        return _together(np.stack([np.log1p(stake * (values / mean - 1)).cumsum(-1) for stake in STAKES]))
+
+
+def _together(logs: np.ndarray) -> np.ndarray:
+    """The logarithm of the capital of all bets, of that of each [bet, ...]."""
+    top = logs.max(0)
+    return np.asarray(top + np.log(np.tensordot(WEIGHTS, np.exp(logs - top), 1)))
 
 
 def seeds_without_exception(best: float, mean: float, level: float) -> int | None:

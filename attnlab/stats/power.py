@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from attnlab.stats.betting import capital
 from attnlab.stats.designs import designs
 from attnlab.stats.difference import paired
 from attnlab.stats.evidence import Values, fraction
 
 SWEEPS = 20_000  # drawn, where a chance has no formula
+BETS = 200  # the same where each is bet on
 MOST = 10_000  # a plan with more seeds than this is no plan: the answer is None
 
 
@@ -87,7 +89,8 @@ def planning(
 class Deciding:
     """Seeds in all that would decide a claim with this power, if the truth is as it was seen.
 
-    `low` and `high` come from the 90 % interval of the sd; None where it takes more than 10 000.
+    `low` and `high` come from the 90 % interval of the sd; None where it takes more than 10 000, and both of
+    shares, whose spread goes with their mean.
     """
 
     seeds: int | None
@@ -119,6 +122,27 @@ def deciding(values: Values, where: tuple[float, float], tail: float, power: flo
 
     low, high = map(seeds, spread)
     return Deciding(seeds(estimate.sd), low, high, power, "support" if inside else "refute")
+
+
+def deciding_shares(
+    differences: Values, where: tuple[float, float], tail: float, power: float = 0.8
+) -> Deciding | None:
+    """The same of differences of shares, which are bet on: by sweeps that are drawn from what was seen."""
+    seen = np.asarray(differences, dtype=float)
+    if seen.size < 2 or np.ptp(seen) == 0:
+        return None
+    mean = float(seen.mean())
+    inside = where[0] < mean < where[1]
+    ends = [end for end in where if math.isfinite(end)]
+    ends = ends if inside else [min(ends, key=lambda end: abs(mean - end))]
+    draws = np.random.default_rng(0).choice(seen, (BETS, MOST))
+    decided = np.ones(draws.shape, dtype=bool)
+    for end in ends:
+        up = 1 if mean >= end else -1  # against the doubter on the end's other side
+        decided &= capital((up * draws + 1) / 2, (up * end + 1) / 2) >= -math.log(tail)
+    seldom = int((decided.mean(0) < power).sum())  # at so many numbers of seeds: the first ones, nearly
+    seeds = seldom + 1 if seldom < MOST else None
+    return Deciding(seeds, None, None, power, "support" if inside else "refute")
 
 
 def stops(looks: Sequence[int], where: tuple[float, float], tail: float) -> list[float]:

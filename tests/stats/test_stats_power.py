@@ -3,7 +3,9 @@ import pytest
 from statsmodels.stats.power import TTestPower
 
 from attnlab.stats import (
+    Shares,
     deciding,
+    deciding_shares,
     detectable,
     planning,
     power,
@@ -171,3 +173,40 @@ def test_equal_arms_take_so_many_seeds_on_the_average(margin, known):
     looks = (4, 8, 12, 16, 24)
     shares = stops(looks, (-np.inf, margin), 0.05)
     assert np.dot(looks, shares) + 24 * (1 - sum(shares)) == pytest.approx(known, abs=0.15)
+
+
+RATIOS = (
+    np.array([-2, -1, 0, 0, 1, 1, 2]) / 4
+)  # differences of shares of four heads, a seventh of one on average
+
+
+@pytest.mark.parametrize(
+    ("relation", "threshold", "tail", "ends"),
+    [
+        ("above", -0.25, 0.05, "support"), ("below", 0.0, 0.05, "refute"), ("below", 0.5, 0.01, "support"),
+        ("within", 0.5, 0.05, "support"), ("within", 0.01, 0.05, "refute"),
+    ],
+)  # fmt: skip
+def test_seeds_that_decide_shares_are_just_enough_where_the_truth_is_as_seen(relation, threshold, tail, ends):
+    where = region(relation, threshold)
+    found = deciding_shares(RATIOS, where, tail)
+    assert found.ends == ends
+    assert found.low is found.high is None
+
+    def often(n):
+        drawn = [Shares(np.random.default_rng([7, k]).choice(RATIOS, n)) for k in range(1000)]
+        above = np.array([one.p_above(where[0]) <= tail if np.isfinite(where[0]) else True for one in drawn])
+        below = np.array([one.p_below(where[1]) <= tail if np.isfinite(where[1]) else True for one in drawn])
+        if ends == "support":
+            return (above & below).mean()
+        return np.mean([one.p_above(where[1]) <= tail for one in drawn])
+
+    error = 3 * np.sqrt(0.16 / 200) + 3 * np.sqrt(0.16 / 1000)  # of 200 sweeps there, and of a thousand here
+    assert often(found.seeds - 1) < 0.8 + error
+    assert often(found.seeds) > 0.8 - error
+
+
+@pytest.mark.parametrize(("values", "seeds"), [([0.25, -0.25], None), ([0.1], 0), ([0.5, 0.5, 0.5], 0)])
+def test_shares_at_the_threshold_are_never_decided_and_without_spread_nobody_knows(values, seeds):
+    found = deciding_shares(values, region("above", 0.0), 0.025)
+    assert found is None if seeds == 0 else found.seeds is None

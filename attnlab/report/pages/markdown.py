@@ -152,9 +152,10 @@ def _deciding(answer: dict[str, Any]) -> str:
     if answer["seeds"] is None:
         return "no number of seeds would decide it: the estimate lies at the threshold."
     high = text(answer["high"]) if answer["high"] else "more than 10,000"
+    between = f" (between {text(answer['low'])} and {high})" if answer["low"] else ""
     return (
         f"about {text(answer['seeds'])} seeds in all would {answer['ends']} it in 80 % of such sweeps, if "
-        f"the truth is as it was seen (between {text(answer['low'])} and {high})."
+        f"the truth is as it was seen{between}."
     )
 
 

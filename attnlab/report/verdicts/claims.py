@@ -146,13 +146,16 @@ def _flipped(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
 
 def _deciding(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
     """How many seeds would decide a claim about means that is still open, if the truth is as it was seen."""
-    decision = found.decision
-    if found.basis != "seeds" or claim["compare"] != "difference" or decision.holds is not None:
+    decision, sample = found.decision, found.evidence
+    if claim["compare"] != "difference" or decision.holds is not None:
         return None
     if decision.level is None or decision.n < 2 or not found.steps:
         return None
-    where = stats.region(claim["is"], claim["threshold"])
-    answer = stats.deciding(found.sample, where, (1 - decision.level) / 2)
+    where, tail = stats.region(claim["is"], claim["threshold"]), (1 - decision.level) / 2
+    if isinstance(sample, stats.Shares):
+        answer = stats.deciding_shares(sample.values, where, tail)
+    else:
+        answer = stats.deciding(found.sample, where, tail) if found.basis == "seeds" else None
     return asdict(answer) if answer else None
 
 
