@@ -26,9 +26,8 @@ def doubt(values: Sequence[float] | np.ndarray, mean: float) -> float:
     if mean >= 1 or not x.size:
         return 1.0
     with np.errstate(divide="ignore"):
-        won = float(
-            _together(np.log1p(STAKES[:, None] * (x[None] / mean - 1)).sum(1))
-        )  # -inf: that bet lost all
+        logs = np.log1p(STAKES[:, None] * (x[None] / mean - 1)).sum(1)  # -inf: that bet lost all
+    won = float(_together(logs))
     return math.exp(-won) if won > 0 else 1.0
 
 
