@@ -147,9 +147,8 @@ def _flipped(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
 def _deciding(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
     """How many seeds would decide a claim about means that is still open, if the truth is as it was seen."""
     decision, sample = found.decision, found.evidence
-    if claim["compare"] != "difference" or decision.holds is not None:
-        return None
-    if decision.level is None or decision.n < 2 or not found.steps:
+    open_ = claim["compare"] == "difference" and decision.holds is None and bool(found.steps)
+    if not open_ or decision.level is None or decision.n < 2:
         return None
     where, tail = stats.region(claim["is"], claim["threshold"]), (1 - decision.level) / 2
     if isinstance(sample, stats.Shares):
