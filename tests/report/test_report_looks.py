@@ -12,8 +12,10 @@ from attnlab import stats
 from attnlab.report import build, waiting
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.html import html
-from attnlab.report.pages.markdown import markdown
+from attnlab.report.pages.markdown import _deciding, markdown
 from attnlab.report.tables import looks
+from attnlab.report.verdicts import claims
+from attnlab.report.verdicts.evidence import Found, Step
 from attnlab.sweep import wandb_report
 
 LOOKS = [4, 8, 12, 16]
@@ -173,3 +175,16 @@ def test_runs_that_the_looks_did_not_come_to_are_in_no_figure(tmp_path: Path) ->
     found = few(tmp_path, world, wanted={"mha": 8, "gqa": 4})
     assert found["effects"][0]["n"] == 4
     assert len([run for run in found["runs"] if run["arm"] == "gqa"]) == 4
+
+
+def test_an_open_claim_about_shares_says_how_many_seeds_would_decide_it():
+    claim = {"compare": "difference", "is": "above", "threshold": 0.0}
+    sample = stats.Shares([0.25, 0.0, 0.25, 0.0])
+    decision = stats.Decision(4, 0.125, *sample.interval(0.95), 0.95, 0.05, None, None, exact=False)
+    found = Found(decision, sample, "share", (Step(4, decision),), [])
+    told = claims._deciding(claim, found)
+    assert told["ends"] == "support"
+    assert 4 < told["seeds"] < 100
+    words = "seeds in all would support it in 80 % of such sweeps, if the truth is as it was seen."
+    assert _deciding(told) == f"about {told['seeds']} {words}"
+    assert claims._deciding(claim, replace(found, decision=replace(decision, holds=True))) is None
