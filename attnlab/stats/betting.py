@@ -26,9 +26,8 @@ def doubt(values: Sequence[float] | np.ndarray, mean: float) -> float:
     if mean >= 1 or not x.size:
         return 1.0
     with np.errstate(divide="ignore"):
-        logs = np.log1p(STAKES[:, None] * (x[None] / mean - 1)).sum(1)  # -inf: that bet lost all
-    won = float(_together(logs))
-    return math.exp(-won) if won > 0 else 1.0
+        won = _together(np.log1p(STAKES[:, None] * (x[None] / mean - 1)).sum(1, keepdims=True))
+    return math.exp(-won[0]) if won[0] > 0 else 1.0
 
 
 def capital(values: np.ndarray, mean: float) -> np.ndarray:
@@ -36,13 +35,13 @@ def capital(values: np.ndarray, mean: float) -> np.ndarray:
     [..., n]; they and the mean lie between 0 and 1.
     """
     with np.errstate(divide="ignore"):
-        return _together(np.stack([np.log1p(stake * (values / mean - 1)).cumsum(-1) for stake in STAKES]))
+        return _together(np.log1p(STAKES[:, None] * (values[..., None, :] / mean - 1)).cumsum(-1))
 
 
 def _together(logs: np.ndarray) -> np.ndarray:
-    """The logarithm of the capital of all bets, of that of each [bet, ...]."""
-    top = logs.max(0)
-    return np.asarray(top + np.log(np.tensordot(WEIGHTS, np.exp(logs - top), 1)))
+    """The logarithm of the capital of all bets, of that of each [..., bet, n]: -inf where it lost all."""
+    top = logs.max(-2, keepdims=True)
+    return np.asarray(top[..., 0, :] + np.log(WEIGHTS @ np.exp(logs - top)))
 
 
 def seeds_without_exception(best: float, mean: float, level: float) -> int | None:
