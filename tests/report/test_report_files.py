@@ -21,8 +21,9 @@ REFERENCE = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def test_the_index_lists_every_report_with_its_verdicts(made: dict) -> None:
+    every = dict(made)  # each is built as it is asked for, and the index with it
     page = (made["good"][1].parent / "index.html").read_text("utf-8")
-    for name, (report, folder) in made.items():
+    for name, (report, folder) in every.items():
         assert f'href="{folder.name}/report.html"' in page, name
         words = [claim["verdict"] for claim in report["verdict"]["claims"]]
         assert all(word in page for word in words)
