@@ -108,9 +108,8 @@ def deciding(values: Values, where: tuple[float, float], tail: float, power: flo
     estimate = paired(values)
     if not estimate.sd or estimate.tied:
         return None
-    inside = where[0] < estimate.mean < where[1]
-    gaps = [abs(estimate.mean - end) for end in where if math.isfinite(end)]
-    gaps = gaps if inside else [min(gaps)]
+    inside, ends = _decided_at(estimate.mean, where)
+    gaps = [abs(estimate.mean - end) for end in ends]
     df = estimate.n - 1
     spread = [estimate.sd * math.sqrt(df / special.chdtri(df, q)) for q in (0.05, 0.95)]
 
@@ -132,9 +131,7 @@ def deciding_shares(
     if seen.size < 2 or np.ptp(seen) == 0:
         return None
     mean = float(seen.mean())
-    inside = where[0] < mean < where[1]
-    ends = [end for end in where if math.isfinite(end)]
-    ends = ends if inside else [min(ends, key=lambda end: abs(mean - end))]
+    inside, ends = _decided_at(mean, where)
     draws = np.random.default_rng(0).choice(seen, (BETS, MOST))
     decided = np.ones(draws.shape, dtype=bool)
     for end in ends:
@@ -161,6 +158,13 @@ def stops(looks: Sequence[int], where: tuple[float, float], tail: float) -> list
 
 
 _power = power  # `power` is also the name of an argument
+
+
+def _decided_at(mean: float, where: tuple[float, float]) -> tuple[bool, list[float]]:
+    """Whether the mean lies in `where`, and the ends that it has to be told from to show so."""
+    ends = [end for end in where if math.isfinite(end)]
+    inside = where[0] < mean < where[1]
+    return inside, ends if inside else [min(ends, key=lambda end: abs(mean - end))]
 
 
 def _wanted(power: float, alpha: float) -> float:

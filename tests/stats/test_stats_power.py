@@ -175,9 +175,7 @@ def test_equal_arms_take_so_many_seeds_on_the_average(margin, known):
     assert np.dot(looks, shares) + 24 * (1 - sum(shares)) == pytest.approx(known, abs=0.15)
 
 
-RATIOS = (
-    np.array([-2, -1, 0, 0, 1, 1, 2]) / 4
-)  # differences of shares of four heads, a seventh of one on average
+OF_FOUR = np.array([-2, -1, 0, 0, 1, 1, 2]) / 4  # differences of shares of four heads
 
 
 @pytest.mark.parametrize(
@@ -189,12 +187,12 @@ RATIOS = (
 )  # fmt: skip
 def test_seeds_that_decide_shares_are_just_enough_where_the_truth_is_as_seen(relation, threshold, tail, ends):
     where = region(relation, threshold)
-    found = deciding_shares(RATIOS, where, tail)
+    found = deciding_shares(OF_FOUR, where, tail)
     assert found.ends == ends
     assert found.low is found.high is None
 
     def often(n):
-        drawn = [Shares(np.random.default_rng([7, k]).choice(RATIOS, n)) for k in range(1000)]
+        drawn = [Shares(np.random.default_rng([7, k]).choice(OF_FOUR, n)) for k in range(1000)]
         above = np.array([one.p_above(where[0]) <= tail if np.isfinite(where[0]) else True for one in drawn])
         below = np.array([one.p_below(where[1]) <= tail if np.isfinite(where[1]) else True for one in drawn])
         if ends == "support":
