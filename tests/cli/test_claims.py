@@ -1,4 +1,4 @@
-"""`claims` runs again what the references found, and fails where a SUPPORTED claim no longer is."""
+"""`claims` runs again what the references found, and fails where a verdict is another now."""
 
 import json
 from pathlib import Path
@@ -18,11 +18,12 @@ def claim(says="it holds", verdict="SUPPORTED", exact=True, **more):
     return {**found, **more}
 
 
-def put(folder: Path, *claims, size="S", name=None, seconds=()) -> None:
+def put(folder: Path, *claims, size="S", name=None, seconds=(), **more) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = name or folder.name
-    runs = [{"seconds": each} for each in seconds]
+    runs = [{"seconds": each, "budget": {"tokens": 1000}} for each in seconds]
     report = {"experiment": {"name": name, "size": size}, "verdict": {"claims": list(claims)}, "runs": runs}
+    report |= more
     (folder / "report.json").write_text(json.dumps(report))
 
 
@@ -35,8 +36,9 @@ class Runs:
     def __call__(self, overrides):
         given = dict(word.lstrip("+").split("=", 1) for word in overrides)
         self.asked.append(given)
-        if given["experiment"] in self.planned:
-            put(Path(given["paths.reports"]) / given["experiment"], self.planned[given["experiment"]])
+        for folder, made in self.planned.items():
+            if folder.split("@")[0] == given["experiment"]:
+                put(Path(given["paths.reports"]) / folder, made, name=given["experiment"])
         return 0
 
 
@@ -87,6 +89,46 @@ def test_a_quarter_of_an_hour_is_run_the_shortest_first_and_what_is_left_is_name
     lone = tmp_path / "lone"
     put(lone / "endless", claim(), seconds=[4000])
     assert again(runs, lone) == 0, "one at least"
+
+
+def text(folder, kind="text"):
+    return {"name": folder.name.split("@")[0], "place": {"together": "one", "kind": kind, "name": "code"}}
+
+
+def test_an_experiment_is_run_once_for_all_its_texts_and_no_rung_is_tried(tmp_path, capsys):
+    reference = tmp_path / "reference"
+    put(reference / "one", claim())
+    put(reference / "one@code", claim(), **text(reference / "one@code"))
+    put(reference / "one@depth.S", claim(), **text(reference / "one@depth.S", "rung"))
+    runs = Runs(one=claim(), **{"one@code": claim(verdict="INCONCLUSIVE")})
+    assert again(runs, reference) == 1
+    assert len(runs.asked) == 1
+    out = capsys.readouterr().out
+    assert "1 of 2 claims hold, of 1 experiments" in out
+    assert "one@code: was SUPPORTED, is INCONCLUSIVE: it holds" in out
+
+
+def test_texts_and_what_tells_the_worth_of_training_take_their_time(tmp_path):
+    put(tmp_path / "one", claim(), seconds=[100, 300], exchange={"tokens": 1000})
+    assert claims._wanted(tmp_path, claims.standing)["one"][0] == claims.EACH + 300
+    put(tmp_path / "one@code", claim(), seconds=[50], **text(tmp_path / "one@code"))
+    assert claims._wanted(tmp_path, claims.standing)["one"][0] == claims.EACH + 325
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "status"),
+    [("REFUTED", "REFUTED", 0), ("REFUTED", "SUPPORTED", 1), ("SUPPORTED", "INCONCLUSIVE", 1)],
+)
+def test_all_is_all_that_was_decided_whichever_way(was, now, status, tmp_path, capsys):
+    small = {"exact": False, "from": None, "to": 0.03}  # says that there is no effect
+    put(tmp_path / "reference" / "one", claim(verdict=was, **small))
+    put(tmp_path / "reference" / "two", claim())
+    runs = Runs(one=claim(verdict=now, **small), two=claim())
+    assert again(runs, tmp_path / "reference") == 0
+    assert [asked["experiment"] for asked in runs.asked] == ["two"]
+    assert "1 of 2 experiments, in about 15 minutes" in capsys.readouterr().err
+    assert again(runs, tmp_path / "reference", "--all") == status
+    assert f"{2 - status} of 2 claims hold" in capsys.readouterr().out
 
 
 def test_a_claim_whose_words_were_mended_is_known_by_what_it_asks(tmp_path, capsys):
@@ -144,6 +186,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         (claim(exact=False, timed=True, **{"from": 0.1, "to": None}), False),
         (claim(exact=False, kind="timing", **{"from": 1.5, "to": None}), False),
         (claim(verdict="INCONCLUSIVE"), False),
+        (claim(verdict="REFUTED"), False),
         (claim(exploratory=True), False),
     ],
 )

@@ -1,8 +1,9 @@
-"""`python -m attnlab claims`: do the claims that reference reports call SUPPORTED still hold?
+"""`python -m attnlab claims`: do the verdicts of reference reports still hold?
 
-What is run again is read from the reports: experiments at size S with a claim that is exact or an identity,
-or asserts an effect of some size. Times are left out, machines being noisy; so is what says that there is no
-effect. Without --all the shortest are run, by what their runs took when the report was made.
+What is run again is read from the reports: experiments at size S, on all their texts, with a SUPPORTED claim
+that is exact or an identity, or asserts an effect of some size; the shortest first, by what their runs took
+when the reports were made, as many as are done in time. With --all everything that was decided, whichever
+way. Times are left out, machines being noisy, and so are the rungs of ladders.
 Surprising: runs that the store holds are not trained again, since their ids say that nothing has changed
 which could change them. A claim is known again by what it asks, since its words may have been mended.
 """
@@ -12,7 +13,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,27 +28,32 @@ EACH = 30.0  # of an experiment beside its runs: its plan, its laws, its report
 AT_ONCE = 2  # runs
 REFUSED = 2  # the exit status of a command that could not be read: no claim has fallen by it
 Claims = list[Mapping[str, Any]]
+Report = Mapping[str, Any]
+Wanted = Mapping[str, tuple[float, Mapping[str, Claims]]]  # experiment -> seconds, and claims by folder
 Runner = Callable[[Sequence[str]], int]  # overrides of a command line to its exit status
 
 
 def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     """0 where all hold, 1 where one does not, each in a line."""
     root, overrides = _asked(options.words)
-    every = _wanted(root)
-    wanted = every if options.all else _lot(every)
+    every = _wanted(root, decided)
+    wanted = every if options.all else _lot(_wanted(root, standing))
     if left := sorted(every.keys() - wanted.keys()):
         told = f"{len(wanted)} of {len(every)} experiments, in about {LOT / 60:.0f} minutes"
         more = f"where nothing is stored yet; --all runs {', '.join(left)} too"
         print(told, more, file=sys.stderr, flush=True)
     lost: list[str] = []
-    for name, (_, claims) in wanted.items():
-        report = _again(name, root.parent / "again", overrides, run or partial(_command, quiet=options.json))
-        asked = (report.get("verdict") or {}).get("claims") or []
-        for claim in claims:
-            today = same(claim, asked) or {"says": claim["says"], "verdict": "NO RESULT"}
-            if today["verdict"] != "SUPPORTED":
-                lost.append(f"{name}: was SUPPORTED, is {today['verdict']}: {today['says']}")
-    number = sum(len(claims) for _, claims in wanted.values())
+    for name, (_, by_folder) in wanted.items():
+        places = {folder: root.parent / "again" / folder for folder in by_folder}
+        _again(name, places.values(), overrides, run or partial(_command, quiet=options.json))
+        for folder, claims in by_folder.items():
+            asked = (read(places[folder] / "report.json") or {"verdict": {"claims": []}})["verdict"]["claims"]
+            for claim in claims:
+                today = same(claim, asked) or {"says": claim["says"], "verdict": "NO RESULT"}
+                if today["verdict"] != claim["verdict"]:
+                    was = f"{folder}: was {claim['verdict']}, is {today['verdict']}"
+                    lost.append(f"{was}: {today['says']}")
+    number = sum(len(claims) for _, by_folder in wanted.values() for claims in by_folder.values())
     if options.json:
         found = {
             "hold": number - len(lost),
@@ -74,25 +80,27 @@ def _asked(words: Sequence[str]) -> tuple[Path, list[str]]:
     return Path(folders[0] if folders else "reports/reference"), overrides
 
 
-def _wanted(root: Path) -> dict[str, tuple[float, Claims]]:
-    """Experiment -> how long it took, and the claims of its reference that should stay; experiments without
-    any are left out.
-    """
+def _wanted(root: Path, stays: Callable[[Report], Claims]) -> Wanted:
+    """The experiments with claims that should stay as they are."""
     if not root.is_dir():
         raise Refused(f"{root}: no such folder; give the one that holds the reports' folders")
-    reports = [report for path in sorted(root.glob("*/report.json")) if (report := read(path))]
-    by_name = {_name(report, root): (_seconds(report), standing(report)) for report in reports}
-    wanted = {name: found for name, found in by_name.items() if found[1]}
+    reports = {
+        path.parent.name: report for path in sorted(root.glob("*/report.json")) if (report := read(path))
+    }
+    wanted: dict[str, tuple[float, dict[str, Claims]]] = {}
+    for folder, report in reports.items():
+        name = _name(report, root)
+        spent, claims = wanted.get(name, (EACH, {}))
+        wanted[name] = spent + _seconds(report), claims | ({folder: stay} if (stay := stays(report)) else {})
+    wanted = {name: found for name, found in wanted.items() if found[1]}
     if not wanted:
-        raise Refused(
-            f"{root}: no report of size {SIZE} with a SUPPORTED claim that is exact or a separation"
-        )
+        raise Refused(f"{root}: no report of size {SIZE} with a claim that is to be tried again")
     return wanted
 
 
-def _lot(wanted: Mapping[str, tuple[float, Claims]]) -> dict[str, tuple[float, Claims]]:
+def _lot(wanted: Wanted) -> Wanted:
     """The shortest experiments, as many as are done in time, and one at least."""
-    lot: dict[str, tuple[float, Claims]] = {}
+    lot: dict[str, tuple[float, Mapping[str, Claims]]] = {}
     spent = 0.0
     for name, (seconds, claims) in sorted(wanted.items(), key=lambda item: item[1][0]):
         spent += seconds
@@ -102,12 +110,18 @@ def _lot(wanted: Mapping[str, tuple[float, Claims]]) -> dict[str, tuple[float, C
     return lot
 
 
-def _seconds(report: Mapping[str, Any]) -> float:
-    """What an experiment takes where nothing of it is stored, by what its runs took."""
-    return EACH + sum(run.get("seconds") or 0.0 for run in report.get("runs") or []) / AT_ONCE
+def _seconds(report: Report) -> float:
+    """What a report takes where nothing of it is stored: what its runs took, and the tokens of those that say
+    what training is worth, at the speed of the others.
+    """
+    runs = [run for run in report.get("runs") or [] if run.get("seconds")]
+    took = sum(run["seconds"] for run in runs)
+    tokens = sum((run.get("budget") or {}).get("tokens") or 0 for run in runs)
+    more = (report.get("exchange") or {}).get("tokens") or 0
+    return float(took * (1 + more / tokens if tokens else 1) / AT_ONCE)
 
 
-def _name(report: Mapping[str, Any], root: Path) -> str:
+def _name(report: Report, root: Path) -> str:
     """The experiment of a report. Refused where it is more than a name: it becomes an override and a path."""
     name = report["experiment"]["name"]
     if not re.fullmatch(r"\w[\w-]*", str(name)):
@@ -115,41 +129,50 @@ def _name(report: Mapping[str, Any], root: Path) -> str:
     return str(name)
 
 
-def _again(name: str, reports: Path, overrides: Sequence[str], run: Runner) -> Mapping[str, Any]:
-    """The report of an experiment that was run again, below `reports`; empty where it left none."""
-    path = reports / name / "report.json"
-    path.unlink(missing_ok=True)  # of a run before, which must not pass for this one
+def _again(name: str, places: Iterable[Path], overrides: Sequence[str], run: Runner) -> None:
+    """Runs an experiment again, which leaves its reports at `places`, all in one folder."""
+    sources = [place / "report.json" for place in places]
+    for source in sources:
+        source.unlink(missing_ok=True)  # of a run before, which must not pass for this one
+    reports = sources[0].parent.parent
     status = run([f"+experiment={name}", f"size={SIZE}", f"paths.reports={reports}", *overrides])
-    report = read(path)
     if status == REFUSED:
         raise Refused(f"claims: {name} was refused as {' '.join(overrides) or 'it is'}, so nothing was tried")
-    if report is None:
-        said = f"{name}: the command left no report and ended with status {status}"
-        print(said, file=sys.stderr, flush=True)
-    return report or {}
+    for source in sources:
+        if read(source) is None:
+            said = f"{source.parent.name}: the command left no report and ended with status {status}"
+            print(said, file=sys.stderr, flush=True)
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """A report of size S; None where there is none."""
+    """A report of size S, of an experiment or of it on a further text; None where there is none."""
     try:
         report = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
     whole = isinstance(report, dict) and "verdict" in report and "experiment" in report
-    place = report.get("place") if whole else None  # a rung, or a further text, is its experiment's business
-    alone = place is None or place["together"] == path.parent.name
-    return report if whole and alone and report["experiment"].get("size") == SIZE else None
+    rung = whole and (report.get("place") or {}).get("kind") == "rung"  # it is its ladder's business
+    return report if whole and not rung and report["experiment"].get("size") == SIZE else None
 
 
-def standing(report: Mapping[str, Any]) -> Claims:
-    """The SUPPORTED claims of a report that should stay so."""
+def decided(report: Report) -> Claims:
+    """The claims of a report that were decided, by no time."""
     return [
         claim
         for claim in report["verdict"]["claims"]
-        if claim["verdict"] == "SUPPORTED"
+        if claim["verdict"] in ("SUPPORTED", "REFUTED")
         and not claim["exploratory"]
         and claim["kind"] != "timing"
         and not claim.get("timed")
+    ]
+
+
+def standing(report: Report) -> Claims:
+    """Those that are true whatever the noise: exact, identities, and effects of some size that were found."""
+    return [
+        claim
+        for claim in decided(report)
+        if claim["verdict"] == "SUPPORTED"
         and (claim["decision"]["exact"] or claim.get("identity") or _separates(claim))
     ]
 
