@@ -72,7 +72,7 @@ def report(parser: Parser) -> None:
 
 def claims(parser: Parser) -> None:
     words(parser)
-    parser.add_argument("--all", action="store_true", help="not only what a quarter of an hour suffices for")
+    parser.add_argument("--all", action="store_true", help="all that was decided, in hours")
     _json(parser)
 
 

@@ -99,6 +99,40 @@ def test_the_word_is_that_of_the_truth_and_its_sentence_has_both_ends(effects, w
     assert row["ahead"]["mean"] == pytest.approx(effects[-1] + step, abs=0.03)
 
 
+def test_ten_times_the_size_is_as_much_compute_as_the_rungs_grew_by():
+    reports = climbed(0.02, 0.06, 0.1, 0.14)
+    assert build(reports)["comparisons"][0]["larger"] is None, "all have the same parameters"
+    for one in reports.values():
+        for run in one["runs"]:
+            flops = run["budget"]["flops_per_token"] * run["budget"]["tokens"]
+            run["budget"] = {**run["budget"], "parameters": 1e-3 * flops**0.5}
+    [row] = build(reports)["comparisons"]
+    assert row["larger"]["compute"] == pytest.approx(100)
+    slope = row["slope"]["mean"]
+    assert row["larger"]["mean"] - row["ahead"]["mean"] == pytest.approx(slope)
+    assert row["larger"]["high"] - row["larger"]["low"] > row["ahead"]["high"] - row["ahead"]["low"]
+    assert "; at ten times its size, 100 times its compute as these rungs grow: +0.2" in row["sentence"]
+
+
+def test_a_ladder_that_left_what_was_declared_says_so_wherever_it_is_told_of():
+    reports = climbed(0.01, 0.01, 0.01, 0.01)
+    kept = build(reports)
+    reports["heads@steps.S"]["verdict"]["exploratory"] = True
+    left = build(reports)
+    for ladder, said in ((kept, False), (left, True)):
+        made = (page.html(ladder, Drawn({})), page.markdown(ladder), "\n".join(page.lines(ladder)))
+        assert ["EXPLORATORY" in one for one in made] == [said] * 3
+        assert page.sizes([ladder]) == {
+            ("heads", "four", "two"): f"HOLDS (40k to 625k{', exploratory' if said else ''})"
+        }
+    assert "exploratory" not in page.agreement([kept]) + page.agreement([left])
+    both = page.agreement([kept, left])
+    assert "Of 2 ladders: " in both
+    assert "alike in 6 of 6 cases" in both
+    assert "Without the exploratory ones: Of 1 ladder: " in both
+    assert "alike in 3 of 3 cases" in both
+
+
 def test_a_rung_that_is_not_where_the_others_point_is_a_miss_and_holds_nothing():
     [row] = build(climbed(0.01, 0.01, 0.01, 0.2))["comparisons"]
     assert row["held_out"]["hit"] is False
@@ -183,6 +217,8 @@ def test_rates_that_differ_and_were_tuned_at_one_rung_are_told(rate, told):
         assert (words in made) == told
     alone = {**ladder, "ladder": {**ladder["ladder"], "rates": None}}
     assert words not in page.markdown(alone)
+    [sizes] = page.sizes([ladder]).values()
+    assert ("(40k to 625k, rates differ)" in sizes) == told
 
 
 def test_pictures_of_a_ladder_can_be_drawn():

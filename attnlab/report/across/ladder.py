@@ -43,7 +43,8 @@ def build(reports: Mapping[str, Report]) -> dict[str, Any]:
     asked = list(dict.fromkeys(pair for _, report in rungs for pair in comparisons(report)))
     steps = [_rung(title, report, baseline) for title, report in rungs]
     by_rung = {row["name"]: (row, report) for row, (_, report) in zip(steps, rungs, strict=True)}
-    found = [_comparison(by_rung, pair, experiment) for pair in asked]
+    growth = _growth(steps)
+    found = [_comparison(by_rung, pair, experiment, growth) for pair in asked]
     claims = _claims(by_rung)
     return {
         "schema": SCHEMA,
@@ -95,8 +96,19 @@ def _rung(title: str, report: Report, baseline: str) -> dict[str, Any]:
     }
 
 
+def _growth(steps: list[dict[str, Any]]) -> float | None:
+    """Tenfolds of compute for a tenfold of parameters, from the smallest rung to the largest; None where the
+    parameters do not grow, or are not known.
+    """
+    first, last = steps[0], steps[-1]
+    if not all(row[key] for row in (first, last) for key in ("parameters", "flops")):
+        return None
+    wider = math.log(last["parameters"] / first["parameters"])
+    return math.log(last["flops"] / first["flops"]) / wider if wider > 0 else None
+
+
 def _comparison(
-    by_rung: Mapping[str, Any], pair: tuple[str, str], experiment: Mapping[str, Any]
+    by_rung: Mapping[str, Any], pair: tuple[str, str], experiment: Mapping[str, Any], growth: float | None
 ) -> dict[str, Any]:
     """An effect at each rung, the line through them, and the word that the declared rule gives."""
     arm, against = pair
@@ -113,13 +125,15 @@ def _comparison(
         "word": said.word if said else CANNOT_TELL,
         "meaning": f"{said.reason}{_deciding(said.more)}" if said else why,
         "more": asdict(said.more) if said and said.more else None,
-        "slope": None, "change": None, "ahead": None, "held_out": None, "line": [],
+        "slope": None, "change": None, "ahead": None, "larger": None, "held_out": None, "line": [],
     }  # fmt: skip
     if len(rungs) > 1:
         trend = Trend(rungs, LEVEL)
         xs = np.linspace(trend.bottom, trend.top + AHEAD, POINTS)
         found |= {"slope": _told(trend.slope()), "change": _told(trend.change())}
         found["ahead"] = _told(trend.ahead()) | {"flops": 10 ** (trend.top + AHEAD)}
+        if growth is not None:
+            found["larger"] = _told(trend.at(trend.top + growth)) | {"compute": 10**growth}
         found["line"] = [_told(trend.at(float(x))) | {"flops": 10 ** float(x)} for x in xs]
     if len(rungs) > 2:
         tested = holdout(rungs, LEVEL)
@@ -193,7 +207,11 @@ def _sentence(found: Mapping[str, Any], experiment: Mapping[str, Any]) -> str:
 
 
 def _ahead(found: Mapping[str, Any]) -> str:
-    return f"At ten times the largest rung's compute, if the line goes on: {_said(found['ahead'])}."
+    said = f"At ten times the largest rung's compute, if the line goes on: {_said(found['ahead'])}"
+    if larger := found["larger"]:
+        times = f"{larger['compute']:.0f} times its compute as these rungs grow"
+        said += f"; at ten times its size, {times}: {_said(larger)}"
+    return f"{said}."
 
 
 def _losses(by_rung: Mapping[str, Any], experiment: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from attnlab.stats.across.word import RULE
 # Its colour is that of a verdict: what holds, what changes for the worse, and what cannot be told.
 TONES = {"HOLDS": "SUPPORTED", "GROWS": "SUPPORTED", "SHRINKS": "REFUTED", "FLIPS": "REFUTED"}
 OPEN = "INCONCLUSIVE"
+LEFT = "A rung left what was declared; its own report says in what."
 
 
 def write(folder: Path, reports: Mapping[str, Report]) -> Path:
@@ -58,17 +59,27 @@ def sizes(ladders: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], st
     said: dict[tuple[str, str, str], list[str]] = {}
     for ladder in ladders:
         ends = f"{ladder['rungs'][0]['name']} to {ladder['rungs'][-1]['name']}"
+        ends += ", exploratory" if ladder["exploratory"] else ""
         for row in ladder["comparisons"]:
             key = (ladder["experiment"], row["arm"], row["against"])
-            said.setdefault(key, []).append(f"{row['word']} ({ends})")
+            rates = ", rates differ" if caution(ladder, row) else ""
+            said.setdefault(key, []).append(f"{row['word']} ({ends}{rates})")
     return {key: "; ".join(words) for key, words in said.items()}
 
 
 def agreement(ladders: Sequence[Mapping[str, Any]]) -> str:
-    """Decision accuracy over all ladders; empty without one."""
+    """Decision accuracy over all ladders, and without exploratory ones; empty without one."""
+    told = [_counted(ladders)] if ladders else []
+    declared = [ladder for ladder in ladders if not ladder["exploratory"]]
+    if 0 < len(declared) < len(ladders):
+        told += [f"Without the exploratory ones: {_counted(declared)}"]
+    return " ".join(told)
+
+
+def _counted(ladders: Sequence[Mapping[str, Any]]) -> str:
     rows = [claim["verdicts"] for ladder in ladders for claim in ladder["claims"]]
     many = "s" if len(ladders) > 1 else ""
-    return f"Of {len(ladders)} ladder{many}: {counted(rows)['words']}" if ladders else ""
+    return f"Of {len(ladders)} ladder{many}: {counted(rows)['words']}"
 
 
 def headline(ladder: Mapping[str, Any]) -> str:
@@ -84,7 +95,8 @@ def lines(ladder: Mapping[str, Any]) -> list[str]:
     for row in ladder["comparisons"]:
         says += [f"  {row['word']}: {row['arm']} against {row['against']}: {row['sentence']}"]
         says += [f"  {said}" for said in [caution(ladder, row)] if said]
-    return [f"{ladder['name']}: does it hold with size?", *says, f"  {ladder['agreement']['words']}"]
+    left = [f"  EXPLORATORY: {LEFT}"] if ladder["exploratory"] else []
+    return [f"{ladder['name']}: does it hold with size?", *left, *says, f"  {ladder['agreement']['words']}"]
 
 
 def html(ladder: dict[str, Any], drawn: Drawn | None = None) -> str:
@@ -115,6 +127,7 @@ def html(ladder: dict[str, Any], drawn: Drawn | None = None) -> str:
             rule=RULE,
             rates=rates(ladder),
             caution=caution,
+            left=LEFT,
             css=asset("page.css"),
             js=asset("page.js"),
         )
@@ -148,6 +161,7 @@ def caution(ladder: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 def markdown(ladder: Mapping[str, Any]) -> str:
     """ladder.md."""
     lines = [f"# {cell(ladder['name'])}: {cell(headline(ladder))}", "", cell(ladder["question"] or ""), ""]
+    lines += [f"**EXPLORATORY**: {LEFT}", ""] if ladder["exploratory"] else []
     for row in ladder["comparisons"]:
         joint = f"{cell(row['arm'])} against {cell(row['against'])}"
         said = " ".join(part for part in (row["sentence"], caution(ladder, row)) if part)
