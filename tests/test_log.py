@@ -1,4 +1,4 @@
-"""The numbers in reports/LOG.md, and losses in the README and docs, are those of the reports they lead to.
+"""The numbers in reports/LOG.md, in the README and in docs are those of the reports they lead to.
 
 A link to a report.json has the place of its number in its title: keys one after another, `key=value,...` for
 the items of a list that have them, and at the end `mean`, `min` or `max` where there are several values. What
@@ -84,13 +84,18 @@ def faults(entry: str, read: Callable[[str], Any]) -> list[str]:
                 wrong.append(f"[{text}] leads to no section: {target}")
         elif not target.endswith("report.json") and not (FOLDER / target).exists():
             wrong.append(f"[{text}] leads to no file: {target}")
-    if STORED & set(re.findall(r"`(\w+)`", entry)):
-        bare = LINK.sub("", entry)
-        wrong += [
-            f"{bare[max(0, one.start() - 40) : one.end()]!r} says not where it is from"
-            for one in WITH_UNIT.finditer(bare)
-        ]
-    return wrong
+    return wrong + rootless(entry)
+
+
+def rootless(entry: str) -> list[str]:
+    """The numbers with a unit, of an entry about a stored report, that lead nowhere."""
+    if not STORED & set(re.findall(r"`(\w+)`", entry)):
+        return []
+    bare = LINK.sub("", entry)
+    return [
+        f"{bare[max(0, one.start() - 40) : one.end()]!r} says not where it is from"
+        for one in WITH_UNIT.finditer(bare)
+    ]
 
 
 @cache
@@ -104,10 +109,11 @@ def test_the_numbers_of_the_log_are_those_of_the_reports(entry):
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
-def test_the_losses_of_other_documents_are_those_of_the_reports(path):
+def test_the_numbers_of_other_documents_are_those_of_the_reports(path):
     text = path.read_text("utf-8")
     assert [*misquoted(text, lambda target: report(target, path.parent))] == []
     assert LOSS.findall(LINK.sub("", text)) == [], "says not where it is from"
+    assert [fault for entry in entries(text) for fault in rootless(entry)] == []
 
 
 def test_the_log_says_of_every_open_hypothesis_why_it_was_not_paid():
