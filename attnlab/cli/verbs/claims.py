@@ -39,15 +39,15 @@ def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     every = _wanted(root, decided)
     wanted = every if options.all else _lot(_wanted(root, standing))
     if left := sorted(every.keys() - wanted.keys()):
-        told = f"{len(wanted)} of {len(every)} experiments, in about {LOT / 60:.0f} minutes"
+        some = f"{len(wanted)} of {len(every)} experiments, in about {LOT / 60:.0f} minutes"
         more = f"where nothing is stored yet; --all runs {', '.join(left)} too"
-        print(told, more, file=sys.stderr, flush=True)
+        print(some, more, file=sys.stderr, flush=True)
     lost: list[str] = []
+    reports = root.parent / "again"
     for name, (_, by_folder) in wanted.items():
-        places = {folder: root.parent / "again" / folder for folder in by_folder}
-        _again(name, places.values(), overrides, run or partial(_command, quiet=options.json))
+        found = _again(name, reports, by_folder, overrides, run or partial(_command, quiet=options.json))
         for folder, claims in by_folder.items():
-            asked = (read(places[folder] / "report.json") or {"verdict": {"claims": []}})["verdict"]["claims"]
+            asked = found[folder]["verdict"]["claims"] if folder in found else []
             for claim in claims:
                 today = same(claim, asked) or {"says": claim["says"], "verdict": "NO RESULT"}
                 if today["verdict"] != claim["verdict"]:
@@ -55,14 +55,14 @@ def main(options: argparse.Namespace, run: Runner | None = None) -> int:
                     lost.append(f"{was}: {today['says']}")
     number = sum(len(claims) for _, by_folder in wanted.values() for claims in by_folder.values())
     if options.json:
-        found = {
+        told = {
             "hold": number - len(lost),
             "claims": number,
             "experiments": len(wanted),
             "lost": lost,
             "left": left,
         }
-        print(json.dumps(found, indent=1, ensure_ascii=False), flush=True)
+        print(json.dumps(told, indent=1, ensure_ascii=False), flush=True)
         return int(bool(lost))
     print(f"{number - len(lost)} of {number} claims hold, of {len(wanted)} experiments", flush=True)
     for line in lost:
@@ -129,19 +129,23 @@ def _name(report: Report, root: Path) -> str:
     return str(name)
 
 
-def _again(name: str, places: Iterable[Path], overrides: Sequence[str], run: Runner) -> None:
-    """Runs an experiment again, which leaves its reports at `places`, all in one folder."""
-    sources = [place / "report.json" for place in places]
-    for source in sources:
+def _again(
+    name: str, reports: Path, folders: Iterable[str], overrides: Sequence[str], run: Runner
+) -> Mapping[str, Report]:
+    """Runs an experiment again. Its reports in those folders, of those that it left."""
+    sources = {folder: reports / folder / "report.json" for folder in folders}
+    for source in sources.values():
         source.unlink(missing_ok=True)  # of a run before, which must not pass for this one
-    reports = sources[0].parent.parent
     status = run([f"+experiment={name}", f"size={SIZE}", f"paths.reports={reports}", *overrides])
     if status == REFUSED:
         raise Refused(f"claims: {name} was refused as {' '.join(overrides) or 'it is'}, so nothing was tried")
-    for source in sources:
-        if read(source) is None:
-            said = f"{source.parent.name}: the command left no report and ended with status {status}"
-            print(said, file=sys.stderr, flush=True)
+    found: dict[str, Report] = {
+        folder: report for folder, source in sources.items() if (report := read(source))
+    }
+    for folder in sources.keys() - found.keys():
+        said = f"{folder}: the command left no report and ended with status {status}"
+        print(said, file=sys.stderr, flush=True)
+    return found
 
 
 def read(path: Path) -> dict[str, Any] | None:
