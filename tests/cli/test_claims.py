@@ -110,9 +110,9 @@ def test_an_experiment_is_run_once_for_all_its_texts_and_no_rung_is_tried(tmp_pa
 
 def test_texts_and_what_tells_the_worth_of_training_take_their_time(tmp_path):
     put(tmp_path / "one", claim(), seconds=[100, 300], exchange={"tokens": 1000})
-    assert claims._wanted(tmp_path, claims.standing)["one"][0] == claims.EACH + 300
+    assert claims._wanted(claims._reports(tmp_path), claims.standing)["one"][0] == claims.EACH + 300
     put(tmp_path / "one@code", claim(), seconds=[50], **text(tmp_path / "one@code"))
-    assert claims._wanted(tmp_path, claims.standing)["one"][0] == claims.EACH + 325
+    assert claims._wanted(claims._reports(tmp_path), claims.standing)["one"][0] == claims.EACH + 325
 
 
 @pytest.mark.parametrize(

@@ -37,16 +37,19 @@ Runner = Callable[[Sequence[str]], int]  # overrides of a command line to its ex
 def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     """0 where all hold, 1 where one does not, each in a line."""
     root, overrides = _asked(options.words)
-    every = _wanted(root, decided)
-    wanted = every if options.all else _lot(_wanted(root, standing))
+    reports = _reports(root)
+    every = _wanted(reports, decided)
+    wanted = every if options.all else _lot(_wanted(reports, standing))
+    if not wanted:
+        raise Refused(f"{root}: no report of size {SIZE} with a claim that is to be tried again")
     if left := sorted(every.keys() - wanted.keys()):
         some = f"{len(wanted)} of {len(every)} experiments, in about {LOT / 60:.0f} minutes"
         more = f"where nothing is stored yet; --all runs {', '.join(left)} too"
         print(some, more, file=sys.stderr, flush=True)
     lost: list[str] = []
-    reports = root.parent / "again"
+    again = root.parent / "again"
     for name, (_, by_folder) in wanted.items():
-        found = _again(name, reports, by_folder, overrides, run or partial(_command, quiet=options.json))
+        found = _again(name, again, by_folder, overrides, run or partial(_command, quiet=options.json))
         for folder, claims in by_folder.items():
             asked = found[folder]["verdict"]["claims"] if folder in found else []
             for claim in claims:
@@ -81,22 +84,21 @@ def _asked(words: Sequence[str]) -> tuple[Path, list[str]]:
     return Path(folders[0] if folders else "reports/reference"), overrides
 
 
-def _wanted(root: Path, stays: Callable[[Report], Claims]) -> Wanted:
-    """The experiments with claims that should stay as they are."""
+def _reports(root: Path) -> dict[str, tuple[str, Report]]:
+    """Folder -> the experiment that it is about, and its report."""
     if not root.is_dir():
         raise Refused(f"{root}: no such folder; give the one that holds the reports' folders")
-    reports = {
-        path.parent.name: report for path in sorted(root.glob("*/report.json")) if (report := read(path))
-    }
+    found = {path.parent.name: read(path) for path in sorted(root.glob("*/report.json"))}
+    return {folder: (_name(report, root), report) for folder, report in found.items() if report}
+
+
+def _wanted(reports: Mapping[str, tuple[str, Report]], stays: Callable[[Report], Claims]) -> Wanted:
+    """The experiments with claims that should stay as they are."""
     wanted: dict[str, tuple[float, dict[str, Claims]]] = {}
-    for folder, report in reports.items():
-        name = _name(report, root)
+    for folder, (name, report) in reports.items():
         spent, claims = wanted.get(name, (EACH, {}))
         wanted[name] = spent + _seconds(report), claims | ({folder: stay} if (stay := stays(report)) else {})
-    wanted = {name: found for name, found in wanted.items() if found[1]}
-    if not wanted:
-        raise Refused(f"{root}: no report of size {SIZE} with a claim that is to be tried again")
-    return wanted
+    return {name: found for name, found in wanted.items() if found[1]}
 
 
 def _lot(wanted: Wanted) -> Wanted:
