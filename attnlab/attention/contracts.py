@@ -101,12 +101,14 @@ class Rotary(Hashable, Protocol):
 class Mask(Hashable, Protocol):
     """Which keys a query may see: True is visible, broadcasting to [B, H, T, S]. Positions, never slots;
     hashable, because what it answered is remembered. `looks_ahead`: it shows a query a later key; a law holds
-    to it who is silent. `within` = (size, keep): no key is seen but the last `size` and the first `keep`.
+    to it who is silent. `prefix` = n: the only later keys that it shows are the first n positions.
+    `within` = (size, keep): no key is seen but the last `size` and the first `keep`.
 
         def banded(b, h, q_pos, kv_pos): return (kv_pos <= q_pos) & ((q_pos - kv_pos) % 4 == 0)
     """
 
     looks_ahead: bool = False
+    prefix: int | None = None
     within: tuple[int, int] | None = None
 
     def __call__(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor, /) -> Tensor: ...

@@ -66,8 +66,16 @@ class Attention(Costs):
         self.heads, self.kernel, self.rotary, self.epilogue = heads, kernel, rotary, epilogue
         self.forgetting, self.selection, self.dropout = forgetting, selection, dropout
         self.normaliser = normaliser
+        for group, parts in (("masks", masks), ("scores", scores)):
+            for name, part in (parts or {}).items():
+                if not callable(part):
+                    raise ValueError(
+                        f"model.attention.{group}.{name} is {part!r}, which is no function: return the "
+                        f"{group[:-1]} from its factory, or leave the part out with "
+                        f"~model.attention.{group}.{name}"
+                    )
         self.mask = every(*(masks or {}).values())
-        self.scores = tuple(score for score in (scores or {}).values() if score is not None)
+        self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale_exponent, self.scale = scale_exponent, multiplier * heads.score_dim**scale_exponent
         self.looks_ahead: bool = self.mask is None or declared(self.mask, Mask, "looks_ahead")

@@ -5,6 +5,7 @@ is iterated, validation included, which would tie dropout to the validation sche
 one, resumed in mid-epoch, starts its order over. These start where the optimiser's step count says.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -89,7 +90,20 @@ class Data(pl.LightningDataModule):
             "vocab_size": task.vocab_size,
             "val_windows": task.val_windows,
             "unit": task.unit,
+            "validation": self._validation_digest(),
+            **({"val_text": task.val_text["sha256"]} if hasattr(task, "val_text") else {}),
         }
+
+    def _validation_digest(self) -> str:
+        """A sha256 of all that is scored in validation: runs whose losses may be compared have the same. The
+        size of the batches has no part in it.
+        """
+        found = hashlib.sha256(f"{self.task.unit} {self.task.vocab_size}".encode())
+        for batch in self.val_dataloader():
+            for rows in zip(*(batch[key] for key in sorted(batch)), strict=True):
+                for row in rows:
+                    found.update(row.numpy().tobytes())
+        return found.hexdigest()
 
 
 def share(batch: Batch, part: int, parts: int) -> Batch:

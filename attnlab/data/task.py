@@ -46,7 +46,7 @@ class Task(Protocol):
         """The same examples for every seed; the last batch may be smaller."""
         ...
 
-    # A text has `bytes_per_target() -> float` too, the mean over its validation targets, for losses per byte.
+    # A text has `byte_batches(batch_size)` too: they score each byte of `val_text` once, for losses per byte.
 
     def encode(self, text: str) -> list[int]:
         """What the model reads for a prompt. ValueError names the first character or word without a token."""

@@ -4,6 +4,7 @@ Training windows start anywhere; validation windows are fixed, spread evenly, an
 Surprising: both parts are tokenised apart, so no token, and no window, reaches across the border.
 """
 
+import json
 import math
 import os
 import sys
@@ -23,10 +24,11 @@ from attnlab.data.corpora.frozen import frozen_corpus
 from attnlab.data.corpora.hub import hub_corpus
 from attnlab.data.corpora.kept import whole, write
 from attnlab.data.corpora.pydocs import pydocs_corpus
-from attnlab.data.task import Batch, check_split, fingerprint, generator
+from attnlab.data.task import IGNORE, Batch, check_split, fingerprint, generator
 from attnlab.data.tokenizers import PIECE, Tokenizer
 
-VERSION = 1  # of the way from text to batches: raise it when the same settings give other batches
+VERSION = 2  # of the way from text to batches: raise it when the same settings give other batches
+SPANS, SPAN = 64, 256  # stretches of validation text, and characters of each, that losses per byte score
 LONG = 8_000_000  # characters, from which on a user is told what is waited for
 
 
@@ -64,6 +66,8 @@ class Text:
         self.length = length
         self.training = _mapped(folder / "training.npy")
         self.validation = _mapped(folder / "validation.npy")
+        self._span_tokens = _mapped(folder / "spans.npy")
+        self._spans = json.loads((folder / "spans.json").read_bytes())
         self._tokenizer = tokenizer
         self.train_tokens = len(self.training)
         self.val_tokens = len(self.validation)
@@ -110,10 +114,23 @@ class Text:
         windows = self.validation[starts[:, None] + np.arange(length + 1)]
         return torch.from_numpy(windows.astype(np.int64))
 
-    def bytes_per_target(self) -> float:
-        """How many bytes of UTF-8 a target of the validation windows stands for, on the average."""
-        sizes, batches = self._tokenizer.sizes(), self.val_batches(self.val_windows)
-        return float(np.mean([sizes[batch["targets"].numpy()] for batch in batches]))
+    def byte_batches(self, batch_size: int) -> list[Batch]:
+        """Windows that score each byte of `val_text` once, whatever the tokenizer and `length`; the last
+        window of a stretch is filled with targets that do not count.
+        """
+        ends = np.cumsum(self._spans["tokens"])
+        rows = []
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            for at in range(start, end - 1, self.length):
+                row = self._span_tokens[at : min(at + self.length + 1, end)].astype(np.int64)
+                rows.append(np.pad(row, (0, self.length + 1 - len(row)), constant_values=IGNORE))
+        windows = torch.from_numpy(np.stack(rows)).split(batch_size)
+        return [{"tokens": each[:, :-1].clamp(min=0), "targets": each[:, 1:]} for each in windows]
+
+    @property
+    def val_text(self) -> dict[str, Any]:
+        """The text that `byte_batches` score: its `sha256` and its `bytes` of UTF-8."""
+        return {key: self._spans[key] for key in ("sha256", "bytes")}
 
     def windows(self, tokens: np.ndarray, starts: np.ndarray) -> Batch:
         """The windows of `tokens` that begin at `starts` [B]."""
@@ -148,6 +165,30 @@ def _prepare(parts: tuple[str, str], tokenizer: Tokenizer, cache: Path, folder: 
                 np.save(f, np.concatenate([tokenizer.encode(piece).astype(dtype) for piece in pieces]))
                 f.flush()
                 os.fsync(f.fileno())
+        _write_spans(parts[1], tokenizer, partial, dtype)
+
+
+def _write_spans(validation: str, tokenizer: Tokenizer, folder: Path, dtype: Any) -> None:
+    """Stretches evenly spread over the validation text, each tokenized by itself behind the character before
+    it, so that every tokenizer scores the same bytes.
+    """
+    count = min(SPANS, max(1, len(validation) // (2 * SPAN)))
+    starts = np.arange(count) * max(0, len(validation) - 1 - SPAN) // max(1, count - 1) + 1
+    texts = [validation[start : start + SPAN] for start in starts]
+    tokens = [
+        np.concatenate([tokenizer.encode(validation[start - 1])[-1:], tokenizer.encode(text)])
+        for start, text in zip(starts, texts, strict=True)
+    ]
+    facts = {
+        "sha256": fingerprint(spans=texts),
+        "bytes": len("".join(texts).encode()),
+        "tokens": [len(each) for each in tokens],
+    }
+    write(folder / "spans.json", json.dumps(facts).encode())
+    with open(folder / "spans.npy", "wb") as f:
+        np.save(f, np.concatenate(tokens).astype(dtype))
+        f.flush()
+        os.fsync(f.fileno())
 
 
 def _fitted(parts: tuple[str, str], tokenizer: Tokenizer, cache: Path) -> str:

@@ -1,5 +1,5 @@
-"""What the last validation says: loss per byte of text; accuracy and loss of answers, by condition, and the
-steps until 90 %, censored at the budget.
+"""What the last validation says: accuracy and loss of answers, by condition, and the steps until 90 %,
+censored at the budget.
 
 Surprising: the step is that of the first validation that reached it, so it is known to `measure.every` steps
 only, and null, which is no number of steps, where no validation did.
@@ -12,14 +12,8 @@ from typing import Any
 from attnlab.store.schema import Metric
 
 SOLVED = 0.9
-PER_BYTE = Metric("val/bits_per_byte", "loss per byte", "bits", "lower")
 ACCURACY = Metric("val/accuracy", direction="higher", kind="share")
 STEPS = Metric("steps_to_90", "steps to 90 % accuracy", "steps", kind="censored")
-
-
-def bits_per_byte(loss: float, bytes_per_target: float) -> float:
-    """A mean loss in nats as bits for each byte of the text, which is the same thing for every tokenizer."""
-    return loss / math.log(2) / bytes_per_target
 
 
 def recall(condition: str) -> Metric:

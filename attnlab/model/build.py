@@ -4,7 +4,7 @@ and the device.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hydra.errors import InstantiationException
@@ -19,12 +19,21 @@ WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}  # other preci
 
 def make(config: Mapping[str, Any], /, **given: Any) -> Any:
     """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it. A config that asks
-    for `_partial_` makes a function.
+    for `_partial_` makes a function. ValueError where a `_target_`, nested ones included, returns None: a
+    part without a value would be left out silently.
     """
+    if OmegaConf.is_config(config):
+        config = cast(dict[str, Any], OmegaConf.to_container(cast(Any, config), resolve=True))
+    nested = {key: value for key, value in config.items() if _has_target(value)}
+    if config.get("_recursive_", True):
+        plain = {key: value for key, value in config.items() if key not in nested}
+        given = {**{key: _make_nested(value) for key, value in nested.items()}, **given}
+    else:
+        plain = dict(config)
     try:
-        factory = instantiate(OmegaConf.create(dict(config)), _partial_=True, _convert_="all")
+        factory = instantiate(OmegaConf.create(plain), _partial_=True, _convert_="all")
         if not config.get("_partial_"):
-            return factory(**given)
+            return _require_value(factory(**given), config)
         return partial(factory, **given) if given else factory  # its keywords stay in sight
     except InstantiationException as error:
         cause = error.__cause__
@@ -33,6 +42,28 @@ def make(config: Mapping[str, Any], /, **given: Any) -> Any:
         raise ValueError(" ".join(str(error).split())) from error
     except TypeError as error:
         raise ValueError(f"{config.get('_target_')}: {error}") from error
+
+
+def _has_target(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "_target_" in value or any(map(_has_target, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_target, value))
+
+
+def _make_nested(value: Any) -> Any:
+    """The value of a key, each config with a `_target_` in it replaced by the object that it makes."""
+    if isinstance(value, Mapping):
+        return (
+            make(value) if "_target_" in value else {key: _make_nested(child) for key, child in value.items()}
+        )
+    return [_make_nested(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def _require_value(made: Any, config: Mapping[str, Any]) -> Any:
+    if made is None:
+        where = config["path"] if config["_target_"] == "hydra.utils.get_method" else config["_target_"]
+        raise ValueError(f"{where} returned None: does it end without a return statement?")
+    return made
 
 
 def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:

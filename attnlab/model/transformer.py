@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attnlab.attention.contracts import Cache, Channel, Mask, Mixer, declared
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
+from attnlab.attention.layer import Attention
 from attnlab.attention.positions import Positions
 from attnlab.model.block import Block
 from attnlab.model.initial import initialise
@@ -193,6 +194,7 @@ class Transformer(nn.Module):
             for layer in range(n_layers)
         )
         _require_published([block.mixer for block in self.blocks])
+        _require_masks([block.mixer for block in self.blocks])
         self.reads = residual(dim) if residual else None
         self.norm = norm(dim)
         self.parametrization = parametrization
@@ -259,6 +261,16 @@ class Transformer(nn.Module):
     def carried_size(self) -> int:
         """Bytes cached beside them at a fixed size, all layers."""
         return sum(declared(block.mixer, Mixer, "carried_size")() for block in self.blocks)
+
+
+def _require_masks(mixers: Sequence[Any]) -> None:
+    """ValueError where attention has no mask: a decoder that sees the future says so with mask=full."""
+    for layer, mixer in enumerate(mixers):
+        if isinstance(mixer, Attention) and mixer.mask is None:
+            raise ValueError(
+                f"model.attention.masks of layer {layer} is empty, so every token would see the tokens that "
+                "it predicts: add a mask, as in mask=causal, or say so with mask=full"
+            )
 
 
 def _require_published(mixers: Sequence[Any]) -> None:

@@ -26,7 +26,7 @@ def answer(report: Report) -> dict[str, Any]:
     sign = -1 if report["experiment"]["direction"] == "higher" else 1
     arms.sort(key=lambda row: (row["rank"] is None, sign * (row["rank"] or 0.0)))
     for row in arms:
-        del row["rank"]
+        row["ranked"] = row.pop("rank") is not None
     return {
         "sentence": _sentence(report, arms),
         "label": effects[0]["label"] if effects else report["experiment"]["metric"],
@@ -90,13 +90,15 @@ def _arm(report: Report, arm: str, effects: list[Any], panels: list[Any]) -> dic
     own = next((row for row in effects if row["arm"] == arm), None)
     values = [*by_seed(effects, arm, report["experiment"]["baseline"]).values()]
     declared = (report["reproduce"].get("declared") or {}).get("arm_overrides") or {}
+    leaks = arm in (report.get("leakage") or {"arms": []})["arms"]
+    difference = (0.0 if values else None) if base else own["mean"] if own else None
     at = [next((point["x"] for point in panel["points"] if point["arm"] == arm), None) for panel in panels]
     return {
         "arm": arm,
         "baseline": base,
         "changes": [str(override) for override in declared.get(arm) or []],
         "reached": reached(values),
-        "rank": (0.0 if values else None) if base else own["mean"] if own else None,
+        "rank": None if leaks else difference,
         "costs": at,
     }
 
@@ -115,7 +117,13 @@ def _sentence(report: Report, arms: list[dict[str, Any]]) -> str:
     both = f"{price} and {effect}" if price else effect
     opening = "Undecided: " if claim["verdict"] == "INCONCLUSIVE" else ""
     training = f": {claim['training']['words']}" if claim["training"] else ""
-    return f"{opening}{claim['arm']} {both}{training}{_scope(report, claim['decision']['n'])}."
+    seeing = [arm for arm in (claim["arm"], claim["against"]) if arm in _by_design(report)]
+    caveat = "".join(f" {arm} sees future tokens (by design)." for arm in seeing)
+    return f"{opening}{claim['arm']} {both}{training}{_scope(report, claim['decision']['n'])}.{caveat}"
+
+
+def _by_design(report: Report) -> list[str]:
+    return list((report.get("leakage") or {}).get("by_design", []))
 
 
 def _subject(report: Report) -> Any:
@@ -177,13 +185,13 @@ def _effect(claim: Any, baseline: str) -> str:
 
 def _leader(report: Report, arms: list[dict[str, Any]]) -> str:
     """Which arm came out best, where nothing was claimed."""
-    known = [row for row in arms if row["reached"]["mean"] is not None]
+    known = [row for row in arms if row["reached"]["mean"] is not None and row["ranked"]]
+    left = [row["arm"] for row in arms if row["reached"]["mean"] is not None and not row["ranked"]]
+    apart = f"; not comparable: {', '.join(left)}" if left else ""
     if len(known) < 2:
-        return ""
+        return apart
     end = "highest" if report["experiment"]["direction"] == "higher" else "lowest"
-    return (
-        f": {known[0]['arm']} came out with the {end} {report['experiment']['metric']} of {len(known)} arms"
-    )
+    return f": {known[0]['arm']} came out with the {end} {report['experiment']['metric']} of {len(known)} arms{apart}"
 
 
 def _scope(report: Report, seeds: int | None = None) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnlab.report.answer import answer
 from attnlab.report.schema import SCHEMA
-from attnlab.report.tables.config_diff import config_diff, reproduce
+from attnlab.report.tables.config_diff import NOT_DESIGN, config_diff, reproduce
 from attnlab.report.tables.curves import curves, positions
 from attnlab.report.tables.heads import heads
 from attnlab.report.tables.length import length
@@ -19,8 +19,9 @@ from attnlab.report.tables.races import races
 from attnlab.report.tables.text.kinds import kinds
 from attnlab.report.tables.text.written import written
 from attnlab.report.tables.tradeoff import tradeoff
+from attnlab.report.verdicts import comparability, leakage
 from attnlab.report.verdicts.alike import broken, unlike
-from attnlab.report.verdicts.budget import budget, crosses, repeated
+from attnlab.report.verdicts.budget import budget, repeated
 from attnlab.report.verdicts.claims import claims, headline
 from attnlab.report.verdicts.claims import waiting as waiting_claims
 from attnlab.report.verdicts.effects import effects
@@ -29,6 +30,7 @@ from attnlab.report.verdicts.failures import departures, failures
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
 from attnlab.report.verdicts.tuning import cautions
 from attnlab.store.declarations import Experiment
+from attnlab.store.fingerprint import flatten
 
 
 def build(
@@ -59,6 +61,15 @@ def build(
         "place": asked.place,
         "texts": None,  # what all texts say together: told once each has its report
         "budget": table,
+        "leakage": {
+            "arms": [arm for arm in sweep.arms if leakage.leaking(sweep, arm)],
+            "by_design": [arm for arm in sweep.arms if leakage.is_by_design(sweep, arm)],
+            "checked": [
+                arm for arm in sweep.arms if any(r.record and r.record.leakage for r in sweep.done(arm))
+            ],
+            "left_out": sweep.left_out,
+            "notes": leakage.notes(sweep),
+        },
         "exchange": exchange(sweep),
         "effects": rows,
         "tradeoff": tradeoff(sweep, rows),
@@ -135,8 +146,9 @@ def warnings(
         if row["held"] and row["mark"] == "unknown":
             out.append(f"{row['label']} declared held, but no finished run says what it was.")
     for arm in sweep.others:
-        if row := crosses(table, arm, sweep.baseline):
+        if row := comparability.reasons(sweep, table, arm, sweep.baseline, sweep.experiment.metric):
             out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
+    out += confounds(sweep)
     out += cautions(sweep)
     for run in sweep.planned:
         parts = run.record.split if run.record else 1
@@ -186,3 +198,30 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.12g}") if math.isfinite(value) else None
     return value
+
+
+def confounds(sweep: Sweep) -> list[str]:
+    """A sentence for each arm that changes the model and, beside it, how it is trained: its effect is that of
+    both. A learning rate that was tuned for each arm, and what matches budgets, are no such change.
+    """
+    configs = {
+        arm: next((dict(flatten(run.record.config)) for run in sweep.of(arm) if run.record), None)
+        for arm in sweep.arms
+    }
+    base, own = configs[sweep.baseline], {"measurement", sweep.experiment.match_by}
+    own |= {"optim.lr"} if sweep.asked.tuning else set()
+    skipped = (NOT_DESIGN - {"parent"}) | {"measure", "decode"}
+    out = []
+    for arm in sweep.others:
+        if base is None or (config := configs[arm]) is None:
+            continue
+        differing = {key for key in config.keys() | base.keys() if config.get(key) != base.get(key)} - own
+        beside = sorted(
+            key for key in differing if key.partition(".")[0] not in {"model", *skipped} and key not in own
+        )
+        if beside and any(key.startswith("model.") for key in differing):
+            out.append(
+                f"{arm} changes the model and also {', '.join(beside)}: its difference from "
+                f"{sweep.baseline} is that of both."
+            )
+    return out

@@ -214,11 +214,12 @@ class RunRecord(Record):
     undefined: tuple[str, ...] = ()
     censored: dict[str, Censored] = {}
     by_position: dict[str, list[FiniteFloat | None]] = {}
+    targets_by_position: tuple[int, ...] = ()  # how many targets of validation count at each position
     memory: dict[str, Number | None] = {}
     speed: dict[str, Number | None] = {}
     kernels: dict[str, Any] = {}
     head_scores: dict[str, Any] = {}
-    foresight: dict[str, Number] = {}
+    leakage: dict[str, Number] = {}  # whether predictions depend on later tokens
     by_kind: dict[str, KindLoss] = {}  # of a text's tokens
     written: dict[str, str | None] = {}  # to a text: prompt, rest, sample, why there is none
     split: int = 1

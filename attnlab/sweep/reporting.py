@@ -120,6 +120,17 @@ def publish(found: Report, root: Path, reports: Path) -> None:
     for effect in document["effects"] if plan.declared is None else ():
         if effect["primary"] and effect["mean"] is not None:
             print(printable(f"  {_effect(effect)}"))
+        elif effect["primary"] and effect["word"] == "NOT COMPARABLE":
+            print(
+                printable(
+                    f"  {effect['arm']} against {effect['against']}: NOT COMPARABLE: {effect['meaning']}"
+                )
+            )
+    seen = document["leakage"]
+    if seen["arms"]:
+        print(printable(f"  sees future tokens: {', '.join(seen['arms'])}"))
+    elif seen["checked"]:
+        print(printable(f"  no arm sees future tokens ({len(seen['checked'])} checked)"))
     print(f"report: {page}", flush=True)
     if found.declared is not None:
         log.keep_known(root, found.declared)

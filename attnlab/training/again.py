@@ -37,11 +37,15 @@ def measure_again(folder: Path) -> None:
     rows = list(zip(*bounded.table(folder / "curves.parquet").to_pydict().values(), strict=True))
     fresh = record.plain()
     if set(outdated) == end.PARTS.keys():  # nothing of what was measured is trusted, nor kept
-        anew = ("metrics", "censored", "by_position", "foresight", "by_kind", "written")
+        anew = ("metrics", "censored", "by_position", "leakage", "by_kind", "written")
         fresh |= {key: {} for key in anew}
     for part in outdated:
         for key, value in end.PARTS[part](module, data, rows, config["measure"]).items():
-            fresh[key] = value if key in ("undefined", "head_scores") else {**fresh[key], **value}
+            fresh[key] = (
+                value
+                if key in ("undefined", "head_scores", "targets_by_position")
+                else {**fresh[key], **value}
+            )
     fresh["measured_by"] = spec.estimate.measured_by
     fresh["estimate"] = spec.estimate
     runs.write_record(folder, type(record).model_validate(fresh))

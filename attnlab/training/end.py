@@ -7,17 +7,17 @@ from typing import Any
 from attnlab.measure import length, size
 from attnlab.measure.accuracy import (
     ACCURACY,
-    PER_BYTE,
     STEPS,
     accuracy,
     answer_loss,
-    bits_per_byte,
     recall,
     steps_to_solve,
 )
-from attnlab.measure.foresight import batch_of, foresight
 from attnlab.measure.heads import head_scores, probe_texts
+from attnlab.measure.leakage import batch_of, leakage
 from attnlab.measure.text.kinds import by_kind
+from attnlab.measure.text.per_byte import PER_BYTE, bits_per_byte
+from attnlab.measure.text.probe import is_text
 from attnlab.measure.text.written import written
 from attnlab.model.loss import VALIDATION
 from attnlab.store.fingerprint import OBSERVERS, digest
@@ -34,7 +34,7 @@ def expected(task: Any) -> dict[str, Metric]:
     """What a training on this task is sure to measure, declared before it starts: a report calls a loss by
     its unit where no run has ended too.
     """
-    losses = LOSSES | named(PER_BYTE) if hasattr(task, "bytes_per_target") else LOSSES
+    losses = LOSSES | named(PER_BYTE) if is_text(task) else LOSSES
     if not hasattr(task, "conditions"):
         return losses
     return losses | named(ACCURACY, STEPS, *map(recall, task.conditions), *map(answer_loss, task.conditions))
@@ -47,8 +47,8 @@ MEASURED = {
     "length": ("attnlab.measure.length",),
     "memory": ("attnlab.measure.size",),
     "heads": ("attnlab.measure.heads",),
-    "foresight": ("attnlab.measure.foresight",),
-    "text": ("attnlab.measure.text.kinds", "attnlab.measure.text.written"),
+    "leakage": ("attnlab.measure.leakage",),
+    "text": ("attnlab.measure.text.kinds", "attnlab.measure.text.per_byte", "attnlab.measure.text.written"),
 }
 OBSERVED = {
     "maps": ("attnlab.measure.maps", "attnlab.measure.text.probe"),
@@ -85,6 +85,7 @@ def measure(
         "undefined": [name for part in parts for name in part.get("undefined", ())],
         "censored": _joined(parts, "censored"),
         "by_position": _joined(parts, "by_position"),
+        "targets_by_position": [count for part in parts for count in part.get("targets_by_position", ())],
         "memory": _joined(parts, "memory") | peak,
         "speed": {size.THROUGHPUT.name: tokens_per_s},
         "kernels": {
@@ -94,7 +95,7 @@ def measure(
             else "no other kernel to compare with",
         },
         "head_scores": _joined(parts, "head_scores"),
-        "foresight": _joined(parts, "foresight"),
+        "leakage": _joined(parts, "leakage"),
         "by_kind": _joined(parts, "by_kind"),
         "written": _joined(parts, "written"),
     }
@@ -113,19 +114,17 @@ def _accuracy(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[st
     values = {name: [value for _, _, key, value in rows if key == name] for name in LOSSES}
     conditions = getattr(data.task, "conditions", ())
     by_position = module.validation["by_position"]
-    task, loss = data.task, module.validation["loss"]
-    text = hasattr(task, "bytes_per_target")
     return {
         "declared": expected(data.task),
         "metrics": {
-            VALIDATION.name: loss,
-            **({PER_BYTE.name: bits_per_byte(loss, task.bytes_per_target())} if text else {}),
+            VALIDATION.name: module.validation["loss"],
             "val/best_loss": min(values[VALIDATION.name]),
             "train/loss": values["train/loss"][-1],
             **accuracy(module.validation, conditions),
         },
         "censored": steps_to_solve(rows, rows[-1][0]),
         "by_position": {VALIDATION.name: [None if math.isnan(value) else value for value in by_position]},
+        "targets_by_position": module.validation["targets_by_position"],
     }
 
 
@@ -158,15 +157,20 @@ def _heads(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, 
     return {"head_scores": head_scores(module.model, texts, data.task.length)}
 
 
-def _foresight(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Losses with and without the tokens that follow."""
-    return {"foresight": foresight(module.model, batch_of(data, module.device))}
+def _leakage(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether predictions depend on later tokens, up to the longest text at which a loss is measured."""
+    trained = settings["trained"] or data.task.length
+    longest = int(max((trained * multiple for multiple in settings["lengths"]), default=0))
+    return {"leakage": leakage(module.model, batch_of(data, module.device), longest)}
 
 
 def _text(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a running text: losses by kind of token, and what the model writes."""
-    kinds = by_kind(module.model, data.task, module.device)
-    return {"by_kind": kinds, "written": written(module.model, data)}
+    """Of a running text: losses per byte and by kind of token, and what the model writes."""
+    return {
+        "metrics": bits_per_byte(module.model, data.task, module.device),
+        "by_kind": by_kind(module.model, data.task, module.device),
+        "written": written(module.model, data),
+    }
 
 
 PARTS: Mapping[str, Callable[[LanguageModel, Any, Rows, Mapping[str, Any]], dict[str, Any]]] = {
@@ -174,7 +178,7 @@ PARTS: Mapping[str, Callable[[LanguageModel, Any, Rows, Mapping[str, Any]], dict
     "length": _length,
     "memory": _memory,
     "heads": _heads,
-    "foresight": _foresight,
+    "leakage": _leakage,
     "text": _text,
 }
 

@@ -129,6 +129,7 @@ class LanguageModel(pl.LightningModule):
             raise Diverged(self.trainer.global_step)
         by_position = (self._sum / self._count).tolist()
         self.validation = {"step": self.trainer.global_step, "loss": loss, "by_position": by_position}
+        self.validation["targets_by_position"] = self._count.long().tolist()
         if self._answers:
             condition, right, losses = map(torch.cat, zip(*self._answers, strict=True))
             counts = torch.bincount(condition)

@@ -1,8 +1,10 @@
 """Run folders with a known truth: each difference between arms has exactly the mean and sd asked for."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,9 @@ class World:
     tokens: list[str] = field(default_factory=lambda: list("the cat sat on the mat; the dog sat on it."))
     layers: int = 2
     note: str = ""  # goes into the configs, one to each arm, and into the messages of failures
-    foresight: dict[str, dict[str, float]] = field(default_factory=dict)  # by arm
+    leakage: dict[str, dict[str, float]] = field(default_factory=dict)  # by arm
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)  # by arm, facts that are others there
+    config: dict[str, dict[str, Any]] = field(default_factory=dict)  # by arm, groups that are others there
     extra: dict[str, float] = field(default_factory=dict)  # more metrics, the same in all runs
     points: int = 1  # of training at which there are maps
     sample: str = ""  # what every run writes; with it there are losses by kind of token
@@ -179,8 +183,9 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
             "optim": {"lr": 3e-3},
             "trainer": {"max_steps": STEPS},
             "paths": {"runs": "runs"},
+            **world.config.get(arm, {}),
         },
-        estimate=estimate(world.parameters.get(arm, 120_000), kv, kv_bytes),
+        estimate=estimate(world.parameters.get(arm, 120_000), kv, kv_bytes, world.data.get(arm, {})),
         environment={
             "python": "3.11.7",
             "platform": "Linux",
@@ -196,6 +201,7 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         | size.MEMORY
         | named(TO_SOLVE, size.THROUGHPUT, *(length.declared(name) for name in world.extra)),
         by_position={"val/loss": [None, *(loss + 1 / i for i in range(1, CONTEXT))]} if done else {},
+        targets_by_position=(0, *[128] * (CONTEXT - 1)) if done else (),
         memory={
             "kv_bytes_per_token_formula": kv_bytes,
             "kv_bytes_per_token_live": kv_bytes,
@@ -205,7 +211,7 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         },
         speed={"train_tokens_per_s": 24_000.0 + 100 * seed},
         kernels={"max_abs_eager_fused": 2.4e-7, "note": None},
-        foresight=world.foresight.get(arm, {}),
+        leakage=world.leakage.get(arm, {}),
         by_kind=kinds(loss) if done and world.sample else {},
         written={"prompt": "the cat ", "rest": "sat", "sample": world.sample, "why": None}
         if done and world.sample
@@ -246,8 +252,10 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         np.savez(where / "attention.npz", **attention(world, kv, seed))
 
 
-def estimate(parameters: int, kv: int, kv_bytes: int) -> Estimate:
-    """What is known of a run before it starts."""
+def estimate(
+    parameters: int, kv: int, kv_bytes: int, data: Mapping[str, Any] = MappingProxyType({})
+) -> Estimate:
+    """What is known of a run before it starts; `data` replaces facts of its data."""
     return Estimate(
         parameters=parameters,
         parameters_non_embedding=parameters - 6208,
@@ -270,6 +278,9 @@ def estimate(parameters: int, kv: int, kv_bytes: int) -> Estimate:
             "vocab_size": 97,
             "val_windows": 128,
             "unit": "char",
+            "validation": "ef" * 32,
+            "val_text": "01" * 32,
+            **data,
         },
         declared=size.BUDGET | LOSSES,
     )

@@ -89,10 +89,10 @@ def test_an_edited_record_is_measured_again_from_the_weights_and_is_what_it_was(
     assert worker.train(trained) == 0
     after = runs.record(trained)
     assert (after.metrics, after.head_scores) == (was.metrics, was.head_scores)
-    assert (after.censored, after.by_position, after.foresight) == (
+    assert (after.censored, after.by_position, after.leakage) == (
         was.censored,
         was.by_position,
-        was.foresight,
+        was.leakage,
     )
     assert (after.files, after.seconds) == (was.files, was.seconds)
     assert (trained / "model.safetensors").stat().st_mtime_ns == weights, "nothing was trained"

@@ -24,6 +24,7 @@ def every(*masks: Mask | None) -> Mask | None:
     @declares(
         looks_ahead=all(declared(part, Mask, "looks_ahead") for part in parts),
         within=_tightest(parts),
+        prefix=_shortest_prefix(parts),
     )
     def every_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
         visible = parts[0](b, h, q_pos, kv_pos)
@@ -42,6 +43,18 @@ def _tightest(parts: tuple[Mask, ...]) -> tuple[int, int] | None:
         if within is not None and (tightest is None or sum(within) < sum(tightest)):
             tightest = within
     return tightest
+
+
+def _shortest_prefix(parts: tuple[Mask, ...]) -> int | None:
+    """The prefix that all parts show: a part that does not look ahead shows none. None where each part that
+    looks ahead shows more than a prefix. A plain loop: it is traced by torch.compile.
+    """
+    shortest = None
+    for part in parts:
+        prefix = declared(part, Mask, "prefix") if declared(part, Mask, "looks_ahead") else 0
+        if prefix is not None and (shortest is None or prefix < shortest):
+            shortest = prefix
+    return shortest
 
 
 def seen(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor, heads: int) -> Tensor:

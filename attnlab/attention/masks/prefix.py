@@ -12,7 +12,7 @@ def prefix(n: int) -> Mask:
     if n < 0:
         raise ValueError(f"prefix needs n >= 0, got {n}")
 
-    @declares(looks_ahead=True)
+    @declares(looks_ahead=n > 1, prefix=n)
     def prefix_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
         return (kv_pos <= q_pos) | (kv_pos < n)
 

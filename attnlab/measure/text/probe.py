@@ -15,7 +15,7 @@ CANDIDATES = 256  # stretches of validation text, evenly spread over it
 
 def is_text(task: Any) -> bool:
     """Whether the task is running text, whose tokens join to it."""
-    return hasattr(task, "spans") and hasattr(task, "bytes_per_target")
+    return hasattr(task, "spans") and hasattr(task, "byte_batches")
 
 
 def probe(data: Any) -> Tensor:

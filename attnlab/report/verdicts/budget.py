@@ -23,6 +23,9 @@ TOLERANCES = {
 }
 
 
+TOKENS = "tokens"
+
+
 def tolerance_of(key: str) -> float | None:
     """Relative, of a resource; None for one that is told in words."""
     field = Budget.model_fields.get(key)
@@ -32,6 +35,11 @@ def tolerance_of(key: str) -> float | None:
 def _measured(runs: list[Run], key: str) -> tuple[Any, bool]:
     """The arm's value, and whether its seeds disagree on it: then it is their mean, or all their words."""
     known = [run.record.estimate.get(key) for run in runs if run.record]
+    if key == TOKENS:  # those that a parent was trained on count too
+        known = [
+            None if own is None else own + run.ancestor_tokens
+            for own, run in zip(known, (run for run in runs if run.record), strict=True)
+        ]
     seen = [value for value in known if value is not None]
     if not seen or common(seen) is not None:
         return (seen[0] if seen else None), False

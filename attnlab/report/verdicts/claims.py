@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
-from attnlab.report.verdicts import evidence, foresight
-from attnlab.report.verdicts.budget import crosses, untrained
+from attnlab.report.verdicts import comparability, evidence, leakage
+from attnlab.report.verdicts.budget import untrained
 from attnlab.report.verdicts.effects import beside
 from attnlab.report.verdicts.evidence import Found
 from attnlab.report.verdicts.exchange import trained
@@ -168,7 +168,7 @@ def _told(
     """A decided claim's verdict, its sentences, and where on an axis the claim and its decision lie."""
     decision, basis = found.decision, found.basis
     unequal = _unequal(sweep, budget, claim)
-    names = [reason["label"] for reason in unequal]
+    reasons = [reason["text"] for reason in unequal]
     interval = decision.interval
     raw = untrained(sweep, claim["arm"], claim["against"]) if basis in LEARNED else None
     word = claim_verdict(decision.holds, n=decision.n, comparable=not unequal, trained=raw is None)
@@ -186,15 +186,20 @@ def _told(
             decision,
             word,
             planned=planned,
-            unequal=names,
+            unequal=reasons,
             counted=COUNTED[basis],
             looked=looked(looks),
             exploratory=exploratory,
             raw=raw or "",
         )
-        + _as_if(training, word),
-        "plain": plain(text, word, names, exact=decision.exact),
-        "not_comparable": [reason["text"] for reason in unequal],
+        + _as_if(training, word)
+        + "".join(
+            f" {arm} {leakage.BY_DESIGN}."
+            for arm in (claim["arm"], claim["against"])
+            if leakage.is_by_design(sweep, arm)
+        ),
+        "plain": plain(text, word, exact=decision.exact),
+        "not_comparable": reasons,
         "planned": planned,
         "looks": looks,
         "training": training,
@@ -257,9 +262,8 @@ def _wording(sweep: Sweep, claim: dict[str, Any], basis: str) -> Wording:
 
 
 def _unequal(sweep: Sweep, budget: dict[str, Any], claim: dict[str, Any]) -> list[dict[str, str]]:
-    """Why the two arms of a claim cannot be compared."""
-    arms = claim["arm"], claim["against"]
-    return crosses(budget, *arms) + foresight.reasons(sweep, *arms)
+    """Why the two arms of a claim cannot be compared in its metric."""
+    return comparability.reasons(sweep, budget, claim["arm"], claim["against"], claim["metric"])
 
 
 def _planned(sweep: Sweep, found: Found) -> int | None:

@@ -10,13 +10,14 @@ from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
-from attnlab.report.verdicts.budget import crosses
+from attnlab.report.verdicts import comparability, leakage
 from attnlab.report.verdicts.exchange import trained
 from attnlab.report.verdicts.runs import Sweep
 from attnlab.report.verdicts.sentence import decimals, phrase
 from attnlab.report.verdicts.verdict import MEANING, Verdict, effect_word
 
 ALPHA, LEVEL = 0.05, 0.95
+DIFFERENCE = ("mean", "sd", "low", "high", "training", "p", "p_equivalent", "p_not_worse")  # of a row
 
 
 def metrics(sweep: Sweep) -> list[str]:
@@ -54,17 +55,23 @@ def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) 
             if sweep.has(arm, metric) and sweep.has(sweep.baseline, metric)
         ]
         for row in family:
-            if row["primary"] and row["n"] and crosses(budget, row["arm"], sweep.baseline):
-                row["word"], row["meaning"] = (
-                    str(Verdict.NOT_COMPARABLE),
-                    "a budget declared held was not equal",
-                )
+            reasons = comparability.reasons(sweep, budget, row["arm"], sweep.baseline, metric)
+            if row["n"] and reasons:
+                row |= dict.fromkeys(DIFFERENCE) | {"word": str(Verdict.NOT_COMPARABLE), **beside([])}
+                row["meaning"] = "; ".join(reason["text"] for reason in reasons)
+            elif row["n"] and (arm := _leaking_by_design(sweep, row["arm"])):
+                row["word"], row["meaning"] = f"{arm} {leakage.BY_DESIGN}", "it is not ranked"
         tested = [row for row in family if row["p"] is not None]
         adjusted = stats.holm([row["p"] for row in tested])
         for row, p in zip(tested, adjusted, strict=True):
             row["p_holm"] = p
         rows += family
     return rows
+
+
+def _leaking_by_design(sweep: Sweep, arm: str) -> str | None:
+    """Of an arm and the baseline the one that sees future tokens, as the experiment preregisters."""
+    return next((name for name in (arm, sweep.baseline) if leakage.is_by_design(sweep, name)), None)
 
 
 def _look(sweep: Sweep, arm: str) -> tuple[int, stats.Design]:

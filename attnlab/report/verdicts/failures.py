@@ -5,7 +5,7 @@ mind.
 from collections.abc import Iterable
 from typing import Any
 
-from attnlab.report.verdicts import foresight
+from attnlab.report.verdicts import leakage
 from attnlab.report.verdicts.runs import Sweep
 from attnlab.store.declarations import Experiment, Training
 
@@ -67,7 +67,7 @@ def caveats(sweep: Sweep) -> list[str]:
     ]
     return [
         *unchecked,
-        *foresight.caveats(sweep),
+        *leakage.notes(sweep),
         "The interval covers other seeds of these same runs. "
         f"It does not cover other data than {', '.join(data) or 'these'}, "
         f"other scales than {scale}, or other hyper-parameters (learning rate {lr}).",

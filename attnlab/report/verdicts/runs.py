@@ -18,13 +18,14 @@ from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
 Pair = dict[str, Any]
+LOSS = "val/loss"  # whose targets in a prefix can be left out
 
 
 @dataclass(frozen=True)
 class Run:
     """One planned run. `record` is its run.json, or None where it never ended; it counts all the same.
     `broken`: file -> what is wrong with it, of those that are not as the run wrote them. `axes`: what was
-    chosen of each group.
+    chosen of each group. `ancestor_tokens`: those that its parent, and the parent's, were trained on.
     """
 
     arm: str
@@ -35,6 +36,7 @@ class Run:
     maps: dict[str, NDArray[Any]] | None = None
     broken: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
+    ancestor_tokens: int = 0
 
     @property
     def status(self) -> str:
@@ -74,7 +76,19 @@ def read_run(folder: Path, arm: str, seed: int, axes: Mapping[str, str] | None =
 
     curves = read(digests.CURVES, bounded.table)
     maps = read(digests.MAPS, bounded.arrays)
-    return Run(arm, seed, folder.name, record, curves, maps, broken, axes or {})
+    return Run(
+        arm, seed, folder.name, record, curves, maps, broken, axes or {}, _ancestor_tokens(folder, record)
+    )
+
+
+def _ancestor_tokens(folder: Path, record: RunRecord | None) -> int:
+    """Tokens that the ancestors of a run in the same store were trained on."""
+    tokens, seen = 0, {folder.name}
+    while record is not None and (parent := record.config.get("parent")) and parent not in seen:
+        seen.add(parent)
+        record = _record(folder.with_name(str(parent)) / "run.json")
+        tokens += (record.estimate.tokens or 0) if record else 0
+    return tokens
 
 
 def _record(path: Path) -> RunRecord | None:
@@ -239,7 +253,22 @@ class Sweep:
             reached = self.reached(arm, seed, metric)
             known = measured or run.status == "diverged"
             return min(budget, budget if reached is None else reached) if known else None
-        return run.record.figure(metric) if run.done and run.record else None
+        if not (run.done and run.record):
+            return None
+        if metric == LOSS and self.left_out:
+            return _loss_beyond(run.record, self.left_out)
+        return run.record.figure(metric)
+
+    def prefix(self, arm: str) -> int:
+        """How many first tokens of a window an arm sees whole; 0 for a causal one."""
+        return max(
+            (int(run.record.leakage.get("prefix") or 0) for run in self.done(arm) if run.record), default=0
+        )
+
+    @cached_property
+    def left_out(self) -> int:
+        """How many first targets of a window count in no arm: they lie in the longest prefix of any arm."""
+        return max(0, *(self.prefix(arm) - 1 for arm in self.arms))
 
     def values(self, arm: str, metric: str) -> list[float]:
         """Of the seeds that the looks have come to: others may lie in the store for another experiment."""
@@ -278,6 +307,14 @@ class Sweep:
             if ours is not None and theirs is not None:
                 rows.append({"seed": seed, "value": ours, "against": theirs, "difference": ours - theirs})
         return rows
+
+
+def _loss_beyond(record: RunRecord, left_out: int) -> float | None:
+    """The mean validation loss in nats without the first targets of each window; None where none remain."""
+    counts, losses = record.targets_by_position[left_out:], record.by_position.get(LOSS, [])[left_out:]
+    scored = [(loss, count) for loss, count in zip(losses, counts, strict=True) if loss is not None and count]
+    total = sum(count for _, count in scored)
+    return sum(loss * count for loss, count in scored) / total if total else None
 
 
 def kind(record: RunRecord, name: str) -> str:

@@ -50,13 +50,14 @@ def sentence(
 ) -> str:
     """One line: SUPPORTED: gqa costs at most 0.016 nats (margin 0.030). 6 paired seeds.
 
-    `unequal` names the held budget rows that differ; `counted` is what `decision.n` counts, in the singular;
-    `looked` says at which look that was, `raw` why the arms show nothing of what training makes of them.
+    `unequal` has the reasons why the arms cannot be compared; `counted` is what `decision.n` counts, in the
+    singular; `looked` says at which look that was, `raw` why the arms show nothing of what training makes of
+    them.
     """
     if verdict == Verdict.NO_RESULT:
         body = f"no {counted} of {claim.arm} and {claim.against} was completed"
     elif verdict == Verdict.NOT_COMPARABLE:
-        body = f"{claim.arm} and {claim.against} differ in {_listed(unequal)}"
+        body = "; ".join(unequal)
     elif verdict == Verdict.UNTRAINED:
         body = f"{claim.arm} and {claim.against} were {raw}"
     else:
@@ -66,7 +67,7 @@ def sentence(
     return f"{head}: {body}. {f'{looked}, {basis}' if looked else basis}."
 
 
-def plain(claim: Wording, verdict: Verdict, unequal: Sequence[str] = (), *, exact: bool = False) -> str:
+def plain(claim: Wording, verdict: Verdict, *, exact: bool = False) -> str:
     """The verdict in plain words."""
     says = f"{claim.arm} {_says(claim)}"
     if exact and verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
@@ -77,8 +78,8 @@ def plain(claim: Wording, verdict: Verdict, unequal: Sequence[str] = (), *, exac
         Verdict.REFUTED: f"No value that the measurements leave plausible fits the claim that {says}.",
         Verdict.INCONCLUSIVE: f"The measurements cannot tell whether {says}. That they cannot tell is no "
         "evidence that the arms are equal.",
-        Verdict.NOT_COMPARABLE: f"{claim.arm} and {claim.against} did not get equal {_listed(unequal)}, so a "
-        "difference between them would not be due to attention alone.",
+        Verdict.NOT_COMPARABLE: f"A difference between {claim.arm} and {claim.against} would not be due to "
+        "attention alone.",
         Verdict.UNTRAINED: f"Models that have learned next to nothing cannot show whether {says}; train "
         "them for longer, as at size=S.",
         Verdict.NO_RESULT: f"Nothing was measured that bears on whether {says}.",
@@ -222,6 +223,3 @@ def looked(looks: Mapping[str, Any] | None) -> str:
     return f"Open after the {ORDINALS[made - 1]} of {planned} looks"
 
 
-def _listed(names: Sequence[str]) -> str:
-    *most, last = names or ["budgets"]
-    return f"{', '.join(most)} and {last}" if most else last

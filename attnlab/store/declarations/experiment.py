@@ -147,6 +147,11 @@ class Experiment(Record):
         description="Arms that `match` leaves as they are. They are compared all the same: how far they are "
         "from the others is shown.",
     )
+    leakage: list[str] = Field(
+        [],
+        description="Arms that see future tokens by design: claims about them are decided and labeled, and "
+        "they are never ranked.",
+    )
     metric: str = Field(description="What decides, as in val/loss.")
     metrics: Annotated[list[str], Elsewhere] = Field([], description="Further metrics that the report shows.")
     direction: Direction = Field("lower", description="Which values of the metric are better.")

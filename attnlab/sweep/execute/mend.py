@@ -14,8 +14,8 @@ from attnlab.store.schema import RunRecord, RunSpec
 
 # The fields of a record that measuring again makes anew from the weights.
 MEASURED = {
-    "metrics", "undefined", "censored", "by_position", "head_scores", "foresight", "by_kind", "written",
-    "measured_by",
+    "metrics", "undefined", "censored", "by_position", "targets_by_position", "head_scores", "leakage",
+    "by_kind", "written", "measured_by",
 }  # fmt: skip
 
 

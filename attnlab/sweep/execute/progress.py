@@ -133,7 +133,20 @@ def ending(record: RunRecord | None) -> str:
         return f"{record.status}: {record.failure.message if record.failure else ''}"
     loss = record.metrics.get("val/loss")
     took = f"  {record.seconds:.1f} s" if record.seconds is not None else ""
-    return (f"done  val/loss {loss:.4f}" if loss is not None else "done") + took
+    return (f"done  val/loss {loss:.4f}" if loss is not None else "done") + took + _leakage(record)
+
+
+def _leakage(record: RunRecord) -> str:
+    """Whether a model of next tokens was seen to use later ones; "" where that was not measured."""
+    seen = record.leakage
+    if not seen.get("next_token"):
+        return ""
+    if seen.get("sees_future"):
+        return "  SEES FUTURE TOKENS"
+    if seen.get("sees_rows"):
+        return "  SEES OTHER ROWS"
+    prefix = seen.get("prefix") or 0
+    return f"  sees its first {prefix} tokens whole" if prefix > 1 else "  no future tokens seen"
 
 
 def fraction(at: Mapping[str, Any]) -> float:

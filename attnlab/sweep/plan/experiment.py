@@ -16,6 +16,7 @@ from attnlab.store.schema import Record, reading
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.answerable import about
 from attnlab.sweep.plan.exchange import declared as amounts
+from attnlab.sweep.plan.overrides import HOW
 from attnlab.sweep.plan.overrides import keys as overridden
 
 _NEEDED = tuple(  # arms and seeds have words of their own
@@ -47,6 +48,7 @@ def complete(config: Mapping[str, Any]) -> Experiment:
     arms = _arms(declared, overrides, name)
     seeds = _seeds(declared, name)
     _refuse_unmatched(declared, name)
+    _refuse_leakage(declared, overrides, name)
     completed = {
         **declared,
         "seeds": seeds,
@@ -90,7 +92,7 @@ def undeclared(
 
 def refuse_declared(base: Mapping[str, Any]) -> None:
     """Refused where a key is set that only an experiment has."""
-    for key in ("seeds", "looks", "exchange", "tune", "texts", "ladder"):
+    for key in ("seeds", "looks", "exchange", "tune", "texts", "ladder", "leakage"):
         if base.get(key) is not None:
             instead = "name one, or set seed=0,1" if key == "seeds" else "name one"
             value = "..." if key == "ladder" else base[key]
@@ -200,11 +202,18 @@ def _arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str]], name:
     for arm in arms:
         at = ("arm_overrides", arm)
         try:
-            seeded = "seed" in overridden(overrides[arm])
+            own = overridden(overrides[arm])
         except OverrideParseException as error:
             line = f"{error.override}: not an override; write key=value"
             raise Refused(f"arm {arm} of {name}: {line}", at) from error
-        if seeded:
+        for key, line in own.items():
+            if re.split(r"[./@]", key)[0] in HOW:
+                raise Refused(
+                    f"arm {arm} of {name} sets {line}: how runs are carried out is the same for all arms; "
+                    "set it on the command line",
+                    at,
+                )
+        if "seed" in own:
             raise Refused(f"arm {arm} of {name} sets seed: seeds belong to the experiment, not to an arm", at)
     return arms
 
@@ -230,6 +239,21 @@ def _refuse_unmatched(declared: Mapping[str, Any], name: str) -> None:
         raise Refused(
             f"{name} has match={match} and no match_by: name the key that is solved for", ("match_by",)
         )
+
+
+def _refuse_leakage(declared: Mapping[str, Any], overrides: Mapping[str, Any], name: str) -> None:
+    """An arm that sees future tokens by design is an arm, and nothing is measured against it by default."""
+    for i, arm in enumerate(declared.get("leakage") or []):
+        if arm not in overrides:
+            raise Refused(
+                f"leakage of {name}: it has no arm {arm}{nearest(str(arm), overrides)}", ("leakage", i)
+            )
+        if arm == declared["baseline"]:
+            raise Refused(
+                f"leakage of {name}: {arm} is the baseline, and nothing compares with a model that sees "
+                "future tokens: set baseline to another arm",
+                ("leakage", i),
+            )
 
 
 def _claims(

@@ -42,6 +42,8 @@ def read(arguments: Sequence[str], loader: Any = None) -> Command:
     for override in given:
         if override.key_or_group == "seed":
             seeds = _seeds(override)
+        elif override.key_or_group == "leakage":
+            raise Refused(f"{override.input_line}: only an experiment file says which arms see future tokens")
         elif override.is_interval_sweep():
             raise Refused(f"{override.input_line}: an interval has no end; list the values, or use range()")
         elif override.key_or_group == "logger" and override.is_sweep_override():

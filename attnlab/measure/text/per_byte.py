@@ -1,0 +1,29 @@
+"""Loss per byte of text: the metric that compares tokenizers."""
+
+import math
+from typing import Any
+
+import torch
+
+from attnlab.measure.text.probe import is_text
+from attnlab.model.loss import cross_entropy
+from attnlab.model.transformer import Transformer
+from attnlab.store.schema import Metric
+
+PER_BYTE = Metric("val/bits_per_byte", "loss per byte", "bits", "lower")
+ROWS = 32  # windows in one forward pass
+
+
+@torch.no_grad()
+def bits_per_byte(model: Transformer, task: Any, device: torch.device | str) -> dict[str, float]:
+    """The loss of the task's `val_text` in bits, divided by its bytes: {`val/bits_per_byte`: bits}. Any
+    tokenizer of the same text scores the same bytes. {} for a task that is no text.
+    """
+    if not is_text(task):
+        return {}
+    training = model.training
+    model.eval()
+    batches = [{key: value.to(device) for key, value in batch.items()} for batch in task.byte_batches(ROWS)]
+    nats = sum(cross_entropy(model(batch["tokens"]), batch["targets"]).double().sum() for batch in batches)
+    model.train(training)
+    return {PER_BYTE.name: float(nats) / math.log(2) / task.val_text["bytes"]}
