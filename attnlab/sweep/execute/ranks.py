@@ -5,6 +5,7 @@ leaves the processes to us. The other ranks record nothing: what rank 0 writes i
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused
+from attnlab.errors import ProcessLost, Refused
+from attnlab.sweep.execute.process import RANK_LOST
 
 LEAVE = 30.0  # seconds for the other ranks to end once rank 0 has
 
@@ -29,7 +31,11 @@ def devices(config: Mapping[str, Any]) -> int:
 
 @contextmanager
 def others(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
-    """Ranks 1 and up run while the body does. One that dies takes the run with it, instead of a hang."""
+    """Ranks 1 and up run while the body does. One that dies takes the run with it, instead of a hang.
+
+    Raises:
+        ProcessLost: the body failed since a signal had ended a rank.
+    """
     world = devices(config)
     if world == 1:
         yield
@@ -47,9 +53,12 @@ def others(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
         threading.Thread(target=_watch, args=(rank, process, over), daemon=True).start()
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        killed = [-code for process in started if (code := process.poll()) is not None and code < 0]
         for process in started:  # they may wait for us for ever
             process.kill()
+        if killed and isinstance(error, Exception):
+            raise ProcessLost(f"a signal ended another rank: {signal.Signals(killed[0]).name}") from error
         raise
     finally:
         over.set()
@@ -65,7 +74,7 @@ def _watch(rank: int, process: subprocess.Popen[bytes], over: threading.Event) -
     code = process.wait()
     if code and not over.wait(5.0):
         print(f"rank {rank} ended with status {code}, and the run with it", file=sys.stderr, flush=True)
-        os._exit(1)
+        os._exit(RANK_LOST if code < 0 else 1)
 
 
 def _free_port() -> int:
