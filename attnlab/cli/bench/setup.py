@@ -8,7 +8,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from attnlab.config import CONF, register_resolvers
+from attnlab.config import CONF, refuse_mixtures, register_resolvers
 from attnlab.model.build import device_kind, device_of
 
 
@@ -21,6 +21,7 @@ def here(defaults: Sequence[str], overrides: Sequence[str], threads: int | None)
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """The resolved config of a run with these overrides."""
     register_resolvers()
+    refuse_mixtures(overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = OmegaConf.to_container(
             compose("config", overrides=list(overrides)), resolve=True, throw_on_missing=True

@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.config import CONF, register_resolvers
+from attnlab.config import CONF, refuse_mixtures, register_resolvers
 from attnlab.testing.laws.variant import Variant, variants_of
 
 # In the order of the defaults list.
@@ -57,9 +57,10 @@ def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
     """What Hydra composes of these overrides, `heads=mha,gqa` being two; one variant per distinct kind of
     layer.
 
-    ValueError, or Hydra's own errors, for overrides that do not compose.
+    ValueError, or Hydra's own errors, for overrides that do not compose, or that mix options of a group.
     """
     register_resolvers()
+    refuse_mixtures(overrides, Path(config_dir) if config_dir is not None else None)
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     values: list[list[str]] = [
         [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
