@@ -33,21 +33,6 @@ def _advise(key: str, options: Sequence[Any]) -> str:
     return one if len(options) == 1 else f"{one} alone, or sweep on the command line with {key}={swept}"
 
 
-def refuse_mixtures(overrides: Sequence[str], folder: Path | None = None) -> None:
-    """Raises:
-    Refused: an override gives a group of `conf/`, or of a folder of one's own, a list of options.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    from attnlab.errors import Refused
-
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        group, value = override.key_or_group, None if override.is_sweep_override() else override.value()
-        known = any((place / group).is_dir() for place in (CONF, *filter(None, [folder])))
-        if known and (complaint := describe_mixture(str(override.input_line), group, value)):
-            raise Refused(complaint)
-
-
 def _divide(number: int, by: int) -> int:
     """Exact integer division, so that `gqa` of three heads is an error and not two heads."""
     if by < 1 or number % by:

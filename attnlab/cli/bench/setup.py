@@ -8,8 +8,9 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from attnlab.config import CONF, refuse_mixtures, register_resolvers
+from attnlab.config import CONF, register_resolvers
 from attnlab.model.build import device_kind, device_of
+from attnlab.testing.laws.compose import refuse_mixtures
 
 
 def here(defaults: Sequence[str], overrides: Sequence[str], threads: int | None) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from attnlab.errors import ProcessLost, Refused
 from attnlab.sweep.execute.process import RANK_LOST
 
 LEAVE = 30.0  # seconds for the other ranks to end once rank 0 has
+CLOSE = 1.0  # seconds between the last connection of a process and its end
 
 
 def devices(config: Mapping[str, Any]) -> int:
@@ -54,10 +56,10 @@ def others(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        killed = [-code for process in started if (code := process.poll()) is not None and code < 0]
+        killed = _signals(started) if isinstance(error, Exception) else []
         for process in started:  # they may wait for us for ever
             process.kill()
-        if killed and isinstance(error, Exception):
+        if killed:
             raise ProcessLost(f"a signal ended another rank: {signal.Signals(killed[0]).name}") from error
         raise
     finally:
@@ -67,6 +69,17 @@ def others(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
                 process.wait(LEAVE)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def _signals(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """The signals that ended processes. A rank closes its connections, which fails the others, a moment
+    before it has an exit status.
+    """
+    deadline, codes = time.monotonic() + CLOSE, list[int]()
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            codes.append(process.wait(max(0.0, deadline - time.monotonic())))
+    return [-code for code in codes if code < 0]
 
 
 def _watch(rank: int, process: subprocess.Popen[bytes], over: threading.Event) -> None:
