@@ -69,7 +69,7 @@ def test_a_run_that_was_killed_once_is_run_again_by_the_same_command(attnlab):
     assert {record["status"] for record in records(attnlab.folder).values()} == {"done"}
 
 
-@pytest.mark.parametrize("also", [[], pytest.param(["workers"], marks=pytest.mark.rare)])
+@pytest.mark.parametrize("also", [["workers"], pytest.param([], marks=pytest.mark.rare)])
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the fork server in /proc")
 def test_a_sweep_survives_the_end_of_its_fork_server(attnlab, also):
     process = attnlab.start("model.act=gate", "seed=0,1,2,3", "sweep.slots=2")
