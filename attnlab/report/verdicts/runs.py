@@ -254,12 +254,11 @@ class Sweep:
         """Whether the arm's runs measure it: none of them has ended well, or one that has knows it."""
         return bool(self.values(arm, metric)) or not self.done(arm)
 
-    def tried(self, arms: Iterable[str], seeds: Iterable[int]) -> bool:
+    def tried(self, arms: Iterable[str], seeds: Sequence[int]) -> bool:
         """Whether all of these runs have an outcome, good or bad. A lost run has none: it is trained again,
         and a decision without it could rest on a biased subset.
         """
-        runs = [self.at[arm, seed] for arm in arms for seed in list(seeds)]
-        return all(run.record is not None and not run.lost for run in runs)
+        return all((run := self.at[arm, seed]).record and not run.lost for arm in arms for seed in seeds)
 
     def outcomes(
         self, arm: str, against: str, metric: str, seeds: Sequence[int], direction: str | None
