@@ -1,13 +1,36 @@
-"""Where `conf/` lives, the arithmetic that its yaml may use, and where the environment has the last word.
+"""Where `conf/` lives, which of its groups take several options, the arithmetic that its yaml may use, and
+where the environment has the last word.
 
 Imports nothing heavy: `--help` and `list` read it.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 _PACKAGED = Path(__file__).parent / "conf"
 CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "conf"
+
+
+ADDITIVE = ("logger", "callbacks")  # groups whose options stand beside each other in one run
+
+
+def describe_mixture(written: str, group: str, value: Any) -> str | None:
+    """The complaint about an override, as it was written, that gives a group a list of options: Hydra would
+    lay them over each other in one run. None of another value, and of a group that takes several.
+    """
+    if not isinstance(value, list) or group in ADDITIVE or group.startswith("hydra/"):
+        return None
+    return f"{written}: a run has one option of {group}: {_advise(written.partition('=')[0], value)}"
+
+
+def _advise(key: str, options: Sequence[Any]) -> str:
+    if not options:
+        return f"name it, as in {key}=OPTION"
+    one = f"write {key}={options[0]}"
+    swept = ",".join(map(str, options))
+    return one if len(options) == 1 else f"{one} alone, or sweep on the command line with {key}={swept}"
 
 
 def _divide(number: int, by: int) -> int:

@@ -28,6 +28,33 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("can't allocate memory" in text or OUT_OF_MEMORY in text)
 
 
+def is_host_out_of_memory(error: BaseException) -> bool:
+    """Whether the host, which all runs share, had no memory left. Allocators of GPUs raise other errors."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM  # the host could not fork
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error).lower()
+    )
+
+
+class ProcessLost(RuntimeError):
+    """A signal ended a process that a run had started, such as another rank."""
+
+
+def is_process_lost(error: BaseException) -> bool:
+    """Whether an exception, or one behind it, reports that a signal ended a helper process of the run.
+
+    That is a rank, or a worker of torch's DataLoader, for which torch raises a plain RuntimeError.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause)
+        if isinstance(cause, ProcessLost) or ("DataLoader worker" in text and "killed by signal" in text):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
 def printable(text: str, keep: str = "") -> str:
     """Text from elsewhere for a terminal: control characters, those that turn the direction of writing and
     halves of a character are shown as escapes (\\x1b), but for those in `keep`.

@@ -31,6 +31,11 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def parent(pid: int | str) -> int:
+    """The process that started a process; of a forked worker, the fork server."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def records(folder: Path) -> dict[str, dict[str, Any]]:
     """Id -> record, for every run that the store below `folder` has a record of."""
     found = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]

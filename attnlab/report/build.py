@@ -26,7 +26,7 @@ from attnlab.report.verdicts.claims import claims, headline
 from attnlab.report.verdicts.claims import waiting as waiting_claims
 from attnlab.report.verdicts.effects import effects
 from attnlab.report.verdicts.exchange import exchange, margin_said
-from attnlab.report.verdicts.failures import departures, failures
+from attnlab.report.verdicts.failures import departures, failures, lost
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
 from attnlab.report.verdicts.tuning import cautions
 from attnlab.store.declarations import Experiment
@@ -53,7 +53,7 @@ def build(
             "exploratory": bool(left),
             "undeclared": asked.undeclared,
             "departures": left or [],
-            "unlike": [*_partial(sweep), *broken(sweep), *unlike(sweep), *repeated(sweep)],
+            "unlike": [*_partial(sweep), *lost(sweep), *broken(sweep), *unlike(sweep), *repeated(sweep)],
             "claims": claim_rows,
             "finished": finished,
             "planned": len(sweep.planned),

@@ -23,7 +23,8 @@ from pydantic.dataclasses import dataclass
 from attnlab.errors import Refused
 
 VERSION: Final = 2
-Status = Literal["done", "diverged", "out_of_memory", "crashed", "timed_out", "killed"]
+Status = Literal["done", "diverged", "out_of_memory", "crashed", "timed_out", "killed", "host_out_of_memory"]
+LOST: Final = ("killed", "host_out_of_memory")  # infrastructure failures: no outcome of the run's arm
 Direction = Literal["lower", "higher"]
 Kind = Literal["seeds", "count", "time", "share", "censored"]
 Number = StrictInt | Annotated[FiniteFloat, Strict()]
@@ -245,8 +246,8 @@ class RunRecord(Record):
 
     @property
     def lost(self) -> bool:
-        """Whether the machine ended it and no number of its own: the same run may do well."""
-        return self.status in ("killed", "out_of_memory")
+        """Whether its infrastructure failed and not the run itself: the same run may finish elsewhere."""
+        return self.status in LOST
 
     @property
     def failed(self) -> str | None:

@@ -272,3 +272,41 @@ def test_layers_that_are_not_alike_are_told_in_their_turns() -> None:
     assert hybrid == {"arm": "hybrid", "layers": [0, 0, 1, 0], "kinds": ["GatedDeltaNet", "Attention"]}
     kinds = ["Attention (masks.local: window)", "Attention (rotary: null)"]
     assert local == {"arm": "local", "layers": [0, 1, 0], "kinds": kinds}
+
+
+@pytest.mark.parametrize("status", ["killed", "host_out_of_memory"])
+def test_a_lost_run_is_no_outcome_of_its_arm_and_claims_wait_for_it(tmp_path: Path, status: str) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.004, "mqa": 0.06})
+    assert words(report(tmp_path / "whole", world)) == ["SUPPORTED"] * 3
+    world.status = {("gqa", 4): status, ("mqa", 2): "crashed"}
+    found = report(tmp_path / "lost", world)
+    counts = {row["arm"]: (row["planned"], row["failed"], row["lost"]) for row in found["failures"]["counts"]}
+    assert counts == {"mha": (5, 0, 0), "gqa": (5, 0, 1), "mqa": (5, 1, 0)}
+    assert found["failures"]["words"] == [["crashed", 1], ["lost to the machine", 1]]
+    assert found["verdict"]["unlike"][0].startswith(
+        "Lost to the machine: gqa seed 4. A lost run is no outcome"
+    )
+    assert words(found) == ["INCONCLUSIVE", "SUPPORTED", "SUPPORTED"], (
+        "a crash is an end, and a count no matter"
+    )
+    waits, decided, _ = found["verdict"]["claims"]
+    assert "Not all seeds are in, 4 of 5 paired seeds." in waits["sentence"]
+    assert (waits["kind"], waits["looks"]["made"], waits["decision"]["n"]) == ("seeds", [], 4)
+    assert len(decided["looks"]["made"]) == 1
+    jsonschema.validate(found, SCHEMA)
+
+
+def test_a_lost_run_leaves_the_looks_before_it_and_the_seeds_that_are_needed_as_they_are(
+    tmp_path: Path,
+) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.03}, sd=0.03, seeds=[0, 1, 2, 3, 4, 5])
+    asked = experiment(world, looks=[2, 4, 6])
+    world.status = {("gqa", seed): "missing" for seed in (4, 5)}
+    [whole, _] = attnlab.report.waiting(asked, write_runs(tmp_path / "whole", world))
+    assert (whole["made"], whole["seeds"], whole["open"]) == (2, 6, True)
+    world.status[("gqa", 3)] = "killed"
+    [lost, _] = attnlab.report.waiting(asked, write_runs(tmp_path / "lost", world))
+    assert (lost["made"], lost["seeds"], lost["open"]) == (1, 4, True)
+    world.status[("gqa", 3)] = "crashed"
+    [crashed, _] = attnlab.report.waiting(asked, write_runs(tmp_path / "crashed", world))
+    assert crashed["made"] == 2

@@ -84,9 +84,11 @@ def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ra
         "crash": "crashed",
         "lost": "killed",
     }
-    assert found["kill"]["failure"]["message"] == "the worker was ended by SIGKILL"
+    assert found["kill"]["failure"]["message"].startswith(
+        "the worker process was ended by signal 9 (SIGKILL)"
+    )
     assert "Ray lost the worker or its node" in found["lost"]["failure"]["message"]
-    assert len(on_ray.trained()) == 6, "what the machine ended, once more"
+    assert len(on_ray.trained()) == 8, "two retries of each infrastructure failure"
     assert "report: reports/ends" in out
 
 

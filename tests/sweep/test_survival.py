@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from processes import children, wait_until
+from processes import parent as starter
 
 from attnlab.store import runs as store
 from attnlab.sweep.execute.pool import Pool
@@ -110,6 +111,28 @@ def test_twenty_kills_of_worker_parent_or_both_change_no_bit(folder):
     assert list(broken.glob("*/last.ckpt"))  # something was half-trained
     out = finish(folder, broken)
     assert "0 to train" not in out
+    assert len(weights(whole)) == 4
+    assert weights(broken) == weights(whole)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the fork server in /proc")
+@pytest.mark.parametrize("victims", ["fork server", "fork server and its workers", "one worker"])
+def test_one_command_outlives_its_fork_server_and_its_workers_bit_by_bit(folder, victims):
+    whole, broken = folder / "whole", folder / "broken"
+    finish(folder, whole)
+    process = start(folder, broken, "sweep.retry_failed=false")
+    half_trained = lambda: list(broken.glob("*/last.ckpt"))  # noqa: E731
+    wait_until(lambda: half_trained() or process.poll() is not None, 120)
+    assert process.poll() is None
+    owner = json.loads((half_trained()[0].parent / "owner.json").read_text())
+    server = starter(owner["pid"])
+    assert server in children(process.pid)
+    pids = {"fork server": [server], "one worker": [owner["pid"]]}.get(victims, [server, *children(server)])
+    for pid in pids:
+        kill(pid)
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, out
+    assert ("retry 1 of 2" in out) == (victims != "fork server"), out
     assert len(weights(whole)) == 4
     assert weights(broken) == weights(whole)
 

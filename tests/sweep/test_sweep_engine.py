@@ -1,5 +1,7 @@
 """The laws of a sweep, over real processes: done is skipped, ends are recorded, nothing is orphaned."""
 
+import errno
+import io
 import json
 import os
 import signal
@@ -8,7 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import alive, children, records, records_by_act, wait_until
+from processes import alive, children, parent, records, records_by_act, wait_until
+
+from attnlab.store import runs
+from attnlab.store.schema import RunSpec
+from attnlab.sweep.execute import slots
+from attnlab.sweep.execute.pool import Pool
+from attnlab.sweep.execute.progress import Progress
 
 
 def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_again(attnlab):
@@ -19,7 +27,7 @@ def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_a
         "train": "done",
         "crash": "crashed",
         "kill": "killed",
-        "memory": "out_of_memory",
+        "memory": "host_out_of_memory",
         "diverge": "diverged",
         "sleep": "timed_out",
     }
@@ -29,21 +37,28 @@ def test_every_end_is_recorded_the_others_finish_and_only_what_is_missing_runs_a
     assert "report: reports/ends/report.html" in out
     assert (attnlab.folder / "reports/ends/report.json").exists()
 
-    tried = ["crash", "diverge", "kill", "kill", "memory", "memory", "sleep", "train"]
-    assert sorted(act for act, *_ in attnlab.trained()) == tried, "what the machine ended, once more"
-    assert "once more: kill seed=0, since the worker was ended by SIGKILL" in out
+    told = "the worker process was ended by signal 9 (SIGKILL), as the out-of-memory killer does"
+    assert ends["kill"]["failure"]["message"] == told
+    tried = ["crash", "diverge", *["kill"] * 3, *["memory"] * 3, "sleep", "train"]
+    assert sorted(act for act, *_ in attnlab.trained()) == tried, "two retries of infrastructure failures"
+    assert f"kill seed=0: retry 1 of 2, since {told}" in out
+    assert f"kill seed=0: retry 2 of 2, since {told}" in out
 
     status, out, _ = attnlab("+experiment=ends", "sweep.max_time=1", "sweep.fail_fast=true")
     assert status == 1
     assert "6 runs, 1 done, 2 to train, 3 failed before" in out
-    more = sorted(act for act, *_ in attnlab.trained()[8:])
+    more = sorted(act for act, *_ in attnlab.trained()[len(tried) :])
     assert set(more) <= {"kill", "memory"}
     assert len(more) == len(set(more)), "asked to stop at the first failure"
 
     (attnlab.folder / "mended").touch()
     (attnlab.folder / "runs" / ends["train"]["id"] / "run.json").write_text('{"schema": 1, "id": "cut')
     attnlab("+experiment=ends", "sweep.max_time=1", "arms=[train,crash,sleep]", "sweep.retry_failed=true")
-    assert sorted(act for act, *_ in attnlab.trained()[8 + len(more) :]) == ["crash", "sleep", "train"]
+    assert sorted(act for act, *_ in attnlab.trained()[len(tried) + len(more) :]) == [
+        "crash",
+        "sleep",
+        "train",
+    ]
     assert {records_by_act(attnlab.folder)[act]["status"] for act in ("train", "crash", "sleep")} == {"done"}
 
 
@@ -52,6 +67,63 @@ def test_a_run_that_was_killed_once_is_run_again_by_the_same_command(attnlab):
     assert status == 0
     assert [act for act, *_ in attnlab.trained()].count("unlucky") == 2
     assert {record["status"] for record in records(attnlab.folder).values()} == {"done"}
+
+
+@pytest.mark.parametrize("also", [["workers"], pytest.param([], marks=pytest.mark.rare)])
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the fork server in /proc")
+def test_a_sweep_survives_the_end_of_its_fork_server(attnlab, also):
+    process = attnlab.start("model.act=gate", "seed=0,1,2,3", "sweep.slots=2")
+    wait_until(lambda: len(attnlab.trained()) == 2, 40)
+    workers = [int(pid) for _, _, pid, _ in attnlab.trained()]
+    [server] = {parent(pid) for pid in workers}
+    assert server in children(process.pid)
+    for pid in (server, *(workers if also else ())):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not alive(server))
+    (attnlab.folder / "open").touch()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    seeds = sorted(int(seed) for _, seed, *_ in attnlab.trained())
+    assert seeds == ([0, 0, 1, 1, 2, 3] if also else [0, 1, 2, 3]), "workers outlive the server"
+    assert out.count("retry 1 of 2, since the fork server ended") == len(also) * 2
+    assert "retry 2" not in out
+    assert [record["status"] for record in records(attnlab.folder).values()] == ["done"] * 4
+
+
+def test_a_worker_that_cannot_be_started_is_an_infrastructure_failure(tmp_path, monkeypatch):
+    starts = []
+
+    def start(*arguments):
+        starts.append(arguments)
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(slots, "start", start)
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        runs.write_spec(tmp_path, RunSpec(id=folder.name, config={"seed": 0}))
+    Pool({"slots": 1}, Progress({}, io.StringIO()), None).run(folders)
+    assert len(starts) == 2, "the pool goes on to the second run"
+    for record in map(runs.record, folders):
+        assert (record.status, record.lost) == ("killed", True)
+        assert record.failure.message.startswith("its worker process could not be started: ")
+
+
+def test_a_run_that_is_lost_every_time_fails_the_command_and_no_arm(attnlab):
+    line = ("+experiment=ends", "arms=[train,kill]", "seed=0")
+    status, out, _ = attnlab(*line)
+    assert status == 1
+    assert [act for act, *_ in attnlab.trained()].count("kill") == 3
+    ends = records_by_act(attnlab.folder)
+    assert {act: record["status"] for act, record in ends.items()} == {"train": "done", "kill": "killed"}
+    [path] = (attnlab.folder / "reports").glob("*/report.json")
+    report = json.loads(path.read_text())
+    counts = {row["arm"]: (row["failed"], row["lost"]) for row in report["failures"]["counts"]}
+    assert counts == {"train": (0, 0), "kill": (0, 1)}
+    assert report["failures"]["words"] == [["lost to the machine", 1]]
+    assert report["verdict"]["unlike"][0].startswith("Lost to the machine: kill seed 0. ")
+    status, out, _ = attnlab(*line)
+    assert (status, "2 runs, 1 done, 1 to train" in out) == (1, True), "without sweep.retry_failed"
+    assert [act for act, *_ in attnlab.trained()].count("kill") == 6
 
 
 @pytest.mark.rare

@@ -24,19 +24,19 @@ def test_a_disk_so_full_that_the_worker_cannot_say_so_is_a_recorded_crash(attnla
     assert {act: record["status"] for act, record in ends.items()} == {
         "train": "done",
         "full": "crashed",
-        "hoard": "out_of_memory",
+        "hoard": "host_out_of_memory",
     }
     assert ends["full"]["failure"]["message"] == "the worker exited with status 1"
     assert not list(attnlab.folder.glob("runs/*/.*"))  # no half-written file stays
     (attnlab.folder / "mended").touch()
     status, out, _ = attnlab("+experiment=ends", "arms=[train,full]", "sweep.retry_failed=true")
-    assert (status, len(attnlab.trained())) == (0, 5), out  # hoard twice
+    assert (status, len(attnlab.trained())) == (0, 6), out  # hoard three times
 
 
 def test_memory_that_torch_does_not_get_is_told_as_that():
     with pytest.raises(RuntimeError) as cpu:
         torch.empty(2**60)
-    assert classify(cpu.value) == "out_of_memory"
+    assert classify(cpu.value) == "host_out_of_memory"
     assert (
         classify(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")) == "out_of_memory"
     )

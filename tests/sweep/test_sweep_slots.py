@@ -1,7 +1,11 @@
+from multiprocessing import get_all_start_methods
+
 import pytest
+from processes import wait_until
 
 from attnlab.errors import Refused
-from attnlab.sweep.execute import slots
+from attnlab.sweep.execute import process, slots
+from attnlab.sweep.plan import checks
 
 
 @pytest.mark.parametrize(
@@ -50,3 +54,33 @@ def test_a_senseless_share_of_a_gpu_is_refused(per_gpu):
 def test_a_senseless_number_of_slots_is_refused(wanted):
     with pytest.raises(Refused, match=r"^sweep\.slots="):
         slots.slots("cpu", wanted)
+
+
+WAITS = """
+import time
+from pathlib import Path
+
+
+def main(arguments):
+    print("here", flush=True)
+    while not Path(arguments[0]).exists():
+        time.sleep(0.01)
+    return 0
+"""
+
+
+@pytest.mark.skipif("forkserver" not in get_all_start_methods(), reason="needs a fork server")
+def test_a_worker_outlives_its_fork_server_and_is_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "waits.py").write_text(WAITS)
+    monkeypatch.syspath_prepend(tmp_path)
+    log, gate = tmp_path / "log.txt", tmp_path / "open"
+    child = slots.start(slots.Slot(0, None, 1), checks.warm("json"), "waits", [str(gate)], log)
+    wait_until(lambda: log.exists() and "here" in log.read_text())
+    checks.end_server()
+    wait_until(lambda: child._process.exitcode == 255)  # what multiprocessing makes of it
+    assert child.code() is None
+    assert slots.is_running(child.pid)
+    gate.touch()
+    wait_until(lambda: child.code() is not None)
+    assert child.code() == process.NO_STATUS
+    assert not slots.is_running(child.pid)

@@ -1,6 +1,10 @@
+import errno
+
 import pytest
 
+from attnlab.errors import ProcessLost
 from attnlab.sweep.execute.exits import classify as classify_death
+from attnlab.sweep.execute.process import NO_STATUS, RANK_LOST
 from attnlab.sweep.execute.worker import classify
 
 
@@ -12,12 +16,15 @@ class OutOfMemoryError(RuntimeError):
     ("error", "status"),
     [
         (FloatingPointError("nan"), "diverged"),
-        (MemoryError(), "out_of_memory"),
+        (MemoryError(), "host_out_of_memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "host_out_of_memory"),
         (OutOfMemoryError("CUDA out of memory."), "out_of_memory"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
-            "out_of_memory",
+            "host_out_of_memory",
         ),
+        (ProcessLost("a signal ended another rank: SIGKILL"), "killed"),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "killed"),
         (RuntimeError("shapes differ"), "crashed"),
         (KeyError("x"), "crashed"),
     ],
@@ -30,9 +37,13 @@ def test_an_exception_is_recorded_as_what_it_means(error, status):
     ("code", "memory_ran_out", "status"),
     [
         (-9, False, "killed"),
-        (-9, True, "out_of_memory"),
+        (-9, True, "host_out_of_memory"),
         (-11, True, "killed"),
+        (-40, False, "killed"),  # a real-time signal, which has no name
+        (NO_STATUS, False, "killed"),
+        (RANK_LOST, False, "killed"),
         (7, False, "crashed"),
+        (255, False, "crashed"),
     ],
 )
 def test_a_hard_end_is_told_by_its_exit_status(code, memory_ran_out, status):

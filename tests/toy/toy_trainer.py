@@ -128,6 +128,9 @@ def act(what: str, folder: Path):
         case "hoard":
             resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
             bytearray(2**33)
+        case "gate":  # until the test opens it
+            while not Path("open").exists():
+                time.sleep(0.01)
         case "slow":
             time.sleep(1)
         case "sleep" if not Path("mended").exists():

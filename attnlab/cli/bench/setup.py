@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from attnlab.config import CONF, register_resolvers
 from attnlab.model.build import device_kind, device_of
+from attnlab.testing.laws.compose import refuse_mixtures
 
 
 def here(defaults: Sequence[str], overrides: Sequence[str], threads: int | None) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def here(defaults: Sequence[str], overrides: Sequence[str], threads: int | None)
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """The resolved config of a run with these overrides."""
     register_resolvers()
+    refuse_mixtures(overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = OmegaConf.to_container(
             compose("config", overrides=list(overrides)), resolve=True, throw_on_missing=True

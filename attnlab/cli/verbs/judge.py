@@ -23,6 +23,7 @@ from attnlab.cli.hydra import handed_on
 from attnlab.cli.verbs import compare
 from attnlab.errors import Refused, nearest
 from attnlab.store.fingerprint import flatten
+from attnlab.store.schema import LOST
 from attnlab.sweep.plan import overrides
 
 LOOKS = "looks=[4,6,9,12,16]"
@@ -108,7 +109,8 @@ def verdict(report: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         "seeds": decision.get("n", 0),
         "cost": {
             "runs": len(runs),
-            "failed": sum(run["status"] != "done" for run in runs),
+            "failed": sum(run["status"] not in ("done", *LOST) for run in runs),
+            "lost": sum(run["status"] in LOST for run in runs),  # to the machine: no outcome of a side
             "seconds": round(sum(run["seconds"] or 0 for run in runs), 1),
             **{side: _cost(runs, arm) for side, arm in zip(("a", "b"), arms, strict=True)},
         },

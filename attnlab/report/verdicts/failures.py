@@ -1,5 +1,5 @@
 """Failure is data: every run that did not end well, by name, with its last lines; and what else to keep in
-mind.
+mind. A run that its infrastructure failed is listed under a word of its own, and is no failure of its arm.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,8 @@ WORDS = {
     "out_of_memory": "ran out of memory",
     "crashed": "crashed",
     "timed_out": "timed out",
-    "killed": "was killed",
+    "killed": "lost to the machine",
+    "host_out_of_memory": "lost to the machine",
     "missing": "left no record",
 }
 
@@ -39,12 +40,29 @@ def failures(sweep: Sweep) -> dict[str, Any]:
             }
         )
     counts = [
-        {"arm": arm, "planned": len(sweep.of(arm)), "failed": sum(not r.done for r in sweep.of(arm))}
+        {
+            "arm": arm,
+            "planned": len(sweep.of(arm)),
+            "failed": sum(not run.done and not run.lost for run in sweep.of(arm)),
+            "lost": sum(run.lost for run in sweep.of(arm)),
+        }
         for arm in sweep.arms
     ]
     seen = [row["word"] for row in rows]
-    words = [[word, seen.count(word)] for word in WORDS.values() if word in seen]
+    words = [[word, seen.count(word)] for word in dict.fromkeys(WORDS.values()) if word in seen]
     return {"runs": rows, "counts": counts, "words": words, "caveats": caveats(sweep)}
+
+
+def lost(sweep: Sweep) -> list[str]:
+    """The sentence about runs that their infrastructure failed; [] where there are none."""
+    runs = [f"{run.arm} seed {run.seed}" for run in sweep.planned if run.lost]
+    if not runs:
+        return []
+    them = "it" if len(runs) == 1 else "them"
+    return [
+        f"Lost to the machine: {', '.join(runs)}. A lost run is no outcome of its arm, and claims that need "
+        f"{them} are pending: the same command trains {them} again."
+    ]
 
 
 def caveats(sweep: Sweep) -> list[str]:

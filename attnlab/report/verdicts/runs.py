@@ -47,6 +47,11 @@ class Run:
         return self.status == "done"
 
     @property
+    def lost(self) -> bool:
+        """Whether its infrastructure failed, so that it is missing and no outcome of its arm."""
+        return self.record is not None and self.record.lost
+
+    @property
     def head_scores(self) -> dict[str, list[list[float | None]]]:
         """The scores that a finished run has, each [layer][head]."""
         scores = self.record.head_scores if self.record and self.done else {}
@@ -278,9 +283,11 @@ class Sweep:
         """Whether the arm's runs measure it: none of them has ended well, or one that has knows it."""
         return bool(self.values(arm, metric)) or not self.done(arm)
 
-    def tried(self, arms: Iterable[str], seeds: Iterable[int]) -> bool:
-        """Whether all of these runs have ended, well or not."""
-        return all(self.at[arm, seed].record is not None for arm in arms for seed in list(seeds))
+    def tried(self, arms: Iterable[str], seeds: Sequence[int]) -> bool:
+        """Whether all of these runs have an outcome, good or bad. A lost run has none: it is trained again,
+        and a decision without it could rest on a biased subset.
+        """
+        return all((run := self.at[arm, seed]).record and not run.lost for arm in arms for seed in seeds)
 
     def outcomes(
         self, arm: str, against: str, metric: str, seeds: Sequence[int], direction: str | None

@@ -1,4 +1,4 @@
-"""What is recorded of a run whose worker could not do it: a kill, a hard exit, a lost machine."""
+"""Records of runs whose worker could not write one: a kill, a hard exit, a lost machine."""
 
 import signal
 import sys
@@ -12,18 +12,30 @@ from attnlab.errors import NO_SPACE, no_space
 from attnlab.store import runs
 from attnlab.store.lease import TAKEN_OVER, owning
 from attnlab.store.schema import Status
-from attnlab.sweep.execute.process import FULL, NOT_RECORDED, TERMINATED
+from attnlab.sweep.execute.process import FULL, NO_STATUS, NOT_RECORDED, RANK_LOST, TERMINATED
 
 
 def classify(code: int, memory_ran_out: bool) -> tuple[Status, str]:
     """Status and message for a worker's exit status: minus a signal's number, or what it exited with."""
-    if code == -signal.SIGKILL and memory_ran_out:
-        return "out_of_memory", "the system ran out of memory and killed the worker"
     if code < 0:
-        return "killed", f"the worker was ended by {signal.Signals(-code).name}"
+        ended = f"the worker process was ended by {name_signal(-code)}"
+        if code == -signal.SIGKILL and memory_ran_out:
+            return "host_out_of_memory", f"{ended}: the host ran out of memory"
+        return "killed", ended + (", as the out-of-memory killer does" if code == -signal.SIGKILL else "")
+    if code == NO_STATUS:
+        return "killed", "the fork server ended, and then its worker process without a record of the run"
+    if code == RANK_LOST:
+        return "killed", "another rank of the run was ended by a signal; log.txt names it"
     if code == FULL:
         return "crashed", NO_SPACE
     return "crashed", f"the worker exited with status {code}"
+
+
+def name_signal(number: int) -> str:
+    """As in `signal 9 (SIGKILL)`; a real-time signal has no name."""
+    with suppress(ValueError):
+        return f"signal {number} ({signal.Signals(number).name})"
+    return f"signal {number}"
 
 
 def record_exit(folder: Path, code: int, memory_ran_out: bool, since: float) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused, printable
@@ -20,7 +21,7 @@ from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, ending
 from attnlab.sweep.execute.sending import Sending
 from attnlab.sweep.plan.arms import identified
-from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.composer import Composer, axes
 from attnlab.sweep.plan.trainer import trainer, trainer_of
 
 
@@ -64,7 +65,8 @@ def _prepare(config: DictConfig) -> tuple[Path, Path]:
     resolved: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     name = trainer_of(resolved)
     estimate = Estimate.model_validate({"device_kind": "cpu", **trainer(name).check(resolved)})
-    run = identified(resolved, estimate, fingerprint.source(resolved, name), Use(arm="run"))
+    use = Use(arm="run", axes=axes(HydraConfig.get().runtime.choices))
+    run = identified(resolved, estimate, fingerprint.source(resolved, name), use)
     root = Path(config.paths.runs)
     runs.refuse_unwritable(root)
     ids = [run.id, *([str(resolved["parent"])] if resolved.get("parent") else [])]

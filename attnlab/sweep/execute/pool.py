@@ -3,18 +3,20 @@
 How a run ended is read from disk, and written there by this process where the worker could not.
 """
 
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused
+from attnlab.errors import Refused, no_space
 from attnlab.store import runs as store
 from attnlab.store.lease import TAKEN_OVER, taken_over
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots as places
-from attnlab.sweep.execute.exits import record_exit, record_timeout
+from attnlab.sweep.execute.exits import record_exit, record_lost, record_timeout
+from attnlab.sweep.execute.process import TERMINATED
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import devices
 from attnlab.sweep.execute.slots import Child, Slot
@@ -28,7 +30,7 @@ WORKER = "attnlab.sweep.execute.worker"
 class _Running:
     folder: Path
     slots: list[Slot]
-    worker: Child
+    worker: Child | None  # None where the machine could not start it
     since: float
     kills: int
 
@@ -54,24 +56,37 @@ class Pool:
                 while waiting and len(free) >= needs[waiting[-1]]:
                     folder = waiting.pop()
                     taken = [free.pop() for _ in range(needs[folder])]
-                    slot, kills = places.together(taken), places.out_of_memory_kills()
-                    worker = places.start(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
-                    running.append(_Running(folder, taken, worker, time.time(), kills))
+                    running.append(self._start(folder, taken))
                 self.progress.tick([(run.folder, run.slots[0].number) for run in running])
                 time.sleep(0.01)
                 for run in [run for run in running if self._ended(run)]:
                     running.remove(run)
                     free += run.slots
                     record = store.record(run.folder)
-                    lost = record is None and run.worker.code() == TAKEN_OVER
-                    note = f"taken over by {taken_over(run.folder)}" if lost else None
+                    taken_away = record is None and run.worker is not None and run.worker.code() == TAKEN_OVER
+                    note = f"taken over by {taken_over(run.folder)}" if taken_away else None
                     self.progress.finished(run.folder, record, note)
-                    if self.fail_fast and not lost and (record is None or not record.done):
+                    if self.fail_fast and not taken_away and (record is None or not record.done):
                         return
         finally:
-            places.end([run.worker for run in running])
+            places.end([run.worker for run in running if run.worker is not None])
+
+    def _start(self, folder: Path, taken: list[Slot]) -> _Running:
+        """The run in its slots. Where the machine cannot start its worker, the run has ended already."""
+        slot, kills, since = places.together(taken), places.out_of_memory_kills(), time.time()
+        try:
+            worker = places.start(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
+            return _Running(folder, taken, worker, since, kills)
+        except (OSError, EOFError) as error:  # the fork server is gone, or the host is out of memory
+            if no_space(error):
+                raise
+            why = str(error) or "the fork server ended"
+            record_lost(folder, "killed", f"its worker process could not be started: {why}", since)
+            return _Running(folder, taken, None, since, kills)
 
     def _ended(self, run: _Running) -> bool:
+        if run.worker is None:
+            return True
         code = run.worker.code()
         if code is None:
             if self.max_time is None or time.time() - run.since < self.max_time:
@@ -79,6 +94,8 @@ class Pool:
             places.end([run.worker], grace=3.0)
             record_timeout(run.folder, self.max_time, run.since)
         else:
+            if code == TERMINATED:  # the pool asks no worker to stop that it waits for: somebody else did
+                code = -signal.SIGTERM
             record_exit(run.folder, code, places.out_of_memory_kills() > run.kills, run.since)
         return True
 

@@ -18,6 +18,8 @@ from attnlab.store import temporary
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # exit statuses
 FULL = 74  # the exit status of a worker that could not even record that there is no space left
 NOT_RECORDED = 78  # a worker's exit status: what failed is not the run's own
+RANK_LOST = 79  # a worker's exit status: a signal ended another rank of its run
+NO_STATUS = 256  # in place of a worker's exit status (at most 255): its fork server ended before it did
 GRACE = 20.0  # seconds to end a step and save a checkpoint in
 
 

@@ -5,18 +5,22 @@ leaves the processes to us. The other ranks record nothing: what rank 0 writes i
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused
+from attnlab.errors import ProcessLost, Refused
+from attnlab.sweep.execute.process import RANK_LOST
 
 LEAVE = 30.0  # seconds for the other ranks to end once rank 0 has
+CLOSE = 1.0  # seconds between the last connection of a process and its end
 
 
 def devices(config: Mapping[str, Any]) -> int:
@@ -29,7 +33,11 @@ def devices(config: Mapping[str, Any]) -> int:
 
 @contextmanager
 def others(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
-    """Ranks 1 and up run while the body does. One that dies takes the run with it, instead of a hang."""
+    """Ranks 1 and up run while the body does. One that dies takes the run with it, instead of a hang.
+
+    Raises:
+        ProcessLost: the body failed since a signal had ended a rank.
+    """
     world = devices(config)
     if world == 1:
         yield
@@ -47,9 +55,12 @@ def others(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
         threading.Thread(target=_watch, args=(rank, process, over), daemon=True).start()
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        killed = _signals(started) if isinstance(error, Exception) else []
         for process in started:  # they may wait for us for ever
             process.kill()
+        if killed:
+            raise ProcessLost(f"a signal ended another rank: {signal.Signals(killed[0]).name}") from error
         raise
     finally:
         over.set()
@@ -60,12 +71,23 @@ def others(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
                 process.kill()
 
 
+def _signals(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """The signals that ended processes. A rank closes its connections, which fails the others, a moment
+    before it has an exit status.
+    """
+    deadline, codes = time.monotonic() + CLOSE, list[int]()
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            codes.append(process.wait(max(0.0, deadline - time.monotonic())))
+    return [-code for code in codes if code < 0]
+
+
 def _watch(rank: int, process: subprocess.Popen[bytes], over: threading.Event) -> None:
     """Rank 0 may be waiting for this one in a collective: no exception would ever reach it there."""
     code = process.wait()
     if code and not over.wait(5.0):
         print(f"rank {rank} ended with status {code}, and the run with it", file=sys.stderr, flush=True)
-        os._exit(1)
+        os._exit(RANK_LOST if code < 0 else 1)
 
 
 def _free_port() -> int:

@@ -64,7 +64,7 @@ class Sending:
             grace = min(0.5, bound / 20)
             self._over.set()
             self._thread.join(bound / 4)
-            with suppress(OSError):
+            with suppress(OSError, EOFError):
                 self._finish(began + bound / 3, began + bound - 2 * grace, grace)
             self._note()
         return max(0.0, bound - (time.monotonic() - began))
@@ -91,8 +91,8 @@ class Sending:
             try:
                 self._reap()
                 self._look(live=True)
-            except OSError as error:
-                self.trouble = str(error)
+            except (OSError, EOFError) as error:  # EOFError: the fork server ended as it was asked
+                self.trouble = str(error) or "the fork server ended"
 
     def _look(self, live: bool) -> None:
         """Hands the files that are new to a process of their own."""

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from attnlab.errors import Refused
 from attnlab.sweep.execute import process
+from attnlab.sweep.plan import checks
 from attnlab.sweep.plan.checks import Context
 
 
@@ -81,6 +82,9 @@ def visible_gpus() -> list[str]:
     return ["0"]
 
 
+_SERVER_LOST = 255  # multiprocessing's exit status for a child of a fork server that ended before it
+
+
 class Child(Protocol):
     """A running worker."""
 
@@ -92,15 +96,21 @@ class Child(Protocol):
 
 
 class _Forked:
+    """A worker that the fork server starts and waits for. Where the server ends first, the worker goes on and
+    this process waits for it; only its exit status is lost.
+    """
+
     def __init__(self, context: Context, slot: Slot, module: str, arguments: list[str], log: Path) -> None:
         self._process = context.Process(
             target=process.enter, args=(module, arguments, log, slot.environment())
         )
         self._process.start()
-        self.pid = self._process.pid or 0
+        self.pid, self._server = self._process.pid or 0, checks.find_server()
 
     def code(self) -> int | None:
         code: int | None = self._process.exitcode
+        if code == _SERVER_LOST and self._server and has_ended(self._server):
+            return None if is_running(self.pid) else process.NO_STATUS
         if code is not None:
             self._process.join()
         return code
@@ -157,6 +167,30 @@ def _signal(pid: int, number: signal.Signals) -> None:
     except (ProcessLookupError, PermissionError):  # gone already, or not yet a group of its own
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child of this process has ended. It stays to be waited for."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # whoever waited for it has its exit status
+        return True
+
+
+def is_running(pid: int) -> bool:
+    """Whether any process runs under a number, its parent or not. One that has ended does not, though nobody
+    has waited for it yet.
+    """
+    try:
+        os.kill(pid, 0)
+        return not Path("/proc/self").exists() or _state(pid) != "Z"
+    except (ProcessLookupError, PermissionError, FileNotFoundError):  # or another user's, by now
+        return False
+
+
+def _state(pid: int) -> str:
+    """One letter, as Linux names it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def out_of_memory_kills() -> int:

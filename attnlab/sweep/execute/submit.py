@@ -11,11 +11,12 @@ from attnlab.store import fingerprint
 from attnlab.store import runs as store
 from attnlab.store.files import CHECKPOINTS
 from attnlab.store.guards import trust
-from attnlab.store.schema import RunSpec
+from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import mend
 from attnlab.sweep.execute.ranks import devices
 
 FAILED = 1
+RETRIES = 2  # of a run that its infrastructure failed, within one command
 
 
 def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpec]:
@@ -28,7 +29,7 @@ def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpe
         record = store.record(root / run.id)
         failure = record.failure if record is not None and not record.done else None
         again = failure is not None and (retry_failed or fingerprint.outside(failure.message))
-        if record is None or again or record.lost or mend.wanted(run, record, root, retry_failed):
+        if record is None or again or is_retried(record) or mend.wanted(run, record, root, retry_failed):
             wanted[run.id] = run.used(instead=record and record.failed)
     queue = list(wanted.values())
     while queue:
@@ -47,8 +48,10 @@ def launch(
     settings: Mapping[str, Any],
     composed: Sequence[str] = (),
 ) -> int:
-    """Train the runs, and what a machine lost once more; `experiments` names the one that each is for,
-    `composed` what the whole command names. 1 where the launcher itself failed.
+    """Train the runs; retry those that infrastructure failed, after all others and from their checkpoints.
+
+    `experiments` names the experiment of each run, `composed` what the whole command names of a user's own.
+    1 where the launcher itself failed.
     """
     halving, again = bool(settings.get("halve_batch")), not settings.get("fail_fast")
     runs = [run.used(composed=tuple(composed)) for run in runs]
@@ -58,18 +61,28 @@ def launch(
             parts = store.split(root / run.id)
             print(f"{run.arm} seed={run.seed} ran out of memory: once more, its batches in {parts} parts")
         status = _submit(smaller, root, experiments, launcher)
-    if status == 0 and again and (lost := list(_lost(runs, root))):
+    for number in range(1, RETRIES + 1):
+        if status or not again or not (failed := list(_retried(runs, root, number))):
+            break
         children = [run for run in runs if run.config.get("parent") and not store.record(root / run.id)]
-        status = _submit([*lost, *children], root, experiments, launcher)
+        status = _submit([*failed, *children], root, experiments, launcher)
     return status
 
 
-def _lost(runs: Sequence[RunSpec], root: Path) -> Iterator[RunSpec]:
-    """The runs that the machine ended, asked for anew."""
+def is_retried(record: RunRecord) -> bool:
+    """Whether a failed run is trained again without being asked to: its infrastructure failed, or its device
+    had no memory left, which other processes may have held.
+    """
+    return record.lost or record.status == "out_of_memory"
+
+
+def _retried(runs: Sequence[RunSpec], root: Path, number: int) -> Iterator[RunSpec]:
+    """The runs of retry `number`, asked for anew."""
     for run in runs:
         record = store.record(root / run.id)
-        if record is not None and record.lost and record.failure:
-            print(f"once more: {run.arm} seed={run.seed}, since {record.failure.message}", flush=True)
+        if record is not None and is_retried(record) and record.failure:
+            why = f"retry {number} of {RETRIES}, since {record.failure.message}"
+            print(f"{run.arm} seed={run.seed}: {why}", flush=True)
             yield run.used(instead=record.failed)
 
 
@@ -168,7 +181,7 @@ def halved(run: RunSpec, root: Path) -> bool:
     """
     folder = root / run.id
     record = store.record(folder)
-    if record is None or record.status != "out_of_memory":
+    if record is None or record.status not in ("out_of_memory", "host_out_of_memory"):
         return False
     parts = 2 * store.split(folder)
     if run.config["data"]["batch_size"] % (parts * devices(run.config)):

@@ -13,7 +13,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from attnlab.errors import is_out_of_memory, no_space
+from attnlab.errors import is_host_out_of_memory, is_out_of_memory, is_process_lost, no_space
 from attnlab.store import fingerprint, runs
 from attnlab.store.guards import digests
 from attnlab.store.lease import owning
@@ -129,6 +129,10 @@ def classify(error: BaseException) -> Status:
     """The recorded state that an exception stands for."""
     if isinstance(error, FloatingPointError):
         return "diverged"
+    if is_process_lost(error):
+        return "killed"
+    if is_host_out_of_memory(error):
+        return "host_out_of_memory"
     return "out_of_memory" if is_out_of_memory(error) else "crashed"
 
 

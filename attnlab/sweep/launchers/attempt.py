@@ -82,9 +82,9 @@ class Attempt:
             deadline = time.monotonic() + seconds
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-            while not _ended(pid) and time.monotonic() < deadline:
+            while not slots.has_ended(pid) and time.monotonic() < deadline:
                 time.sleep(0.02)
-            if _ended(pid):
+            if slots.has_ended(pid):
                 break
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # its group's stragglers, such as data workers
@@ -99,13 +99,6 @@ class Attempt:
             raise RuntimeError(f"{host} does not see {self.home}, where the command was given") from error
         os.environ.update(self.environment)
         return folder
-
-
-def _ended(pid: int) -> bool:
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # whoever was interrupted has its exit status
-        return True
 
 
 def attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int) -> list[Attempt]:

@@ -138,9 +138,9 @@ class _Tasks:
             self.ray.get(reference)
             return
         except errors.OutOfMemoryError:
-            status, message = "out_of_memory", "its node ran out of memory, and Ray ended the worker"
-        except errors.RayTaskError as error:
-            status, message = "crashed", _line(error.cause or error)
+            status, message = "host_out_of_memory", "its node ran out of memory, and Ray ended the worker"
+        except errors.RayTaskError as error:  # of the attempt: the worker records what the run itself raises
+            status, message = "killed", f"the attempt failed: {_line(error.cause or error)}"
         except errors.RayError as error:
             status, message = "killed", f"Ray lost the worker or its node: {_line(error)}"
         lost(folder, status, message, self.began, self.progress)

@@ -32,7 +32,7 @@ _ASKED_TO_STOP = ("CANCELLED", "COMPLETED", "PREEMPTED")  # unfinished, not fail
 _STATUS: dict[str, Status] = {
     "TIMEOUT": "timed_out",
     "DEADLINE": "timed_out",
-    "OUT_OF_MEMORY": "out_of_memory",
+    "OUT_OF_MEMORY": "host_out_of_memory",
 }
 _STUCK = ("BadConstraints", "JobHoldMaxRequeue", "launch failed requeued held", "launch_failed_requeued_held")
 _SURE = 3  # looks at a queue without the job before it is believed: its record may be on its way

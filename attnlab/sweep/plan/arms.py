@@ -33,7 +33,7 @@ class Arm:
 
     def runs(self, seeds: Sequence[int], called: str | None = None) -> list[RunSpec]:
         """A run per seed, under the arm's name or another."""
-        specs, chosen = [], axes(self.config)
+        specs, chosen = [], axes(self.config.hydra.runtime.choices)
         for seed in seeds:
             OmegaConf.update(self.config, "seed", seed)
             use = Use(arm=called or self.name, axes=chosen, overrides=(*self.overrides, f"seed={seed}"))

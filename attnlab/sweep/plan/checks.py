@@ -81,12 +81,18 @@ class _Warm(BaseContext):
         return multiprocessing.get_context(self._name).Process(target=target, args=args)
 
 
+def find_server() -> int:
+    """The number of the fork server's process; 0 where there is none."""
+    server: Any = getattr(forkserver, "_forkserver")  # noqa: B009 - without a public way to its process
+    return server._forkserver_pid or 0
+
+
 def end_server() -> None:
     """Ends the server at once, also in the midst of its imports; its children live on without it."""
-    server: Any = getattr(forkserver, "_forkserver")  # noqa: B009 - without a public way to its process
-    with suppress(ProcessLookupError, TypeError):  # TypeError: none was started
-        os.kill(server._forkserver_pid, signal.SIGKILL)
-        server._stop()
+    with suppress(ProcessLookupError):
+        if server := find_server():
+            os.kill(server, signal.SIGKILL)
+            getattr(forkserver, "_forkserver")._stop()  # noqa: B009
 
 
 class Checker:

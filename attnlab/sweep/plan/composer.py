@@ -8,7 +8,7 @@ and later steps change the result, so what is kept is only ever handed out as a 
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import ResultDefault
+from hydra.core.default_element import GroupDefault, ResultDefault
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException
@@ -24,6 +24,7 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from attnlab.config import describe_mixture
 from attnlab.errors import Refused
 from attnlab.store import experiment_files
 from attnlab.store.declarations import Experiment
@@ -114,9 +115,9 @@ class Composer:
         return values | {str(key): value for key, value in written.items()}
 
 
-def axes(config: DictConfig) -> dict[str, str]:
-    """Group to the option that a composed config chose of it, as in heads: gqa."""
-    chosen = {str(group): option for group, option in config.hydra.runtime.choices.items()}
+def axes(choices: Mapping[str, str | None]) -> dict[str, str]:
+    """Group to the option that a config chose of it (its `hydra.runtime.choices`), as in heads: gqa."""
+    chosen = {str(group): option for group, option in choices.items()}
     return {
         group: option
         for group, option in sorted(chosen.items())
@@ -167,13 +168,16 @@ class Loader(ConfigLoaderImpl):
         self, config_name: str | None, overrides: list[str]
     ) -> tuple[list[Override], CachingConfigRepository]:
         parsed = self._parse(overrides)
-        for override in parsed:
-            value: Any = None if override.is_sweep_override() else override.value()
-            odd = isinstance(value, list) and not all(isinstance(option, str) for option in value)
-            if odd and self.repository.group_exists(override.key_or_group):  # Hydra itself would break
-                raise ConfigCompositionException(f"{override.input_line}: an option of a group is a name")
         repository = CachingConfigRepository(self.repository)
         self._process_config_searchpath(config_name, parsed, repository)
+        for override in parsed:
+            value: Any = None if override.is_sweep_override() else override.value()
+            if not isinstance(value, list) or not repository.group_exists(override.key_or_group):
+                continue
+            if not all(isinstance(option, str) for option in value):  # Hydra itself would break
+                raise ConfigCompositionException(f"{override.input_line}: an option of a group is a name")
+            if complaint := describe_mixture(str(override.input_line), override.key_or_group, value):
+                raise ConfigCompositionException(complaint)
         return parsed, repository
 
     def _parse(self, overrides: Sequence[str]) -> list[Override]:
@@ -225,17 +229,28 @@ class _Read(ConfigRepository):
             if file is not None and config_path.startswith(f"{experiment_files.GROUP}/"):
                 experiment_files.check(file, self.file)
             try:
-                self._read[key] = super().load_config(config_path)
+                self._read[key] = found = super().load_config(config_path)
             except (yaml.YAMLError, UnicodeDecodeError) as error:
                 if file is not None:
                     experiment_files.node(file)  # says so in one line
                 raise Refused(f"{config_path}: not YAML: {' '.join(str(error).split())}") from error
+            _refuse_mixtures(found, file or config_path)
         return self._read[key]
 
     def file(self, config_path: str) -> Path | None:
         """The file that a config is read from; None where there is none."""
         folders = [Path(source.path) for source in self.sources if source.scheme() == "file"]
         return experiment_files.find(folders, config_path)
+
+
+def _refuse_mixtures(found: ConfigResult | None, where: Path | str) -> None:
+    """Refused where the defaults list of a config gives a group a list of options."""
+    for default in (found.defaults_list if found else None) or ():
+        if isinstance(default, GroupDefault) and default.is_options():
+            group, options = str(default.group).removeprefix("/"), default.get_options()
+            written = f"{group}: [{', '.join(options)}]"
+            if describe_mixture(written, group, options):
+                raise Refused(f"{where}: defaults: {written}: a run has one option of {group}: choose one")
 
 
 class _Copies(CachingConfigRepository):

@@ -5,7 +5,7 @@ from typing import Any
 
 from attnlab.errors import printable
 from attnlab.store import values
-from attnlab.store.schema import Estimate, RunSpec
+from attnlab.store.schema import LOST, Estimate, RunSpec
 from attnlab.sweep.execute.progress import duration
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.fitting import Fitting
@@ -15,7 +15,7 @@ from attnlab.sweep.status.states import State
 SCREEN = 20  # runs, a row each
 FIGURES = ("parameters", "KV B/token", "epochs", "memory", "time")
 SPARE = ("KV B/token", "epochs", "parameters", "id", "memory", "time", "seeds")  # on a narrow terminal
-FAILED = ("diverged", "crashed", "timed_out", "out_of_memory", "killed")
+FAILED = ("diverged", "crashed", "timed_out", "out_of_memory", *LOST)
 
 
 def table(

@@ -15,7 +15,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.config import CONF, register_resolvers
+from attnlab.config import CONF, describe_mixture, register_resolvers
+from attnlab.errors import Refused
 from attnlab.testing.laws.variant import Variant, variants_of
 
 # In the order of the defaults list.
@@ -57,9 +58,10 @@ def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
     """What Hydra composes of these overrides, `heads=mha,gqa` being two; one variant per distinct kind of
     layer.
 
-    ValueError, or Hydra's own errors, for overrides that do not compose.
+    ValueError, or Hydra's own errors, for overrides that do not compose, or that mix options of a group.
     """
     register_resolvers()
+    refuse_mixtures(overrides, config_dir)
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     values: list[list[str]] = [
         [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
@@ -74,6 +76,16 @@ def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
             config = compose("config", overrides=[*where, *line])
             variants += variants_of(_resolved(config), " ".join(line) or "the default config")
     return variants
+
+
+def refuse_mixtures(overrides: Sequence[str], config_dir: str | Path | None = None) -> None:
+    """Refuse overrides that give a group of `conf/`, or of a folder of the user's own, a list of options."""
+    folders = [CONF] if config_dir is None else [CONF, Path(config_dir)]
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        group, value = override.key_or_group, None if override.is_sweep_override() else override.value()
+        complaint = describe_mixture(str(override.input_line), group, value)
+        if complaint and any((folder / group).is_dir() for folder in folders):
+            raise Refused(complaint)
 
 
 def combination(**choices: str) -> Variant:
