@@ -20,7 +20,7 @@ COSTS = {  # what is lost on the page, and how it comes back
         "sweep.retry_failed=true trains it again",
     ),
     digests.VOCABULARY: (
-        "its numbers stand, and it neither generates nor is inspected",
+        "its numbers stand, and generate and inspect refuse it",
         "sweep.retry_failed=true trains it again",
     ),
     "run.json": ("its numbers are not here", "the sweep's command makes them again"),
