@@ -16,6 +16,9 @@ from safetensors import safe_open
 from safetensors.torch import load_model
 
 from attnlab.cli import of_experiment
+from attnlab.data import vocabulary
+from attnlab.data.task import Task
+from attnlab.data.tokenizers import Codec
 from attnlab.errors import Refused, nearest
 from attnlab.measure.heads import LONGEST
 from attnlab.model.build import build_model, make
@@ -23,7 +26,10 @@ from attnlab.model.transformer import LearnedPositions, Transformer
 from attnlab.store import runs
 from attnlab.store.guards import digests, trust
 from attnlab.store.guards.inputs import refuse_no_file
+from attnlab.store.schema import Estimate
 from attnlab.sweep.waiting import waiting
+
+_AGAIN = "train the run again, with sweep.retry_failed=true"
 
 
 @dataclass(frozen=True)
@@ -77,31 +83,78 @@ def _in_store(store: Path, name: str) -> Path:
 
 
 def _run(folder: Path) -> Trained:
-    weights, config = folder / "model.safetensors", runs.spec(folder).config
+    weights, spec = folder / digests.WEIGHTS, runs.spec(folder)
+    config = spec.config
     trust.refuse_strange(config, folder / "spec.json")
     record = runs.record(folder) or runs.edited(folder)[0]
-    for name, fault in (digests.broken(folder, record, [digests.WEIGHTS]) if record else {}).items():
-        raise Refused(f"{folder / name} {fault}; train the run again, with sweep.retry_failed=true")
+    needed = [digests.WEIGHTS, digests.VOCABULARY]
+    for name, fault in (digests.broken(folder, record, needed) if record else {}).items():
+        raise Refused(f"{folder / name} {fault}; {_AGAIN}")
     if not weights.is_file():
-        raise Refused(f"{folder} has no model.safetensors: the run did not finish")
-    task = make(config["data"]).task
-    _refuse_unlike(weights, config, task.vocab_size)
-    model = build_model(config, task.vocab_size)
+        raise Refused(f"{folder} has no {digests.WEIGHTS}: the run did not finish")
+    text = _text(folder, config, record.estimate if record else spec.estimate)
+    _refuse_unlike(weights, config, text.codec.vocab_size)
+    model = build_model(config, text.codec.vocab_size)
     try:
         load_model(model, str(weights))
     except Exception as error:  # safetensors has its own kinds, torch another
         raise Refused(f"{weights} cannot be loaded: {' '.join(str(error).split())[:200]}") from error
-    between = "" if task.unit in ("char", "byte", "bpe") else " "
-
-    def decode(ids: Sequence[int]) -> str:
-        return between.join(task.decode(ids))
-
-    def words(text: str) -> tuple[list[int], list[str]]:
-        ids = list(task.encode(text))
-        return ids, task.decode(ids)
-
     name = folder.resolve().name
-    return Trained(name, model.eval(), task.encode, decode, words, task.length, config["seed"], config)
+    seed = config["seed"]
+    return Trained(name, model.eval(), text.encode, text.decode, text.words, text.length, seed, config)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The tokens of a stored run; `between` stands between the texts of two, `length` is its window."""
+
+    codec: Codec | Task
+    between: str
+    length: int
+
+    def encode(self, text: str) -> list[int]:
+        return [int(i) for i in self.codec.encode(text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.between.join(self.codec.decode(ids))
+
+    def words(self, text: str) -> tuple[list[int], list[str]]:
+        ids = self.encode(text)
+        return ids, self.codec.decode(ids)
+
+
+def _text(folder: Path, config: Mapping[str, Any], estimate: Estimate) -> _Text:
+    """The tokens of a run by the vocabulary in its folder, or without one by its own data."""
+    kept = vocabulary.read(folder)
+    if kept is None:
+        task = _same_data(folder, config, estimate)
+        return _Text(task, "" if task.unit in ("char", "byte", "bpe") else " ", task.length)
+    file, wanted = folder / digests.VOCABULARY, estimate.data.get("vocabulary")
+    if wanted is not None and kept.digest() != wanted:
+        raise Refused(f"{file} is not the vocabulary that the run was trained with; {_AGAIN}")
+    own = config["data"].get("tokenizer")
+    try:
+        codec = kept.codec(make(own) if own else None)
+    except ValueError as error:
+        raise Refused(f"{file} cannot be read: {' '.join(str(error).split())[:200]}; {_AGAIN}") from error
+    return _Text(codec, " " if kept.kind == "words" else "", estimate.context or config["data"]["length"])
+
+
+def _same_data(folder: Path, config: Mapping[str, Any], estimate: Estimate) -> Task:
+    """The task of a run without a vocabulary. Refused where its data are gone or have changed."""
+    text = config["data"].get("path") or estimate.data.get("name") or "the data"
+    try:
+        task: Task = make(config["data"]).task
+    except ValueError as error:
+        told = f"its data cannot be read ({' '.join(str(error).split())[:200]})"
+    else:
+        if task.fingerprint == estimate.data.get("sha256"):
+            return task
+        told = f"{text} is not what it was trained on"
+    raise Refused(
+        f"{folder} has no {digests.VOCABULARY}, and {told}: put the data back as they were, or train the run "
+        "again"
+    )
 
 
 def _refuse_unlike(weights: Path, config: Mapping[str, Any], vocab_size: int) -> None:

@@ -4,6 +4,7 @@ Surprising: validation examples come from a stream of their own, drawn at once a
 same for every seed and every validation batch size, and no training seed can meet that stream.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,6 +12,8 @@ from typing import ClassVar
 import torch
 
 from attnlab.data.task import Batch, fingerprint, generator
+from attnlab.data.tokenizers import WordCodec
+from attnlab.data.vocabulary import Vocabulary
 
 VALIDATION = "validation"  # where a training batch has its seed
 
@@ -38,7 +41,8 @@ class Drawn(ABC):
         self.vocab_size, self.length, self.val_windows = len(words), length, val_windows
         self.train_tokens = 0  # none are stored: every batch is new
         self.val_tokens = val_windows * length
-        self._ids = {word: i for i, word in enumerate(self.words)}
+        self._codec = WordCodec()
+        self._codec.load(self.vocabulary().state)
         self.fingerprint = fingerprint(
             task=self.name, version=self.version, length=length, val_windows=val_windows, **settings
         )
@@ -59,17 +63,15 @@ class Drawn(ABC):
             for i in range(0, self.val_windows, batch_size)
         ]
 
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary("words", json.dumps(self.words))
+
     def encode(self, text: str) -> list[int]:
         """Words, with spaces between them."""
-        for word in text.split():
-            if word not in self._ids:
-                raise ValueError(
-                    f"data={self.name} has no word {word!r}: it has {self.words[0]} to {self.words[-1]}"
-                )
-        return [self._ids[word] for word in text.split()]
+        return self._codec.encode(text).tolist()
 
     def decode(self, ids: Sequence[int]) -> list[str]:
-        return [self.words[i] for i in ids]
+        return self._codec.decode(ids)
 
 
 def whole(least: int, **options: object) -> None:

@@ -80,9 +80,12 @@ class Data(pl.LightningDataModule):
         return tokens[:count, :PROBE]
 
     def facts(self) -> dict[str, Any]:
-        """What a run's record says about its data."""
+        """The data of a run, as its plan and its record show them; a task that has a vocabulary adds its
+        digest.
+        """
         task = self.task
-        return {
+        known = {"vocabulary": task.vocabulary().digest()} if hasattr(task, "vocabulary") else {}
+        return known | {
             "name": task.name,
             "sha256": task.fingerprint,
             "train_tokens": task.train_tokens,

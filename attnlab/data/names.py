@@ -15,10 +15,10 @@ from attnlab.data.corpora.corpus import Corpus
 from attnlab.data.corpora.files import file_corpus
 from attnlab.data.corpora.hub import hub_corpus
 from attnlab.data.task import IGNORE, Batch, check_split, fingerprint, generator
-from attnlab.data.tokenizers import Char
+from attnlab.data.tokenizers import START, NameCodec
+from attnlab.data.vocabulary import Vocabulary
 
 VERSION = 1  # of the way from names to batches: raise it when the same settings give other batches
-START = 0  # also the end, and the padding, which is neither read nor scored
 
 
 class Names:
@@ -47,13 +47,13 @@ class Names:
                 f"{corpus.key}: {len(names)} names leave none for validation; give more names or a larger"
                 f" data.val_fraction than {val_fraction}"
             )
-        self._characters = Char()
-        self._characters.fit("".join(names), "")
+        self._codec = NameCodec()
+        self._state = self._codec.fit("".join(names), "")
         self.name = corpus.about.name
         self.pack = pack
         self._width = len(longest) + 1
         self.length = self._width * pack
-        self.vocab_size = self._characters.vocab_size + 1
+        self.vocab_size = self._codec.vocab_size
         scored = held_out if val_windows is None else min(val_windows * pack, held_out)
         self.val_windows = -(-scored // pack)
         self._val = self._examples(names[:scored])
@@ -85,10 +85,10 @@ class Names:
     def _examples(self, names: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         """Padded rows [N, T + 1], and how many targets each of them has [N]."""
         sizes = np.array([len(name) for name in names])
-        rows = np.full((len(names), self._width + 1), START)
+        rows = np.full((len(names), self._width + 1), START)  # padding, neither read nor scored
         inside = np.arange(self._width + 1)[None, :] < sizes[:, None] + 1
         inside[:, 0] = False
-        rows[inside] = self._characters.encode("".join(names)) + 1
+        rows[inside] = self._codec.places("".join(names))
         return torch.from_numpy(rows), torch.from_numpy(sizes + 1)
 
     def _batch(self, rows: torch.Tensor, lengths: torch.Tensor) -> Batch:
@@ -112,12 +112,15 @@ class Names:
             "lengths": (~together(padding, True)).sum(1),
         }
 
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary("names", self._state)
+
     def encode(self, text: str) -> list[int]:
         """A prompt begins with the start token, as every example does."""
-        return [START, *(self._characters.encode(text) + 1).tolist()]
+        return self._codec.encode(text).tolist()
 
     def decode(self, ids: Sequence[int]) -> list[str]:
-        return ["<start>" if i == START else self._characters.characters[i - 1] for i in ids]
+        return self._codec.decode(ids)
 
 
 def _order(name: str) -> bytes:

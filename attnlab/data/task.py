@@ -46,6 +46,8 @@ class Task(Protocol):
         """The same examples for every seed; the last batch may be smaller."""
         ...
 
+    # vocabulary() -> Vocabulary  optional (data/vocabulary.py): a run keeps it, to encode and decode without
+    # its data. A stored run of a task without it needs the same data again.
     # A text has `byte_batches(batch_size)` too: they score each byte of `val_text` once, for losses per byte.
 
     def encode(self, text: str) -> list[int]:

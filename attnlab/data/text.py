@@ -26,6 +26,7 @@ from attnlab.data.corpora.kept import whole, write
 from attnlab.data.corpora.pydocs import pydocs_corpus
 from attnlab.data.task import IGNORE, Batch, check_split, fingerprint, generator
 from attnlab.data.tokenizers import PIECE, Tokenizer
+from attnlab.data.vocabulary import Vocabulary, of_tokenizer
 
 VERSION = 2  # of the way from text to batches: raise it when the same settings give other batches
 SPANS, SPAN = 64, 256  # stretches of validation text, and characters of each, that losses per byte score
@@ -59,7 +60,9 @@ class Text:
         folder = Path(cache) / "tokens" / prepared[:32]
         if not folder.exists():
             _prepare(corpus.split(val_fraction), tokenizer, Path(cache), folder)
-        tokenizer.load((folder / "tokenizer").read_bytes().decode())
+        state = (folder / "tokenizer").read_bytes().decode()
+        tokenizer.load(state)
+        self._vocabulary = of_tokenizer(tokenizer, state)
         self.name = corpus.about.name
         self.unit = tokenizer.unit
         self.vocab_size = tokenizer.vocab_size
@@ -139,6 +142,9 @@ class Text:
             "tokens": torch.from_numpy(rows[:, :-1].astype(np.int64)),
             "targets": torch.from_numpy(rows[:, 1:].astype(np.int64)),
         }
+
+    def vocabulary(self) -> Vocabulary:
+        return self._vocabulary
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text).tolist()

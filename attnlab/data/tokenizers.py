@@ -6,6 +6,7 @@ Losses per token of two tokenizers are not comparable; those per byte are.
 """
 
 import codecs
+import json
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Protocol
@@ -15,21 +16,31 @@ import numpy as np
 PIECE = 1_600_000  # characters of a long text that are encoded at once, which bounds the memory
 
 
-class Tokenizer(Protocol):
-    unit: str
-    key: str  # all that decides the result for a given text
-    vocab_size: int
-    learns_long: bool  # whether what it learns is worth keeping; then it looks at the training text alone
+START = 0  # of short words: the id before the first character and after the last one
 
-    def fit(self, training: str, validation: str) -> str:
-        """Learns the vocabulary and returns it as text, for `load`."""
-        ...
+
+class Codec(Protocol):
+    """Text to ids and back, once `load` has the vocabulary."""
+
+    vocab_size: int
 
     def load(self, state: str) -> None: ...
 
     def encode(self, text: str) -> np.ndarray: ...
 
     def decode(self, ids: Sequence[int]) -> list[str]: ...
+
+
+class Tokenizer(Codec, Protocol):
+    """A codec that learns its vocabulary from a text."""
+
+    unit: str
+    key: str  # all that decides the result for a given text
+    learns_long: bool  # whether what it learns is worth keeping; then it looks at the training text alone
+
+    def fit(self, training: str, validation: str) -> str:
+        """Learns the vocabulary and returns it as text, for `load`."""
+        ...
 
     def sizes(self) -> np.ndarray:
         """The bytes of UTF-8 that each token stands for [vocab_size]."""
@@ -50,18 +61,20 @@ class Char:
         return state
 
     def load(self, state: str) -> None:
+        if not state:
+            raise ValueError("a vocabulary has at least one character")
         self.characters = state
         self.codes = _codes(state)
         self.vocab_size = len(state)
 
     def encode(self, text: str) -> np.ndarray:
         codes = _codes(text)
-        ids = np.searchsorted(self.codes, codes).clip(max=self.vocab_size - 1)
+        ids = np.searchsorted(self.codes, codes).clip(max=len(self.codes) - 1)
         unknown = self.codes[ids] != codes
         if unknown.any():
             at = int(unknown.argmax())
             raise ValueError(
-                f"{text[at]!r} (U+{ord(text[at]):04X}, character {at}) is not among the {self.vocab_size}"
+                f"{text[at]!r} (U+{ord(text[at]):04X}, character {at}) is not among the {len(self.codes)}"
                 " characters of the data; leave it out, or train with data/tokenizer=byte"
             )
         return ids
@@ -148,6 +161,54 @@ class Bpe:
 
     def sizes(self) -> np.ndarray:
         return np.array([len(piece) for piece in self.pieces])
+
+
+class NameCodec(Char):
+    """The characters of short words, and a start token, which every encoded text begins with."""
+
+    def load(self, state: str) -> None:
+        super().load(state)
+        self.vocab_size = len(state) + 1
+
+    def encode(self, text: str) -> np.ndarray:
+        return np.concatenate([[START], self.places(text)])
+
+    def places(self, text: str) -> np.ndarray:
+        """The ids of the characters, without the start token."""
+        return super().encode(text) + 1
+
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        return ["<start>" if i == START else self.characters[i - 1] for i in ids]
+
+    def sizes(self) -> np.ndarray:
+        return np.concatenate([[0], super().sizes()])
+
+
+class WordCodec:
+    """The words of a task that is drawn: spaces stand between them, and an id is a place in their list."""
+
+    vocab_size: int
+
+    def load(self, state: str) -> None:
+        """`state` is a JSON list of the words."""
+        words = json.loads(state)
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError("it is no list of words")
+        self.words = words
+        self.vocab_size = len(words)
+        self._ids = {word: i for i, word in enumerate(words)}
+
+    def encode(self, text: str) -> np.ndarray:
+        words = text.split()
+        for word in words:
+            if word not in self._ids:
+                raise ValueError(
+                    f"the data has no word {word!r}: give words from {self.words[0]} to {self.words[-1]}"
+                )
+        return np.array([self._ids[word] for word in words], np.int64)
+
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        return [self.words[i] for i in ids]
 
 
 def _codes(text: str) -> np.ndarray:

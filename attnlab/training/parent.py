@@ -5,15 +5,34 @@ how it becomes this one; nothing is dropped, padded or renamed silently.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, load_model
 
+from attnlab.data import vocabulary
 from attnlab.model.build import build_model, make
 from attnlab.model.transformer import Transformer
 from attnlab.store import runs
-from attnlab.store.guards import trust
+from attnlab.store.guards import inputs, parents, trust
+
+
+def check_vocabulary(config: Mapping[str, Any], data: Any) -> None:
+    """Refused where `parent` is a finished run of the store whose token ids mean other tokens than those of
+    `data`. What is no such run (an arm's name) is the plan's to compare.
+    """
+    name = str(config["parent"])
+    folder = Path(config["paths"]["runs"]) / name
+    record = runs.record(folder) if inputs.is_name(name) else None
+    if record is None or not record.done:
+        return
+    differ = ""
+    with suppress(ValueError):  # a broken file costs the message its detail, the digests decide
+        kept = vocabulary.read(folder)
+        if kept and hasattr(data.task, "vocabulary"):
+            differ = vocabulary.compare(kept, data.task.vocabulary())
+    parents.refuse_other_vocabulary(name, record.estimate.data, data.facts(), differ)
 
 
 def load_parent(

@@ -18,6 +18,7 @@ from attnlab.store.guards import inputs
 from attnlab.training import end, measuring, settings, targets
 from attnlab.training.estimates import epochs, memory
 from attnlab.training.module import LanguageModel
+from attnlab.training.parent import check_vocabulary
 from attnlab.training.refusals import signatures, sizes
 from attnlab.training.refusals.building import building
 
@@ -39,6 +40,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     with building("data"):
         data = make(config["data"])
     _refuse_settings(config, data)
+    if config["parent"]:
+        check_vocabulary(config, data)
     epochs.check(config, data)
     with building("model"), torch.device("meta"):
         model = build_model(config, data.task.vocab_size)

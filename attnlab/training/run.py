@@ -114,6 +114,8 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     maps.save(folder / "attention.npz", data.task.decode(shown[0].tolist()))
     with replacing(folder / "model.safetensors") as temporary:
         save_model(module.model, str(temporary))
+    if hasattr(data.task, "vocabulary"):
+        data.task.vocabulary().write(folder)
     records.write(folder, record, curves.rows)
     for name in CHECKPOINTS:
         (folder / name).unlink(missing_ok=True)

@@ -5,17 +5,16 @@ import string
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from safetensors.torch import save_model
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from untrained import write_untrained
 
 from attnlab.cli import main as entry
 from attnlab.cli.verbs.generate import pieces
 from attnlab.config import CONF, register_resolvers
 from attnlab.data.tokenizers import Bpe, Byte, Char
-from attnlab.model.build import build_model, make
 from attnlab.store import runs
 from attnlab.store.guards import digests
-from attnlab.store.schema import RunRecord, RunSpec
+from attnlab.store.schema import RunRecord
 
 RUN = "0123456789abcdef"
 
@@ -37,11 +36,7 @@ def store(tmp_path_factory):
         ]
         composed = compose("config", overrides=overrides)
     config = OmegaConf.to_container(composed, resolve=True)
-    folder = root / "runs" / RUN
-    folder.mkdir(parents=True)
-    model = build_model(config, make(config["data"]).task.vocab_size)
-    save_model(model, str(folder / "model.safetensors"))
-    runs.write_spec(folder.parent, RunSpec(id=RUN, config=config))
+    write_untrained(root / "runs", RUN, config)
     return root / "runs"
 
 
@@ -129,11 +124,12 @@ def test_weights_that_are_not_what_the_run_wrote_are_refused_in_a_line(
 ):
     folder, name = tmp_path / RUN, "model.safetensors"
     folder.mkdir()
-    for file in ("spec.json", name):
+    for file in ("spec.json", "vocabulary.json", name):
         (folder / file).write_bytes((store / RUN / file).read_bytes())
     record = RunRecord(
-        id=RUN, status="done", seed=0, config={}, metrics={"val/loss": 1.0}, files=digests.of_files(folder)
-    )
+        id=RUN, status="done", seed=0, config={}, metrics={"val/loss": 1.0}, files=digests.of_files(folder),
+        estimate=runs.spec(folder).estimate,
+    )  # fmt: skip
     runs.write_record(folder, record)
     assert generate("run=-", f"checkpoint={folder}")[0] == 0
     content = spoil((folder / name).read_bytes())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_model
+from untrained import write_untrained
 
 from attnlab.cli.main import main
 from attnlab.cli.verbs.inspect import links
@@ -23,12 +23,10 @@ TEXT = "the quick brown fox"
 
 
 @pytest.fixture
-def ours(compose: Callable[..., Any], store: Callable[..., Path]) -> Path:
+def ours(compose: Callable[..., Any], tmp_path: Path) -> Path:
     """A run as training leaves it, but for the training."""
     config = compose("heads=gqa", "model.n_heads=4", "model.dim=32")
-    folder = store("abc0123456789def", config)
-    save_model(build_model(config, make(config["data"]).task.vocab_size), str(folder / "model.safetensors"))
-    return folder
+    return write_untrained(tmp_path / "runs", "abc0123456789def", config)
 
 
 @pytest.fixture

@@ -5,12 +5,9 @@ import sys
 import time
 
 import pytest
-from safetensors.torch import save_model
+from untrained import write_untrained
 
 from attnlab.cli import main as entry
-from attnlab.model.build import build_model, make
-from attnlab.store import runs
-from attnlab.store.schema import RunSpec
 
 RUN = "0123456789abcdef"
 VERBS = {"generate": "prompt=the ", "inspect": "text=the fox"}
@@ -22,10 +19,7 @@ def folder(compose, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     config = compose()
-    model = build_model(config, make(config["data"]).task.vocab_size)
-    runs.write_spec(tmp_path / "runs", RunSpec(id=RUN, config=config))
-    save_model(model, str(tmp_path / "runs" / RUN / "model.safetensors"))
-    return tmp_path / "runs" / RUN
+    return write_untrained(tmp_path / "runs", RUN, config)
 
 
 def put(folder, change):
@@ -93,10 +87,7 @@ def test_what_a_strangers_model_writes_and_is_called_moves_no_cursor(folder, tmp
     """Its vocabulary, its folder and its config are the stranger's; newlines and tabs stay."""
     (tmp_path / "book.txt").write_text(("the fox\n\tjumps" + ESCAPE) * 400)
     spec = json.loads((folder / "spec.json").read_text())
-    weights = folder / "model.safetensors"
-    model = build_model(spec["config"], make(spec["config"]["data"]).task.vocab_size)
-    weights.unlink()
-    save_model(model, str(weights))
+    write_untrained(folder.parent, RUN, spec["config"])
     named = folder.rename(folder.with_name(f"called{ESCAPE}"))
     texts = []
     for line in (
@@ -109,6 +100,7 @@ def test_what_a_strangers_model_writes_and_is_called_moves_no_cursor(folder, tmp
         texts.append(out)
     assert texts[0].startswith("the\n\\x1b]0;owned\\x07\\x9b2J")
     assert not {"\x1b", "\x07", "\x9b"} & {*"".join(texts)}
+    spec = json.loads((named / "spec.json").read_text())
     spec["config"]["model"]["strange"] = {"_target_": f"os.{ESCAPE}"}
     (named / "spec.json").write_text(json.dumps(spec))
     assert entry.main(["inspect", f"checkpoint={named}", "text=the"]) == 2

@@ -1,4 +1,6 @@
+import json
 import math
+from hashlib import sha256
 
 import pytest
 import pytorch_lightning as pl
@@ -8,6 +10,8 @@ from attnlab.data.module import Data, Steps, share
 
 # Lightning's own use of a torch function that is going away
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
+
+CHARACTERS = "".join(sorted("ab cdé\nfg—hij🙂"))  # of the novel
 
 
 class Watch(pl.LightningModule):
@@ -143,6 +147,7 @@ def test_the_facts_are_those_of_the_task(data):
         "vocab_size": module.task.vocab_size,
         "val_windows": 5,
         "unit": "char",
+        "vocabulary": sha256(json.dumps(["char", CHARACTERS], separators=(",", ":")).encode()).hexdigest(),
     }
 
 

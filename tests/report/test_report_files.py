@@ -152,7 +152,8 @@ def test_a_broken_file_of_one_run_costs_what_it_holds_and_not_the_page(
     world = World(seeds=[0, 1, 2])
     sound = write_runs(tmp_path, world)
     folder = tmp_path / sound[4].id
-    (folder / digests.WEIGHTS).write_bytes(bytes(99))
+    for unread in (digests.WEIGHTS, digests.VOCABULARY):  # by a report
+        (folder / unread).write_bytes(bytes(99))
     record = runs.record(folder)
     assert record is not None
     runs.write_record(folder, record.model_copy(update={"files": digests.of_files(folder)}))

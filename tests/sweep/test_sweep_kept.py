@@ -1,6 +1,9 @@
 """What a check answered is kept for as long as nothing changes that it could depend on, and no longer."""
 
 import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +37,7 @@ def ask():
 
 def named(config):
     """The name as another command would find it, which has nothing in its memory."""
-    for one in (kept._sources, kept._code, kept._packages, kept._devices):
+    for one in (kept._sources, kept._code, kept._packages, kept._machine):
         one.cache_clear()
     return kept.name(config, USERS)
 
@@ -64,7 +67,18 @@ CHANGES = {
     "what the hub gave": lambda config, home: (home / "cache" / "hub" / "it.txt").write_text("text"),
     "an installed package": lambda config, home: (home / "torch-9.dist-info").mkdir(),
     "a setting of the sweep": lambda config, home: config["sweep"].update(device="H100"),
+    "a text of the same size and time": lambda config, home: rewrite(home / "book.txt", "two"),
+    "the parent's record": lambda config, home: (home / "mother" / "run.json").write_text("{}"),
+    "the parent's vocabulary": lambda config, home: (home / "mother" / "vocabulary.json").write_text("{}"),
 }
+
+
+def rewrite(path: Path, text: str) -> None:
+    """As `cp -p` or an archive leaves it: another content with the old time of writing."""
+    before = path.stat()
+    path.write_text(text)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -72,12 +86,74 @@ def test_a_change_asks_again(what, config, ask, tmp_path):
     if "pattern" in what:
         (tmp_path / "a.tale").write_text("one")
         config["data"]["path"] = str(tmp_path / "*.tale")
+    config["parent"] = "mother"
+    (tmp_path / "mother").mkdir()
     before = named(config)
     assert named(config) == before
     kept.remembered(config, USERS, ask)
     CHANGES[what](config, tmp_path)
     assert named(config) != before
     assert kept.remembered(config, USERS, ask)["parameters"] == 2
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "WANDB_MODE", "WANDB_API_KEY", "MLFLOW_TRACKING_URI", "CUDA_VISIBLE_DEVICES", "HF_HOME",
+        "HF_HUB_OFFLINE", "PL_TRAINER_DEVICES", "PYTORCH_ALLOC_CONF", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+        "XDG_CACHE_HOME", "PYTHONPATH", "A_USERS_OWN",
+    ],
+)  # fmt: skip
+def test_a_variable_of_the_environment_asks_again(variable, config, ask, monkeypatch):
+    monkeypatch.setenv(variable, "one")
+    assert kept.remembered(config, USERS, ask)["parameters"] == 1
+    assert kept.remembered(config, USERS, ask)["parameters"] == 1
+    monkeypatch.setenv(variable, "two")
+    assert kept.remembered(config, USERS, ask)["parameters"] == 2
+    monkeypatch.delenv(variable)
+    assert kept.remembered(config, USERS, ask)["parameters"] == 3
+
+
+@pytest.mark.rare
+def test_a_refusal_is_told_again_where_the_cache_has_an_answer(tmp_path):
+    """Without the variable the check passes and is kept; with it, it is refused before and after that."""
+    (tmp_path / "book.txt").write_text("the quick brown fox jumps over the lazy dog. " * 40)
+    line = [sys.executable, "-m", "attnlab", "plan", "size=debug", "data=text", "data.path=book.txt"]
+    found = []
+    for mode in ("onlin", "offline", "onlin"):
+        environment = {**os.environ, "WANDB_MODE": mode}
+        ended = subprocess.run(
+            line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        found.append((ended.returncode, ended.stderr))
+    told = "attnlab: logger.mode must be offline, online or disabled, and WANDB_MODE=onlin replaces it: set"
+    assert [status for status, _ in found] == [2, 0, 2]
+    assert found[0][1].startswith(told)
+    assert found[2] == found[0]
+    assert list((tmp_path / ".cache" / "checks").iterdir())
+
+
+def test_another_terminal_asks_nothing_again(config, monkeypatch):
+    monkeypatch.setenv("TERM_SESSION_ID", "1")
+    before = named(config)
+    for variable in ("_", "SHLVL", "OLDPWD", "SSH_CONNECTION", "TMUX_PANE", "WINDOWID", "TERM_SESSION_ID"):
+        monkeypatch.setenv(variable, "another")
+    assert named(config) == before
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "answer"),
+    [
+        (platform, "node", lambda: "another host"),
+        (platform, "machine", lambda: "another processor"),
+        (os, "sysconf", lambda name: 1),  # a machine with other memory
+        (os, "getcwd", lambda: "/"),
+    ],
+)
+def test_another_machine_or_folder_asks_again(module, name, answer, config, monkeypatch):
+    before = named(config)
+    monkeypatch.setattr(module, name, answer)
+    assert named(config) != before
 
 
 def test_devices_and_attnlabs_own_code_count(config, monkeypatch, tmp_path):

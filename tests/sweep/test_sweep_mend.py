@@ -13,7 +13,7 @@ from attnlab.sweep.execute import submit, worker
 from attnlab.sweep.status.states import state, states
 from attnlab.sweep.timing import timing
 
-WEIGHTS, CURVES, MAPS = digests.FILES
+WEIGHTS, CURVES, MAPS = digests.WEIGHTS, digests.CURVES, digests.MAPS
 
 
 @pytest.fixture

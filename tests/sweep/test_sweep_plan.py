@@ -69,6 +69,24 @@ def test_an_arm_may_continue_from_another_with_the_same_seed(planned):
         assert ids["child", seed].id not in (ids["two", seed].id, ids["child", 1 - seed].id)
 
 
+@pytest.mark.parametrize("facts", [{"vocabulary": "of {heads}"}, {"unit": "unit {heads}"}])
+def test_an_arm_continues_from_no_arm_of_another_vocabulary(planned, monkeypatch, facts):
+    import toy_trainer
+
+    check = toy_trainer.check
+
+    def checked(config):
+        found, heads = check(config), config["model"]["attention"].get("n_heads")
+        own = {key: value.format(heads=heads) for key, value in facts.items()}
+        return {**found, "data": {**found["data"], **own}}
+
+    monkeypatch.setattr(toy_trainer, "check", checked)
+    with pytest.raises(
+        Refused, match=r"arm child: parent=two: its vocabulary differs from this run's \(100 tok"
+    ):
+        planned("+experiment=heads", "arms=[child,two]", "match=none", "claims=[]")
+
+
 def test_a_runs_own_overrides_compose_it_again(planned):
     [plan] = planned("+experiment=heads", "seed=1")
     for run in plan.runs:

@@ -78,7 +78,7 @@ def test_an_edited_record_is_measured_again_from_the_weights_and_is_what_it_was(
     estimate = Estimate.model_validate(run.check(runs.spec(trained).config))
     runs.write_spec(trained.parent, runs.spec(trained).but(estimate=estimate))
     was = runs.record(trained)
-    assert set(was.files) == {"model.safetensors", "curves.parquet", "attention.npz"}
+    assert set(was.files) == {"model.safetensors", "curves.parquet", "attention.npz", "vocabulary.json"}
     content = was.plain()
     content["metrics"] |= {"val/loss": 0.001, "invented": 1.0}
     content["head_scores"] = {}

@@ -152,6 +152,15 @@ def test_settings_that_cannot_hold_are_refused_before_training(compose, settings
         train.check(config | {"logger": config["logger"] | settings})
 
 
+def test_a_mode_that_the_environment_sets_is_refused_by_its_name(compose, monkeypatch):
+    config = compose("logger=wandb")
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    with pytest.raises(
+        ValueError, match=r"logger.mode must be .*, and WANDB_MODE=onlin replaces it: set WANDB"
+    ):
+        train.check(config)
+
+
 def test_a_workspace_report_without_its_package_is_refused_before_training(monkeypatch):
     monkeypatch.setattr(wandb, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"pip install 'attnlab\[workspace\]'"):

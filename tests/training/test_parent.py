@@ -4,6 +4,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from attnlab.cli.main import main
+from attnlab.errors import Refused
 from attnlab.model.build import build_model
 from attnlab.model.pooling import pool_heads
 from attnlab.store import runs
@@ -82,6 +84,84 @@ def test_a_parent_that_does_not_fit_is_refused_in_one_line(compose, parent, line
     with pytest.raises(ValueError, match=told) as caught:
         start(compose(*line), parent)
     assert "\n" not in str(caught.value)
+
+
+OTHER = {  # how the text of a child differs, its options, and how the message describes it
+    "as many characters, not the same": (
+        lambda text: text.replace("z", "ß"),
+        [],
+        r"\(29 of 31 characters shared; only the parent has 'z'; only this run has 'ß'\)",
+    ),
+    "fewer characters": (
+        lambda text: text.replace("q", "k").replace("x", "k"),
+        [],
+        r"\(28 of 30 characters shared; only the parent has 'q', 'x'\)",
+    ),
+    "another tokenizer": (
+        lambda text: text,
+        ["data/tokenizer=byte"],
+        r"\(30 tokens \(char\) of book, this run has 256 tokens \(byte\) of book\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_a_parent_of_another_vocabulary_is_refused_when_planned(compose, parent, tmp_path, what):
+    change, options, told = OTHER[what]
+    config = compose(*options, f"paths.runs={parent.parent}", "parent=aaaa")
+    book = tmp_path / "book.txt"
+    book.write_text(change(book.read_text()))
+    with pytest.raises(
+        Refused, match=rf"parent=aaaa: its vocabulary differs from this run's {told}: use"
+    ) as caught:
+        run.check(config)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_parent_of_other_data_with_its_vocabulary_is_taken(compose, parent, tmp_path):
+    book = tmp_path / "book.txt"
+    config = compose(f"paths.runs={parent.parent}", "parent=aaaa", "data.length=20")
+    book.write_text(book.read_text()[::-1])
+    assert run.check(config)["data"]["sha256"] != runs.record(parent).estimate.data["sha256"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_of_a_parent_without_a_record_of_its_vocabulary_the_same_data_alone_are_taken(
+    compose, parent, tmp_path, known
+):
+    """As earlier versions left runs."""
+    record = runs.record(parent)
+    facts = {key: value for key, value in record.estimate.data.items() if key != "vocabulary"}
+    runs.write_record(
+        parent, record.model_copy(update={"estimate": record.estimate.model_copy(update={"data": facts})})
+    )
+    (parent / "vocabulary.json").unlink()
+    config = compose(f"paths.runs={parent.parent}", "parent=aaaa")
+    if known:
+        assert run.check(config)["data"]["vocab_size"] == 30
+        return
+    book = tmp_path / "book.txt"
+    book.write_text(book.read_text()[::-1])
+    with pytest.raises(
+        Refused, match=r"parent=aaaa: it has no record of its vocabulary, and its data \(book\)"
+    ):
+        run.check(config)
+
+
+@pytest.mark.rare
+def test_the_command_refuses_it_in_a_line_before_any_training(compose, parent, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.txt").write_text((tmp_path / "book.txt").read_text().replace("z", "ß"))
+    line = ["size=debug", "logger=none", "data=text", "parent=aaaa", f"paths.runs={parent.parent}"]
+    for verb in (["plan"], []):
+        assert main([*verb, *line, "data.path=other.txt"]) == 2
+        assert (
+            capfd.readouterr().err.count(
+                "attnlab: parent=aaaa: its vocabulary differs from this run's (29 of"
+            )
+            == 1
+        )
+    assert [path.name for path in parent.parent.glob("*/spec.json")] == ["spec.json"]
 
 
 def test_a_conversion_without_a_parent_is_refused(compose):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from processes import children, wait_until
 from safetensors.torch import load_file
 
+from attnlab.data.vocabulary import Vocabulary
 from attnlab.store.files import read_json
 from attnlab.training import callbacks, checkpoints, run
 from attnlab.training.module import Diverged
@@ -188,7 +190,7 @@ def _power_cut(self, trainer, *_):
         raise KeyError("power cut")
 
 
-def test_a_record_says_what_was_trained_measured_and_where(compose, store):
+def test_a_record_says_what_was_trained_measured_and_where(compose, store, tmp_path):
     folder = store("run", compose("heads=gqa", "trainer.max_steps=6", "measure.every=4"))
     run.run(folder)
     record = json.loads((folder / "run.json").read_text())
@@ -213,6 +215,10 @@ def test_a_record_says_what_was_trained_measured_and_where(compose, store):
     curves = pq.read_table(folder / "curves.parquet").to_pydict()
     validations = [s for s, n in zip(curves["step"], curves["name"], strict=True) if n == "val/loss"]
     assert validations == [4, 6]
+    kept = json.loads((folder / "vocabulary.json").read_text())
+    assert kept == {"kind": "char", "state": "".join(sorted({*(tmp_path / "book.txt").read_text()}))}
+    assert record["files"]["vocabulary.json"] == sha256((folder / "vocabulary.json").read_bytes()).hexdigest()
+    assert record["estimate"]["data"]["vocabulary"] == Vocabulary(**kept).digest()
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])

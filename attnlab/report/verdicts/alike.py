@@ -19,6 +19,10 @@ COSTS = {  # what is lost on the page, and how it comes back
         "its numbers stand, and no run starts from it",
         "sweep.retry_failed=true trains it again",
     ),
+    digests.VOCABULARY: (
+        "its numbers stand, and generate and inspect refuse it",
+        "sweep.retry_failed=true trains it again",
+    ),
     "run.json": ("its numbers are not here", "the sweep's command makes them again"),
 }
 UNKNOWN = "without its run.json, the sweep's command trains it again"  # of a run that kept no digests

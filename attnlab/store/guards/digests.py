@@ -14,7 +14,8 @@ from typing import Any
 from attnlab.store.schema import RunRecord
 
 WEIGHTS, CURVES, MAPS = "model.safetensors", "curves.parquet", "attention.npz"
-FILES = (WEIGHTS, CURVES, MAPS)
+VOCABULARY = "vocabulary.json"
+FILES = (WEIGHTS, CURVES, MAPS, VOCABULARY)
 PICTURED = (CURVES, MAPS)  # what a report shows; both are small
 _encode = json.JSONEncoder(sort_keys=True).encode
 LARGE = 64_000_000  # bytes: what is larger is read by those who use it, not by those who tell of it

@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint, values
+from attnlab.store.guards import parents
 from attnlab.store.schema import Estimate, RunSpec, Use
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.checks import Checker
@@ -82,10 +83,16 @@ def identified(config: dict[str, Any], estimate: Estimate, source: dict[str, str
     return RunSpec(id=run_id, config=config, identity=identity, estimate=estimate, use=use)
 
 
-def _starting_from(run: RunSpec, parent: str) -> RunSpec:
-    """The same run with its parent's id, which becomes part of its own."""
-    config = {**run.config, "parent": parent, "id": None}
-    use = run.use.model_copy(update={"overrides": (*run.use.overrides, f"parent='{parent}'")})
+def _starting_from(run: RunSpec, parent: RunSpec) -> RunSpec:
+    """The same run with its parent's id, which becomes part of its own. Refused where their token ids mean
+    different tokens.
+    """
+    try:
+        parents.refuse_other_vocabulary(run.config["parent"], parent.estimate.data, run.estimate.data)
+    except Refused as error:
+        raise Refused(f"arm {run.arm}: {error}") from error
+    config = {**run.config, "parent": parent.id, "id": None}
+    use = run.use.model_copy(update={"overrides": (*run.use.overrides, f"parent='{parent.id}'")})
     return identified(config, run.estimate, run.identity["source"], use)
 
 
@@ -101,7 +108,7 @@ def with_parents(runs: list[RunSpec], arms: set[str]) -> list[RunSpec]:
         if not ready:
             raise Refused("parent: the arms continue from one another in a circle")
         for run in ready:
-            done[run.arm, run.seed] = _starting_from(run, done[run.config["parent"], run.seed].id)
+            done[run.arm, run.seed] = _starting_from(run, done[run.config["parent"], run.seed])
     return [done[run.arm, run.seed] for run in runs]
 
 

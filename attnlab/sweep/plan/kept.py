@@ -1,14 +1,16 @@
 """What a trainer's `check` answered is kept in the cache: who plans again what was planned needs no torch.
 
 An answer holds for as long as nothing changes that it could depend on: the config, attnlab's code and the
-user's that the config reaches, the installed packages, the devices, and the files that the config names.
-Where one of them cannot be told, nothing is kept. Refusals are not kept: they end the command anyway, and
-what they are about (a missing file, a missing GPU) may change without any of these.
+user's that the config reaches, the installed packages, the machine and its devices, the environment, the
+files that the config names, and the parent's record. Where one of them cannot be told, nothing is kept.
+Refusals are not kept: they end the command anyway, and what they are about (a missing file, a missing GPU)
+may change without any of these.
 """
 
 import hashlib
 import json
 import os
+import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,12 +22,22 @@ from typing import Any, get_args
 import attnlab
 from attnlab.store import answers, fingerprint
 from attnlab.store.guards import inputs
+from attnlab.store.guards.digests import VOCABULARY
 from attnlab.store.source import sources
 
 MANY = 2000  # files below a folder that a config names; with more of them nothing is kept
 # of the cache: made of what an answer's name holds
 _MADE_HERE = (*get_args(answers.Kind), "corpora", "tokenizers", "tokens")
-_ENVIRONMENT = ("CUDA", "NVIDIA", "HIP", "ROCR", "TORCH", "PYTORCH", "HF_", "PL_")
+_DEVICES = ("nvidia*", "nvidia*/*", "kfd", "dri/render*")  # below /dev
+# Variables of a terminal, a login or a shell, which a check does not read. All others count: a user's own
+# parts may read any, and one too many costs a check, no more.
+_SESSION = frozenset({
+    "_", "COLORTERM", "COLUMNS", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "GPG_TTY", "HISTFILE",
+    "INVOCATION_ID", "JOURNAL_STREAM", "LINES", "LS_COLORS", "OLDPWD", "PROMPT_COMMAND", "PS1", "PWD",
+    "SHLVL", "STY", "TERM", "TMUX", "TMUX_PANE", "WAYLAND_DISPLAY", "WINDOWID",
+    "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID",
+})  # fmt: skip
+_SESSIONS = ("GNOME_TERMINAL_", "ITERM_", "KONSOLE_", "SSH_", "TERM_", "VSCODE_", "WT_")  # how others begin
 
 
 def remembered(config: Mapping[str, Any], module: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -50,8 +62,8 @@ def name(config: Mapping[str, Any], module: str) -> str | None:
     asked = {**config, "sweep": settings}
     reached = {module, *fingerprint.targets(config)}
     users = tuple(sorted(user for user in reached if not user.startswith("attnlab.")))  # of ours, all counts
-    with suppress(TypeError, ValueError):  # a value that JSON does not have
-        here = [_code(), _packages(), _devices(), _environment()]
+    with suppress(OSError, TypeError, ValueError):  # no working folder; a value that JSON does not have
+        here = [_code(), _packages(), _machine(), os.getcwd(), _environment()]
         return fingerprint.digest([asked, module, _sources(users), here, files], 32)
     return None
 
@@ -63,8 +75,14 @@ def _survives_json(answer: Any) -> bool:
         return False
 
 
-def _files(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Path, time and size of every file that the config names, and of those in the folders that it names."""
+def _files(config: Mapping[str, Any]) -> Iterator[tuple[str | int, ...]]:
+    """The identity of every file that the config names, of those in the folders that it names, and of the
+    files that show the parent's vocabulary.
+    """
+    parent = config.get("parent")
+    if isinstance(parent, str) and inputs.is_name(parent):
+        folder = Path((config.get("paths") or {}).get("runs") or "runs", parent)
+        yield from (_identity(folder / name) for name in ("run.json", VOCABULARY))
     named = {key: value for key, value in config.items() if key != "paths"}  # where runs and reports go
     for key, leaf in fingerprint.flatten(named):
         for value in leaf if isinstance(leaf, list) else [leaf]:
@@ -73,7 +91,7 @@ def _files(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
                     yield from _below(path)
 
 
-def _below(path: Path) -> Iterator[tuple[str, int, int]]:
+def _below(path: Path) -> Iterator[tuple[str | int, ...]]:
     with suppress(OSError):
         if path.is_dir():
             for folder, folders, files in os.walk(path):
@@ -83,12 +101,14 @@ def _below(path: Path) -> Iterator[tuple[str, int, int]]:
             yield _identity(path)
 
 
-def _identity(path: Path) -> tuple[str, int, int]:
+def _identity(path: Path) -> tuple[str | int, ...]:
+    """Path, size, and the times of the content and of the file itself, which nobody can set."""
+    where = os.path.abspath(path)
     try:
         status = path.stat()
-    except OSError:  # gone since it was listed, or a link to nothing
-        return str(path), 0, 0
-    return str(path), status.st_mtime_ns, status.st_size
+    except OSError:  # not there, gone since it was listed, or a link to nothing
+        return (where,)
+    return where, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @cache
@@ -118,10 +138,10 @@ def _packages() -> list[str]:
 
 
 @cache
-def _devices() -> list[Any]:
-    """What decides which devices are seen, without asking a driver."""
-    signs: list[Any] = [os.uname().machine if hasattr(os, "uname") else sys.platform]
-    signs += sorted(str(path) for path in Path("/dev").glob("nvidia*"))
+def _machine() -> list[str]:
+    """The machine, its memory, and the signs of the devices that torch would see, without asking a driver."""
+    signs = [platform.node(), platform.platform(), platform.machine(), *_memory()]
+    signs += sorted(str(path) for sign in _DEVICES for path in Path("/dev").glob(sign))
     driver = Path("/proc/driver/nvidia")
     for path in (driver / "version", *sorted(driver.glob("gpus/*/information"))):
         with suppress(OSError):
@@ -129,5 +149,14 @@ def _devices() -> list[Any]:
     return signs
 
 
+def _memory() -> list[str]:
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    return [str(os.sysconf(name)) for name in names] if hasattr(os, "sysconf") else []
+
+
 def _environment() -> list[str]:
-    return sorted(f"{key}={value}" for key, value in os.environ.items() if key.startswith(_ENVIRONMENT))
+    return sorted(
+        f"{key}={value}"
+        for key, value in os.environ.items()
+        if key not in _SESSION and not key.startswith(_SESSIONS)
+    )

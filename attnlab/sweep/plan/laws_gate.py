@@ -1,7 +1,7 @@
 """An arm that breaks a law of attention publishes no numbers: tried before anything is trained.
 
-What was found is kept in the cache, by the config of the layers and the source that it and the laws are made
-of; so only what is new or edited costs its second.
+What was found is kept in the cache, by the config of the layers, the source that it and the laws are made
+of, and the version of torch; so only what is new or edited costs its second.
 """
 
 import sys
@@ -47,11 +47,11 @@ def refuse(by_arm: Mapping[str, Sequence[str]]) -> None:
 
 
 def name(config: Mapping[str, Any], module: str) -> str:
-    """One name per kind of layer and source."""
+    """One name per kind of layer, source and version of torch."""
     parts = {key: config["model"].get(key) for key in _MADE_OF}
     cache = (config.get("decode") or {}).get("cache")
     targets = fingerprint.targets({"parts": parts, "cache": cache})
-    return fingerprint.digest([parts, cache, sources([module, *targets])])
+    return fingerprint.digest([parts, cache, sources([module, *targets]), fingerprint.minor_versions()])
 
 
 def _remembered(config: Mapping[str, Any], key: str, checker: Checker) -> list[str]:

@@ -40,9 +40,14 @@ class Wandb:
     patience: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mode", wandb_mode(self.mode))
         if self.mode not in MODES:
             raise ValueError(f"logger.mode must be offline, online or disabled, got {self.mode}")
+        object.__setattr__(self, "mode", wandb_mode(self.mode))
+        if self.mode not in MODES:
+            raise ValueError(
+                f"logger.mode must be offline, online or disabled, and WANDB_MODE={self.mode} replaces it: "
+                "set WANDB_MODE to one of these, or unset it"
+            )
         if not self.patience > 0:
             raise ValueError(f"logger.patience must be more than 0 seconds, got {self.patience}")
         if self.workspace and self.mode != "online":
