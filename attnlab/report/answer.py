@@ -191,7 +191,8 @@ def _leader(report: Report, arms: list[dict[str, Any]]) -> str:
     if len(known) < 2:
         return apart
     end = "highest" if report["experiment"]["direction"] == "higher" else "lowest"
-    return f": {known[0]['arm']} came out with the {end} {report['experiment']['metric']} of {len(known)} arms{apart}"
+    metric = report["experiment"]["metric"]
+    return f": {known[0]['arm']} came out with the {end} {metric} of {len(known)} arms{apart}"
 
 
 def _scope(report: Report, seeds: int | None = None) -> str:

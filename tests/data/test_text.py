@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from attnlab.data import text
+from attnlab.data.task import IGNORE
 from attnlab.data.tokenizers import Bpe, Byte, Char
 
 
@@ -201,6 +202,23 @@ def test_a_long_text_is_encoded_in_pieces_and_is_the_same(make, tmp_path, monkey
 def test_tokens_and_targets_stand_for_the_bytes_of_their_text(make, novel, tokenizer):
     task, sizes = make(tokenizer=tokenizer, val_windows=5), tokenizer.sizes()
     assert sizes[task.validation].sum() == len(novel.read_text()[807:].encode())
-    targets = torch.cat([batch["targets"] for batch in task.val_batches(2)]).flatten()
-    assert task.bytes_per_target() == pytest.approx(sizes[targets.numpy()].sum() / len(targets), rel=1e-15)
-    assert (task.bytes_per_target() == 1.0) == (tokenizer.unit == "byte")
+
+
+def test_every_tokenizer_and_length_scores_the_same_bytes(make, novel):
+    validation, scored = novel.read_text()[807:], {}
+    for tokenizer in (Char(), Byte(), Bpe(300)):
+        for length in (3, 8):
+            task = make(tokenizer=tokenizer, length=length)
+            batches = task.byte_batches(2)
+            targets = torch.cat([batch["targets"] for batch in batches]).flatten().numpy()
+            targets = targets[targets != IGNORE]
+            text = "".join(task.decode(targets.tolist()))
+            scored[tokenizer.unit, length] = task.val_text["sha256"], task.val_text["bytes"], text
+            assert tokenizer.sizes()[targets].sum() == task.val_text["bytes"] == len(text.encode())
+            assert all(batch["tokens"].shape[1] == length for batch in batches)
+    assert len(set(scored.values())) == 1
+    assert scored["char", 3][2] in validation
+
+
+def test_another_validation_text_has_another_digest(make):
+    assert make().val_text["sha256"] != make(val_fraction=0.3).val_text["sha256"]

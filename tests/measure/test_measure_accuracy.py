@@ -8,16 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from attnlab.measure.accuracy import accuracy, bits_per_byte, steps_to_solve
+from attnlab.measure.accuracy import accuracy, steps_to_solve
 from attnlab.model.build import build_model, make
 from attnlab.training import run
 
 torch.set_num_threads(1)
-
-
-def test_a_loss_per_byte_is_in_bits_and_exact_where_a_token_is_a_byte():
-    assert bits_per_byte(1.7, 1.0) == 1.7 / math.log(2)
-    assert bits_per_byte(math.log(256), 4.0) == 2.0  # four bytes in the eight bits of one
 
 
 def test_steps_to_solve_are_the_first_that_reach_it_and_censored_where_none_does():

@@ -51,7 +51,7 @@ def test_what_has_no_unit_is_gained_in_it() -> None:
 def test_where_nothing_can_be_compared_the_sentence_says_why(tmp_path: Path, made: dict) -> None:
     world = World(effects={"mha": 0.0, "gqa": 0.004}, parameters={"gqa": 150_000})
     unfair = report_of(tmp_path, world)
-    assert unfair["answer"]["sentence"].startswith("Not comparable: gqa and mha differ in parameters")
+    assert unfair["answer"]["sentence"].startswith("Not comparable: parameters declared held, but 150,000")
     assert made["nothing"][0]["answer"]["sentence"].startswith("No result: ")
     bare = report_of(tmp_path / "bare", World(), claims=[])
     assert bare["answer"]["sentence"].startswith(

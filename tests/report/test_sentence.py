@@ -127,8 +127,8 @@ def test_no_verdict_gives_its_reason():
         == "NO RESULT: no paired seed of gqa and mha was completed. 0 of 6 paired seeds."
     )
     assert (
-        said(MARGIN, 0.0, 0.1, Verdict.NOT_COMPARABLE, unequal=["parameters", "tokens", "steps"])
-        == "NOT COMPARABLE: gqa and mha differ in parameters, tokens and steps. 6 paired seeds."
+        said(MARGIN, 0.0, 0.1, Verdict.NOT_COMPARABLE, unequal=["a: 1 in gqa, 2 in mha", "gqa leaks"])
+        == "NOT COMPARABLE: a: 1 in gqa, 2 in mha; gqa leaks. 6 paired seeds."
     )
 
 
@@ -151,7 +151,7 @@ def test_a_bound_that_is_not_zero_is_not_printed_as_zero():
 @pytest.mark.parametrize("verdict", Verdict)
 @pytest.mark.parametrize("claim", [MARGIN, Wording("gqa", "mha", "within", 0.05, "ratio", "decode time")])
 def test_every_verdict_has_plain_words(verdict, claim):
-    words = plain(claim, verdict, ["tokens"])
+    words = plain(claim, verdict)
     assert words.endswith(".")
     assert "gqa" in words
     assert "significant" not in words

@@ -221,5 +221,3 @@ def looked(looks: Mapping[str, Any] | None) -> str:
     if made == len(looks["planned"]):
         return f"Open after all {planned} looks"
     return f"Open after the {ORDINALS[made - 1]} of {planned} looks"
-
-
