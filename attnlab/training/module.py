@@ -175,7 +175,13 @@ class LanguageModel(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def optimizer(self, max_steps: int) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-        """For a training of so many steps, with or without a trainer."""
+        """The optimizer and its learning-rate schedule, for a training with or without a trainer.
+
+        Step s, counted from 0, uses lr (s + 1) / (warmup + 1) during warm-up, lr itself at s = warmup, and
+        min_lr at s = max_steps - 1, with a cosine between them. Where warm-up leaves no step after its peak
+        (max_steps <= warmup + 1), there is no decay: training ends on the warm-up, at lr at most; a single
+        step without warm-up uses lr.
+        """
         optimizer = self.make_optimizer(
             self.model, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay
         )
@@ -184,7 +190,7 @@ class LanguageModel(pl.LightningModule):
         def share_of_lr(step: int) -> float:
             if step < self.warmup:
                 return (step + 1) / (self.warmup + 1)
-            done = (step - self.warmup) / max(1, max_steps - self.warmup)
+            done = (step - self.warmup) / max(1, max_steps - 1 - self.warmup)
             return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, share_of_lr)
