@@ -8,6 +8,7 @@ one, resumed in mid-epoch, starts its order over. These start where the optimise
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import pytorch_lightning as pl
@@ -57,22 +58,38 @@ class Data(pl.LightningDataModule):
         assert trainer is not None
         if trainer.max_steps < 1:
             raise ValueError(f"trainer.max_steps={trainer.max_steps}: a run needs a fixed number of steps")
-        every = trainer.accumulate_grad_batches
+        passes = trainer.accumulate_grad_batches
+        draw = partial(self._draw_step, passes=passes, rank=trainer.global_rank, ranks=trainer.world_size)
         return Steps(
-            partial(self._part, rank=trainer.global_rank, ranks=trainer.world_size),
-            start=lambda: trainer.global_step * every,
-            stop=trainer.max_steps * every,
+            draw,
+            start=lambda: trainer.global_step,
+            stop=trainer.max_steps,
             workers=self.num_workers,
+            passes=passes,
         )
 
-    def _part(self, n: int, rank: int, ranks: int) -> Batch:
-        """What this device trains at the n-th forward pass: a batch, or a part of one."""
-        step, part = divmod(n, self.split)
-        batch = self.task.train_batch(self.seed, step, self.batch_size)
-        return share(batch, part * ranks + rank, self.split * ranks)
+    def _draw_step(self, step: int, passes: int, rank: int, ranks: int) -> list[Batch]:
+        """The batches of this device's forward passes in an optimizer step, in order; each is drawn once.
+
+        Batches differ in how many targets count, and so do parts of a batch. Where a step has more than one
+        part, `scored` is the number of targets that count in the whole step, on all devices.
+        """
+        batches = passes // self.split
+        drawn = [
+            self.task.train_batch(self.seed, step * batches + n, self.batch_size) for n in range(batches)
+        ]
+        parts = self.split * ranks
+        if batches * parts == 1:
+            return drawn
+        scored = torch.stack([(batch["targets"] >= 0).sum() for batch in drawn]).sum()
+        return [
+            {**take_rows(batch, part * ranks + rank, parts), "scored": scored}
+            for batch in drawn
+            for part in range(self.split)
+        ]
 
     def val_dataloader(self) -> "Steps":
-        return Steps(self._val.__getitem__, start=lambda: 0, stop=len(self._val), workers=0)
+        return Steps(lambda n: [self._val[n]], start=lambda: 0, stop=len(self._val), workers=0)
 
     def probe(self, count: int) -> Tensor:
         """The first tokens of the first validation examples, [count, at most 128], for attention maps."""
@@ -109,40 +126,42 @@ class Data(pl.LightningDataModule):
         return found.hexdigest()
 
 
-def share(batch: Batch, part: int, parts: int) -> Batch:
-    """One of `parts` parts of a batch: every so many-th row. `scored` is how many targets of the whole batch
-    fall to a part on average, so that the parts' losses over it have the mean of the whole batch's loss.
-    """
-    if parts == 1:
-        return batch
-    rows = {key: value[part::parts] for key, value in batch.items()}
-    return {**rows, "scored": (batch["targets"] >= 0).sum() / parts}
+def take_rows(batch: Batch, part: int, parts: int) -> Batch:
+    """One of `parts` parts of a batch: every so many-th row."""
+    return {key: value[part::parts] for key, value in batch.items()}
 
 
 class Steps:
-    """Batches `start()` up to `stop`. The length is `stop` when resumed too: the trainer counts from 0."""
+    """The batches of steps `start()` up to `stop`; `draw(step)` gives the `passes` batches of one. The length
+    is that of all steps when resumed too: the trainer counts from 0.
+    """
 
     def __init__(
-        self, batch: Callable[[int], Batch], start: Callable[[], int], stop: int, workers: int
+        self,
+        draw: Callable[[int], list[Batch]],
+        start: Callable[[], int],
+        stop: int,
+        workers: int,
+        passes: int = 1,
     ) -> None:
-        self.batch, self.start, self.stop, self.workers = batch, start, stop, workers
+        self.draw, self.start, self.stop, self.workers, self.passes = draw, start, stop, workers, passes
 
     def __len__(self) -> int:
-        return self.stop
+        return self.stop * self.passes
 
     def __iter__(self) -> Iterator[Batch]:
         indices = range(self.start(), self.stop)
         if not self.workers:
-            return map(self.batch, indices)
+            return chain.from_iterable(map(self.draw, indices))
         loader: DataLoader[Any] = DataLoader(
             range(self.stop),  # type: ignore[arg-type]  # all that a data set needs here is its length
             batch_size=None,
             sampler=indices,
-            collate_fn=cast(Any, self.batch),  # of one index, as batch_size is None
+            collate_fn=cast(Any, self.draw),  # of one index, as batch_size is None
             num_workers=self.workers,
             generator=torch.Generator(),  # its own, so that the global random state is left alone
         )
-        return iter(loader)
+        return chain.from_iterable(loader)
 
     # The trainer's checkpoint holds the position already, as its step count. These two say that we know how
     # to resume; without them Lightning warns.

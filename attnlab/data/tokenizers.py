@@ -124,7 +124,7 @@ class Bpe:
                 " or use data/tokenizer=byte"
             )
         self.vocab_size = vocab_size
-        self.key = f"bpe {vocab_size} tokenizers {version('tokenizers')}"
+        self.key = f"bpe {vocab_size} pieces {self.piece} tokenizers {version('tokenizers')}"
 
     def fit(self, training: str, validation: str) -> str:
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -136,7 +136,7 @@ class Bpe:
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        tokenizer.train_from_iterator(training.splitlines(keepends=True), trainer)
+        tokenizer.train_from_iterator(self._split(training), trainer)
         state = tokenizer.to_str()
         self.load(state)
         return state
@@ -151,9 +151,14 @@ class Bpe:
             bytes(symbols[c] for c in self.tokenizer.id_to_token(i) or "") for i in range(self.vocab_size)
         ]
 
+    def _split(self, text: str) -> list[str]:
+        """The pieces of a text, the same in training and in use: a line alone would hide what follows its
+        newline, and no token could hold the newline and the indentation after it.
+        """
+        return [text[i : i + self.piece] for i in range(0, len(text), self.piece)]
+
     def encode(self, text: str) -> np.ndarray:
-        pieces = [text[i : i + self.piece] for i in range(0, len(text), self.piece)]
-        encoded = self.tokenizer.encode_batch_fast(pieces)
+        encoded = self.tokenizer.encode_batch_fast(self._split(text))
         return np.concatenate([np.array(e.ids, np.int64) for e in encoded] or [np.empty(0, np.int64)])
 
     def decode(self, ids: Sequence[int]) -> list[str]:

@@ -23,7 +23,7 @@ def declared(name: str) -> Metric:
     """What one of the figures below is."""
     return Metric(
         name, unit="nats", direction="lower",
-        table="Loss by length", axis="multiple of the trained length",
+        table="Loss by length", axis="multiple of the trained length", scores="lengths",
     )  # fmt: skip
 
 

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 class DepthAttention(nn.Module):
     """Attention residuals (Kimi 2026, arXiv 2603.15031): a softmax over w·norm(v) weighs the embedding and
     each output v so far, in the place of their sum. w is learned, one for each reader, and starts at 0: all
-    alike.
+    alike. The norm adds `norm_eps` to the mean square.
     """
 
     kinds = MappingProxyType({"query": "vector"})
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, norm_eps: float = 1e-6) -> None:
         super().__init__()
         self.query = nn.Parameter(torch.zeros(dim))
-        self.norm = nn.RMSNorm(dim)
+        self.norm = nn.RMSNorm(dim, norm_eps)
 
     def forward(self, written: Sequence[Tensor]) -> Tensor:
         """[B, T, M] each -> [B, T, M]."""

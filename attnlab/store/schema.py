@@ -27,6 +27,7 @@ Status = Literal["done", "diverged", "out_of_memory", "crashed", "timed_out", "k
 LOST: Final = ("killed", "host_out_of_memory")  # infrastructure failures: no outcome of the run's arm
 Direction = Literal["lower", "higher"]
 Kind = Literal["seeds", "count", "time", "share", "censored"]
+Scores = Literal["targets", "bytes", "lengths", "best"]
 Number = StrictInt | Annotated[FiniteFloat, Strict()]
 
 
@@ -38,7 +39,9 @@ class Metric:
     values is better, None where that depends on the experiment. `kind`: it varies by seed (`seeds`), is
     counted and has no interval (`count`), is made of times (`time`), lies between 0 and 1 (`share`), or is a
     number of steps cut off at the budget (`censored`). Metrics of a family `<family>/<condition>` that are to
-    stand in one table name its title as `table`, and as `axis` what a number in the condition says.
+    stand in one table name its title as `table`, and as `axis` what a number in the condition says. `scores`
+    is what a metric of predictions is about, and so which runs have the same: the `targets` of validation,
+    the `bytes` of the validation text, texts of several `lengths`, or the `best` of several validations.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Metric:
     kind: Kind = "seeds"
     table: str = ""
     axis: str = ""
+    scores: Scores = "targets"
 
     @property
     def words(self) -> str:

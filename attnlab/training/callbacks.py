@@ -60,6 +60,12 @@ class Curves(OnStep):
             self._mark = time.perf_counter()
             self._mark_step = trainer.global_step
 
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, module: Any, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Notes the learning rate of this step: once it is done, the schedule has the next step's."""
+        self._lr = optimizer.param_groups[0]["lr"]
+
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Training loss and learning rate, at intervals and at the end."""
         step = trainer.global_step
@@ -68,8 +74,7 @@ class Curves(OnStep):
             return
         module.require_finite()
         self._pause(trainer)
-        lr = trainer.optimizers[0].param_groups[0]["lr"]
-        self.add(trainer, train__loss=module.last_loss.item(), train__lr=lr)
+        self.add(trainer, train__loss=module.last_loss.item(), train__lr=self._lr)
 
     def on_validation_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Stops the clock."""

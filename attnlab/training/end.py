@@ -27,7 +27,7 @@ from attnlab.training import callbacks
 from attnlab.training.module import LanguageModel
 
 Rows = Sequence[tuple[int, int, str, float]]  # of the curves: step, tokens, name, value
-LOSSES = named(VALIDATION, Metric("val/best_loss", unit="nats"), Metric("train/loss", unit="nats"))
+LOSSES = named(VALIDATION, Metric("val/best_loss", unit="nats", scores="best"), Metric("train/loss", unit="nats"))
 
 
 def expected(task: Any) -> dict[str, Metric]:

@@ -31,8 +31,9 @@ class Diverged(FloatingPointError):
 
 @final
 class LanguageModel(pl.LightningModule):
-    """Next-token training of `model` on batches {tokens, targets, lengths?, documents?}; targets of -100 do
-    not count.
+    """Next-token training of `model` on batches {tokens, targets, lengths?, documents?, scored?}; targets of
+    -100 do not count. `scored` is the number of targets that count in the whole optimizer step, for a batch
+    that is a part of it.
 
     Learning rate: linear over `warmup` steps to `lr`, then cosine to `min_lr` at the trainer's last step; a
     group's is its share of that. `optimizer(model, lr=, betas=, weight_decay=)` makes one with its groups.
@@ -65,7 +66,8 @@ class LanguageModel(pl.LightningModule):
         self.betas: Any = tuple(betas)  # a list in yaml
         self.weight_decay, self.seed, self.make_optimizer = weight_decay, seed, optimizer
         self._call = torch.compile(model) if compile else model
-        self.last_loss: Tensor | None = None
+        self.last_loss: Tensor | None = None  # of the last whole optimizer step
+        self._step_loss: Any = None  # the sum over the forward passes of the step so far
         self.validation: dict[str, Any] = {}
 
     def logits(self, batch: Batch) -> Tensor:
@@ -86,16 +88,30 @@ class LanguageModel(pl.LightningModule):
             torch.cuda.default_generators[self.device.index].manual_seed(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean loss over the targets that count. Raises Diverged where it is not finite."""
-        losses = self.losses(batch)
-        loss = losses.sum() / batch.get("scored", (batch["targets"] >= 0).sum())
-        self.last_loss = loss.detach()
-        if self.trainer.world_size > 1:
-            self.last_loss = self.trainer.strategy.reduce(self.last_loss.clone(), reduce_op="mean")
-        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # its logger connector's
-        if losses.device.type == "cpu" or batch_idx % every == 0:
-            self.require_finite()
+        """The loss of one forward pass. Its mean over the passes and devices of an optimizer step, which the
+        trainer takes, is the mean over all targets that count in that step. Raises Diverged where that mean
+        is not finite.
+        """
+        losses, trainer = self.losses(batch), self.trainer
+        passes = trainer.accumulate_grad_batches
+        if "scored" in batch:
+            loss = losses.sum() / batch["scored"] * (passes * trainer.world_size)
+        else:
+            loss = losses.sum() / (batch["targets"] >= 0).sum()
+        first, last = batch_idx % passes == 0, (batch_idx + 1) % passes == 0
+        self._step_loss = loss.detach() if first else self._step_loss + loss.detach()
+        if last:
+            self._end_step(self._step_loss / passes)
         return loss
+
+    def _end_step(self, loss: Tensor) -> None:
+        """Keeps the loss of an optimizer step, of all devices; looks at each one on a CPU."""
+        if self.trainer.world_size > 1:
+            loss = self.trainer.strategy.reduce(loss.clone(), reduce_op="mean")
+        self.last_loss = loss
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # its logger connector's
+        if loss.device.type == "cpu" or self.trainer.global_step % every == 0:
+            self.require_finite()
 
     def require_finite(self) -> None:
         """Raises Diverged where the last loss is NaN or infinite; a synchronisation on a GPU, so not done
@@ -160,7 +176,13 @@ class LanguageModel(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def optimizer(self, max_steps: int) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-        """For a training of so many steps, with or without a trainer."""
+        """The optimizer and its learning-rate schedule, for a training with or without a trainer.
+
+        Step s, counted from 0, uses lr (s + 1) / (warmup + 1) during warm-up, lr itself at s = warmup, and
+        min_lr at s = max_steps - 1, with a cosine between them. Where warm-up leaves no step after its peak
+        (max_steps <= warmup + 1), there is no decay: training ends on the warm-up, at lr at most; a single
+        step without warm-up uses lr.
+        """
         optimizer = self.make_optimizer(
             self.model, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay
         )
@@ -169,7 +191,7 @@ class LanguageModel(pl.LightningModule):
         def share_of_lr(step: int) -> float:
             if step < self.warmup:
                 return (step + 1) / (self.warmup + 1)
-            done = (step - self.warmup) / max(1, max_steps - self.warmup)
+            done = (step - self.warmup) / max(1, max_steps - 1 - self.warmup)
             return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, share_of_lr)

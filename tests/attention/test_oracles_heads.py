@@ -86,7 +86,7 @@ def test_a_latent_is_read_by_its_own_heads_alone(groups, absorbed):
     wide, by_head = H * (D + R), []
     rows = [weight @ token for token in x]
     shared = [turned(row[wide + groups * RANK :], t) for t, row in enumerate(rows)]
-    eps = torch.finfo(torch.float64).eps
+    eps = 1e-6
     for h in range(H):
         latents = [row[wide + (h // (H // groups)) * RANK :][:RANK] for row in rows]
         latents = [gain * latent / math.sqrt((latent @ latent) / RANK + eps) for latent in latents]

@@ -1,12 +1,11 @@
 import json
-import math
 from hashlib import sha256
 
 import pytest
 import pytorch_lightning as pl
 import torch
 
-from attnlab.data.module import Data, Steps, share
+from attnlab.data.module import Data, Steps, take_rows
 
 # Lightning's own use of a torch function that is going away
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
@@ -93,11 +92,12 @@ def test_validating_does_not_touch_the_random_state(data):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_workers_change_nothing(data):
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_workers_change_nothing(data, accumulate):
     runs = []
     for workers in (0, 2):
         torch.manual_seed(3)
-        runs.append(fit(data(num_workers=workers), 5)[1])
+        runs.append(fit(data(num_workers=workers), 5, accumulate=accumulate)[1])
     assert torch.equal(torch.stack(runs[0].seen), torch.stack(runs[1].seen))
     assert runs[0].weight.item() == runs[1].weight.item()
 
@@ -105,23 +105,47 @@ def test_workers_change_nothing(data):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_batches_are_made_by_the_workers(workers):
-    def batch(index):
-        return torch.tensor([index, torch.utils.data.get_worker_info() is not None])
+    def draw(step):
+        made_by_worker = torch.utils.data.get_worker_info() is not None
+        return [torch.tensor([step, part, made_by_worker]) for part in range(2)]
 
-    found = torch.stack(list(Steps(batch, start=lambda: 2, stop=5, workers=workers)))
-    assert found.tolist() == [[index, bool(workers)] for index in (2, 3, 4)]
+    steps = Steps(draw, start=lambda: 2, stop=5, workers=workers, passes=2)
+    found = torch.stack(list(steps))
+    assert found.tolist() == [[step, part, bool(workers)] for step in (2, 3, 4) for part in range(2)]
+    assert len(steps) == 10
 
 
 @pytest.mark.parametrize("parts", [2, 3])
-def test_the_parts_of_a_batch_have_the_mean_of_its_loss_and_each_row_once(parts):
-    torch.manual_seed(0)
-    targets = torch.randint(0, 7, (6, 5)).masked_fill(torch.rand(6, 5) < 0.4, -100)
-    batch = {"tokens": torch.arange(30).view(6, 5), "targets": targets, "losses": torch.rand(6, 5).double()}
-    shares = [share(batch, part, parts) for part in range(parts)]
-    assert sorted(torch.cat([one["tokens"] for one in shares]).flatten().tolist()) == list(range(30))
-    losses = [(one["losses"] * (one["targets"] >= 0)).sum() / one["scored"] for one in shares]
-    whole = (batch["losses"] * (targets >= 0)).sum() / (targets >= 0).sum()
-    assert math.isclose(sum(losses) / parts, whole, rel_tol=1e-12)
+def test_the_parts_of_a_batch_have_each_row_once(parts):
+    batch = {"tokens": torch.arange(35).view(7, 5), "lengths": torch.arange(7)}
+    shares = [take_rows(batch, part, parts) for part in range(parts)]
+    assert sorted(torch.cat([one["tokens"] for one in shares]).flatten().tolist()) == list(range(35))
+    assert all(torch.equal(one["tokens"][:, 0], 5 * one["lengths"]) for one in shares)
+
+
+@pytest.mark.parametrize(
+    ("batches", "split", "ranks"), [(1, 1, 1), (1, 3, 1), (2, 1, 1), (2, 3, 1), (2, 1, 3), (2, 3, 2)]
+)
+def test_a_step_draws_each_batch_once_and_counts_the_targets_of_all(data, monkeypatch, batches, split, ranks):
+    module = data(batch_size=6)
+    module.split = split
+    drawn, draw = [], module.task.train_batch
+
+    def counting(seed, step, batch_size):
+        drawn.append(step)
+        return draw(seed, step, batch_size)
+
+    monkeypatch.setattr(module.task, "train_batch", counting)
+    told = [module._draw_step(4, batches * split, rank, ranks) for rank in range(ranks)]
+    numbers = [4 * batches + n for n in range(batches)]
+    assert drawn == numbers * ranks
+    parts = [part for rank in told for part in rank]
+    assert len(parts) == batches * split * ranks
+    wanted = torch.cat([draw(0, n, 6)["tokens"] for n in numbers])
+    found = torch.cat([part["tokens"] for part in parts])
+    assert sorted(found.tolist()) == sorted(wanted.tolist())
+    scored = {int(part["scored"]) for part in parts if "scored" in part}
+    assert scored == (set() if len(parts) == 1 else {wanted.numel()})
 
 
 def test_options_are_the_tasks_and_a_misspelt_one_is_refused(data):

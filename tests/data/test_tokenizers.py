@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from attnlab.data.tokenizers import Bpe, Byte, Char
 
@@ -72,6 +73,49 @@ def test_bpe_encodes_a_long_text_in_pieces():
     bpe.fit(TEXT, "")
     bpe.piece = 11
     assert "".join(bpe.decode(bpe.encode(TEXT).tolist())) == TEXT
+
+
+CODE = "".join(
+    f"class C{i}:\n    def read(self):\n        if self:\n            return {i}\n\n        return None\n\n\n"
+    for i in range(200)
+)
+
+
+def fit_by_lines(text: str, vocab_size: int) -> Bpe:
+    """Byte pairs trained on lines, which no newline begins."""
+    lines = Tokenizer(models.BPE())
+    lines.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+    lines.train_from_iterator(text.splitlines(keepends=True), trainer)
+    bpe = Bpe(vocab_size)
+    bpe.load(lines.to_str())
+    return bpe
+
+
+@pytest.mark.parametrize(
+    ("text", "token"),
+    [
+        (CODE, "\n    "),
+        ("One paragraph.\n\nAnother one.\n\n" * 50, "\n\n"),
+        ("one\x0c\x0b\x0btwo " * 50, "\x0c\x0b"),
+    ],
+    ids=["code", "prose", "form feeds"],
+)
+def test_bpe_learns_tokens_that_reach_across_line_ends(text, token):
+    bpe = Bpe(280)
+    bpe.fit(text, "")
+    assert any(token in piece.decode("utf-8", "replace") for piece in bpe.pieces)
+    assert bpe.encode(text).size < fit_by_lines(text, 280).encode(text).size
+
+
+def test_bpe_learns_from_the_pieces_that_it_encodes(monkeypatch):
+    monkeypatch.setattr(Bpe, "piece", 7)
+    bpe = Bpe(5000)
+    bpe.fit("abcdefg" * 3 + "hij", "")
+    assert bpe.encode("abcdefg" * 3 + "hij").size == 4
+    assert not any(b"gh" in piece for piece in bpe.pieces)
+    assert "7" in bpe.key.split()
 
 
 def test_bpe_below_the_bytes_is_refused():

@@ -41,7 +41,7 @@ CHANGES = {
     "attention.heads.out_bias": [True, False],
     "attention.heads.qk_norm": [True, False],
     "attention.heads.norm_over": ["head", "width"],
-    "attention.heads.norm_eps": [1e-6, 1e-5, None],
+    "attention.heads.norm_eps": [1e-6, 1e-5],
     "attention.heads.n_kv_heads": [1, 2, 6],
     "attention.heads.head_dim": [4, 10],
     "attention.rotary": [None],

@@ -45,7 +45,7 @@ def mixture(reader, written):
     for t in range(T):
         terms = []
         for row in (each[t] for each in written):
-            size = math.sqrt(row @ row / M + torch.finfo(torch.float64).eps)
+            size = math.sqrt(row @ row / M + 1e-6)
             terms.append(math.exp(query @ (gain * row / size)))
         out[t] = sum(term * each[t] for term, each in zip(terms, written, strict=True)) / sum(terms)
     return out

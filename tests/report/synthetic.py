@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from attnlab.measure import length, size
 from attnlab.measure.accuracy import STEPS as TO_SOLVE
+from attnlab.measure.text.per_byte import PER_BYTE
 from attnlab.measure.timing import TIMES
 from attnlab.report import Asked, Run, read_run
 from attnlab.store.declarations import Experiment
@@ -199,7 +200,7 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         else {},
         declared=LOSSES
         | size.MEMORY
-        | named(TO_SOLVE, size.THROUGHPUT, *(length.declared(name) for name in world.extra)),
+        | named(TO_SOLVE, size.THROUGHPUT, PER_BYTE, *(length.declared(name) for name in world.extra if name != PER_BYTE.name)),
         by_position={"val/loss": [None, *(loss + 1 / i for i in range(1, CONTEXT))]} if done else {},
         targets_by_position=(0, *[128] * (CONTEXT - 1)) if done else (),
         memory={

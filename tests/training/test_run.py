@@ -107,8 +107,13 @@ def test_a_batch_trained_in_parts_trains_the_same_model(double, split):
 
 
 @pytest.mark.rare
-def test_two_devices_train_the_same_model(double):
-    one, two = double("one"), double("two", "trainer.devices=2", "sweep.checkpoint_every=2")
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_two_devices_train_the_same_model(double, tmp_path, accumulate):
+    (tmp_path / "names.txt").write_text("bo\nal\nmaximiliane\nu\nida\nwilhelmina\nzo\nea\nkonstantin\nli\n")
+    names = ["data=names", f"data.path={tmp_path}/names.txt"] if accumulate > 1 else []  # unequal batches
+    line = [*names, f"trainer.accumulate_grad_batches={accumulate}", "trainer.log_every_n_steps=2"]
+    one = double("one", *line)
+    two = double("two", *line, "trainer.devices=2", "sweep.checkpoint_every=2")
     run.run(one)
     command = [sys.executable, "-m", "attnlab.sweep.execute.worker", str(two)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -117,6 +122,9 @@ def test_two_devices_train_the_same_model(double):
     assert_close(weights(one), weights(two))
     record = read_json(two / "run.json")
     assert math.isclose(record["metrics"]["val/loss"], read_json(one / "run.json")["metrics"]["val/loss"])
+    rows = [pq.read_table(folder / "curves.parquet").to_pylist() for folder in (one, two)]
+    curves = [{row["step"]: row["value"] for row in each if row["name"] == "train/loss"} for each in rows]
+    assert curves[1] == pytest.approx(curves[0], rel=1e-6)  # losses are summed in float32
 
 
 @pytest.mark.rare

@@ -1,9 +1,12 @@
 """Loss, schedule and optimiser groups."""
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from attnlab.model.build import build_model, make
+from attnlab.training import run
+from attnlab.training.module import LanguageModel
 
 torch.set_num_threads(1)
 
@@ -46,7 +49,7 @@ def test_packed_names_get_the_losses_they_get_alone(tmp_path, compose):
 
 
 def test_the_learning_rate_rises_then_falls_as_a_cosine_to_its_floor(module):
-    optimizer, schedule = module.optimizer(24)
+    optimizer, schedule = module.optimizer(25)
     rates = []
     for _ in range(25):
         rates.append(optimizer.param_groups[0]["lr"])
@@ -56,6 +59,36 @@ def test_the_learning_rate_rises_then_falls_as_a_cosine_to_its_floor(module):
     assert rates[4] == pytest.approx(0.5)
     assert rates[14] == pytest.approx(0.3)
     assert rates[24] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup", "wanted"),
+    [
+        (9, 2, {0: 0.5 / 3, 1: 1 / 3, 2: 0.5, 5: 0.3, 8: 0.1}),
+        (5, 0, {0: 0.5, 2: 0.3, 4: 0.1}),
+        (4, 2, {1: 1 / 3, 2: 0.5, 3: 0.1}),
+        (3, 2, {0: 0.5 / 3, 1: 1 / 3, 2: 0.5}),  # the last step is the peak
+        (2, 4, {0: 0.1, 1: 0.2}),  # training ends within the warm-up
+        (1, 0, {0: 0.5}),
+        (1, 3, {0: 0.125}),
+    ],
+)
+def test_the_last_step_of_a_training_uses_the_floor_of_the_learning_rate(
+    compose, store, monkeypatch, steps, warmup, wanted
+):
+    used = []
+    monkeypatch.setattr(
+        LanguageModel,
+        "on_before_optimizer_step",
+        lambda self, optimizer: used.append(optimizer.param_groups[0]["lr"]),
+    )
+    line = ["optim.lr=0.5", "optim.min_lr=0.1", f"optim.warmup={warmup}", f"trainer.max_steps={steps}"]
+    folder = store("run", compose(*line, "trainer.log_every_n_steps=1", "measure.maps=0"))
+    run.run(folder)
+    assert len(used) == steps
+    assert {step: used[step] for step in wanted} == pytest.approx(wanted, rel=1e-12)
+    rows = pq.read_table(folder / "curves.parquet").to_pylist()
+    assert [row["value"] for row in rows if row["name"] == "train/lr"] == used
 
 
 def test_weight_decay_falls_on_matrices_only(module):

@@ -13,7 +13,8 @@ class BorrowedHeads(nn.Module):
     """Cross-layer attention (Brandon et al. 2024, arXiv 2405.12981, §3.1): queries of its own over keys and
     values that an earlier layer of grouped heads lends (`Attention.lends_keys`). Nothing is cached here.
 
-    The sizes are those of the lending layer; `qk_norm` normalises queries, as that layer does its keys.
+    The sizes are those of the lending layer; `qk_norm` normalises queries, as that layer does its keys, and
+    `norm_eps` is added to their mean square.
     """
 
     reads = ("keys",)
@@ -27,6 +28,7 @@ class BorrowedHeads(nn.Module):
         bias: bool,
         out_bias: bool,
         qk_norm: bool = False,
+        norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
         self.head_dim = head_width(dim, n_heads, head_dim)
@@ -34,7 +36,7 @@ class BorrowedHeads(nn.Module):
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         self.score_dim = self.rope_dim = self.head_dim
         self.q = nn.Linear(dim, n_heads * self.head_dim, bias=bias)
-        self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.q_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None
         self.out = IntoResidual(n_heads * self.head_dim, dim, bias=out_bias)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, channel: Channel | None = None) -> tuple[Tensor, State]:

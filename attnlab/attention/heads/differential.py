@@ -22,7 +22,7 @@ class DifferentialHeads(nn.Module):
     `n_heads` counts softmax maps, so two make one output head of twice the width, and the parameters are
     those of `GroupedHeads`. The first half of the heads are the minuends. λ = exp(a·b) - exp(c·d) + λ_0, with
     λ_0 the same in every layer (the paper's ablation finds 0.8 as good as a value by depth). `norm_gain`:
-    the norm has a learned gain, and adds `norm_eps` to the mean square, None being torch's. `convolution` as
+    the norm has a learned gain. All norms add `norm_eps` to the mean square. `convolution` as
     of `GroupedHeads`. State: (k [B, G, S, D], v [B, G / 2, S, 2D]).
     """
 
@@ -42,7 +42,7 @@ class DifferentialHeads(nn.Module):
         convolution: int = 0,
         value_residual: bool = False,
         norm_gain: bool = True,
-        norm_eps: float | None = None,
+        norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
         if value_residual:
@@ -59,8 +59,8 @@ class DifferentialHeads(nn.Module):
         self.score_dim = self.rope_dim = self.head_dim
         wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
         self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)
-        self.q_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
-        self.k_norm = nn.RMSNorm(self.head_dim) if qk_norm else None
+        self.q_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None
+        self.k_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None
         self.convolution = ShortConvolution(2 * narrow, convolution)
         self.looks_back = self.convolution.looks_back
         self.lambdas = nn.Parameter(torch.full((4, self.head_dim), 0.1))  # zeros would stay zeros

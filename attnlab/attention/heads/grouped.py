@@ -29,7 +29,7 @@ class GroupedHeads(nn.Module):
     n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm`
     normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
     with RMS), or over the width of all heads together (`norm_over`: OLMo 2, arXiv 2501.00656, §3.2); to the
-    mean square `norm_eps` is added, None being torch's. `tied` uses one projection for q, k and v.
+    mean square `norm_eps` is added. `tied` uses one projection for q, k and v.
     `convolution` is the width of a short convolution over tokens, on keys and values as they are projected;
     0 is none. With `value_residual` values are a learned mixture of their own and the first layer's, half of
     each at the start (Zhou et al. 2024, arXiv 2410.17897, eq. 4, learnable). State: (k, v), each
@@ -51,7 +51,7 @@ class GroupedHeads(nn.Module):
         convolution: int = 0,
         value_residual: bool = False,
         norm_over: Literal["head", "width"] = "head",
-        norm_eps: float | None = None,
+        norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
         self.head_dim = head_width(dim, n_heads, head_dim)

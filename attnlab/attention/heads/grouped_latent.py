@@ -18,7 +18,8 @@ class GroupedLatentHeads(nn.Module):
     and values of its share of the heads, so that devices can hold a latent each; of one group it is MLA.
 
     Absorbed, as `LatentHeads`: grouped attention over the latents. State: (latents [B, L, S, rank], k_rope
-    [B, 1, S, R], one turned key for all heads). A `convolution` is of both, as they are projected.
+    [B, 1, S, R], one turned key for all heads). A `convolution` is of both, as they are projected. The
+    norm of the latents adds `norm_eps` to the mean square.
     """
 
     can_absorb = True
@@ -38,6 +39,7 @@ class GroupedLatentHeads(nn.Module):
         absorbed: bool = False,
         convolution: int = 0,
         value_residual: bool = False,
+        norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
         if value_residual:
@@ -59,7 +61,7 @@ class GroupedLatentHeads(nn.Module):
         )
         self.convolution = ShortConvolution(groups * rank + rope_dim, convolution)
         self.looks_back = self.convolution.looks_back
-        self.norm = nn.RMSNorm(rank)
+        self.norm = nn.RMSNorm(rank, norm_eps)
         self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
         self.out = IntoResidual(n_heads * head_dim, dim, bias=out_bias)
 

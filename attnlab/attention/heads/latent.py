@@ -23,7 +23,7 @@ class LatentHeads(nn.Module):
     latent: the same numbers, and the cache is read as it is (§2.1.2). A `convolution` is of the latent and
     the shared key as they are projected. With `q_rank` queries are made of a latent of their own, which is
     normalised (§2.1.3); `value_dim` is the width of a head's values, None is `head_dim`; `norm_eps` is added
-    to the mean squares of latents, None is torch's.
+    to the mean squares of latents.
     """
 
     can_absorb = True
@@ -44,7 +44,7 @@ class LatentHeads(nn.Module):
         value_residual: bool = False,
         q_rank: int | None = None,
         value_dim: int | None = None,
-        norm_eps: float | None = None,
+        norm_eps: float = 1e-6,
     ) -> None:
         super().__init__()
         if value_residual:

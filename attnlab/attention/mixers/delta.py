@@ -20,11 +20,18 @@ class GatedDeltaNet(Memory):
     with q, k and v convolved over the last tokens and through silu, q and k of length 1, b = sigmoid(x W),
     a as of `Rates`, and outputs normalised per head and gated by silu(x W) (§3.4).
 
-    `n_heads` heads of dim / n_heads. Without `delta` nothing is replaced: a gated linear memory.
+    `n_heads` heads of dim / n_heads. Without `delta` nothing is replaced: a gated linear memory. The norm
+    adds `norm_eps` to the mean square.
     """
 
     def __init__(
-        self, dim: int, n_heads: int, convolution: int = 4, delta: bool = True, chunk: int = 64
+        self,
+        dim: int,
+        n_heads: int,
+        convolution: int = 4,
+        delta: bool = True,
+        chunk: int = 64,
+        norm_eps: float = 1e-6,
     ) -> None:
         super().__init__(dim, n_heads, chunk)
         self.delta = delta
@@ -33,7 +40,7 @@ class GatedDeltaNet(Memory):
         self.rates = Rates(dim, n_heads)
         self.write = nn.Linear(dim, n_heads, bias=False)
         self.gate = nn.Linear(dim, dim, bias=False)
-        self.norm = nn.RMSNorm(self.head_dim)
+        self.norm = nn.RMSNorm(self.head_dim, norm_eps)
         self.out = IntoResidual(dim, dim, bias=False)
         self.kinds = {"write.weight": "thin"}
 

@@ -21,10 +21,19 @@ class ScalarDecay(Memory):
     last tokens and through silu, a and steps as of `Rates`; outputs gated by silu(x W), then normalised
     over the width.
 
-    `n_heads` heads of dim / n_heads; the paper's are twice as wide together as the model.
+    `n_heads` heads of dim / n_heads; the paper's are twice as wide together as the model. The norm adds
+    `norm_eps` to the mean square.
     """
 
-    def __init__(self, dim: int, n_heads: int, state: int, convolution: int = 4, chunk: int = 64) -> None:
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        state: int,
+        convolution: int = 4,
+        chunk: int = 64,
+        norm_eps: float = 1e-6,
+    ) -> None:
         super().__init__(dim, n_heads, chunk)
         if state < 1:
             raise ValueError(f"state must be at least 1, got {state}")
@@ -34,7 +43,7 @@ class ScalarDecay(Memory):
         self.rates = Rates(dim, n_heads)
         self.skip = nn.Parameter(torch.ones(n_heads))
         self.gate = nn.Linear(dim, dim, bias=False)
-        self.norm = nn.RMSNorm(dim)
+        self.norm = nn.RMSNorm(dim, norm_eps)
         self.out = IntoResidual(dim, dim, bias=False)
 
     def tokens(self, x_BTM: Tensor, past: Past) -> Tokens:

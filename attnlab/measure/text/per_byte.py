@@ -10,7 +10,7 @@ from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
 from attnlab.store.schema import Metric
 
-PER_BYTE = Metric("val/bits_per_byte", "loss per byte", "bits", "lower")
+PER_BYTE = Metric("val/bits_per_byte", "loss per byte", "bits", "lower", scores="bytes")
 ROWS = 32  # windows in one forward pass
 
 

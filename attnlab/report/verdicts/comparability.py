@@ -14,7 +14,6 @@ from attnlab.store.declarations import SPENT
 from attnlab.store.schema import Budget, RunRecord
 
 Reason = dict[str, str]  # label, text
-PER_BYTE = "val/bits_per_byte"
 DATA = ("name", "val_tokens", "val_windows", "vocab_size")  # facts that tell two validation sets apart
 LOSS_UNITS = ("nats", "bits")
 
@@ -55,14 +54,15 @@ def _data(
 ) -> Reason | None:
     """Losses are compared on the same validation data in the same unit; per byte, on the same text."""
     a, b = ours.estimate.data, theirs.estimate.data
+    said = sweep.metric(metric)
     measured = bool(ours.config.get("measurement") or theirs.config.get("measurement"))
-    if measured and sweep.metric(metric).unit not in LOSS_UNITS and not metric.startswith(("val/", "train/")):
+    if measured and said.unit not in LOSS_UNITS:
         return None  # a study's own figure, such as a share of heads
     same_text = a.get("val_text") is not None and a.get("val_text") == b.get("val_text")
-    if metric == PER_BYTE:
+    if said.scores == "bytes":
         text = f"{metric} of {arm} and {against} is of different validation texts"
         return None if same_text or _unknown(a, b, "val_text") else {"label": "validation text", "text": text}
-    if metric.startswith("length/"):
+    if said.scores == "lengths":
         spans = [_spans(record) for record in (ours, theirs)]
         if spans[0] == spans[1] or _unknown(a, b, "val_text"):
             return None
@@ -70,7 +70,7 @@ def _data(
         return {"label": "validation text", "text": text}
     if a.get("unit") != b.get("unit") and not _unknown(a, b, "unit"):
         text = f"{metric} is per {a['unit']} in {arm} and per {b['unit']} in {against}"
-        text += f": compare {PER_BYTE}" if same_text else ", and they share no text to compare bytes of"
+        text += _per_byte(sweep) if same_text else ", and they share no text to compare bytes of"
         return {"label": "unit of the loss", "text": text}
     if a.get("validation") == b.get("validation") or _unknown(a, b, "validation"):
         return None
@@ -79,8 +79,15 @@ def _data(
         one["length"] = record.estimate.context
     differing = _differing(*facts) or "other tokens or targets"
     text = f"{arm} and {against} are validated on different data ({differing})"
-    text += f": compare {PER_BYTE}" if same_text else ": use the same data for both"
+    text += _per_byte(sweep) if same_text else ": use the same data for both"
     return {"label": "validation data", "text": text}
+
+
+def _per_byte(sweep: Sweep) -> str:
+    """The metric that compares other units of the same text, if the runs have one."""
+    known = {**sweep.records[0].declared, **sweep.records[0].estimate.declared}
+    name = next((name for name, metric in known.items() if metric.scores == "bytes"), None)
+    return f": compare {name}" if name else ""
 
 
 def _spans(record: RunRecord) -> dict[str, Any]:
@@ -108,7 +115,7 @@ def _settings(
     sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
 ) -> Reason | None:
     """What is looked for at every validation depends on how often and how long it is looked for."""
-    if metric not in sweep.budgets and metric != "val/best_loss":
+    if metric not in sweep.budgets and sweep.metric(metric).scores != "best":
         return None
     facts = [
         {"measure.every": record.config.get("measure", {}).get("every"), "steps": record.estimate.steps}
@@ -122,11 +129,11 @@ def _settings(
 def _prefix(
     sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
 ) -> Reason | None:
-    """Targets in a prefix that an arm sees whole are left out of val/loss; no other metric can do that."""
+    """Targets in a prefix that an arm sees whole are left out of what is known by position, and only there."""
     seen = [name for name in (arm, against) if sweep.prefix(name) > 1]
-    if not seen or metric == "val/loss" or not sum(ours.targets_by_position[: sweep.left_out]):
+    if not seen or metric in ours.by_position or not sum(ours.targets_by_position[: sweep.left_out]):
         return None
-    text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare val/loss, which does not"
+    text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare {next(iter(ours.by_position))}"
     return {"label": "prefix", "text": text}
 
 

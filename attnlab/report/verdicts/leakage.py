@@ -41,7 +41,7 @@ def reasons(sweep: Sweep, *arms: str) -> list[dict[str, str]]:
                     for key in ("with_future", "without_future")
                 )
                 text += (
-                    f": a token costs {true:.3g} nats before its own future and {other:.3g} before another"
+                    f": a token costs {true:.3g} nats before its own future, {other:.3g} before another"
                 )
         else:
             text = f"the predictions of {arm} depend on the other texts of their batch {count}"
@@ -65,7 +65,7 @@ def notes(sweep: Sweep) -> list[str]:
     if sweep.left_out:
         prefixes = [arm for arm in sweep.arms if sweep.prefix(arm) == sweep.left_out + 1]
         out.append(
-            f"The first {sweep.left_out} targets of each window are left out of every arm's val/loss: they "
+            f"The first {sweep.left_out} targets of each window are left out of every arm's loss: they "
             f"lie in the prefix that {', '.join(prefixes)} sees whole."
         )
     return out

@@ -18,7 +18,6 @@ from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
 
 Pair = dict[str, Any]
-LOSS = "val/loss"  # whose targets in a prefix can be left out
 
 
 @dataclass(frozen=True)
@@ -260,8 +259,8 @@ class Sweep:
             return min(budget, budget if reached is None else reached) if known else None
         if not (run.done and run.record):
             return None
-        if metric == LOSS and self.left_out:
-            return _loss_beyond(run.record, self.left_out)
+        if self.left_out and metric in run.record.by_position:
+            return _mean_beyond(run.record, metric, self.left_out)
         return run.record.figure(metric)
 
     def prefix(self, arm: str) -> int:
@@ -316,9 +315,9 @@ class Sweep:
         return rows
 
 
-def _loss_beyond(record: RunRecord, left_out: int) -> float | None:
-    """The mean validation loss in nats without the first targets of each window; None where none remain."""
-    counts, losses = record.targets_by_position[left_out:], record.by_position.get(LOSS, [])[left_out:]
+def _mean_beyond(record: RunRecord, metric: str, left_out: int) -> float | None:
+    """The mean over validation targets without the first ones of each window; None where none remain."""
+    counts, losses = record.targets_by_position[left_out:], record.by_position[metric][left_out:]
     scored = [(loss, count) for loss, count in zip(losses, counts, strict=True) if loss is not None and count]
     total = sum(count for _, count in scored)
     return sum(loss * count for loss, count in scored) / total if total else None

@@ -177,5 +177,5 @@ def _fit(chosen: Mapping[str, Any], module: pl.LightningModule, watch: Watch) ->
             plugins=[LightningEnvironment()],
             callbacks=[watch],
         )
-        twice = Steps(lambda _: watch.validation, start=lambda: 0, stop=2, workers=0)
+        twice = Steps(lambda _: [watch.validation], start=lambda: 0, stop=2, workers=0)
         trainer.fit(module, watch, twice)

@@ -76,7 +76,9 @@ def _works(task: Text, batch_size: int) -> dict[str, Callable[[], None]]:
         "a loop over a tensor in memory": lambda: _drained(map(loop, range(BATCHES))),
         "the same as below, in memory": lambda: _drained(map(memory, range(BATCHES))),
         "mapped tokens": lambda: _drained(map(mapped, range(BATCHES))),
-        "mapped tokens, the loader": lambda: _drained(Steps(mapped, lambda: 0, BATCHES, workers=0)),
+        "mapped tokens, the loader": lambda: _drained(
+            Steps(lambda n: [mapped(n)], lambda: 0, BATCHES, workers=0)
+        ),
     }
 
 

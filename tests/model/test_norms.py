@@ -1,0 +1,68 @@
+"""Every norm adds a stated number to the mean square, the same one in every number format."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from attnlab.attention.heads.differential import DifferentialHeads
+from attnlab.attention.mixers.delta import GatedDeltaNet
+from attnlab.attention.mixers.scalar_decay import ScalarDecay
+from attnlab.config import CONF
+from attnlab.model.build import build_model
+from attnlab.model.residual import DepthAttention
+
+torch.set_num_threads(1)
+GROUPS = ("model", "heads", "score", "residual", "layers", "block", "epilogue", "values")
+CHOICES = [(f"{group}={path.stem}",) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+PAIRS = [("heads=differential", "score=qk_norm"), ("layers=cross_layer", "score=qk_norm")]
+NORMS = (nn.RMSNorm, nn.LayerNorm, nn.GroupNorm)
+TINY = 1e-4  # inputs whose mean square is far below the epsilon
+
+
+def relative_error(found, wanted):
+    return ((found.double() - wanted).norm() / wanted.norm()).item()
+
+
+def test_the_norms_of_every_model_have_an_epsilon_that_the_number_format_does_not_change(compose):
+    seen = set()
+    for choice in [*CHOICES, *PAIRS]:
+        model = build_model(compose("model.n_layers=8", *choice), 31)
+        norms = {name: module for name, module in model.named_modules() if isinstance(module, NORMS)}
+        assert norms, choice
+        for name, norm in norms.items():
+            assert isinstance(norm.eps, float), (choice, name)
+            seen.add(type(norm))
+            x = TINY * torch.randn(3, *norm.normalized_shape, dtype=torch.float64)
+            wanted = copy.deepcopy(norm).double()(x)
+            assert relative_error(norm(x.float()), wanted) < 1e-6, (choice, name)
+    assert seen == {nn.RMSNorm, nn.LayerNorm}
+
+
+@pytest.mark.parametrize("eps", [1e-6, 1e-2])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda eps: GatedDeltaNet(24, 3, norm_eps=eps),
+        lambda eps: ScalarDecay(24, 3, 5, norm_eps=eps),
+        lambda eps: DifferentialHeads(24, 6, 2, None, False, False, qk_norm=True, norm_eps=eps),
+        lambda eps: DepthAttention(24, norm_eps=eps),
+    ],
+    ids=["delta", "decay", "differential", "depth"],
+)
+def test_the_norms_of_a_part_have_the_epsilon_that_it_is_given(make, eps):
+    assert {module.eps for module in make(eps).modules() if isinstance(module, NORMS)} == {eps}
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: GatedDeltaNet(24, 3), lambda: ScalarDecay(24, 3, 5)], ids=["delta", "decay"]
+)
+def test_a_mixer_gives_the_same_output_for_tiny_inputs_in_float32_and_float64(make):
+    torch.manual_seed(0)
+    mixer = make().double()
+    x = TINY * torch.randn(2, 7, 24, dtype=torch.float64)
+    with torch.no_grad():
+        wanted = mixer(x)
+        found = copy.deepcopy(mixer).float()(x.float())
+    assert relative_error(found, wanted) < 1e-5

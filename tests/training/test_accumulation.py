@@ -1,0 +1,93 @@
+"""Batches that are summed, and parts of batches, train as one batch that holds all their examples."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from attnlab.store.files import read_json
+from attnlab.training import callbacks, run
+from attnlab.training.module import LanguageModel
+
+torch.set_num_threads(1)
+NAMES = "bo\nal\nmaximiliane\nu\nida\nann-sophie\nzo\nwilhelmina\nea\nte\nkonstantin\nli\n"  # unequal lengths
+STEPS = 5
+
+
+@pytest.fixture
+def prepare_names_run(compose, store, tmp_path):
+    """`prepare_names_run(name, batches, split)`: a run in float64 on names."""
+
+    def prepare(name: str, batches: int, split: int):
+        file = tmp_path / "names.txt"
+        file.write_text(NAMES)
+        line = (
+            "data=names", f"data.path={file}", "data.batch_size=4", "trainer.precision=64-true",
+            "trainer.accelerator=cpu", "trainer.log_every_n_steps=1", "measure.maps=0",
+            "sweep.checkpoint_every=2", f"trainer.max_steps={STEPS}",
+            f"trainer.accumulate_grad_batches={batches}",
+        )  # fmt: skip
+        folder = store(name, compose(*line))
+        spec = read_json(folder / "spec.json")
+        (folder / "spec.json").write_text(json.dumps({**spec, "use": {**spec["use"], "split": split}}))
+        return folder
+
+    return prepare
+
+
+@pytest.fixture
+def losses_of_whole_steps(monkeypatch):
+    """Compares the gradient of each optimizer step with that of one batch; collects the losses by step. The
+    batches of a step must differ in how many targets count.
+    """
+    losses, counts = {}, []
+
+    def compare(self, optimizer):
+        data, step = self.trainer.datamodule, self.trainer.global_step
+        batches = self.trainer.accumulate_grad_batches // data.split
+        drawn = [
+            data.task.train_batch(data.seed, step * batches + n, data.batch_size) for n in range(batches)
+        ]
+        counts.append([int((one["targets"] >= 0).sum()) for one in drawn])
+        whole = {key: torch.cat([one[key] for one in drawn]) for key in drawn[0]}
+        loss = self.losses(whole).sum() / (whole["targets"] >= 0).sum()
+        parameters = list(self.model.parameters())
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-15)
+        losses[step + 1] = loss.item()
+
+    monkeypatch.setattr(LanguageModel, "on_before_optimizer_step", compare)
+    yield losses
+    assert all(len(count) == 1 for count in counts) or any(len({*count}) > 1 for count in counts)
+
+
+@pytest.mark.parametrize(("batches", "split"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 4), (3, 2)])
+def test_a_steps_gradient_and_loss_are_those_of_one_batch_of_all_its_examples(
+    prepare_names_run, losses_of_whole_steps, batches, split
+):
+    folder = prepare_names_run("run", batches, split)
+    run.run(folder)
+    rows = pq.read_table(folder / "curves.parquet").to_pylist()
+    curve = {row["step"]: row["value"] for row in rows if row["name"] == "train/loss"}
+    assert [*losses_of_whole_steps] == [*range(1, STEPS + 1)]
+    assert curve == pytest.approx(losses_of_whole_steps, rel=1e-6)  # losses are summed in float32
+
+
+def test_a_resumed_run_sums_the_same_batches(prepare_names_run, losses_of_whole_steps, monkeypatch):
+    folder = prepare_names_run("run", 3, 2)
+
+    def stop(self, trainer, module):
+        if trainer.global_step == 3:
+            raise KeyError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.Heartbeat, "on_step_end", stop)
+        with pytest.raises(KeyError, match="power cut"):
+            run.run(folder)
+    first = dict(losses_of_whole_steps)
+    losses_of_whole_steps.clear()
+    run.run(folder)
+    assert [*first] == [1, 2, 3]
+    assert [*losses_of_whole_steps] == [3, 4, 5], "it goes on from the checkpoint after step 2"
+    assert losses_of_whole_steps[3] == first[3]
