@@ -27,7 +27,8 @@ from attnlab.training import callbacks
 from attnlab.training.module import LanguageModel
 
 Rows = Sequence[tuple[int, int, str, float]]  # of the curves: step, tokens, name, value
-LOSSES = named(VALIDATION, Metric("val/best_loss", unit="nats", scores="best"), Metric("train/loss", unit="nats"))
+BEST = Metric("val/best_loss", unit="nats", scores="best")
+LOSSES = named(VALIDATION, BEST, Metric("train/loss", unit="nats"))
 
 
 def expected(task: Any) -> dict[str, Metric]:
@@ -118,7 +119,7 @@ def _accuracy(module: LanguageModel, data: Any, rows: Rows, settings: Mapping[st
         "declared": expected(data.task),
         "metrics": {
             VALIDATION.name: module.validation["loss"],
-            "val/best_loss": min(values[VALIDATION.name]),
+            BEST.name: min(values[VALIDATION.name]),
             "train/loss": values["train/loss"][-1],
             **accuracy(module.validation, conditions),
         },

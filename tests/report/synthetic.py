@@ -200,7 +200,12 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         else {},
         declared=LOSSES
         | size.MEMORY
-        | named(TO_SOLVE, size.THROUGHPUT, PER_BYTE, *(length.declared(name) for name in world.extra if name != PER_BYTE.name)),
+        | named(
+            TO_SOLVE,
+            size.THROUGHPUT,
+            PER_BYTE,
+            *(length.declared(name) for name in world.extra if name != PER_BYTE.name),
+        ),
         by_position={"val/loss": [None, *(loss + 1 / i for i in range(1, CONTEXT))]} if done else {},
         targets_by_position=(0, *[128] * (CONTEXT - 1)) if done else (),
         memory={

@@ -129,11 +129,11 @@ def _settings(
 def _prefix(
     sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
 ) -> Reason | None:
-    """Targets in a prefix that an arm sees whole are left out of what is known by position, and only there."""
+    """Targets in a prefix that an arm sees whole are left out of what is known by position, and of no more."""
     seen = [name for name in (arm, against) if sweep.prefix(name) > 1]
     if not seen or metric in ours.by_position or not sum(ours.targets_by_position[: sweep.left_out]):
         return None
-    text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare {next(iter(ours.by_position))}"
+    text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare {[*ours.by_position][0]}"
     return {"label": "prefix", "text": text}
 
 

@@ -40,9 +40,7 @@ def reasons(sweep: Sweep, *arms: str) -> list[dict[str, str]]:
                     sum(float(seen[key] or 0) for seen in known) / len(known)
                     for key in ("with_future", "without_future")
                 )
-                text += (
-                    f": a token costs {true:.3g} nats before its own future, {other:.3g} before another"
-                )
+                text += f": a token costs {true:.3g} nats before its own future, {other:.3g} before another"
         else:
             text = f"the predictions of {arm} depend on the other texts of their batch {count}"
         found.append({"label": "future tokens", "text": text})
