@@ -148,7 +148,7 @@ def warnings(
     for arm in sweep.others:
         if row := comparability.reasons(sweep, table, arm, sweep.baseline, sweep.experiment.metric):
             out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
-    out += confounds(sweep)
+    out += [*confounds(sweep), *shared_seeds(sweep)]
     out += cautions(sweep)
     for run in sweep.planned:
         parts = run.record.split if run.record else 1
@@ -224,4 +224,19 @@ def confounds(sweep: Sweep) -> list[str]:
                 f"{arm} changes the model and also {', '.join(beside)}: its difference from "
                 f"{sweep.baseline} is that of both."
             )
+    return out
+
+
+def shared_seeds(sweep: Sweep) -> list[str]:
+    """A sentence for each arm whose seeds have one initialization, data order or dropout in common: its runs
+    are less independent than their number says.
+    """
+    out = []
+    for arm in sweep.arms:
+        for part in ("model", "data", "optim"):
+            seeds = [run.record.config.get(part, {}).get("seed") for run in sweep.done(arm) if run.record]
+            own = {*seeds}
+            if len(seeds) > 1 and len(own) == 1 and None not in own:
+                shared = f"{part}.seed={own.pop()}"
+                out.append(f"All seeds of {arm} share {shared}: the interval covers less than it says.")
     return out

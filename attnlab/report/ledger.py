@@ -49,6 +49,10 @@ What holds by construction, a count, an equality or a theorem: {tally}. They fai
 RUN = """
 ## What was run
 """
+OUTDATED = "OUTDATED.md"
+OUTDATED_NOTE = f"""Code that alters numbers has changed since some reports were made: [{OUTDATED}]({OUTDATED}) lists them
+with the changes.
+"""
 NOISE = """
 ## Where nothing differs
 
@@ -113,9 +117,13 @@ def markdown(ledger: Ledger, folder: Path) -> str:
             [(*_about(line), *_cited(line), line.effect, line.seeds) for line in identities],
         ),
         RUN,
+        OUTDATED_NOTE if (folder / OUTDATED).exists() else "",
         _table(
-            ("experiment", "question", "cost", "command"),
-            [(_link(ran), ran.question, ran.cost, f"`{ran.command}`") for ran in ledger.ran],
+            ("experiment", "question", "cost", "command", "made by commit"),
+            [
+                (_link(ran), ran.question, ran.cost, f"`{ran.command}`", f"`{ran.commit}`")
+                for ran in ledger.ran
+            ],
         ),
     ]
     if noise:

@@ -57,6 +57,7 @@ class Ran:
     question: str
     cost: str
     command: str
+    commit: str  # that made it
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,7 @@ def _ran(name: str, report: Mapping[str, Any]) -> Ran:
         str(report["experiment"].get("question") or NONE),
         f"{len(runs)} runs, {text(round(seconds))} s, {told.get('device') or NONE}",
         str(told.get("command") or NONE),
+        str(told.get("commit") or NONE)[:10],
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from attnlab.measure import size
+from attnlab.measure.leakage import batch_of, leakage
 from attnlab.measure.measurement import on_paper
 from attnlab.model.build import WEIGHTS, build_model, device_of, make
 from attnlab.model.transformer import Transformer
@@ -70,6 +71,7 @@ def measure(folder: Path, spec: RunSpec) -> RunRecord:
         metrics={name: float(value) for name, value in measured.metrics.items()},
         declared=measured.declarations() | {name: size.MEMORY[name] for name in memory},
         memory=memory,
+        leakage={} if where == "meta" else leakage(model, batch_of(data, device)),
         speed={},
         kernels={"max_abs_eager_fused": None, "note": "nothing was trained, and no maps were taken"},
         head_scores={},

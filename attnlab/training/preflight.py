@@ -10,7 +10,7 @@ from attnlab.attention.cache import new_caches
 from attnlab.attention.contracts import Channel, Mixer, declared
 from attnlab.attention.layer import Attention
 from attnlab.measure import length, maps, size, timing
-from attnlab.measure.measurement import length_names
+from attnlab.measure.measurement import length_names, on_paper
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
 from attnlab.store import values
@@ -63,7 +63,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     planned = "cuda" if sizes.elsewhere(config) else device
     trains = not config.get("measurement")
     facts = {
-        "data": data.facts(),
+        "data": _data_facts(config, data),
         "memory_bytes": memory.peak(config, data, planned) if trains else None,
         "room_bytes": sizes.room_of(config, device) if trains else None,
         "device_kind": device_kind(device),
@@ -73,6 +73,14 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         **_measured(config, data),
     }
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def _data_facts(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """What is known of a run's data; of one that only looks at shapes not what it would be validated on."""
+    facts: dict[str, Any] = data.facts()
+    if config.get("measurement") and on_paper(make(config["measurement"])):
+        return {key: value for key, value in facts.items() if key not in ("validation", "val_text", "unit")}
+    return facts
 
 
 def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:

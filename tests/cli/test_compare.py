@@ -86,6 +86,7 @@ def test_what_is_no_loss_needs_a_margin_of_its_own(words):
     [
         ([["optim.lr=1e-3"], ["optim.lr=3e-3"]], ["lr_1e_3", "lr_3e_3"]),
         ([["mask=full"], ["mask=full"]], ["full_0", "full_1"]),
+        ([["optim.lr=1e-3"], ["parent=01ab"]], ["lr_1e_3", "parent_01ab"]),  # not a run's id alone
     ],
 )
 def test_arms_are_named_by_what_they_set(arms, names):

@@ -235,3 +235,9 @@ def test_what_an_experiment_may_not_say_of_its_arms(change: dict[str, Any], says
     with pytest.raises(Refused, match=says):
         complete(BASE | change)
     assert complete(BASE | {"leakage": ["b"]}).leakage == ["b"]
+
+
+def test_seeds_that_share_an_initialization_are_warned_of(tmp_path: Path) -> None:
+    found = report(tmp_path, World(config={"gqa": {"optim": {"lr": 3e-3, "seed": 7}}}))
+    shared = [line for line in found["warnings"] if line.startswith("All seeds of")]
+    assert shared == ["All seeds of gqa share optim.seed=7: the interval covers less than it says."]

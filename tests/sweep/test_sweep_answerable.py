@@ -1,5 +1,7 @@
 """What no run could answer is refused before one is trained, with the claim at fault."""
 
+import sys
+
 import pytest
 
 from attnlab import stats
@@ -60,6 +62,15 @@ def test_what_passes_is_what_perfect_seeds_are_decided_by(seeds):
     asked = [stats.Question(e, c["is"], c["threshold"]) for c, e in zip(claims, perfect, strict=True)]
     could = all(decision.holds for decision in stats.decide(asked))
     assert (refused(*claims, seeds=seeds) is None) == could
+
+
+def test_that_a_trained_arm_is_better_does_not_hold_by_construction(monkeypatch):
+    estimate = Estimate(declared=DECLARED, figures=tuple(DECLARED), steps=400)
+    monkeypatch.setattr(sys.modules[__name__], "Estimate", lambda **_: estimate)
+    line, at = refused({**MORE, "identity": True})
+    assert "only an equality holds by construction" in line
+    assert at == ("claims", 0, "identity")
+    assert refused({"is": "within", "threshold": 0.1, "identity": True}) is None
 
 
 def test_seeds_that_may_be_added_and_what_is_no_hypothesis_are_let_pass():

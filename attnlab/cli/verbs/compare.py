@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from attnlab.cli.hydra import handed_on, hydra
 from attnlab.errors import Refused
+from attnlab.store.values import Top
 from attnlab.sweep.plan import overrides
 
 USAGE = (
@@ -133,5 +134,6 @@ def _name(arm: Sequence[str]) -> str:
     parts = []
     for override in overrides.parse(arm):
         key, value = override.key_or_group, str(override.input_line).partition("=")[2]
-        parts.append(f"{key.rpartition('.')[2]}_{value}" if "." in key else value)
+        is_option = "." not in key and key not in Top.model_fields  # a run's id is no arm's name
+        parts.append(value if is_option else f"{key.rpartition('.')[2]}_{value}")
     return re.sub(r"[^A-Za-z0-9]+", "_", "_".join(parts)).strip("_").lower() or "arm"

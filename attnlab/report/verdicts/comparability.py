@@ -24,7 +24,7 @@ def reasons(sweep: Sweep, table: dict[str, Any], arm: str, against: str, metric:
     if not _is_prediction(sweep, metric):
         return found
     found += leakage.reasons(sweep, arm, against)
-    pairs = list(_pairs(sweep, arm, against))
+    pairs = [pair for pair in _pairs(sweep, arm, against) if not any(map(_is_on_paper, pair))]
     for check in (_data, _declarations, _settings, _prefix):
         found += next(
             ([reason] for pair in pairs if (reason := check(sweep, metric, arm, against, *pair))), []
@@ -47,6 +47,11 @@ def _pairs(sweep: Sweep, arm: str, against: str) -> Iterator[tuple[RunRecord, Ru
         ours, theirs = sweep.at[arm, seed], sweep.at[against, seed]
         if ours.done and theirs.done and ours.record and theirs.record:
             yield ours.record, theirs.record
+
+
+def _is_on_paper(record: RunRecord) -> bool:
+    """Whether a run's figures are stated or come from shapes alone: it has looked at no data."""
+    return bool(record.config.get("measurement")) and record.estimate.data.get("validation") is None
 
 
 def _data(
@@ -92,7 +97,7 @@ def _per_byte(sweep: Sweep) -> str:
 
 def _spans(record: RunRecord) -> dict[str, Any]:
     """What decides on which tokens losses at several lengths are taken."""
-    measure, data = record.config.get("measure", {}), record.estimate.data
+    measure, data = record.config.get("measurement") or record.config.get("measure", {}), record.estimate.data
     trained = measure.get("trained") or record.estimate.context
     facts = {key: data.get(key) for key in ("unit", "vocab_size", "val_text")}
     return {**facts, "trained length": trained, "lengths": measure.get("lengths")}
@@ -106,7 +111,8 @@ def _declarations(
     if None in said or said[0] == said[1]:
         return None
     facts = [{key: getattr(one, key) for key in ("unit", "kind", "direction")} for one in said]
-    differing = _differing(*facts)
+    stated = [key for key in facts[0] if facts[0][key] and facts[1][key]]  # who is silent contradicts nobody
+    differing = _differing(*({key: one[key] for key in stated} for one in facts))
     text = f"{arm} and {against} declare {metric} differently ({differing})"
     return {"label": "meaning of the metric", "text": text} if differing else None
 
@@ -129,11 +135,12 @@ def _settings(
 def _prefix(
     sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
 ) -> Reason | None:
-    """Targets in a prefix that an arm sees whole are left out of what is known by position, and of no more."""
+    """Targets in a prefix that an arm sees whole are left out of what is known by position, no more."""
     seen = [name for name in (arm, against) if sweep.prefix(name) > 1]
     if not seen or metric in ours.by_position or not sum(ours.targets_by_position[: sweep.left_out]):
         return None
-    text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare {[*ours.by_position][0]}"
+    without = next(iter(ours.by_position))
+    text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare {without}"
     return {"label": "prefix", "text": text}
 
 

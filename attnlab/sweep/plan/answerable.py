@@ -26,6 +26,12 @@ def refuse_unanswerable(
     _refuse_unmeasured(experiment, places, estimates)
     shares = []
     for place, claim in zip(places, experiment.claims, strict=True):
+        if claim.identity and claim.relation != "within" and estimates[claim.arm].steps:
+            raise Refused(
+                f"claim {place + 1} of {experiment.name}: identity: true with is: {claim.relation} of an arm "
+                "that is trained: only an equality holds by construction; write is: within, or drop identity",
+                _at(place, "identity"),
+            )
         if claim.compare == "ratio":
             _refuse_ratio(experiment, claim, place, estimates)
         elif not claim.identity and _kind(estimates[claim.arm], experiment.metric_of(claim)) == "share":
