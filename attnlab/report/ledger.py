@@ -50,8 +50,8 @@ RUN = """
 ## What was run
 """
 OUTDATED = "OUTDATED.md"
-OUTDATED_NOTE = f"""Code that alters numbers has changed since some reports were made: [{OUTDATED}]({OUTDATED}) lists them
-with the changes.
+OUTDATED_NOTE = """Code that alters numbers has changed since some reports were made:
+[OUTDATED.md](OUTDATED.md) lists them with the changes.
 """
 NOISE = """
 ## Where nothing differs

@@ -30,7 +30,16 @@ class Command:
 
 
 def parse(lines: Sequence[str], loader: Any = None) -> list[Override]:
-    return OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
+    """The overrides. Refused where one gives a key an empty mapping: Hydra merges it, and nothing changes."""
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
+    for override in parsed:
+        key = override.key_or_group
+        if not (override.is_add() or override.is_delete()) and override.value() == {}:
+            raise Refused(
+                f"{override.input_line}: an empty mapping changes nothing of {key}; remove a key of it with "
+                f"~{key}.NAME"
+            )
+    return parsed
 
 
 def read(arguments: Sequence[str], loader: Any = None) -> Command:
