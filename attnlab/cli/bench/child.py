@@ -24,7 +24,7 @@ class _Child:
 def run_command(
     line: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run attnlab with the words of a line and capture its output. A signal meanwhile ends the command first."""
+    """Run attnlab with the words of a line, capture its output; a signal meanwhile ends the command first."""
     pipe = subprocess.PIPE
     command = subprocess.Popen(
         [sys.executable, "-m", "attnlab", *line],
