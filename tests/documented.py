@@ -43,8 +43,9 @@ NOT_HERE = {
     "hydra/launcher=ray": "Ray",
     "hydra/launcher=slurm": "a SLURM cluster",
     "data=hub": "a network",
+    "data=fineweb": "a network",
     "logger.mode=online": "a W&B login",
-    "'logger=[wandb,tensorboard]'": "the extra tensorboard",
+    "logger=[wandb,tensorboard]": "the extra tensorboard",
     "make gpu-": "a card",
     "ladder": "half an hour on two cores, four sizes of all arms; where it names two arms it is run",
 }
