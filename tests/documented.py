@@ -1,7 +1,7 @@
 """Every command line that the documentation shows, found in its place: blocks and inline code of the pages,
 help texts, docstrings, comments of the configs, recipes of the Makefile, launch files.
 
-A new one is found without being listed. A line that `kind` cannot classify is an error.
+A new one is found without being listed. A line that `classify` cannot classify is an error.
 """
 
 import ast
@@ -95,15 +95,15 @@ def collect() -> list[Command]:
     pages = [*PAGES, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "DESIGN.md"]
     found: list[Command] = []
     for page in dict.fromkeys(pages):  # DESIGN.md has no commands in its blocks
-        found += of_page((ROOT / page).read_text("utf-8"), page)
-    found += [*of_helps(), *of_docstrings(), *of_configs(), *of_makefile(), *of_launch_files()]
+        found += read_page((ROOT / page).read_text("utf-8"), page)
+    found += [*read_helps(), *read_docstrings(), *read_configs(), *read_makefile(), *read_launch_files()]
     first: dict[tuple[str, tuple[str, ...]], Command] = {}
     for command in found:
         first.setdefault((command.program, command.words), command)
     return list(first.values())
 
 
-def of_page(text: str, place: str) -> Iterator[Command]:
+def read_page(text: str, place: str) -> Iterator[Command]:
     """Commands of a Markdown page: lines of shell blocks, and inline calls of attnlab or make."""
     prose, block, language, lines = [], [], None, text.splitlines()
     for line in lines:
@@ -113,28 +113,28 @@ def of_page(text: str, place: str) -> Iterator[Command]:
         elif fence:
             if place != "DESIGN.md" and language in ("", "sh", "bash", "console"):
                 for shell in "\n".join(block).replace("\\\n", " ").splitlines():
-                    yield from of_shell(shell, place)
+                    yield from read_shell(shell, place)
             language = None
         elif language is None:
             prose.append(line)
         else:
             block.append(line)
     assert language is None, f"{place}: a block is not closed"
-    yield from of_prose("\n".join(prose), place)
+    yield from read_prose("\n".join(prose), place)
 
 
-def of_prose(text: str, place: str) -> Iterator[Command]:
+def read_prose(text: str, place: str) -> Iterator[Command]:
     """Commands in backticks; one outside of backticks has no end that could be found."""
     spans = r"(`+)(.+?)\1"
     for _, span in re.findall(spans, text, re.DOTALL):
         line = " ".join(span.split())
         if re.match(rf"{PROGRAM} |python -m attnlab$|make [a-z0-9-]+$", line):
-            yield from of_shell(line, place, inline=True)
+            yield from read_shell(line, place, inline=True)
     bare = re.search(r"python -m attnlab.*", re.sub(spans, "", text, flags=re.DOTALL))
     assert bare is None, f"{place}: put this command into backticks: {bare and bare[0]}"
 
 
-def of_shell(line: str, place: str, inline: bool = False) -> Iterator[Command]:
+def read_shell(line: str, place: str, inline: bool = False) -> Iterator[Command]:
     """The commands of a shell line; in prose a verb alone is a mention of it, as is a usage."""
     try:
         words = shlex.split(line, comments=not inline)
@@ -162,7 +162,7 @@ def of_shell(line: str, place: str, inline: bool = False) -> Iterator[Command]:
         yield Command(place, (*rest, *(["--help"] if mentioned else [])), program)
 
 
-def of_helps() -> Iterator[Command]:
+def read_helps() -> Iterator[Command]:
     """The examples of the help texts, of the whole and of each verb."""
     whole, verbs = parsers()
     texts = {"--help": whole.format_help()} | {
@@ -170,10 +170,10 @@ def of_helps() -> Iterator[Command]:
     }
     for name, text in texts.items():
         for line in re.findall(r"^  (python -m attnlab .*)$", text, re.M):
-            yield from of_shell(re.split(r"\s{2,}", line)[0], name)
+            yield from read_shell(re.split(r"\s{2,}", line)[0], name)
 
 
-def of_docstrings() -> Iterator[Command]:
+def read_docstrings() -> Iterator[Command]:
     """Commands in backticks of docstrings."""
     for path in sorted((ROOT / "attnlab").rglob("*.py")):
         if "templates" in path.parts:
@@ -184,10 +184,10 @@ def of_docstrings() -> Iterator[Command]:
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, kinds) and (said := ast.get_docstring(node)):
-                yield from of_prose(OPTIONAL.sub("", said), str(path.relative_to(ROOT)))
+                yield from read_prose(OPTIONAL.sub("", said), str(path.relative_to(ROOT)))
 
 
-def of_configs() -> Iterator[Command]:
+def read_configs() -> Iterator[Command]:
     """Commands in backticks of the comments in `conf/` and `sweeps/`."""
     files = [
         *(ROOT / "conf").rglob("*.yaml"),
@@ -196,10 +196,10 @@ def of_configs() -> Iterator[Command]:
     ]
     for path in sorted(files):
         comments = re.findall(r"^#+ ?(?!!)(.*)$", path.read_text("utf-8"), re.M)
-        yield from of_prose("\n".join(comments), str(path.relative_to(ROOT)))
+        yield from read_prose("\n".join(comments), str(path.relative_to(ROOT)))
 
 
-def of_makefile() -> Iterator[Command]:
+def read_makefile() -> Iterator[Command]:
     """What the targets run of attnlab."""
     targets = re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text("utf-8"), re.M)
     cards = re.findall(r"^(gpu-\d):", (ROOT / "sweeps" / "gpu.mk").read_text("utf-8"), re.M)
@@ -211,16 +211,16 @@ def of_makefile() -> Iterator[Command]:
                 yield Command(f"make {target}", tuple(shlex.split(found[1])))
 
 
-def of_launch_files() -> Iterator[Command]:
+def read_launch_files() -> Iterator[Command]:
     """The commands of the scripts in `sweeps/`."""
     for path in sorted((ROOT / "sweeps").glob("*.sh")):
         text = path.read_text("utf-8").replace("\\\n", " ")
         text = text.replace('"$@"', "").replace("${DEVICE:-NVIDIA H200}", "NVIDIA H200")
         for line in re.findall(r"^exec (.*)$", text, re.M):
-            yield from of_shell(line, str(path.relative_to(ROOT)))
+            yield from read_shell(line, str(path.relative_to(ROOT)))
 
 
-def filled(command: Command, placeholders: Mapping[str, str]) -> tuple[str, ...]:
+def fill(command: Command, placeholders: Mapping[str, str]) -> tuple[str, ...]:
     """The words, each placeholder replaced: a whole word, or what stands behind an equals sign."""
     words = []
     for word in command.words:
@@ -232,7 +232,7 @@ def filled(command: Command, placeholders: Mapping[str, str]) -> tuple[str, ...]
     return tuple(words)
 
 
-def why_not_here(command: Command) -> str | None:
+def find_need(command: Command) -> str | None:
     """What a command needs that is not here; None where it can be run."""
     words = [command.place, *command.words]
     if any(word.startswith("arms=") for word in words):
@@ -240,13 +240,13 @@ def why_not_here(command: Command) -> str | None:
     return next((why for begin, why in NOT_HERE.items() for word in words if word.startswith(begin)), None)
 
 
-def kind(command: Command) -> str:
+def classify(command: Command) -> str:
     """The treatment of a command of attnlab: `planned`, `parsed`, `trained` or `run` as written."""
     words = command.words
     verb = words[0] if words and words[0] in VERBS else None
     if "--help" in words or any(word.startswith("--cfg") for word in words):
         return "run"
-    if why_not_here(command):
+    if find_need(command):
         return "planned"
     if verb in ELSEWHERE:
         return "parsed"
@@ -260,7 +260,7 @@ def kind(command: Command) -> str:
     return "trained"
 
 
-def smallest(words: tuple[str, ...]) -> list[str]:
+def shrink(words: tuple[str, ...]) -> list[str]:
     """The words of a command that trains, at its smallest setting; its own keys stay, but for size=S."""
     words = tuple("size=debug" if word == "size=S" else word for word in words)
     given = {word.lstrip("+").partition("=")[0] for word in words if not word.startswith("-")}

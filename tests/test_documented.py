@@ -17,8 +17,7 @@ from pathlib import Path
 import documented
 import pytest
 import yaml
-from conftest import TEXT
-from documented import Command, filled, kind, smallest
+from documented import Command, classify, fill, shrink
 from hydra.types import RunMode
 from toys import plans_of_shipped, shipped
 
@@ -46,6 +45,7 @@ OF_VERBS = {
     "inspect": {"...": "the cat sat", "FOLDER": "FOLDER"},
     "generate": {"...": "the cat"},
 }
+TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
 QUICK = ("list", "schema", "complete", "new", "--version", "--help")
 SESSION = """
 import json, os, sys
@@ -59,18 +59,18 @@ for line in os.fdopen(int(sys.argv.pop())):
 """
 
 
-def words_of(command: Command, **more: str) -> tuple[str, ...]:
+def fill_words(command: Command, **more: str) -> tuple[str, ...]:
     verb = command.words[0] if command.words else ""
-    return filled(command, PLACEHOLDERS | OF_VERBS.get(verb, {}) | more)
+    return fill(command, PLACEHOLDERS | OF_VERBS.get(verb, {}) | more)
 
 
-def named(commands):
+def list_parameters(commands):
     return [pytest.param(command, id=str(command)) for command in commands]
 
 
-@pytest.mark.parametrize("command", named(command for command in OURS if command.words))
+@pytest.mark.parametrize("command", list_parameters(command for command in OURS if command.words))
 def test_a_documented_command_can_be_read(command):
-    how, words = kind(command), words_of(command)
+    how, words = classify(command), fill_words(command)
     if words[0] in VERBS:
         if "--help" not in words:
             assert parse(words[0], words[1:])
@@ -92,9 +92,11 @@ UNKNOWN = {  # what a stub cannot tell
 
 
 @pytest.mark.rare
-@pytest.mark.parametrize("command", named(command for command in OURS if kind(command) == "planned"))
+@pytest.mark.parametrize(
+    "command", list_parameters(command for command in OURS if classify(command) == "planned")
+)
 def test_a_command_for_another_machine_is_planned(command):
-    verb, *rest = words_of(command)
+    verb, *rest = fill_words(command)
     words = [*rest] if verb in VERBS else [verb, *rest]
     if verb == "corpus":
         words = [word for word in rest[1:] if not word.startswith("to=")]
@@ -115,7 +117,7 @@ def test_a_command_for_another_machine_is_planned(command):
     assert all(plan.runs for plan in plans_of_shipped(words, Stub()))
 
 
-@pytest.mark.parametrize("command", named(OTHERS))
+@pytest.mark.parametrize("command", list_parameters(OTHERS))
 def test_a_command_of_another_program_names_what_there_is(command):
     if command.program == "make":
         targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M)
@@ -168,7 +170,7 @@ class Session:
         self.process.communicate()
 
 
-def failures(session: Session, lines) -> list[str]:
+def find_failures(session: Session, lines) -> list[str]:
     """The lines (place, words, exit statuses that are fine) that ended otherwise, with their output."""
     found = []
     for place, words, fine in lines:
@@ -178,7 +180,7 @@ def failures(session: Session, lines) -> list[str]:
     return found
 
 
-def of_the_parser() -> list[tuple[str, list[str], tuple[int, ...]]]:
+def list_parser_lines() -> list[tuple[str, list[str], tuple[int, ...]]]:
     """Every subject of the verbs that have some, as the parser and the configs name them."""
     lines = [
         *(["list", group] for group in (*groups(), "experiments")),
@@ -197,10 +199,10 @@ def test_every_quick_command_runs(tmp_path):
         if command.words and command.words[0] in QUICK and "DIR" not in command.words
     ]
     lines = [
-        (command.place, words_of(command), (0,)) for command in quick if "--config-dir" not in command.words
+        (command.place, fill_words(command), (0,)) for command in quick if "--config-dir" not in command.words
     ]
     with Session(tmp_path) as session:
-        assert failures(session, [*lines, *of_the_parser()]) == []
+        assert find_failures(session, [*lines, *list_parser_lines()]) == []
 
 
 def prepare(folder: Path) -> None:
@@ -220,20 +222,20 @@ def prepare(folder: Path) -> None:
 def test_every_documented_command_runs(tmp_path, monkeypatch):
     prepare(tmp_path)
     found, ran = [], set()
-    commands = [command for command in OURS if kind(command) in ("trained", "run")]
+    commands = [command for command in OURS if classify(command) in ("trained", "run")]
     commands.sort(key=lambda command: command.words[:1] == ("clean",))  # which removes what others look at
     with Session(tmp_path) as session:
         first = [["new", "heads", "mine"], ["model.n_layers=3", "size=debug", "logger=none"]]
-        assert failures(session, [("first", words, (0,)) for words in first]) == []
+        assert find_failures(session, [("first", words, (0,)) for words in first]) == []
         [spec] = (tmp_path / "runs").glob("*/spec.json")
         own = {"ID": spec.parent.name, "FOLDER": str(spec.parent)}
         for command in commands:
-            words = words_of(command, **own)
+            words = fill_words(command, **own)
             lines = [(verb, *words[1:]) for verb in VERBS] if words[:1] == ("VERB",) else [words]
-            if kind(command) == "trained":
-                lines = [smallest(line) for line in lines]
+            if classify(command) == "trained":
+                lines = [shrink(line) for line in lines]
             fine = tuple(status for status, _ in ENDS.values()) if words[:1] == ("judge",) else (0,)
-            found += failures(session, [(command.place, line, fine) for line in lines])
+            found += find_failures(session, [(command.place, line, fine) for line in lines])
             ran |= {line[0] for line in lines if line and "--help" not in line}
             reports = sorted((tmp_path / "reports").glob("gqa_vs_mha~*/"))
             for name in ("gqa_vs_mha", "A", "B"):

@@ -191,7 +191,7 @@ class Report(Results):
         begin = f"{arm}/{seed}/"
         if f"{begin}maps" not in self._archive:
             parts = (name.split("/") for name in self._archive if name.endswith("/maps"))
-            raise KeyError(_missing(self.path, arm, seed, [(of, int(n)) for of, n, _ in parts]))
+            raise KeyError(_describe_missing(self.path, arm, seed, [(of, int(n)) for of, n, _ in parts]))
         return {
             name.removeprefix(begin): array for name, array in self._archive.items() if name.startswith(begin)
         }
@@ -233,7 +233,7 @@ class Store(Results):
         named = [run for run in mapped if arm in (run.arm, run.id) and run.seed == seed]
         if not named:
             pairs = [(name, run.seed) for run in mapped for name in (run.arm, run.id)]
-            raise KeyError(_missing(self.path, arm, seed, pairs))
+            raise KeyError(_describe_missing(self.path, arm, seed, pairs))
         if len(named) > 1:
             ids = ", ".join(run.id for run in named)
             raise KeyError(f"{len(named)} runs have maps of {arm}, seed {seed}: name one by its id: {ids}")
@@ -243,7 +243,7 @@ class Store(Results):
         return self.path / run.id / "attention.npz"
 
 
-def _missing(path: Path, arm: str, seed: int, pairs: Iterable[tuple[str, int]]) -> str:
+def _describe_missing(path: Path, arm: str, seed: int, pairs: Iterable[tuple[str, int]]) -> str:
     """The message for an arm and a seed without maps, where `pairs` have some."""
     pairs = list(pairs)
     seeds = [of_seed for of, of_seed in pairs if of == arm]

@@ -31,7 +31,7 @@ def silent(line):
     pass
 
 
-def measured(subject, prepared, rounds):
+def measure_bench(subject, prepared, rounds):
     """The Bench of a subject, measured in this process."""
     bench = Bench(subject.__name__.rpartition(".")[2])
     subject.measure(prepared, bench, silent, rounds)
@@ -117,7 +117,7 @@ def test_transformers_model_has_as_many_parameters_as_ours(n_kv_heads):
 def test_bytes_grow_with_the_square_in_eager_and_linearly_in_sdpa(monkeypatch):
     monkeypatch.setattr(memory, "LENGTHS", (256, 512))
     shape = ["model.dim=16", "model.n_heads=4", "model.n_layers=1"]
-    bench = measured(memory, composed([*memory.OVERRIDES, *shape]), 1)
+    bench = measure_bench(memory, composed([*memory.OVERRIDES, *shape]), 1)
     exponents = [row.facts["exponent"] for row in bench.rows if "exponent" in row.facts]
     assert exponents[0] > 1.9
     assert exponents[1] == 1.0
@@ -164,7 +164,7 @@ def test_a_step_at_a_context_reads_what_its_kv_heads_hold(monkeypatch):
     monkeypatch.setattr(contexts, "PIECE", 16)
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # a minute for what is read
     shape = ["model.dim=32", "model.n_layers=1", "model.n_heads=8", "model.ffn_width=40"]
-    bench = measured(contexts, contexts.prepare(shape, None), 1)
+    bench = measure_bench(contexts, contexts.prepare(shape, None), 1)
     ours = {row.group.rpartition(", ")[2]: row.facts for row in bench.rows if row.name == "compiled"}
     read = {name: facts["bytes"] for name, facts in ours.items()}
     assert list(read) == ["8 KV heads", "2 KV heads", "1 KV heads", "a latent"]
@@ -189,7 +189,7 @@ def test_runs_an_hour_are_counted_from_the_first_start_to_the_last_end(monkeypat
             os.utime(path, (0, 1000 + 10 * (n // slots + 1)))
         return subprocess.CompletedProcess(command, 0, "", "")
 
-    bench = measured(sharing, sharing.prepare(["size=debug"], None), 3)
+    bench = measure_bench(sharing, sharing.prepare(["size=debug"], None), 3)
     assert [(row.name, row.median, row.ratio) for row in bench.rows] == [
         ("1 at a time", pytest.approx(360), 1.0),
         ("2 at a time", pytest.approx(720), pytest.approx(2.0)),
@@ -213,7 +213,7 @@ def test_starts_are_taken_in_turn_and_a_finished_experiment_is_among_them(monkey
     processes = Processes(f"24 done\n{left}\n")
     monkeypatch.setattr(start, "run_command", processes)
     prepared = start.prepare(["logger=none", "experiment=smoke"], None)
-    bench = measured(start, prepared, 2)
+    bench = measure_bench(start, prepared, 2)
     works = len(VERBS) + 5  # --help, list; plan, status and the whole command
     asked, first, second = processes.lines[0], processes.lines[1 : works + 1], processes.lines[works + 1 :]
     assert asked == ["plan", "+experiment=smoke", "logger=none"]
@@ -230,7 +230,7 @@ def test_starts_are_taken_in_turn_and_a_finished_experiment_is_among_them(monkey
 def test_an_experiment_that_is_not_finished_is_never_started(monkeypatch, plan):
     processes = Processes(plan)
     monkeypatch.setattr(start, "run_command", processes)
-    bench = measured(start, start.prepare([], None), 1)
+    bench = measure_bench(start, start.prepare([], None), 1)
     notes = {row.name: row.note for row in bench.rows if row.note}
     assert set(notes) == {"plan", "status", "again"}
     assert plan in notes["again"]
@@ -252,7 +252,7 @@ def test_batches_of_a_text_are_compared_with_a_loop_over_the_same(tmp_path, monk
     monkeypatch.setattr(data, "BATCHES", 2)
     monkeypatch.setattr(data, "SHAPES", {"M": (3, 5)})
     config = composed(["data=pydocs", "data/tokenizer=byte", "logger=none", f"paths.cache={tmp_path}"])
-    start, *batches = measured(data, config, 1).rows
+    start, *batches = measure_bench(data, config, 1).rows
     assert start.facts["tokens"] > 10**5
     assert [row.name for row in batches] == [
         "a loop over a tensor in memory", "the same as below, in memory", "mapped tokens",
@@ -306,13 +306,16 @@ def test_a_part_that_fails_leaves_the_rows_before_it_and_one_line(monkeypatch, c
         assert out.count("T = 16") == out.count("T = 32") == 2
 
 
-def descendants(pid):
+HANDLERS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}  # of a plain process
+
+
+def list_descendants(pid):
     """The processes below one, at any depth."""
     below = children(pid)
-    return [*below, *(one for child in below for one in descendants(child))]
+    return [*below, *(one for child in below for one in list_descendants(child))]
 
 
-def ended_by(number, folder, words, due, begins):
+def end_by_signal(number, folder, words, due, begins):
     """Exit status, rows and errors of a bench that gets a signal once it has said `begins` and has started
     `due` commands; all processes below it are gone.
     """
@@ -327,7 +330,7 @@ def ended_by(number, folder, words, due, begins):
 
     def is_due():
         commands.update(children(process.pid))
-        seen.update(descendants(process.pid))
+        seen.update(list_descendants(process.pid))
         assert process.poll() is None, errors.read_text()
         return begins in errors.read_text() and len(commands) >= due
 
@@ -339,9 +342,26 @@ def ended_by(number, folder, words, due, begins):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_meanwhile_prints_the_rows_before_it(monkeypatch, capfd, number, status):
+    before = [signal.signal(each, handler) for each, handler in HANDLERS.items()]
+    monkeypatch.setattr(memory, "_cached", lambda config: signal.raise_signal(number))
+    try:
+        assert entry.main(["bench", "memory", "size=debug"]) == status
+        assert {each: signal.getsignal(each) for each in HANDLERS} == HANDLERS
+    finally:
+        for each, handler in zip(HANDLERS, before, strict=True):
+            signal.signal(each, handler)
+    out, errors = capfd.readouterr()
+    assert out.count("T = 16") == out.count("T = 32") == 2
+    said = f"attnlab: bench memory: ended by {number.name}; 4 rows were measured before"
+    assert errors.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.rare
 def test_a_signal_ends_a_bench_with_its_rows_and_its_children(tmp_path, number, status):
     words = ["start", "experiment=kv_cache_bytes", "rounds=50"]  # its plan, --help, and one more
-    found, rows, errors = ended_by(number, tmp_path, words, 3, "round 1 of 50")
+    found, rows, errors = end_by_signal(number, tmp_path, words, 3, "round 1 of 50")
     assert found == status
     assert rows[0]["name"] == "--help"
     assert errors.splitlines()[-1].startswith(f"attnlab: bench start: ended by {number.name}; ")
@@ -357,6 +377,6 @@ def test_a_signal_ends_a_bench_with_its_rows_and_its_children(tmp_path, number, 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.rare
 def test_a_signal_ends_what_trains(tmp_path, words, begins, due, number, status):
-    found, _, errors = ended_by(number, tmp_path, words, due, begins)
+    found, _, errors = end_by_signal(number, tmp_path, words, due, begins)
     assert found == status, errors
     assert "Traceback" not in errors

@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
     prepared = subject.prepare(overrides, options.given.get("threads"))
     bench, status = Bench(names[0]), 0
     try:
-        with _raising_on_signals():
+        with _raise_on_signals():
             subject.measure(prepared, bench, _say, options.given.get("rounds") or subject.ROUNDS)
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else 1
@@ -61,7 +61,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _raising_on_signals() -> Iterator[None]:
+def _raise_on_signals() -> Iterator[None]:
     """SIGINT and SIGTERM raise Stopped, the second one kills; an ignored signal stays ignored."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     ours = [number for number in SIGNALS if before[number] != signal.SIG_IGN]
