@@ -88,6 +88,18 @@ def no_space(error: BaseException, where: object = "the output") -> str | None:
     return None
 
 
+def format_seeds(seeds: Iterable[int]) -> str:
+    """Seeds in order, three or more consecutive ones as a range: `0, 4 to 7`; `none` without seeds."""
+    stretches: list[list[int]] = []
+    for seed in sorted({*seeds}):
+        if stretches and seed == stretches[-1][-1] + 1:
+            stretches[-1].append(seed)
+        else:
+            stretches.append([seed])
+    ranges = (f"{s[0]} to {s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in stretches)
+    return ", ".join(ranges) or "none"
+
+
 def nearest(name: str, names: Iterable[str], show: int = 3) -> str:
     """` (nearest: a, b)`, or all the names where there are few, or nothing where there is none."""
     names = sorted({str(known) for known in names})

@@ -1,8 +1,7 @@
-"""The site, the tour and the walks: pages are built, their links followed, and what is shown is what runs."""
+"""The site and the tour: pages are built, their links followed, and what is shown is what runs."""
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -18,30 +17,6 @@ import notebook  # noqa: E402
 import reference  # noqa: E402
 
 TOUR = ROOT / "docs" / "tour.ipynb"
-WALKS = ("tutorial", "tasks")  # pages whose ```sh blocks are one walk, each line a command
-
-
-def commands(page: str) -> list[str]:
-    text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
-    return [
-        line for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()
-    ]
-
-
-@pytest.mark.parametrize("page", WALKS)
-@pytest.mark.rare
-@pytest.mark.timeout(1800)
-def test_every_command_of_a_walk_does_what_it_is_there_for(page, tmp_path):
-    lines = commands(page)
-    assert len(lines) >= 3
-    for line in lines:
-        program, *words = shlex.split(line)
-        assert program == "python"
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    assert list(tmp_path.glob("reports/*/report.html"))
 
 
 @pytest.mark.rare

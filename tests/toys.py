@@ -55,7 +55,8 @@ def plan_of_shipped(line: list[str], checker: Any) -> Plan:
 def plans_of_shipped(line: list[str], checker: Any) -> list[Plan]:
     """As `plan_of_shipped`, one for each text."""
     master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
-    return plan(line, Composer(shipped(), master), checker)
+    asked = [word for word in line if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]  # in the master
+    return plan(asked, Composer(shipped(), master), checker)
 
 
 @pytest.fixture

@@ -16,14 +16,14 @@ NEW_TOKENS, THREADS = 100_000, 1024  # what generate and bench are asked for at 
 DESCRIPTION = """\
 attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
 
-  python -m attnlab +experiment=NAME                  run an experiment; the same command again carries on
-  python -m attnlab +experiment=NAME size=S seed=0,1  at another size, with other seeds
-  python -m attnlab +experiment=NAME 'arms=[mha,gqa]' some of its arms
-  python -m attnlab heads=gqa position=rope           one run, stored like any other
-  python -m attnlab --cfg job +experiment=NAME        print the composed config
-  python -m attnlab --config-dir DIR heads=mine       with config groups of your own
-  python -m attnlab VERB --help                       what a verb takes, with examples
-  python -m attnlab --trust mine                      let stored runs name the module mine from now on"""
+  python -m attnlab +experiment=NAME                   run an experiment; the same command again carries on
+  python -m attnlab +experiment=NAME size=S seed=0,1   at another size, with other seeds
+  python -m attnlab +experiment=NAME 'arms=[mha,gqa]'  some of its arms
+  python -m attnlab heads=gqa position=rope            one run, stored like any other
+  python -m attnlab --cfg job +experiment=NAME         print the composed config
+  python -m attnlab --config-dir DIR heads=mine        with config groups of your own
+  python -m attnlab VERB --help                        what a verb takes, with examples
+  python -m attnlab --trust mine                       let stored runs name the module mine from now on"""
 
 
 def parse(name: str, line: Sequence[str]) -> argparse.Namespace:
@@ -163,7 +163,7 @@ VERBS = {
         "where a trained model looks in a text of yours",
         "KEY=VALUE ...",
         (
-            'experiment=gqa_vs_mha arm=gqa seed=20 text="the cat sat on the mat" layer=1 head=0',
+            'experiment=gqa_vs_mha arm=gqa seed=400 text="the cat sat on the mat" layer=1 head=0',
             'checkpoint=FOLDER text="..." layer=2 head=0 to=FOLDER',
         ),
         flags.words,
@@ -234,7 +234,9 @@ VERBS = {
             Key("rounds", "how often each thing is measured; left out, the subject's own", positive),
         ),
         more="Other words are overrides of the config that is measured; for start, experiment=NAME and "
-        "overrides of its\ncommand.",
+        "overrides of its\ncommand. size=debug is the smallest setting of every NAME: a tiny model, few "
+        "lengths and steps. Where a\npart fails (exit status 1), on SIGTERM (143) and on Ctrl-C (130), the "
+        "rows measured before are\nprinted.",
         overrides=True,
     ),
     "corpus": Verb(

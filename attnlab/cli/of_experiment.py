@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.cli.parser import PROGRAM
-from attnlab.errors import Refused, nearest, printable
+from attnlab.errors import Refused, format_seeds, nearest, printable
 from attnlab.store import runs
 from attnlab.store.files import read_json
 from attnlab.store.guards import users
@@ -28,21 +28,21 @@ def find(given: Mapping[str, Any], words: Sequence[str]) -> Path:
     if arm is None:
         raise Refused(f"experiment={name} of which arm? Add arm={'|'.join(arms) or 'NAME'}")
     of_arm = [(spec, seed) for spec, of, seed in _specs(store, used) if of == arm]
-    seeds = sorted(seed for spec, seed in of_arm if runs.is_done(store / spec.id))
-    seed = given.get("seed", seeds[0] if seeds else 0)
-    named = [spec for spec, of_seed in of_arm if of_seed == seed]
-    fitting = [spec for spec in named if all(_chose(spec, word) for word in words)]
-    done = [record for spec in fitting if (record := runs.record(store / spec.id)) and record.done]
+    named = [(spec, seed) for spec, seed in of_arm if all(_chose(spec, word) for word in words)]
+    records = [(record, seed) for spec, seed in named if (record := runs.record(store / spec.id))]
+    finished = [(record, seed) for record, seed in records if record.done]
+    seed = given.get("seed", min((seed for _, seed in finished), default=0))
+    done = [record for record, of_seed in finished if of_seed == seed]
     if not done:
         near = nearest(arm, arms) if arms and arm not in arms else ""
         typed = [f"seed={seed}"] if "seed" in given else []
         again = " ".join([PROGRAM, f"+experiment={name}", *typed, *words])
         asked = "".join(f", {word}" for word in (*typed, *words))
-        raise Refused(
-            f"no finished run of {name}, arm {arm}{asked} in {store}{near}; train its runs with: {again}"
-        )
+        seeds = f"; finished seeds: {format_seeds(seed for _, seed in finished)}" if finished else ""
+        said = f"no finished run of {name}, arm {arm}{asked} in {store}{near}{seeds}"
+        raise Refused(f"{said}; train its runs with: {again}")
     *others, last = sorted(done, key=lambda record: (record.started or "", record.id))
-    axes = {spec.id: spec.use.axes for spec in fitting}
+    axes = {spec.id: spec.use.axes for spec, _ in named}
     print(printable(f"run {last.id}: {arm}, seed {seed}, {_told(axes[last.id])}"))
     for other in others:
         print(printable(f"there is run={other.id} too: {_told(axes[other.id])}"))

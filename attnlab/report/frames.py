@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 import pyarrow as pa
 
-from attnlab.errors import Refused, nearest
+from attnlab.errors import Refused, format_seeds, nearest
 from attnlab.report.build import row as row_of
 from attnlab.report.pages.files import find
 from attnlab.report.schema import load as read_report
@@ -80,7 +80,8 @@ class Results(ABC):
     def maps(self, arm: str, seed: int, step: int | None = None) -> Any:
         """A row per weight of attention that its mask allows, of one run at a stored step, the last one
         where none is named: step, layer, head, query, key, weight (off by 0.004 at most; a negative one, as
-        heads that talk may have, is kept as 0). KeyError for a run or a step without maps.
+        heads that talk may have, is kept as 0). KeyError for a run or a step without maps: it lists the seeds
+        that have some.
         """
         arrays = self._maps(arm, seed)
         steps = arrays["steps"].tolist()
@@ -189,7 +190,8 @@ class Report(Results):
     def _maps(self, arm: str, seed: int) -> Mapping[str, Any]:
         begin = f"{arm}/{seed}/"
         if f"{begin}maps" not in self._archive:
-            raise KeyError(f"{self.path} has no maps of {arm}, seed {seed}")
+            parts = (name.split("/") for name in self._archive if name.endswith("/maps"))
+            raise KeyError(_describe_missing(self.path, arm, seed, [(of, int(n)) for of, n, _ in parts]))
         return {
             name.removeprefix(begin): array for name, array in self._archive.items() if name.startswith(begin)
         }
@@ -227,15 +229,30 @@ class Store(Results):
                     yield {"id": run.id, **row}
 
     def _maps(self, arm: str, seed: int) -> Mapping[str, Any]:
-        files = [
-            self.path / run.id / "attention.npz"
-            for run, _ in self._found
-            if arm in (run.arm, run.id) and run.seed == seed
-        ]
-        kept = [file for file in files if file.exists()]
-        if len(kept) != 1:
-            raise KeyError(f"{len(kept)} runs have maps of {arm}, seed {seed}: name one by its id")
-        return bounded.arrays(kept[0])
+        mapped = [run for run, _ in self._found if self._file(run).exists()]
+        named = [run for run in mapped if arm in (run.arm, run.id) and run.seed == seed]
+        if not named:
+            pairs = [(name, run.seed) for run in mapped for name in (run.arm, run.id)]
+            raise KeyError(_describe_missing(self.path, arm, seed, pairs))
+        if len(named) > 1:
+            ids = ", ".join(run.id for run in named)
+            raise KeyError(f"{len(named)} runs have maps of {arm}, seed {seed}: name one by its id: {ids}")
+        return bounded.arrays(self._file(named[0]))
+
+    def _file(self, run: Run) -> Path:
+        return self.path / run.id / "attention.npz"
+
+
+def _describe_missing(path: Path, arm: str, seed: int, pairs: Iterable[tuple[str, int]]) -> str:
+    """The message for an arm and a seed without maps, where `pairs` have some."""
+    pairs = list(pairs)
+    seeds = [of_seed for of, of_seed in pairs if of == arm]
+    if seeds:
+        return (
+            f"{path} has no maps of {arm}, seed {seed}: use one of its finished seeds: {format_seeds(seeds)}"
+        )
+    arms = nearest(arm, [of for of, _ in pairs])
+    return f"{path} has no maps of {arm}, seed {seed}{arms}: train its runs first, or name another arm"
 
 
 def _training(row: Row) -> Row:

@@ -110,6 +110,9 @@ def test_the_run_of_an_experiment_is_found_and_its_page_opens_at_the_head_asked_
     assert page.index('class="text"') < page.index("<canvas")
     assert run(*asked, "size=debug") == 0
     assert capsys.readouterr().out.startswith(f"run {other.name}: mha, seed 0, size=debug\n")
+    assert run(*asked, "seed=20") == 2
+    said = capsys.readouterr().err
+    assert f"no finished run of exam, arm mha, seed=20 in {ours.parent}; finished seeds: 0; train" in said
     assert run(*asked, "sise=debug") == 2
     assert "sise=debug: no axis of the run" in capsys.readouterr().err
 

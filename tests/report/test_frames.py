@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import attnlab
-from attnlab.errors import Refused
+from attnlab.errors import Refused, format_seeds
 from attnlab.report.frames import Report, Store, load
 from attnlab.store import runs
 from attnlab.store.schema import RunSpec, Use
@@ -96,8 +96,11 @@ def test_maps_are_the_weights_that_a_mask_allows(report, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(KeyError, match="maps were kept at the steps"):
         found.maps("mha", 0, step=7)
-    with pytest.raises(KeyError, match="has no maps of nobody"):
+    with pytest.raises(KeyError, match=r"has no maps of nobody, seed 0 \(there are: .*mha"):
         found.maps("nobody", 0)
+    seeds = sorted(int(name.split("/")[1]) for name in stored if name.startswith("mha/") and "/maps" in name)
+    with pytest.raises(KeyError, match=f"has no maps of mha, seed 999: .* seeds: {format_seeds(seeds)}"):
+        found.maps("mha", 999)
 
 
 def test_polars_and_arrow_have_the_same(report):
@@ -124,6 +127,8 @@ def test_a_store_is_frames_too_with_the_axes_of_its_runs(compose, store):
     record = json.loads((folder / "run.json").read_text())
     assert row["val/loss"] == record["metrics"]["val/loss"]
     assert set(found.curves["heads"]) == set(found.head_scores["heads"]) == {"gqa"}
+    with pytest.raises(KeyError, match=rf"no maps of gqa, seed 999: .* seeds: {row['seed']}'"):
+        found.maps("gqa", 999)
     assert len(found.maps("gqa", row["seed"])) == len(found.maps(spec.id, row["seed"])) > 0
 
 

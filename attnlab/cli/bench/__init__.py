@@ -1,13 +1,15 @@
 """`python -m attnlab bench NAME`: speed and memory side by side in one run, as ratios, with the raw samples.
 
 Each subject is one file with `ROUNDS`, `prepare(overrides, threads)`, which makes of a line's words what is
-to be measured, and `measure(prepared, say, rounds)`, which gives a Bench. Beside every time of a kernel or a
-model stands its roofline: what this machine's own copy bandwidth and matrix products, measured in the same
+to be measured, and `measure(prepared, bench, say, rounds)`, which adds each row to the Bench once it is
+measured: a bench that fails or is ended prints those. `size=debug` is the smallest setting of every subject.
+Beside every time of a kernel or a model stands its roofline:
+what this machine's own copy bandwidth and matrix products, measured in the same
 run, would allow. What does not fit into memory, or is not supported, is a row that says so. Times are never
 tested: machines are noisy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +36,13 @@ class Row:
     note: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bench:
-    """What was measured, under which conditions, and the rows; in a group the first is what the others are
-    compared with.
+    """The subject, its conditions and the rows measured so far; in a group the first row is the reference of
+    the others. `failure` is the one line that explains why rows are missing, or None.
     """
 
     subject: str
-    conditions: Mapping[str, Any]
-    rows: Sequence[Row]
+    conditions: dict[str, Any] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    failure: str | None = None

@@ -16,8 +16,9 @@ def rows(
     notes: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """Medians with exact intervals; ratios of medians with a bootstrap over interleaved blocks of two. Names
-    in `notes` without samples become rows too.
+    in `notes` without samples become rows too; other names without samples do not.
     """
+    samples = {name: values for name, values in samples.items() if values}
     measured, first = [], next(iter(samples.values()), None)
     for name, values in samples.items():
         middle = median_interval(values)

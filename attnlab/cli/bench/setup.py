@@ -12,11 +12,22 @@ from attnlab.config import CONF, register_resolvers
 from attnlab.model.build import device_kind, device_of
 from attnlab.testing.laws.compose import refuse_mixtures
 
+SHAPE = ("model.dim", "model.n_layers", "model.n_heads", "model.ffn_width", "data.length")
+
 
 def here(defaults: Sequence[str], overrides: Sequence[str], threads: int | None) -> dict[str, Any]:
-    """The config of a subject that measures in this process, which gets so many threads, or one."""
+    """The config of a subject that measures in this process, which gets so many threads, or one. A size among
+    the overrides (size=debug) replaces the shape that the defaults set.
+    """
     torch.set_num_threads(threads or 1)
-    return composed([*defaults, *overrides])
+    sized = any(word.startswith("size=") for word in overrides)
+    kept = [word for word in defaults if not (sized and word.partition("=")[0] in SHAPE)]
+    return composed([*kept, *overrides])
+
+
+def is_debug(config: Mapping[str, Any]) -> bool:
+    """Whether the smallest setting was chosen: few lengths, few steps."""
+    return bool(config["size"] == "debug")
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.masks.causal import causal
 from attnlab.cli.bench import Bench
 from attnlab.cli.bench.rows import rows
-from attnlab.cli.bench.setup import conditions, here
+from attnlab.cli.bench.setup import conditions, here, is_debug
 from attnlab.cli.bench.trials import survey
 from attnlab.measure.roofline import roofline
 from attnlab.measure.timing import timed
@@ -20,12 +20,16 @@ from attnlab.model.build import device_of
 
 OVERRIDES = ["model.dim=256", "model.n_heads=8", "data.length=64", "data.batch_size=1", "logger=none"]
 ROUNDS = 3
-LENGTHS = {"cpu": (128, 256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384, 32768, 65536)}
+LENGTHS = {
+    "cpu": (128, 256, 512, 1024, 2048),
+    "cuda": (1024, 2048, 4096, 8192, 16384, 32768, 65536),
+    "debug": (16, 32),
+}
 KERNELS: Mapping[str, Callable[..., Any]] = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
 prepare = partial(here, OVERRIDES)
 
 
-def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
+def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Causal attention with as many KV heads as heads; the first row of a group is the eager reference, or
     the first kernel that can do it here.
     """
@@ -35,8 +39,12 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
     limits = roofline(device, dtype)
     n_heads = config["model"]["n_heads"]
     width = config["model"]["dim"] // n_heads
-    table = []
-    for length in LENGTHS[device]:
+    bench.conditions |= conditions(config) | {
+        "copy_bytes_per_s": limits.bytes_per_s,
+        "matmul_flops_per_s": limits.flops_per_s,
+        "kernels": str(dtype),
+    }
+    for length in LENGTHS["debug" if is_debug(config) else device]:
         for backward in (False, True):
             group = f"T = {length}, " + ("forward and backward" if backward else "forward")
             say(group)
@@ -49,13 +57,7 @@ def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) 
             moved = 4 * n_heads * length * width * dtype.itemsize * (3 if backward else 1)
             floor = limits.milliseconds(moved, flops)
             facts = {name: {"flops": flops, "bytes": moved} for name in samples}
-            table += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
-    details = {
-        "copy_bytes_per_s": limits.bytes_per_s,
-        "matmul_flops_per_s": limits.flops_per_s,
-        "kernels": str(dtype),
-    }
-    return Bench("attention", conditions(config) | details, table)
+            bench.rows += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
 
 
 def _work(

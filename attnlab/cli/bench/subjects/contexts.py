@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from attnlab.attention.cache import StaticCache
-from attnlab.cli.bench import Bench, Row
+from attnlab.cli.bench import Bench
 from attnlab.cli.bench.rows import rows
-from attnlab.cli.bench.setup import conditions, here
+from attnlab.cli.bench.setup import conditions, here, is_debug
 from attnlab.cli.bench.subjects.decode import VOCABULARY, theirs
 from attnlab.cli.bench.trials import survey
 from attnlab.measure.counts import bytes_per_step, formula
@@ -32,7 +32,7 @@ OVERRIDES = [
 ]  # fmt: skip
 ROUNDS = 5
 STEPS, PIECE = 16, 1024
-CONTEXTS = {"cpu": (64, 256), "cuda": (2048, 8192, 32768)}
+CONTEXTS = {"cpu": (64, 256), "cuda": (2048, 8192, 32768), "debug": (16,)}
 Configs = dict[str, dict[str, Any]]
 
 
@@ -48,15 +48,18 @@ def prepare(overrides: Sequence[str], threads: int | None) -> Configs:
     return made | {"a latent": here(OVERRIDES, [*overrides, "heads=mla"], threads)}
 
 
-def measure(configs: Configs, say: Callable[[str], None], rounds: int) -> Bench:
+def measure(configs: Configs, bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Milliseconds of a step of `data.batch_size` rows, and at which share of the copy bandwidth it reads."""
     config = next(iter(configs.values()))
     device, batch = device_of(config), config["data"]["batch_size"]
     dtype = torch.bfloat16 if in_bf16(config) else torch.float32
     say("measuring copy bandwidth and matrix products")
     limits = roofline(device, dtype)
-    table: list[Row] = []
-    for context in CONTEXTS[device]:
+    bench.conditions |= conditions(config) | {
+        "copy_bytes_per_s": limits.bytes_per_s,
+        "matmul_flops_per_s": limits.flops_per_s,
+    }
+    for context in CONTEXTS["debug" if is_debug(config) else device]:
         for name, each in configs.items():
             group = f"one token after {context} others, {batch} rows, {name}"
             say(group)
@@ -81,12 +84,10 @@ def measure(configs: Configs, say: Callable[[str], None], rounds: int) -> Bench:
                 }
                 for key, values in samples.items()
             }
-            table += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes | failed)
+            bench.rows += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes | failed)
             del model, works
             if device == "cuda":
                 torch.cuda.empty_cache()
-    machine = {"copy_bytes_per_s": limits.bytes_per_s, "matmul_flops_per_s": limits.flops_per_s}
-    return Bench("contexts", conditions(config) | machine, table)
 
 
 def _share(moved: float, milliseconds: Sequence[float], bytes_per_s: float) -> float:

@@ -5,8 +5,7 @@ The loop takes the same windows of the same tokens. `M` and `L` are the sizes' w
 """
 
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 
 from attnlab.cli.bench import Bench
 from attnlab.cli.bench.rows import rows
-from attnlab.cli.bench.setup import conditions, here
+from attnlab.cli.bench.setup import conditions, here, is_debug
 from attnlab.data.module import Steps
 from attnlab.data.task import Batch, generator
 from attnlab.data.text import Text
@@ -23,36 +22,47 @@ from attnlab.model.build import make
 OVERRIDES = ["data=code", "data/tokenizer=byte", "logger=none"]
 ROUNDS = 5
 SHAPES = {"M": (64, 512), "L": (64, 1024)}  # rows of a batch, and tokens of a window
-BATCHES = 200  # in a sample
-prepare = partial(here, OVERRIDES)
+BATCHES, DEBUG_BATCHES = 200, 2  # in a sample
 
 
-def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
+def prepare(overrides: Sequence[str], threads: int | None) -> dict[str, Any]:
+    """The config; at size=debug the text is pydocs, which is read within seconds."""
+    defaults = ["data=pydocs", *OVERRIDES[1:]] if "size=debug" in overrides else OVERRIDES
+    return here(defaults, overrides, threads)
+
+
+def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Tokens a second, and seconds until the data module is there."""
+    bench.conditions |= conditions(config)
     say("preparing the text")
-    make(config["data"])
+    facts = {"once cached": _facts(make(config["data"]).task)}
     samples: dict[str, list[float]] = {"once cached": []}
-    for turn in range(2 * rounds):
-        say(f"start {turn + 1} of {2 * rounds}")
-        samples["once cached"].append(_seconds(lambda: make(config["data"])))
-    table = rows("start of the data", samples, "s", facts={"once cached": _facts(make(config["data"]).task)})
-    for name, (batch_size, length) in SHAPES.items():
+    try:
+        for turn in range(2 * rounds):
+            say(f"start {turn + 1} of {2 * rounds}")
+            samples["once cached"].append(_seconds(lambda: make(config["data"])))
+    finally:
+        bench.rows += rows("start of the data", samples, "s", facts=facts)
+    small = (config["data"]["batch_size"], config["data"]["length"])
+    batches = DEBUG_BATCHES if is_debug(config) else BATCHES
+    for name, (batch_size, length) in ({"debug": small} if is_debug(config) else SHAPES).items():
         task = make({**config["data"], "length": length, "batch_size": batch_size}).task
         assert isinstance(task, Text), "a text is asked for"
-        works = _works(task, batch_size)
+        works = _works(task, batch_size, batches)
         speeds: dict[str, list[float]] = {work: [] for work in works}
-        for turn in range(rounds):
-            say(f"{name}: round {turn + 1} of {rounds}")
-            for order in (1, -1):
-                for work in list(works)[::order]:
-                    seconds = _seconds(works[work])
-                    speeds[work].append(BATCHES * batch_size * length / seconds)
-        table += rows(f"batches of {batch_size} x {length} ({name})", speeds, "tokens/s")
-    return Bench("data", conditions(config), table)
+        try:
+            for turn in range(rounds):
+                say(f"{name}: round {turn + 1} of {rounds}")
+                for order in (1, -1):
+                    for work in list(works)[::order]:
+                        seconds = _seconds(works[work])
+                        speeds[work].append(batches * batch_size * length / seconds)
+        finally:
+            bench.rows += rows(f"batches of {batch_size} x {length} ({name})", speeds, "tokens/s")
 
 
-def _works(task: Text, batch_size: int) -> dict[str, Callable[[], None]]:
-    """What makes `BATCHES` batches, in each way."""
+def _works(task: Text, batch_size: int, batches: int) -> dict[str, Callable[[], None]]:
+    """What makes so many batches, in each way."""
     held = torch.from_numpy(task.training.astype(np.int64))
 
     def loop(n: int) -> Batch:
@@ -73,11 +83,11 @@ def _works(task: Text, batch_size: int) -> dict[str, Callable[[], None]]:
 
     assert all(torch.equal(loop(3)[key], batch) for key, batch in mapped(3).items()), "not the same windows"
     return {
-        "a loop over a tensor in memory": lambda: _drained(map(loop, range(BATCHES))),
-        "the same as below, in memory": lambda: _drained(map(memory, range(BATCHES))),
-        "mapped tokens": lambda: _drained(map(mapped, range(BATCHES))),
+        "a loop over a tensor in memory": lambda: _drained(map(loop, range(batches))),
+        "the same as below, in memory": lambda: _drained(map(memory, range(batches))),
+        "mapped tokens": lambda: _drained(map(mapped, range(batches))),
         "mapped tokens, the loader": lambda: _drained(
-            Steps(lambda n: [mapped(n)], lambda: 0, BATCHES, workers=0)
+            Steps(lambda n: [mapped(n)], lambda: 0, batches, workers=0)
         ),
     }
 

@@ -17,7 +17,7 @@ import torch
 from attnlab.attention.cache import DynamicCache, StaticCache
 from attnlab.cli.bench import Bench, Row
 from attnlab.cli.bench.rows import rows
-from attnlab.cli.bench.setup import conditions, here
+from attnlab.cli.bench.setup import conditions, here, is_debug
 from attnlab.cli.bench.trials import survey
 from attnlab.measure.counts import bytes_per_step, formula
 from attnlab.measure.roofline import Roofline, roofline
@@ -32,34 +32,42 @@ OVERRIDES = [
 ]  # fmt: skip
 ROUNDS = 7
 VOCABULARY, PROMPT = 256, 16
-CONTEXTS, STEPS = (64, 128, 256, 512, 1024), 16  # at a context, a few steps are timed
-LONG = (2048, 4096, 8192, 16384, 32768)  # on a GPU, where reading keys is what takes the time
+STEPS = 16  # at a context, a few steps are timed
+CONTEXTS = {
+    "cpu": (64, 128, 256, 512, 1024),
+    "cuda": (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),  # reading keys takes the time there
+    "debug": (16, 32),
+}
 prepare = functools.partial(here, OVERRIDES)
 
 
-def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
+def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Every generation is `data.length` tokens with the prompt; KV heads are all, a quarter and one."""
     device = device_of(config)
     dtype = torch.bfloat16 if in_bf16(config) else torch.float32
     say("measuring copy bandwidth and matrix products")
     limits = roofline(device, dtype)
-    table: list[Row] = []
+    bench.conditions |= conditions(config) | _facts(config, limits)
     n_heads = config["model"]["n_heads"]
     for n_kv_heads in sorted({n_heads, max(1, n_heads // 4), 1}, reverse=True):
         say(f"{n_kv_heads} KV heads")
         model = _ours(config, n_kv_heads).to(device=device, dtype=dtype)
-        table += _generation(config, model, n_kv_heads, limits, device, say, rounds)
-    table += _contexts(config, limits, device, dtype, say, rounds)
-    return Bench("decode", conditions(config) | _facts(limits), table)
+        bench.rows += _generation(config, model, n_kv_heads, limits, device, say, rounds)
+    _contexts(config, limits, device, dtype, bench, say, rounds)
 
 
-def _facts(limits: Roofline) -> dict[str, Any]:
+def _facts(config: Mapping[str, Any], limits: Roofline) -> dict[str, Any]:
     return {
         "copy_bytes_per_s": limits.bytes_per_s,
         "matmul_flops_per_s": limits.flops_per_s,
         "vocabulary": VOCABULARY,
-        "prompt": PROMPT,
+        "prompt": _prompt_length(config),
     }
+
+
+def _prompt_length(config: Mapping[str, Any]) -> int:
+    """Tokens of the prompt: at most half of a generation."""
+    return min(PROMPT, config["data"]["length"] // 2)
 
 
 def _ours(config: Mapping[str, Any], n_kv_heads: int) -> Transformer:
@@ -89,8 +97,9 @@ def _generation(
     say: Callable[[str], None], rounds: int,
 ) -> list[Row]:  # fmt: skip
     length = config["data"]["length"]
-    new = length - PROMPT
-    prompt = torch.arange(PROMPT, device=device)[None] % VOCABULARY
+    given = _prompt_length(config)
+    new = length - given
+    prompt = torch.arange(given, device=device)[None] % VOCABULARY
     static = functools.partial(StaticCache, length)
     works, notes, facts = {}, {}, {}
     if importlib.util.find_spec("transformers"):
@@ -114,8 +123,8 @@ def _generation(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         samples, failed = survey(per_second, rounds, say)
-    read = bytes_per_step(model, (PROMPT + length) // 2)
-    flops = formula(model, 1, PROMPT, new, cached=True).flops / new
+    read = bytes_per_step(model, (given + length) // 2)
+    flops = formula(model, 1, given, new, cached=True).flops / new
     floor = 1e3 / limits.milliseconds(sum(read.values()), flops)
     counts = {"bytes_per_step": sum(read.values()), "flops_per_token": int(flops)}
     return rows(
@@ -131,12 +140,12 @@ def _rate(work: Callable[[], Any], units: int, device: str) -> Callable[[], floa
 
 def _contexts(
     config: Mapping[str, Any], limits: Roofline, device: str, dtype: torch.dtype,
-    say: Callable[[str], None], rounds: int,
-) -> list[Row]:  # fmt: skip
+    bench: Bench, say: Callable[[str], None], rounds: int,
+) -> None:  # fmt: skip
     """Milliseconds of the token after N others, by N: all heads, the static cache and none."""
     model = _ours(config, config["model"]["n_heads"]).to(device=device, dtype=dtype)
     cached, uncached, rooflines, facts = {}, {}, {}, {}
-    for context in (*CONTEXTS, *(LONG if device == "cuda" else ())):
+    for context in CONTEXTS["debug" if is_debug(config) else device]:
         prompt = torch.arange(context, device=device)[None] % VOCABULARY
         name = f"N = {context}"
         cached[name] = _step(
@@ -151,14 +160,12 @@ def _contexts(
             limits.milliseconds(read["weights"], whole),
         )
         facts[name] = ({"bytes": sum(read.values()), "flops": flops}, {"flops": whole})
-    table = []
     for n, (kind, works) in enumerate({"with a static cache": cached, "without a cache": uncached}.items()):
         say(f"a step {kind}")
         samples, notes = survey(works, rounds, say)
         floors = {name: rooflines[name][n] for name in samples}
         counts = {name: facts[name][n] for name in samples}
-        table += rows(f"one token after N others, {kind}", samples, "ms", floors, counts, notes)
-    return table
+        bench.rows += rows(f"one token after N others, {kind}", samples, "ms", floors, counts, notes)
 
 
 def _step(decoder: Decoder, prompt: torch.Tensor, steps: int, device: str) -> Callable[[], float]:

@@ -3,7 +3,7 @@ what the caches of every kind of heads hold per token.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
 from attnlab.cli.bench import Bench, Row
 from attnlab.cli.bench.rows import exact
-from attnlab.cli.bench.setup import composed, conditions, here
+from attnlab.cli.bench.setup import composed, conditions, here, is_debug
 from attnlab.cli.bench.trials import attempt
 from attnlab.measure.counts import bytes_per_step, saved_by_length
 from attnlab.measure.size import live_cache_bytes
@@ -23,29 +23,29 @@ from attnlab.testing.laws.compose import options
 
 OVERRIDES = ["model.dim=256", "model.n_layers=4", "model.n_heads=8", "data.length=64", "logger=none"]
 ROUNDS = 1
-LENGTHS = (128, 256, 512, 1024, 2048)
+LENGTHS, DEBUG_LENGTHS = (128, 256, 512, 1024, 2048), (16, 32)
 VOCABULARY = 256
 prepare = partial(here, OVERRIDES)
 
 
-def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
+def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Exact figures; `exponent` is the growth of a row over the one of half its length."""
-    table: list[Row] = []
+    bench.conditions |= conditions(config)
+    lengths = DEBUG_LENGTHS if is_debug(config) else LENGTHS
     for name, kernel in (("eager", eager), ("sdpa", sdpa)):
         say(f"bytes saved for backward, {name}")
         layer = make(mixer_configs(config)[0])
         assert isinstance(layer, Attention)
         layer.kernel = kernel
-        table += _saved(
-            f"bytes that a layer saves for backward, {name}, batch 1", layer, config["model"]["dim"]
-        )
+        group = f"bytes that a layer saves for backward, {name}, batch 1"
+        bench.rows += _saved(group, layer, config["model"]["dim"], lengths)
     say("bytes cached per token")
-    return Bench("memory", conditions(config), table + _cached(config))
+    bench.rows += _cached(config)
 
 
-def _saved(group: str, layer: Attention, dim: int) -> list[Row]:
+def _saved(group: str, layer: Attention, dim: int, lengths: Sequence[int]) -> list[Row]:
     table: list[Row] = []
-    for length in LENGTHS:
+    for length in lengths:
         sizes: list[int] = []
 
         def count(length: int = length, sizes: list[int] = sizes) -> None:

@@ -5,8 +5,6 @@ another in each slot. What counts is from the first run's start to the last one'
 """
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.cli.bench import Bench, Row
+from attnlab.cli.bench.child import REFUSED, run_command
 from attnlab.cli.bench.setup import conditions, here
 from attnlab.errors import Refused
 from attnlab.model.build import device_of
@@ -33,12 +32,15 @@ class Shared:
 
 def prepare(overrides: Sequence[str], threads: int | None) -> Shared:
     """Other words are overrides of the runs."""
-    return Shared((*OVERRIDES, *overrides), here(OVERRIDES, overrides, threads))
+    sized = any(word.startswith("size=") for word in overrides)
+    words = [word for word in OVERRIDES if not (sized and word.startswith("size="))]
+    return Shared((*words, *overrides), here(words, overrides, threads))
 
 
-def measure(prepared: Shared, say: Callable[[str], None], rounds: int) -> Bench:
+def measure(prepared: Shared, bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Runs an hour on one device, and how many seconds each takes; the first row has it to itself."""
-    device, table = device_of(prepared.config), list[Row]()
+    device = device_of(prepared.config)
+    bench.conditions |= conditions(prepared.config)
     with tempfile.TemporaryDirectory() as folder:
         for share in SHARES[device]:
             say(f"{share * rounds} runs, {share} at a time")
@@ -50,28 +52,18 @@ def measure(prepared: Shared, say: Callable[[str], None], rounds: int) -> Bench:
             ]  # fmt: skip
             began, ended, each = _spans(line, runs)
             hourly = 3600 * share * rounds / (ended - began)
-            first = (table[0].median if table else None) or hourly
+            first = (bench.rows[0].median if bench.rows else None) or hourly
             facts = {"seconds_a_run": round(each, 2), "runs": share * rounds}
-            table.append(
-                Row(
-                    "runs an hour",
-                    f"{share} at a time",
-                    "runs",
-                    [hourly],
-                    hourly,
-                    ratio=hourly / first,
-                    facts=facts,
-                )
-            )
-    return Bench("sharing", conditions(prepared.config), table)
+            name, ratio = f"{share} at a time", hourly / first
+            bench.rows.append(Row("runs an hour", name, "runs", [hourly], hourly, ratio=ratio, facts=facts))
 
 
 def _spans(line: Sequence[str], runs: Path) -> tuple[float, float, float]:
     """When the first run of a sweep began and its last one ended, and the mean seconds of a run."""
-    command = [sys.executable, "-m", "attnlab", *line]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = run_command(line)
     if ended.returncode:
-        raise Refused(f"{' '.join(line)} ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
+        kind = Refused if ended.returncode == REFUSED else RuntimeError
+        raise kind(f"{' '.join(line)} ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
     spans = []
     for path in runs.glob("*/run.json"):
         seconds = json.loads(path.read_text("utf-8"))["seconds"]

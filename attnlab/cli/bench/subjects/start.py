@@ -8,8 +8,6 @@ writes the report into a folder that is removed.
 import os
 import platform
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +15,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from attnlab.cli.bench import Bench
+from attnlab.cli.bench.child import run_command
 from attnlab.cli.bench.rows import rows
 from attnlab.cli.commands import VERBS
 from attnlab.errors import Refused
@@ -41,8 +40,9 @@ def prepare(overrides: Sequence[str], threads: int | None) -> Started:
     return Started((f"+experiment={[EXPERIMENT, *names][-1]}", *others), threads)
 
 
-def measure(prepared: Started, say: Callable[[str], None], rounds: int) -> Bench:
+def measure(prepared: Started, bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Seconds; in a group all are compared with its first row."""
+    bench.conditions |= _conditions(prepared)
     threads = {} if prepared.threads is None else {"OMP_NUM_THREADS": str(prepared.threads)}
     lines = {"--help": ["--help"], **{f"{verb} --help": [verb, "--help"] for verb in VERBS}, "list": ["list"]}
     group = f"the experiment {prepared.line[0].partition('=')[2]}, finished"
@@ -53,21 +53,22 @@ def measure(prepared: Started, say: Callable[[str], None], rounds: int) -> Bench
         note = _unfinished(finished["plan"], threads)
         works = lines | (finished if note is None else {})
         samples: dict[str, list[float]] = {name: [] for name in works}
-        for turn in range(rounds):
-            say(f"round {turn + 1} of {rounds}: {len(works)} processes")
-            for name in list(works)[:: -1 if turn % 2 else 1]:
-                samples[name].append(_seconds(works[name], threads))
-    measured = rows("help and lists", {name: samples[name] for name in lines}, "s")
-    if note is None:
-        measured += rows(group, {name: samples[name] for name in finished}, "s")
-    else:
-        measured += rows(group, {}, "s", notes=dict.fromkeys(finished, note))
-    return Bench("start", _conditions(prepared), measured)
+        try:
+            for turn in range(rounds):
+                say(f"round {turn + 1} of {rounds}: {len(works)} processes")
+                for name in list(works)[:: -1 if turn % 2 else 1]:
+                    samples[name].append(_seconds(works[name], threads))
+        finally:
+            bench.rows += rows("help and lists", {name: samples[name] for name in lines}, "s")
+            done = {name: samples[name] for name in finished} if note is None else {}
+            bench.rows += rows(
+                group, done, "s", notes=None if note is None else dict.fromkeys(finished, note)
+            )
 
 
 def _unfinished(plan: Sequence[str], environment: Mapping[str, str]) -> str | None:
     """Why nothing can be measured of an experiment; None where all of its runs are done."""
-    ended = _run(plan, environment)
+    ended = run_command(plan, environment)
     if ended.returncode:
         raise Refused(ended.stderr.strip().removeprefix("attnlab: ") or f"{' '.join(plan)} failed")
     costs = [line for line in ended.stdout.splitlines() if TO_TRAIN.match(line)]
@@ -78,18 +79,11 @@ def _unfinished(plan: Sequence[str], environment: Mapping[str, str]) -> str | No
 
 def _seconds(line: Sequence[str], environment: Mapping[str, str]) -> float:
     began = time.perf_counter()
-    ended = _run(line, environment)
+    ended = run_command(line, environment)
     seconds = time.perf_counter() - began
     if ended.returncode:
-        raise Refused(f"{' '.join(line)} ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
+        raise RuntimeError(f"{' '.join(line)} ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
     return seconds
-
-
-def _run(line: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "attnlab", *line]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
 
 
 def _conditions(prepared: Started) -> dict[str, object]:

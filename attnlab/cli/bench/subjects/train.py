@@ -24,7 +24,7 @@ from pytorch_lightning.profilers import SimpleProfiler
 from attnlab.cli.bench import Bench, Row
 from attnlab.cli.bench.nanogpt import NanoGpt
 from attnlab.cli.bench.rows import rows
-from attnlab.cli.bench.setup import composed, conditions, here
+from attnlab.cli.bench.setup import composed, conditions, here, is_debug
 from attnlab.cli.bench.trials import survey
 from attnlab.measure.roofline import Roofline, roofline
 from attnlab.measure.size import flops_per_token
@@ -44,32 +44,40 @@ OVERRIDES = [
     "position=learned", "logger=none", "optim.lr=1e-3",
 ]  # fmt: skip
 SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
-STEPS, WARM_UP, ROUNDS = 20, 4, 9
+STEPS, WARM_UP, ROUNDS, STARTS = 20, 4, 9, 7
+DEBUG_STEPS, DEBUG_STARTS = 2, 2
 WAITING = "of which: waiting for a batch"
 prepare = partial(here, OVERRIDES)
 
 
-def measure(config: Mapping[str, Any], say: Callable[[str], None], rounds: int) -> Bench:
+def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Milliseconds a step; through Lightning a sample is the mean of STEPS steps after WARM_UP more, and what
     it waits for its batches is what its own profiler says.
     """
     device = device_of(config)
     say("measuring copy bandwidth and matrix products")
     limits = roofline(device, torch.bfloat16 if in_bf16(config) else torch.float32)
+    bench.conditions |= conditions(config) | {
+        "copy_bytes_per_s": limits.bytes_per_s,
+        "matmul_flops_per_s": limits.flops_per_s,
+    }
     model = config["model"]
-    small = composed(
-        [*OVERRIDES, *(f"model.{key}={SMALL[key]}" for key in ("n_layers", "dim", "n_heads")),
-         *(f"data.{key}={SMALL[key]}" for key in ("length", "batch_size"))]
-    )  # fmt: skip
-    table = _steps(f"a step of {model['n_layers']} layers, d = {model['dim']}", config, limits, say, rounds)
-    table += _steps("a small step: 2 layers, d = 64", small, limits, say, rounds)
+    group = f"a step of {model['n_layers']} layers, d = {model['dim']}"
+    bench.rows += _steps(group, config, limits, say, rounds)
+    if not is_debug(config):
+        small = composed(
+            [*OVERRIDES, *(f"model.{key}={SMALL[key]}" for key in ("n_layers", "dim", "n_heads")),
+             *(f"data.{key}={SMALL[key]}" for key in ("length", "batch_size"))]
+        )  # fmt: skip
+        bench.rows += _steps("a small step: 2 layers, d = 64", small, limits, say, rounds)
     if device == "cpu" and torch.get_num_threads() == 1 and (os.cpu_count() or 1) > 1:
         torch.set_num_threads(2)
-        table += _steps("the first step on two threads", config, roofline(device), say, rounds)
+        bench.rows += _steps("the first step on two threads", config, roofline(device), say, rounds)
         torch.set_num_threads(1)
-    table += _run(say) + ([_start(say)] if device == "cpu" else [])
-    facts = {"copy_bytes_per_s": limits.bytes_per_s, "matmul_flops_per_s": limits.flops_per_s}
-    return Bench("train", conditions(config) | facts, table)
+    size = "debug" if is_debug(config) else "S"
+    bench.rows += _run(size, say)
+    if device == "cpu":
+        bench.rows.append(_start(size, say))
 
 
 def _steps(
@@ -81,7 +89,8 @@ def _steps(
     data, device = make(config["data"]), device_of(config)
     model, vocab_size = config["model"], data.task.vocab_size
     compiled = torch.compile if config["optim"]["compile"] else lambda network: network
-    burst = 1 if device == "cpu" else STEPS
+    steps = DEBUG_STEPS if is_debug(config) else STEPS
+    burst = 1 if device == "cpu" else steps
 
     def nanogpt(fused: bool) -> Iterator[float]:
         shape = (data.task.length, model["dim"], model["n_heads"], model["n_layers"])
@@ -104,11 +113,11 @@ def _steps(
         yield from _loop(config, data, network, loss_of, True, bursts)
 
     def bare() -> float:
-        _, figure = ours([WARM_UP, STEPS])
+        _, figure = ours([WARM_UP, steps])
         return figure
 
     def fit(**more: Any) -> None:
-        chosen = dict(config["trainer"]) | settings.QUIET | {"max_steps": STEPS + WARM_UP}
+        chosen = dict(config["trainer"]) | settings.QUIET | {"max_steps": steps + WARM_UP}
         with settings.quiet():
             trainer = make(chosen, logger=False, max_epochs=1, limit_val_batches=0, **more)
             trainer.fit(make(config["optim"], model=build_model(config, vocab_size)), data)
@@ -116,13 +125,13 @@ def _steps(
     def lightning() -> float:
         clock = _Clock(device)
         fit(callbacks=[clock])
-        return (clock.ended - clock.began) * 1e3 / STEPS
+        return (clock.ended - clock.began) * 1e3 / steps
 
     def waiting() -> float:
         profiler = SimpleProfiler()
         fit(profiler=profiler)
         [name] = [name for name in profiler.recorded_durations if name.endswith("train_dataloader_next")]
-        return sum(profiler.recorded_durations[name][WARM_UP:]) * 1e3 / STEPS
+        return sum(profiler.recorded_durations[name][WARM_UP:]) * 1e3 / steps
 
     loops = {"nanoGPT's": nanogpt(fused=device != "cpu"), "ours": ours(repeat(burst))}
     if device == "cpu":
@@ -132,7 +141,7 @@ def _steps(
     tokens = data.batch_size * data.task.length
     floor = limits.milliseconds(0, flops * tokens)
     table = []
-    turns = max(1, rounds * STEPS // (2 * burst))
+    turns = max(1, rounds * steps // (2 * burst))
     fits = {"our bare loop": bare, "through Lightning": lightning, WAITING: waiting}
     for title, works, taken in (
         (f"{group}, bare loops", {name: loop.__next__ for name, loop in loops.items()}, turns),
@@ -200,28 +209,23 @@ WATCHED: dict[str, list[tuple[Any, str]]] = {
         (callbacks.Heartbeat, "on_train_batch_end"),
     ],
     "attention maps": [(callbacks.ProbeMaps, "take")],
-    "waiting for W&B": [(run, "mirror"), (Mirror, "end")],
+    "waiting for W&B": [(run, "logger_of"), (Mirror, "end")],
     "evaluation": [(LanguageModel, "validation_step")],
     "measurements at the end": [(run, "measure")],
 }
 
 
-def _run(say: Callable[[str], None]) -> list[Row]:
-    """One run of size S as a sweep would make it, in this process, with a checkpoint every hundred steps,
+def _run(size: str, say: Callable[[str], None]) -> list[Row]:
+    """One run of that size as a sweep would make it, in this process, with a checkpoint every hundred steps,
     after a short one that pays for the imports. Without W&B where that is not installed.
     """
     logger = "logger.mode=offline" if importlib.util.find_spec("wandb") else "logger=none"
-    say("a whole run of size S")
+    say(f"a whole run of size {size}")
     seconds: dict[str, float] = {}
-    for steps in ("2", "400"):
+    for more in (["trainer.max_steps=2"], []):
         seconds = dict.fromkeys(WATCHED, 0.0)
         with tempfile.TemporaryDirectory() as folder:
-            line = [
-                "size=S",
-                f"trainer.max_steps={steps}",
-                logger,
-                "sweep.checkpoint_every=100",
-            ]
+            line = [f"size={size}", *more, logger, "sweep.checkpoint_every=100"]
             place = _spec(Path(folder), composed([*line, f"paths.cache={folder}"]))
             began = time.perf_counter()
             with contextlib.ExitStack() as stack, contextlib.redirect_stdout(None):
@@ -230,30 +234,39 @@ def _run(say: Callable[[str], None]) -> list[Row]:
                         stack.enter_context(_watch(owner, function, seconds, name))
                 run.run(place)
             whole = time.perf_counter() - began
-    group = "shares of a run of size S"
+    group = f"shares of a run of size {size}"
     return [Row(group, "the run", "s", [whole], whole, ratio=1.0)] + [
         Row(group, name, "s", [value], value, ratio=value / whole) for name, value in seconds.items()
     ]
 
 
-def _start(say: Callable[[str], None]) -> Row:
+def _start(size: str, say: Callable[[str], None]) -> Row:
     """From starting a process in a warm slot to the end of a run's first step; the first start, which also
     warms the slot, does not count.
     """
     context = warm(run.__name__)
     samples = []
-    for n in range(7):
-        say(f"starting a run, {n + 1} of 7")
+    starts = DEBUG_STARTS if size == "debug" else STARTS
+    for n in range(starts):
+        say(f"starting a run, {n + 1} of {starts}")
         with tempfile.TemporaryDirectory() as folder:
-            config = composed(["size=S", "logger=none", "trainer.max_steps=1", f"paths.cache={folder}"])
+            config = composed([f"size={size}", "logger=none", "trainer.max_steps=1", f"paths.cache={folder}"])
             place = _spec(Path(folder), config)
             began = time.perf_counter()
             child = slots.start(slots.Slot(0, None, 1), context, WORKER, [str(place)], place / "log.txt")
-            while child.code() is None and not (place / "progress.json").exists():
-                time.sleep(0.005)
-            samples.append(time.perf_counter() - began)
-            while child.code() is None:
-                time.sleep(0.01)
+            try:
+                while child.code() is None and not (place / "progress.json").exists():
+                    time.sleep(0.005)
+                samples.append(time.perf_counter() - began)
+                while child.code() is None:
+                    time.sleep(0.01)
+            except BaseException:  # a signal
+                slots.end([child])
+                raise
+            if child.code():
+                raise RuntimeError(
+                    f"the run ended with {child.code()}: {(place / 'log.txt').read_text()[-500:]}"
+                )
     return rows("start of a run", {"process to first step, warm slot": samples[1:]}, "s")[0]
 
 
