@@ -85,7 +85,7 @@ def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
 
 def _patched(node: Any, patch: Any) -> Any:
     """The node with a patch merged into it. A part of another `_target_` takes the place of the one that was
-    there: none of its keys stay.
+    there: none of its keys stay. A null removes a mask or a score.
     """
     if not isinstance(node, DictConfig) or not isinstance(patch, DictConfig):
         return patch
@@ -94,6 +94,9 @@ def _patched(node: Any, patch: Any) -> Any:
     merged = node.copy()
     for key in patch:
         merged[key] = _patched(node.get(key), patch[key])
+    for parts in (merged[key] for key in ("masks", "scores") if isinstance(patch.get(key), DictConfig)):
+        for name in [name for name in parts if parts[name] is None]:
+            del parts[name]
     return merged
 
 

@@ -163,7 +163,9 @@ def test_a_probe_is_the_first_validation_windows(data):
 
 def test_the_facts_are_those_of_the_task(data):
     module = data(val_windows=5)
-    assert module.facts() == {
+    facts = module.facts()
+    assert facts.pop("validation") != data(val_windows=6).facts()["validation"]
+    assert facts == {
         "name": "novel",
         "sha256": module.task.fingerprint,
         "train_tokens": 807,
@@ -172,7 +174,25 @@ def test_the_facts_are_those_of_the_task(data):
         "val_windows": 5,
         "unit": "char",
         "vocabulary": sha256(json.dumps(["char", CHARACTERS], separators=(",", ":")).encode()).hexdigest(),
+        "val_text": module.task.val_text["sha256"],
     }
+
+
+def test_the_digest_of_validation_is_of_what_is_scored_and_of_nothing_else(data):
+    digest = data(val_windows=5).facts()["validation"]
+    for same in ({"val_batch_size": 2}, {"batch_size": 3}, {"seed": 9}):
+        assert data(val_windows=5, **same).facts()["validation"] == digest
+    for other in ({"length": 7}, {"val_fraction": 0.3}):
+        assert data(val_windows=5, **other).facts()["validation"] != digest
+
+    class Easier(type(data())):
+        def val_dataloader(self):
+            for batch in super().val_dataloader():
+                yield {**batch, "targets": batch["targets"].masked_fill(batch["targets"] > 3, -100)}
+
+    easier = data(val_windows=5)
+    easier.__class__ = Easier
+    assert easier.facts()["validation"] != digest, "what a module reads counts, not what its task has"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
+from attnlab.attention.masks.full import full
 from attnlab.attention.masks.prefix import prefix
 from attnlab.attention.masks.window import window
 from attnlab.attention.mixers.delta import GatedDeltaNet
@@ -36,7 +37,7 @@ def last_head(b, h, q_pos, kv_pos):
 
 
 def model(*masks):
-    layers = cycle({} if mask is None else {"own": mask} for mask in masks)
+    layers = cycle({"own": full if mask is None else mask} for mask in masks)
 
     def mixer(layer):
         return Attention(GroupedHeads(24, 6, 2, None, False, False), eager, next(layers), rotary=Rope())

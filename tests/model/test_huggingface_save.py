@@ -48,7 +48,7 @@ def test_what_no_family_can_hold_is_refused_with_the_reason(change, message, tmp
     [
         ([{"rotary": None}, {}], 0),
         ([{}, {"rotary": {"scaling": None}}], 1),
-        ([{"epilogue": None}, {"masks": {"causal": None}}], 1),
+        ([{"epilogue": None}, {"masks": {"causal": {"path": "attnlab.attention.masks.full.full"}}}], 1),
         ([{}, WINDOW, {}], 1),
         ([{"rotary": {"base": 3.0}}], 0),
     ],

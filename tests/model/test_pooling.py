@@ -26,6 +26,9 @@ def build(n_kv_heads=KV, bias=True, **more):
             "_target_": "attnlab.attention.layer.Attention",
             "heads": {key: value for key, value in heads.items() if value is not None},
             "kernel": {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.sdpa.sdpa"},
+            "masks": {
+                "full": {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.masks.full.full"}
+            },
         },
     }
     model = build_model({"model": config}, 7).double()

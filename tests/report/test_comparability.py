@@ -48,6 +48,7 @@ def test_an_arm_that_leaks_is_not_comparable_in_claim_effect_and_rank(tmp_path: 
     assert row(found, "gqa")["word"] == "NOT COMPARABLE"
     assert [row(found, "gqa")[key] for key in ("mean", "low", "high", "p")] == [None] * 4
     assert ranked(found) == ["mha", "mqa"]
+    assert all("gqa" not in panel["front"] for panel in found["tradeoff"])
     assert found["leakage"]["arms"] == ["gqa"]
     assert any(line.startswith("gqa") for line in found["warnings"])
 
@@ -83,6 +84,7 @@ def test_leakage_by_design_is_decided_and_labeled_and_never_ranked(tmp_path: Pat
     assert row(found, "gqa")["word"] == "gqa sees future tokens (by design)"
     assert row(found, "gqa")["mean"] == pytest.approx(-1.5)
     assert ranked(found) == ["mha"]
+    assert all(panel["front"] == ["mha"] for panel in found["tradeoff"])
     assert "by design" in found["answer"]["sentence"]
 
 

@@ -83,7 +83,7 @@ def test_a_trial_tells_the_pace_and_the_quickest_finished_run_the_start():
     wanted = asked(dim=9, data={"val_windows": 30})
     wanted.config["data"]["batch_size"] = 4
     tried = {like(wanted.config): {"start": 5.0, "step": 0.5, "row": 0.01}}
-    rows = 2 * 30 + 40 + 4  # of two validations, of what is measured at the end, and a batch
+    rows = 2 * 30 + 500 + 4  # of two validations, of what is measured at the end, and a batch
     told, alone = Forecaster([timed(), timed(dim=8, seconds=60.0)], tried), Forecaster([], tried)
     assert told.of(wanted).seconds == pytest.approx(2.0 + 40 * 0.5 + rows * 0.01)
     assert alone.of(wanted).seconds == pytest.approx(5.0 + 40 * 0.5 + rows * 0.01)

@@ -133,6 +133,8 @@ def _our_config(family: Family, theirs: Config, complete: bool = False) -> Confi
             raise ValueError(f"{key.theirs} {error}") from error
         for path in key.ours:
             *outer, leaf = path.split(".")
+            if value is None and outer[-1:] in (["masks"], ["scores"]):
+                continue  # a layer either has such a part or has not
             node = config
             for name in outer:
                 node = node.setdefault(name, {})

@@ -8,7 +8,9 @@ one.
 from typing import Any
 
 from attnlab import stats
+from attnlab.report.verdicts import leakage
 from attnlab.report.verdicts.runs import Sweep, common
+from attnlab.report.verdicts.verdict import Verdict
 
 Panel = dict[str, Any]
 Ranges = dict[str, tuple[float, float | None, float | None]]  # arm -> value, low, high
@@ -49,6 +51,10 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
     """The panels that have at least two arms to show."""
     metric = sweep.experiment.metric
     by_arm = {row["arm"]: row for row in effects if row["metric"] == metric and row["mean"] is not None}
+    apart = {
+        row["arm"] for row in effects if row["metric"] == metric and row["word"] == Verdict.NOT_COMPARABLE
+    }
+    apart |= {arm for arm in sweep.arms if leakage.leaking(sweep, arm)}  # by design or not: it is not ranked
     panels = []
     for key in COSTS:
         (ranges, note), cost, points = _cost(sweep, key), sweep.metric(key), []
@@ -72,7 +78,8 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
             )
         if len(points) > 1 and any(point["x"] for point in points):
             lower = cost.direction != "higher"
-            front = _front(points, lower, sweep.experiment.direction == "lower")
+            fair = [point for point in points if point["arm"] not in apart]
+            front = _front(fair, lower, sweep.experiment.direction == "lower")
             panels.append(
                 {
                     "key": key,

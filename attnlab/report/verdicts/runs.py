@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from attnlab.errors import Refused
+from attnlab.store import runs as store
 from attnlab.store.declarations import Experiment
 from attnlab.store.guards import bounded, digests
 from attnlab.store.guards.declared import Declared
@@ -90,7 +91,7 @@ def _ancestor_tokens(folder: Path, record: RunRecord | None) -> int:
     tokens, seen = 0, {folder.name}
     while record is not None and (parent := record.config.get("parent")) and parent not in seen:
         seen.add(parent)
-        record = _record(folder.with_name(str(parent)) / "run.json")
+        record = store.record(folder.with_name(str(parent)))  # None of one that cannot be trusted
         tokens += (record.estimate.tokens or 0) if record else 0
     return tokens
 

@@ -22,7 +22,7 @@ from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.trials import Trial, like
 
 _POWER = "attnlab.stats.power"
-_AT_THE_END = 40  # rows that are read once more when a run has ended: for heads, leakage and memory
+_AT_THE_END = 500  # rows that are read once more when a run has ended: leakage, bytes, heads and memory
 _SPANS = 32  # rows whose loss is taken at each of `measure.lengths`
 
 
