@@ -127,7 +127,7 @@ class Text:
             for at in range(start, end - 1, self.length):
                 row = self._span_tokens[at : min(at + self.length + 1, end)].astype(np.int64)
                 rows.append(np.pad(row, (0, self.length + 1 - len(row)), constant_values=IGNORE))
-        windows = torch.from_numpy(np.stack(rows)).split(batch_size)
+        windows = torch.from_numpy(np.stack(rows)).split(batch_size) if rows else ()
         return [{"tokens": each[:, :-1].clamp(min=0), "targets": each[:, 1:]} for each in windows]
 
     @property
@@ -178,7 +178,7 @@ def _write_spans(validation: str, tokenizer: Tokenizer, folder: Path, dtype: Any
     """Stretches evenly spread over the validation text, each tokenized by itself behind the character before
     it, so that every tokenizer scores the same bytes.
     """
-    count = min(SPANS, max(1, len(validation) // (2 * SPAN)))
+    count = min(SPANS, max(1, len(validation) // (2 * SPAN))) if len(validation) > 1 else 0
     starts = np.arange(count) * max(0, len(validation) - 1 - SPAN) // max(1, count - 1) + 1
     texts = [validation[start : start + SPAN] for start in starts]
     tokens = [
@@ -192,7 +192,7 @@ def _write_spans(validation: str, tokenizer: Tokenizer, folder: Path, dtype: Any
     }
     write(folder / "spans.json", json.dumps(facts).encode())
     with open(folder / "spans.npy", "wb") as f:
-        np.save(f, np.concatenate(tokens).astype(dtype))
+        np.save(f, np.concatenate([*tokens, np.empty(0, np.int64)]).astype(dtype))
         f.flush()
         os.fsync(f.fileno())
 

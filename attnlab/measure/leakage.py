@@ -19,6 +19,7 @@ from attnlab.model.transformer import Transformer
 LONG = 192  # tokens of a second, longer text: some masks and mixers change beyond a chunk or a window
 CUTS = 96  # places at most, per length, after which tokens are replaced
 EDGES = (15, 16, 31, 32, 63, 64, 127, 128, 149, 150, 151, 255, 256, 511, 512)  # of chunks, windows and blocks
+LOGITS = 2**26  # at most that are held of one pass; a larger batch is checked in its first rows alone
 TOLERANCE = 1e-4  # change of a logit, relative to the largest one, that rounding may make
 
 
@@ -48,7 +49,11 @@ def leakage(model: Transformer, batch: Mapping[str, Tensor], longest: int = 0) -
     training, precision = model.training, torch.get_float32_matmul_precision()
     half = model.embedding.weight.dtype in (torch.bfloat16, torch.float16)
     model = copy.deepcopy(model).float() if half else model
-    prefix = _prefix(model)
+    prefix = longest_prefix(model)
+    batch = {
+        key: value[: max(2, LOGITS // (tokens.shape[1] * model.embedding.num_embeddings))]
+        for key, value in batch.items()
+    }
     torch.set_float32_matmul_precision("highest")
     try:
         model.eval()
@@ -133,7 +138,7 @@ def _cuts(length: int) -> list[int]:
     return sorted({*fixed, *even})
 
 
-def _prefix(model: Transformer) -> int:
+def longest_prefix(model: Transformer) -> int:
     """The longest prefix that a mask which looks ahead shows by its declaration, and nothing else ahead."""
     masks = [block.mixer.mask for block in model.blocks if isinstance(block.mixer, Attention)]
     ahead = [mask for mask in masks if declared(mask, Mask, "looks_ahead")]

@@ -25,16 +25,16 @@ def make(config: Mapping[str, Any], /, **given: Any) -> Any:
     if OmegaConf.is_config(config):
         config = cast(dict[str, Any], OmegaConf.to_container(cast(Any, config), resolve=True))
     nested = {key: value for key, value in config.items() if _has_target(value)}
-    if config.get("_recursive_", True):
-        plain = {key: value for key, value in config.items() if key not in nested}
-        given = {**{key: _make_nested(value) for key, value in nested.items()}, **given}
-    else:
-        plain = dict(config)
+    if not config.get("_recursive_", True):
+        nested = {}
+    plain = {key: value for key, value in config.items() if key not in nested}
+    args = _make_nested(nested.pop("_args_", []))
+    given = {**{key: _make_nested(value) for key, value in nested.items()}, **given}
     try:
         factory = instantiate(OmegaConf.create(plain), _partial_=True, _convert_="all")
         if not config.get("_partial_"):
-            return _require_value(factory(**given), config)
-        return partial(factory, **given) if given else factory  # its keywords stay in sight
+            return _require_value(factory(*args, **given), config)
+        return partial(factory, *args, **given) if args or given else factory  # its keywords stay in sight
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, ValueError | TypeError):

@@ -24,7 +24,7 @@ from attnlab.report.verdicts.alike import broken, unlike
 from attnlab.report.verdicts.budget import budget, repeated
 from attnlab.report.verdicts.claims import claims, headline
 from attnlab.report.verdicts.claims import waiting as waiting_claims
-from attnlab.report.verdicts.effects import effects
+from attnlab.report.verdicts.effects import effects, metrics
 from attnlab.report.verdicts.exchange import exchange, margin_said
 from attnlab.report.verdicts.failures import departures, failures, lost
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
@@ -42,6 +42,7 @@ def build(
     table = budget(sweep)
     claim_rows = claims(sweep, table, exploratory=bool(left))
     rows = effects(sweep, claim_rows, table)
+    apart = comparability.apart(sweep, table, experiment["metric"])
     maps = heads(sweep)
     finished = sum(run.done for run in sweep.planned)
     report = {
@@ -53,6 +54,7 @@ def build(
             "exploratory": bool(left),
             "undeclared": asked.undeclared,
             "departures": left or [],
+            "apart": _apart(sweep, table, claim_rows),
             "unlike": [*_partial(sweep), *lost(sweep), *broken(sweep), *unlike(sweep), *repeated(sweep)],
             "claims": claim_rows,
             "finished": finished,
@@ -61,29 +63,21 @@ def build(
         "place": asked.place,
         "texts": None,  # what all texts say together: told once each has its report
         "budget": table,
-        "leakage": {
-            "arms": [arm for arm in sweep.arms if leakage.leaking(sweep, arm)],
-            "by_design": [arm for arm in sweep.arms if leakage.is_by_design(sweep, arm)],
-            "checked": [
-                arm for arm in sweep.arms if any(r.record and r.record.leakage for r in sweep.done(arm))
-            ],
-            "left_out": sweep.left_out,
-            "notes": leakage.notes(sweep),
-        },
+        "leakage": leakage.summary(sweep),
         "exchange": exchange(sweep),
         "effects": rows,
         "tradeoff": tradeoff(sweep, rows),
-        "curves": curves(sweep),
+        "curves": curves(sweep, apart),
         "positions": positions(sweep),
         "length": length(sweep),
-        "races": races(sweep),
+        "races": races(sweep, table),
         "heads": maps,
-        "text": {"kinds": kinds(sweep), "written": written(sweep)},
+        "text": {"kinds": kinds(sweep, apart), "written": written(sweep)},
         "failures": failures(sweep),
         "config": config_diff(sweep),
         "reproduce": reproduce(sweep, provenance),
         "timing": timing,
-        "runs": [row(run) for run in sweep.planned],
+        "runs": [row(run, sweep) for run in sweep.planned],
         "warnings": warnings(sweep, table, maps, declared=left is not None),
     }
     document: dict[str, Any] = plain(report)
@@ -108,9 +102,24 @@ def _partial(sweep: Sweep) -> list[str]:
     ]
 
 
-def row(run: Run) -> dict[str, Any]:
-    """What it is and all its figures, in groups."""
+def _apart(sweep: Sweep, table: dict[str, Any], claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The pairs that are not compared in a metric, each with its reasons: of the tables and of the claims."""
+    asked = [(arm, sweep.baseline, metric) for metric in metrics(sweep) for arm in sweep.others]
+    asked += [(claim["arm"], claim["against"], claim["metric"]) for claim in claims]
+    found = []
+    for arm, against, metric in dict.fromkeys(asked):
+        if reasons := comparability.reasons(sweep, table, arm, against, metric):
+            texts = [reason["text"] for reason in reasons]
+            found.append({"arm": arm, "against": against, "metric": metric, "reasons": texts})
+    return found
+
+
+def row(run: Run, sweep: Sweep | None = None) -> dict[str, Any]:
+    """What it is and all its figures, in groups; a loss without the targets that count in no arm."""
     record = run.record
+    figures: dict[str, float | None] = dict(record.metrics) if record else {}
+    if record and run.done and sweep is not None and sweep.left_out:
+        figures |= {name: sweep.value(run.arm, run.seed, name) for name in record.by_position}
     return {
         "arm": run.arm,
         "seed": run.seed,
@@ -119,7 +128,7 @@ def row(run: Run) -> dict[str, Any]:
         "status": run.status,
         "seconds": record.seconds if record else None,
         "started": record.started if record else None,
-        "metrics": record.metrics if record else {},
+        "metrics": figures,
         "budget": record.estimate.budget() if record else {},
         "memory": record.memory if record else {},
         "speed": record.speed if record else {},

@@ -127,9 +127,9 @@ def publish(found: Report, root: Path, reports: Path) -> None:
                 )
             )
     seen = document["leakage"]
-    if seen["arms"]:
-        print(printable(f"  sees future tokens: {', '.join(seen['arms'])}"))
-    elif seen["checked"]:
+    for note in seen["notes"]:
+        print(printable(f"  {note}"))
+    if seen["checked"] and not seen["notes"]:
         print(printable(f"  no arm sees future tokens ({len(seen['checked'])} checked)"))
     print(f"report: {page}", flush=True)
     if found.declared is not None:

@@ -10,6 +10,7 @@ from attnlab.attention.cache import new_caches
 from attnlab.attention.contracts import Channel, Mixer, declared
 from attnlab.attention.layer import Attention
 from attnlab.measure import length, maps, size, timing
+from attnlab.measure.leakage import longest_prefix
 from attnlab.measure.measurement import length_names, on_paper
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
@@ -54,6 +55,11 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     model = model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
     device = _device(config)
     sizes.check_model(config, model, data.task.vocab_size, device)
+    if (prefix := longest_prefix(model)) >= data.task.length:
+        raise ValueError(
+            f"model.attention.masks: a prefix of {prefix} tokens leaves no target outside it in windows of "
+            f"{data.task.length}: lower its n, or raise data.length"
+        )
     with building("measurement" if config.get("measurement") else "model.attention"):
         if config.get("measurement"):
             measuring.check(config, model, data)

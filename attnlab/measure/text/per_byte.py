@@ -17,9 +17,9 @@ ROWS = 32  # windows in one forward pass
 @torch.no_grad()
 def bits_per_byte(model: Transformer, task: Any, device: torch.device | str) -> dict[str, float]:
     """The loss of the task's `val_text` in bits, divided by its bytes: {`val/bits_per_byte`: bits}. Any
-    tokenizer of the same text scores the same bytes. {} for a task that is no text.
+    tokenizer of the same text scores the same bytes. {} for a task that is no text, or only one character.
     """
-    if not is_text(task):
+    if not is_text(task) or not task.val_text["bytes"]:
         return {}
     training = model.training
     model.eval()

@@ -15,6 +15,7 @@ from attnlab.report.across.pairs import (
     differences,
     failed,
     flops,
+    reasons_apart,
     values,
 )
 from attnlab.report.tables.format import MINUS, NONE, span, text
@@ -116,6 +117,10 @@ def _comparison(
     rungs = [Rung(row["x"], row["differences"]) for row in rows if row["differences"] and not row["failed"]]
     lost = ", ".join(f"{row['rung']} ({row['failed']})" for row in rows if row["failed"])
     why = f"runs failed at {lost}, and a loss that is not there lies on no line" if lost else None
+    metric = experiment["metric"]
+    apart = [reasons_apart(report, *pair, metric) for _, report in by_rung.values()]
+    why = next((f"NOT COMPARABLE: {'; '.join(reasons)}" for reasons in apart if reasons), why)
+    rungs = [] if any(apart) else rungs
     why = why or (None if rungs else "no rung has a finished pair of runs")
     said = None if why else word(rungs, experiment["margin"])
     found: dict[str, Any] = {
@@ -225,11 +230,16 @@ def _losses(by_rung: Mapping[str, Any], experiment: Mapping[str, Any]) -> list[d
         arm: [Spent(p["flops"], p["values"]) for p in points if p["flops"] and p["values"]]
         for arm, points in rows.items()
     }
+    leaking = {
+        arm for _, report in by_rung.values() for arm in (report.get("leakage") or {"arms": []})["arms"]
+    }
     return [
         {
             "arm": arm,
             "points": points,
-            "multiplier": None if arm == base else _multiplier(known[base], known[arm]),
+            "multiplier": None
+            if arm == base or {arm, base} & leaking
+            else _multiplier(known[base], known[arm]),
         }
         for arm, points in rows.items()
     ]

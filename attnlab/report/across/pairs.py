@@ -16,8 +16,22 @@ def values(report: Report, arm: str, metric: str) -> dict[int, float]:
     }
 
 
+def reasons_apart(report: Report, arm: str, against: str, metric: str) -> list[str]:
+    """Why a report does not compare two arms in a metric; [] where it does, or is older than the reasons."""
+    pairs = report["verdict"].get("apart", [])
+    pair = (arm, against, metric)
+    return [
+        text
+        for row in pairs
+        if (row["arm"], row["against"], row["metric"]) == pair
+        for text in row["reasons"]
+    ]
+
+
 def differences(report: Report, arm: str, against: str, metric: str) -> list[float]:
-    """The arm's value minus the other's, over the seeds that both have."""
+    """The arm's value minus the other's, over the seeds that both have; [] where they are not compared."""
+    if reasons_apart(report, arm, against, metric):
+        return []
     ours, theirs = values(report, arm, metric), values(report, against, metric)
     return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
 

@@ -3,6 +3,7 @@
 Long curves keep every k-th point on the page, and say so; curves.parquet beside the report has them all.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from attnlab.report.verdicts.runs import Run, Sweep
@@ -43,7 +44,7 @@ def _mean(lines: list[dict[str, Any]], at: str = "tokens") -> list[dict[str, Any
     return out
 
 
-def curves(sweep: Sweep) -> dict[str, Any] | None:
+def curves(sweep: Sweep, apart: Collection[str] = ()) -> dict[str, Any] | None:
     """Lines of the primary metric, else of the first metric of the records that has a curve, else of any
     curve; or None without one.
     """
@@ -62,7 +63,7 @@ def curves(sweep: Sweep) -> dict[str, Any] | None:
         values = [curve[t] for t in tokens]
         lines.append({"arm": arm, "seed": seed, "done": done, "tokens": tokens, "values": values})
         base = series.get((sweep.baseline, seed))
-        shared = [t for t in tokens if t in base] if base and arm != sweep.baseline else []
+        shared = [t for t in tokens if t in base] if base and arm not in (sweep.baseline, *apart) else []
         if base and shared:
             paired = done and sweep.at[sweep.baseline, seed].done
             values = [curve[t] - base[t] for t in shared]

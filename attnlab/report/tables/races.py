@@ -14,15 +14,19 @@ from dataclasses import asdict
 from typing import Any
 
 from attnlab import stats
+from attnlab.report.verdicts import comparability
 from attnlab.report.verdicts.runs import Sweep
 
 
-def races(sweep: Sweep) -> list[dict[str, Any]]:
+def races(sweep: Sweep, budget: dict[str, Any]) -> list[dict[str, Any]]:
     """A table per censored metric: each arm's solved fraction and median, and its race with the baseline."""
-    return [_table(sweep, metric, budget) for metric, budget in sorted(sweep.budgets.items())]
+    return [
+        _table(sweep, metric, most, comparability.apart(sweep, budget, metric))
+        for metric, most in sorted(sweep.budgets.items())
+    ]
 
 
-def _table(sweep: Sweep, metric: str, budget: float) -> dict[str, Any]:
+def _table(sweep: Sweep, metric: str, budget: float, apart: set[str]) -> dict[str, Any]:
     rows = []
     for arm in sweep.arms:
         counted = [seed for seed in sweep.seeds if sweep.value(arm, seed, metric) is not None]
@@ -31,7 +35,7 @@ def _table(sweep: Sweep, metric: str, budget: float) -> dict[str, Any]:
         steps = [sweep.reached(arm, seed, metric) for seed in counted]
         shared = [seed for seed in counted if sweep.value(sweep.baseline, seed, metric) is not None]
         race = None
-        if arm != sweep.baseline and shared:
+        if arm not in (sweep.baseline, *apart) and shared:
             ours, theirs = (
                 [sweep.reached(name, seed, metric) for seed in shared] for name in (arm, sweep.baseline)
             )

@@ -37,7 +37,7 @@ def _measured(runs: list[Run], key: str) -> tuple[Any, bool]:
     known = [run.record.estimate.get(key) for run in runs if run.record]
     if key == TOKENS:  # those that a parent was trained on count too
         known = [
-            None if own is None else own + run.ancestor_tokens
+            None if own is None or run.ancestor_tokens is None else own + run.ancestor_tokens
             for own, run in zip(known, (run for run in runs if run.record), strict=True)
         ]
     seen = [value for value in known if value is not None]

@@ -89,14 +89,25 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
                 if claim["threshold"] is None
                 else _told(sweep, budget, claim, found, exploratory)
             ),
-            "decision": _plain(found.decision),
-            "interval": _interval(found),
-            "deciding": _deciding(claim, found),
-            "flipped": _flipped(claim, found),
-            **beside(found.pairs if claim["compare"] == "difference" else []),
+            **_numbers(sweep, budget, claim, found),
         }
         for claim, found in zip(asked, evidence.found(sweep, asked), strict=True)
     ]
+
+
+def _numbers(sweep: Sweep, budget: dict[str, Any], claim: dict[str, Any], found: Found) -> dict[str, Any]:
+    """The decision in numbers, and what stands beside it; of arms that cannot be compared there are none."""
+    decision = _plain(found.decision)
+    if _unequal(sweep, budget, claim):
+        decision |= dict.fromkeys(("estimate", "low", "high", "p", "p_holm"))
+        return {"decision": decision, "interval": None, "deciding": None, "flipped": None, **beside([])}
+    return {
+        "decision": decision,
+        "interval": _interval(found),
+        "deciding": _deciding(claim, found),
+        "flipped": _flipped(claim, found),
+        **beside(found.pairs if claim["compare"] == "difference" else []),
+    }
 
 
 def _plain(decision: stats.Decision) -> dict[str, Any]:
@@ -174,7 +185,8 @@ def _told(
     word = claim_verdict(decision.holds, n=decision.n, comparable=not unequal, trained=raw is None)
     text = _wording(sweep, claim, found.basis)
     low, high = stats.region(claim["is"], claim["threshold"], text.centre)
-    planned, looks, training = _planned(sweep, found), _looks(sweep, found), _trained(sweep, claim, found)
+    planned, looks = _planned(sweep, found), None if unequal else _looks(sweep, found)
+    training = None if unequal else _trained(sweep, claim, found)
     narrow = interval is not None and math.isfinite(interval[1] - interval[0]) and interval[0] < interval[1]
     return {
         "direction": text.direction,

@@ -32,6 +32,11 @@ def reasons(sweep: Sweep, table: dict[str, Any], arm: str, against: str, metric:
     return found
 
 
+def apart(sweep: Sweep, table: dict[str, Any], metric: str) -> set[str]:
+    """The arms that cannot be compared with the baseline in a metric."""
+    return {arm for arm in sweep.others if reasons(sweep, table, arm, sweep.baseline, metric)}
+
+
 def _is_prediction(sweep: Sweep, metric: str) -> bool:
     """Whether a metric comes from a model's predictions: it is no resource, memory, speed, time or count."""
     if metric in sweep.times or metric in Budget.model_fields or metric == SPENT:
@@ -137,9 +142,11 @@ def _prefix(
 ) -> Reason | None:
     """Targets in a prefix that an arm sees whole are left out of what is known by position, no more."""
     seen = [name for name in (arm, against) if sweep.prefix(name) > 1]
-    if not seen or metric in ours.by_position or not sum(ours.targets_by_position[: sweep.left_out]):
+    counts = [record.targets_by_position for record in (ours, theirs)]
+    none_inside = all(counts) and not any(sum(each[: sweep.left_out]) for each in counts)
+    if not seen or none_inside or (all(counts) and metric in ours.by_position):
         return None
-    without = next(iter(ours.by_position))
+    without = next(iter(ours.by_position or theirs.by_position), "another run")
     text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare {without}"
     return {"label": "prefix", "text": text}
 

@@ -58,6 +58,7 @@ def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) 
             reasons = comparability.reasons(sweep, budget, row["arm"], sweep.baseline, metric)
             if row["n"] and reasons:
                 row |= dict.fromkeys(DIFFERENCE) | {"word": str(Verdict.NOT_COMPARABLE), **beside([])}
+                row["pairs"] = [pair | {"difference": None} for pair in row["pairs"]]
                 row["meaning"] = "; ".join(reason["text"] for reason in reasons)
             elif row["n"] and (arm := _leaking_by_design(sweep, row["arm"])):
                 row["word"], row["meaning"] = f"{arm} {leakage.BY_DESIGN}", "it is not ranked"

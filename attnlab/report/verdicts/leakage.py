@@ -56,10 +56,10 @@ def notes(sweep: Sweep) -> list[str]:
         records = [run.record for run in sweep.done(arm) if run.record]
         if is_by_design(sweep, arm):
             out.append(f"{arm} {BY_DESIGN}: its losses are not those of a model that predicts.")
+        elif any(r.leakage.get("sees_future") and not r.leakage.get("next_token", 1) for r in records):
+            out.append(f"{arm} sees later tokens, which are not the targets of this task.")
         elif arm in sweep.experiment.leakage and records:
             out.append(f"{arm} is preregistered under leakage, and sees no future tokens.")
-        if any(record.leakage.get("sees_future") and not record.leakage["next_token"] for record in records):
-            out.append(f"{arm} sees later tokens, which are not the targets of this task.")
     if sweep.left_out:
         prefixes = [arm for arm in sweep.arms if sweep.prefix(arm) == sweep.left_out + 1]
         out.append(
@@ -86,4 +86,4 @@ def summary(sweep: Sweep) -> dict[str, Any]:
 
 def _leaks(record: RunRecord) -> bool:
     seen = record.leakage
-    return bool(seen.get("next_token") and (seen.get("sees_future") or seen.get("sees_rows")))
+    return bool(seen.get("sees_rows") or (seen.get("sees_future") and seen.get("next_token", 1)))

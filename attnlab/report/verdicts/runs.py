@@ -25,7 +25,8 @@ Pair = dict[str, Any]
 class Run:
     """One planned run. `record` is its run.json, or None where it never ended; it counts all the same.
     `broken`: file -> what is wrong with it, of those that are not as the run wrote them. `axes`: what was
-    chosen of each group. `ancestor_tokens`: those that its parent, and the parent's, were trained on.
+    chosen of each group. `ancestor_tokens`: those that its parent, and the parent's, were trained on; None
+    where one is missing.
     """
 
     arm: str
@@ -36,7 +37,7 @@ class Run:
     maps: dict[str, NDArray[Any]] | None = None
     broken: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
-    ancestor_tokens: int = 0
+    ancestor_tokens: int | None = 0
 
     @property
     def status(self) -> str:
@@ -86,13 +87,15 @@ def read_run(folder: Path, arm: str, seed: int, axes: Mapping[str, str] | None =
     )
 
 
-def _ancestor_tokens(folder: Path, record: RunRecord | None) -> int:
-    """Tokens that the ancestors of a run in the same store were trained on."""
+def _ancestor_tokens(folder: Path, record: RunRecord | None) -> int | None:
+    """Tokens that the ancestors of a run in the same store were trained on; None where one is missing."""
     tokens, seen = 0, {folder.name}
     while record is not None and (parent := record.config.get("parent")) and parent not in seen:
         seen.add(parent)
         record = store.record(folder.with_name(str(parent)))  # None of one that cannot be trusted
-        tokens += (record.estimate.tokens or 0) if record else 0
+        if record is None:
+            return None
+        tokens += record.estimate.tokens or 0
     return tokens
 
 
@@ -260,7 +263,7 @@ class Sweep:
             return min(budget, budget if reached is None else reached) if known else None
         if not (run.done and run.record):
             return None
-        if self.left_out and metric in run.record.by_position:
+        if self.left_out and metric in run.record.by_position and run.record.targets_by_position:
             return _mean_beyond(run.record, metric, self.left_out)
         return run.record.figure(metric)
 

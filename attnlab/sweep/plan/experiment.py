@@ -243,7 +243,8 @@ def _refuse_unmatched(declared: Mapping[str, Any], name: str) -> None:
 
 def _refuse_leakage(declared: Mapping[str, Any], overrides: Mapping[str, Any], name: str) -> None:
     """An arm that sees future tokens by design is an arm, and nothing is measured against it by default."""
-    for i, arm in enumerate(declared.get("leakage") or []):
+    leakage = declared.get("leakage") or []
+    for i, arm in enumerate(leakage if isinstance(leakage, list) else []):  # else its type is refused
         if arm not in overrides:
             raise Refused(
                 f"leakage of {name}: it has no arm {arm}{nearest(str(arm), overrides)}", ("leakage", i)

@@ -4,6 +4,7 @@ Surprising: no interval and no word. The kinds were not declared, there are seve
 seeds is what is seen of their noise.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from attnlab.measure.text.signs import KINDS
 from attnlab.report.verdicts.runs import Sweep
 
 
-def kinds(sweep: Sweep) -> list[dict[str, Any]]:
-    """A row per kind that some run has: its label, how many targets there were, and what each arm lost."""
+def kinds(sweep: Sweep, apart: Collection[str] = ()) -> list[dict[str, Any]]:
+    """A row per kind that some run has: its label, how many targets there were, and what each arm lost; no
+    differences of the arms that stand `apart`.
+    """
     rows = []
     for name, label in KINDS.items():
         losses = {
@@ -33,7 +36,7 @@ def kinds(sweep: Sweep) -> list[dict[str, Any]]:
                     "seeds": len(of_arm),
                     "loss": _summary([kind.loss for kind in of_arm.values()]),
                     "difference": None
-                    if arm == sweep.baseline
+                    if arm in (sweep.baseline, *apart)
                     else _summary(
                         [kind.loss - against[seed].loss for seed, kind in of_arm.items() if seed in against]
                     ),
