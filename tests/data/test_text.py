@@ -1,3 +1,4 @@
+import json
 import multiprocessing
 import re
 
@@ -222,3 +223,12 @@ def test_every_tokenizer_and_length_scores_the_same_bytes(make, novel):
 
 def test_another_validation_text_has_another_digest(make):
     assert make().val_text["sha256"] != make(val_fraction=0.3).val_text["sha256"]
+
+
+@pytest.mark.parametrize("validation", ["", "x", "\N{PILE OF POO}"])
+def test_a_validation_text_too_short_for_stretches_scores_no_bytes(tmp_path, validation):
+    text._write_spans(validation, Byte(), tmp_path, np.uint8)
+    assert json.loads((tmp_path / "spans.json").read_text()) == {
+        "sha256": text.fingerprint(spans=[]), "bytes": 0, "tokens": [],
+    }  # fmt: skip
+    assert np.load(tmp_path / "spans.npy").shape == (0,)

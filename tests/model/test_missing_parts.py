@@ -99,3 +99,8 @@ def test_mask_full_is_an_explicit_part_that_shows_every_key(compose):
     assert full(zero, zero, where[:, None], where).all()
     tokens = torch.randint(31, (3, 7), generator=torch.Generator().manual_seed(1))
     assert leakage(built, {"tokens": tokens, "targets": tokens.roll(-1, 1)})["sees_future"] == 1
+
+
+def test_positional_arguments_may_be_parts():
+    assert make({"_target_": "builtins.max", "_args_": [1, {"_target_": "builtins.int"}]}) == 1
+    assert make({"_target_": "builtins.max", "_args_": [1, 2]}) == 2
