@@ -9,6 +9,7 @@ from report.synthetic import but as with_record
 
 from attnlab.errors import Refused
 from attnlab.report import build
+from attnlab.report.across.pairs import differences
 from attnlab.store.schema import Metric
 from attnlab.sweep.plan.experiment import complete
 
@@ -51,6 +52,23 @@ def test_an_arm_that_leaks_is_not_comparable_in_claim_effect_and_rank(tmp_path: 
     assert all("gqa" not in panel["front"] for panel in found["tradeoff"])
     assert found["leakage"]["arms"] == ["gqa"]
     assert any(line.startswith("gqa") for line in found["warnings"])
+
+
+def test_a_pair_that_is_not_compared_has_no_difference_anywhere(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage={"gqa": SEES}, sample="the cat sat")
+    found = report(tmp_path, world)
+    first = found["verdict"]["claims"][0]
+    assert [first["decision"][key] for key in ("estimate", "low", "high", "p")] == [None] * 4
+    assert [first[key] for key in ("interval", "deciding", "flipped", "training", "sign_flip")] == [None] * 5
+    assert {pair["difference"] for pair in row(found, "gqa")["pairs"]} == {None}
+    assert {line["arm"] for line in found["curves"]["differences"]} == {"mqa"}
+    told = {arm["arm"]: arm["difference"] for arm in found["text"]["kinds"][0]["arms"]}
+    assert told["gqa"] is None
+    assert told["mqa"] is not None
+    assert differences(found, "gqa", "mha", "val/loss") == [], (
+        "so a ladder and several texts have none either"
+    )
+    assert len(differences(found, "mqa", "mha", "val/loss")) == 5
 
 
 def test_the_reason_has_the_loss_before_the_own_future_and_before_another(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ TERMS = {
     "SUPPORTED": "Every value that the measurements leave plausible fits the claim.",
     "REFUTED": "No value that the measurements leave plausible fits the claim.",
     "INCONCLUSIVE": "The measurements leave both open. That is no evidence that the arms are equal.",
-    "NOT COMPARABLE": "The arms differ in what has to be equal (a held budget, data, units), or see the future.",
+    "NOT COMPARABLE": "The arms differ in what has to be equal (budget, data, units), or see the future.",
     "UNTRAINED": "The models have learned next to nothing, so they show nothing of the designs.",
     "NO RESULT": "Nothing was measured that bears on the claim.",
     "EQUIVALENT": "Surely closer to the baseline than the margin, by two one-sided tests.",
