@@ -109,7 +109,7 @@ class Command:
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
         """Exit status, output, errors."""
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
         return process.returncode, out, err
 
     def trained(self) -> list[list[str]]:
