@@ -85,7 +85,7 @@ def _data_facts(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """What is known of a run's data; of one that only looks at shapes not what it would be validated on."""
     facts: dict[str, Any] = data.facts()
     if config.get("measurement") and on_paper(make(config["measurement"])):
-        return {key: value for key, value in facts.items() if key not in ("validation", "val_text", "unit")}
+        return {key: value for key, value in facts.items() if key not in ("validation", "val_text")}
     return facts
 
 
