@@ -52,26 +52,18 @@ NOT_HERE = {
 # These are parsed alone: other tests run them at their smallest setting.
 ELSEWHERE = {"bench": "minutes; tests/cli/test_bench.py measures every subject with size=debug"}
 SEED = 400  # the first one of gqa_vs_mha
+ONE_TEXT = {  # of an experiment: one seed on one text, with nothing to tune or to calibrate
+    "seed": SEED,
+    "texts": "[pydocs]",
+    "tune": "null",
+    "exchange": "null",
+    "margin": 0.03,
+    "measure.timing": "false",
+}
 # Appended where a command trains, unless it sets the key itself.
 SMALL = {
-    "experiment": {
-        "size": "debug",
-        "seed": SEED,
-        "texts": "[pydocs]",
-        "tune": "null",
-        "exchange": "null",
-        "margin": 0.03,
-        "measure.timing": "false",
-    },
-    "ladder": {
-        "trainer.max_steps": 2,
-        "seed": SEED,
-        "texts": "[pydocs]",
-        "tune": "null",
-        "exchange": "null",
-        "margin": 0.03,
-        "measure.timing": "false",
-    },
+    "experiment": {"size": "debug", **ONE_TEXT},
+    "ladder": {"trainer.max_steps": 2, **ONE_TEXT},
     "compare": {"size": "debug", "seed": "0,1", "margin": 0.05, "measure.timing": "false"},
     "judge": {"size": "debug", "seed": "0,1,2", "measure.timing": "false"},
     "": {"size": "debug"},
