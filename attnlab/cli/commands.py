@@ -146,9 +146,9 @@ VERBS = {
     ),
     "report": Verb(
         "attnlab.cli.verbs.report:report",
-        "render a report again from its FOLDER; --diff A B compares two; --ledger FOLDER lists their claims",
-        "FOLDER | --diff A B | --ledger FOLDER | --now OVERRIDE ... [--json]",
-        ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
+        "render a report, or a folder of them with index and ledger, from its data; --diff A B compares two",
+        "FOLDER | --diff A B | --now OVERRIDE ... [--json]",
+        ("reports/gqa_vs_mha", "reports", "--diff reports/A reports/B"),
         flags.report,
     ),
     "claims": Verb(

@@ -61,9 +61,8 @@ def clean(parser: Parser) -> None:
 
 
 def report(parser: Parser) -> None:
-    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="a report's folder, with its report.json")
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="the folder of a report, or of many")
     parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="what two reports say differently")
-    parser.add_argument("--ledger", metavar="FOLDER", help="every claim of the reports in a folder")
     parser.add_argument(
         "--now", nargs="+", metavar="OVERRIDE", help="of a command's runs as they stand, while it trains"
     )

@@ -90,7 +90,7 @@ def _arm(report: Report, arm: str, effects: list[Any], panels: list[Any]) -> dic
     own = next((row for row in effects if row["arm"] == arm), None)
     values = [*by_seed(effects, arm, report["experiment"]["baseline"]).values()]
     declared = (report["reproduce"].get("declared") or {}).get("arm_overrides") or {}
-    leaks = arm in (report.get("leakage") or {"arms": []})["arms"]
+    leaks = arm in (report["leakage"] or {"arms": []})["arms"]
     difference = (0.0 if values else None) if base else own["mean"] if own else None
     at = [next((point["x"] for point in panel["points"] if point["arm"] == arm), None) for panel in panels]
     return {
@@ -123,7 +123,7 @@ def _sentence(report: Report, arms: list[dict[str, Any]]) -> str:
 
 
 def _by_design(report: Report) -> list[str]:
-    return list((report.get("leakage") or {}).get("by_design", []))
+    return list((report["leakage"] or {"by_design": []})["by_design"])
 
 
 def _subject(report: Report) -> Any:

@@ -36,14 +36,13 @@ from attnlab.store.fingerprint import flatten
 def build(
     asked: Asked, runs: list[Run], timing: dict[str, Any] | None, provenance: dict[str, Any]
 ) -> dict[str, Any]:
-    """The report of a sweep, as plain JSON: numbers, decisions, warnings and the packed attention maps."""
+    """The report of a sweep, as plain JSON: numbers, decisions and warnings."""
     sweep, experiment = Sweep(asked, runs, timing), asked.experiment.plain()
     left = departures(sweep)
     table = budget(sweep)
     claim_rows = claims(sweep, table, exploratory=bool(left))
     rows = effects(sweep, claim_rows, table)
     apart = comparability.apart(sweep, table, experiment["metric"])
-    maps = heads(sweep)
     finished = sum(run.done for run in sweep.planned)
     report = {
         "schema": SCHEMA,
@@ -71,14 +70,14 @@ def build(
         "positions": positions(sweep),
         "length": length(sweep),
         "races": races(sweep, table),
-        "heads": maps,
+        "heads": heads(sweep),
         "text": {"kinds": kinds(sweep, apart), "written": written(sweep)},
         "failures": failures(sweep),
         "config": config_diff(sweep),
         "reproduce": reproduce(sweep, provenance),
         "timing": timing,
         "runs": [row(run, sweep) for run in sweep.planned],
-        "warnings": warnings(sweep, table, maps, declared=left is not None),
+        "warnings": warnings(sweep, table, declared=left is not None),
     }
     document: dict[str, Any] = plain(report)
     document["answer"] = plain(answer(document))
@@ -135,9 +134,7 @@ def row(run: Run, sweep: Sweep | None = None) -> dict[str, Any]:
     }
 
 
-def warnings(
-    sweep: Sweep, table: dict[str, Any], maps: dict[str, Any] | None, *, declared: bool
-) -> list[str]:
+def warnings(sweep: Sweep, table: dict[str, Any], *, declared: bool) -> list[str]:
     """What a careful reader should know before believing a number, each as one sentence."""
     out = []
     if not declared:
@@ -175,11 +172,6 @@ def warnings(
                 f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, "
                 f"the formula says {formula}."
             )
-    if maps and maps["layers_shown"] < maps["layers"]:
-        out.append(
-            f"Attention maps of {maps['layers_shown']} of {maps['layers']} layers are here, "
-            "to keep the page small; attention.npz has them all."
-        )
     return out
 
 

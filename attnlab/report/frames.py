@@ -17,6 +17,7 @@ from attnlab.report.build import row as row_of
 from attnlab.report.pages.files import find
 from attnlab.report.schema import load as read_report
 from attnlab.report.tables.maps import layers_of
+from attnlab.report.tables.maps import read as read_archive
 from attnlab.report.verdicts.runs import Run
 from attnlab.store import runs as store
 from attnlab.store.guards import bounded
@@ -159,7 +160,7 @@ class Report(Results):
 
     @property
     def _text(self) -> Row:
-        return self.document.get("text") or {}  # runs of older versions wrote nothing
+        return self.document["text"] or {}
 
     @property
     def _runs(self) -> list[Row]:
@@ -183,18 +184,13 @@ class Report(Results):
                 yield from _by_head(run["arm"], run["seed"], score["name"], run["values"])
 
     @cached_property
-    def _archive(self) -> dict[str, Any]:
-        file = self.path / "attention.npz"
-        return bounded.arrays(file) if file.exists() else {}
+    def _archive(self) -> dict[tuple[str, int], dict[str, Any]]:
+        return read_archive(self.path / "attention.npz")
 
     def _maps(self, arm: str, seed: int) -> Mapping[str, Any]:
-        begin = f"{arm}/{seed}/"
-        if f"{begin}maps" not in self._archive:
-            parts = (name.split("/") for name in self._archive if name.endswith("/maps"))
-            raise KeyError(_describe_missing(self.path, arm, seed, [(of, int(n)) for of, n, _ in parts]))
-        return {
-            name.removeprefix(begin): array for name, array in self._archive.items() if name.startswith(begin)
-        }
+        if (arm, seed) not in self._archive:
+            raise KeyError(_describe_missing(self.path, arm, seed, self._archive))
+        return self._archive[arm, seed]
 
 
 @final

@@ -16,7 +16,7 @@ from attnlab.report.pages.html import asset, environment
 from attnlab.report.pages.index import LADDER
 from attnlab.report.tables.format import percent
 
-MARK = "python -m attnlab report --ledger"  # in the first lines of each page that was made here
+MARK = "python -m attnlab report"  # in the first lines of each page that was made here
 HEAD = """# Ledger
 
 Every claim that was put to the test, what its source says, and what was found here. Made from the reports

@@ -1,7 +1,8 @@
-"""`report`: pages from data alone, what differs between two, the ledger of many."""
+"""`report`: pages from data alone, of one report or of a folder of them; what differs between two reports."""
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,41 +11,64 @@ from attnlab.sweep.waiting import waiting
 
 
 def report(options: argparse.Namespace) -> int:
-    """The pages of a report, from its data alone; or what differs between two; or the ledger of many."""
+    """Renders a report, or all reports of a folder with their index and ledger; or compares two."""
     if options.now is not None:
         from attnlab.cli.hydra import hydra
 
-        if options.folder or options.diff or options.ledger or options.json:
+        if options.folder or options.diff or options.json:
             raise Refused("report --now takes the words of a command, and nothing else")
         return hydra(["++sweep.show=report", *options.now])
-    if sum(asked is not None for asked in (options.folder, options.diff, options.ledger)) != 1:
+    if (options.folder is None) == (options.diff is None):
         raise Refused(
-            "report which? As in: python -m attnlab report reports/NAME, report --diff A B, or "
-            "report --ledger reports/reference"
+            "report which? As in: python -m attnlab report reports/NAME, report reports, or report --diff A B"
         )
     if options.diff:
         from attnlab.report.diff import compare, differences
 
         a, b = map(Path, options.diff)
         print(_json(differences(a, b)) if options.json else printable(compare(a, b), keep="\n"))
-    elif options.ledger:
-        from attnlab.report import ledger
+        return 0
+    from attnlab.report.pages.index import LADDER, sources
 
-        with waiting("reading the reports"):
-            pages = [str(page) for page in ledger.write(Path(options.ledger))]
-        print(_json({"pages": pages}) if options.json else printable("\n".join(pages), keep="\n"))
-    else:
-        from attnlab.report import render
-        from attnlab.report.across import page as ladders
-        from attnlab.report.pages.index import LADDER
+    folder = Path(options.folder)
+    if not (folder / "report.json").is_file() and not (folder / LADDER).is_file() and sources(folder):
+        return _render_folder(folder, as_json=options.json)
+    from attnlab.report import render
+    from attnlab.report.across import page as ladders
 
-        folder = Path(options.folder)
-        of_sizes = (folder / LADDER).is_file()
-        with waiting("drawing the pages"):
-            page = (ladders.render if of_sizes else render)(folder)
-        told = {"report": str(page), **({} if of_sizes else _verdicts(folder))}
-        print(_json(told) if options.json else printable(str(page)))
+    of_sizes = (folder / LADDER).is_file()
+    with waiting("rendering the page"):
+        page = (ladders.render if of_sizes else render)(folder)
+    shown = {"report": str(page), **({} if of_sizes else _verdicts(folder))}
+    print(_json(shown) if options.json else printable(str(page)))
     return 0
+
+
+def _render_folder(folder: Path, *, as_json: bool) -> int:
+    """All reports of a folder, behind a progress bar on stderr; 2 where one of them could not be rendered."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from attnlab.report import folder as together
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    errors = list[str]()
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("rendering pages", total=None)
+        try:
+            for done, total, error in together.render(folder):
+                progress.update(bar, completed=done, total=total)
+                errors += [error] if error else []
+        except ValueError as error:
+            errors.append(str(error))
+    pages = [str(path) for path in sorted(folder.glob("*/report.html"))]
+    pages += [str(folder / name) for name in ("index.html", "ledger.html") if (folder / name).is_file()]
+    for error in errors:
+        print(printable(error), file=sys.stderr)
+    print(_json({"pages": pages, "errors": errors}) if as_json else printable("\n".join(pages), keep="\n"))
+    return 2 if errors else 0
 
 
 def _verdicts(path: Path) -> dict[str, Any]:
@@ -58,5 +82,5 @@ def _verdicts(path: Path) -> dict[str, Any]:
     return {"headline": verdict["headline"], "exploratory": verdict["exploratory"], "claims": claims}
 
 
-def _json(told: dict[str, Any]) -> str:
-    return json.dumps(told, indent=1, ensure_ascii=False)
+def _json(shown: dict[str, Any]) -> str:
+    return json.dumps(shown, indent=1, ensure_ascii=False)

@@ -230,9 +230,7 @@ def _losses(by_rung: Mapping[str, Any], experiment: Mapping[str, Any]) -> list[d
         arm: [Spent(p["flops"], p["values"]) for p in points if p["flops"] and p["values"]]
         for arm, points in rows.items()
     }
-    leaking = {
-        arm for _, report in by_rung.values() for arm in (report.get("leakage") or {"arms": []})["arms"]
-    }
+    leaking = {arm for _, report in by_rung.values() for arm in (report["leakage"] or {"arms": []})["arms"]}
     return [
         {
             "arm": arm,

@@ -11,7 +11,7 @@ from attnlab.report.across.pairs import Report
 from attnlab.report.build import plain
 from attnlab.report.charts.drawing import Drawn, draw
 from attnlab.report.charts.marks import style
-from attnlab.report.pages.files import list_again, put
+from attnlab.report.pages.files import dumps, list_again, put
 from attnlab.report.pages.html import asset, environment, picture
 from attnlab.report.pages.index import LADDER
 from attnlab.report.pages.markdown import cell, table
@@ -28,8 +28,7 @@ def write(folder: Path, reports: Mapping[str, Report]) -> Path:
     """The ladder of these reports in its folder; returns its page."""
     folder.mkdir(parents=True, exist_ok=True)
     document = plain(build(reports))
-    content = json.dumps(document, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
-    put(folder / LADDER, content.encode() + b"\n")
+    put(folder / LADDER, dumps(document).encode())
     return render(folder)
 
 
@@ -46,12 +45,17 @@ def load(folder: Path) -> dict[str, Any]:
 
 
 def render(folder: Path) -> Path:
-    """report.html and ladder.md of the ladder in a folder, from its data alone."""
+    """Renders report.html and ladder.md of the ladder in a folder, from its data alone; returns the page."""
+    render_alone(folder)
+    list_again(folder)
+    return folder / "report.html"
+
+
+def render_alone(folder: Path) -> None:
+    """Renders the files of one ladder; the index of all reports stays as it is."""
     ladder = load(folder)
     put(folder / "ladder.md", markdown(ladder).encode())
     put(folder / "report.html", html(ladder).encode())
-    list_again(folder)
-    return folder / "report.html"
 
 
 def sizes(ladders: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], str]:

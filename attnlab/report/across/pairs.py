@@ -18,7 +18,7 @@ def values(report: Report, arm: str, metric: str) -> dict[int, float]:
 
 def reasons_apart(report: Report, arm: str, against: str, metric: str) -> list[str]:
     """Why a report does not compare two arms in a metric; [] where it does, or is older than the reasons."""
-    pairs = report["verdict"].get("apart", [])
+    pairs = report["verdict"]["apart"]
     pair = (arm, against, metric)
     return [
         text

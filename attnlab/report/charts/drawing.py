@@ -23,11 +23,10 @@ PATIENCE = 300.0  # seconds for all pictures of a report; they take some
 
 @dataclass(frozen=True)
 class Drawn:
-    """Figure name -> its SVG; name -> its PNG; name -> its PDF; name -> why it is in none."""
+    """Figure name -> its SVG; name -> its PNG; name -> why it is in neither."""
 
     svgs: dict[str, str] = field(default_factory=dict)
     pngs: dict[str, bytes] = field(default_factory=dict)
-    pdfs: dict[str, bytes] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -45,8 +44,8 @@ class Drawn:
 def draw(
     inline: Sequence[Figure], beside: Sequence[Figure] = (), sheets: Mapping[str, str] | None = None
 ) -> Drawn:
-    """The figures of a page as SVG, those of the Markdown as PNG, and sheets (name -> SVG) as PNG and PDF.
-    Nothing is raised: what could not be drawn is `lost`.
+    """Draws the figures of a page as SVG, others beside it and sheets (name -> SVG) as PNG. Raises nothing: a
+    figure that could not be drawn is `lost`.
     """
     tasks: list[dict[str, Any]] = [{"name": f.name, "label": f.label, "spec": f.spec} for f in inline]
     tasks += [{"name": f.name, "label": None, "spec": f.spec} for f in beside]
@@ -57,8 +56,6 @@ def draw(
         kind, content = answers[i] if i < len(answers) else ("lost", why)
         if kind == "svg":
             drawn.svgs[task["name"]] = content
-        elif kind == "sheet":
-            drawn.pngs[task["name"]], drawn.pdfs[task["name"]] = map(base64.b64decode, content)
         elif kind == "png":
             drawn.pngs[task["name"]] = base64.b64decode(content)
         else:

@@ -1,4 +1,4 @@
-"""Vega-Lite specs to SVG (inline in the page) and PNG (for Markdown), at build time, the same bytes every
+"""Vega-Lite specs to SVG (inline in the page) and PNG (beside it), at build time, the same bytes every
 time.
 
 Colours that must follow the reader's light or dark scheme cannot be written in a spec, so specs use the
@@ -120,26 +120,27 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
 def png(spec: dict[str, Any]) -> bytes:
     """The chart as a PNG on white, at twice its size in points."""
     import vl_convert
-    from PIL import Image
 
     text = _with_config({**spec, "background": LITERAL[PAPER]})
     for placeholder, literal in LITERAL.items():
         text = text.replace(placeholder, literal)
-    picture = Image.open(io.BytesIO(vl_convert.vegalite_to_png(text, scale=2))).convert("RGB")
-    out = io.BytesIO()
-    picture.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
-    return out.getvalue()
+    return _in_64_colors(vl_convert.vegalite_to_png(text, scale=2))
 
 
-def sheet(text: str) -> list[str]:
-    """An SVG of ours, [PNG at one and a half times its size, PDF of one page], in base64."""
+def sheet(text: str) -> bytes:
+    """An SVG of ours as a PNG at one and a half times its size."""
     import vl_convert
+
+    return _in_64_colors(vl_convert.svg_to_png(_UNFIT.sub("\ufffd", text), scale=1.5))
+
+
+def _in_64_colors(png: bytes) -> bytes:
     from PIL import Image
 
-    text, out = _UNFIT.sub("\ufffd", text), io.BytesIO()
-    picture = Image.open(io.BytesIO(vl_convert.svg_to_png(text, scale=1.5))).convert("RGB")
-    picture.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
-    return [base64.b64encode(content).decode() for content in (out.getvalue(), vl_convert.svg_to_pdf(text))]
+    out = io.BytesIO()
+    picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(64, dither=Image.Dither.NONE)
+    picture.save(out, "PNG", optimize=True)
+    return out.getvalue()
 
 
 def main(asked: Path, answered: Path) -> None:
@@ -153,7 +154,7 @@ def main(asked: Path, answered: Path) -> None:
 def _answer(task: dict[str, Any]) -> tuple[str, Any]:
     try:
         if "sheet" in task:
-            return "sheet", sheet(task["sheet"])
+            return "png", base64.b64encode(sheet(task["sheet"])).decode()
         if task["label"] is None:
             return "png", base64.b64encode(png(task["spec"])).decode()
         return "svg", svg(task["spec"], name=task["name"], label=task["label"])

@@ -39,7 +39,11 @@ def write(
     alone = Experiment(
         name=name, arms=[name], baseline=name, seeds=[seed], metric="", margin=0.0, margin_reason=""
     )
-    sweep = Sweep(Asked(alone), [Run(name, seed, name, record, None, arrays)])
+    report = {
+        "experiment": {"name": name, "arms": [name], "baseline": name, "seeds": [seed]},
+        "runs": [{"arm": name, "seed": seed, "id": name, "status": "done"}],
+        "heads": heads(Sweep(Asked(alone), [Run(name, seed, name, record, None, arrays)])),
+    }
     for old in folder.glob("layer*.png"):
         old.unlink()
     values, visible = arrays["maps"][-1], arrays["visible"]
@@ -57,7 +61,7 @@ def write(
     page = folder / "inspect.html"
     first = known[0] if layer is None else layer
     start = {"arm": name, "seed": seed, "layer": first, "head": head}
-    files.put(page, inspected(name, heads(sweep), start).encode())
+    files.put(page, inspected(report, {(name, seed): arrays}, start).encode())
     return page
 
 

@@ -1,14 +1,12 @@
-"""What a report is on disk, and how it is rendered again from report.json alone, byte for byte the same."""
+"""The files of a report: written from runs, and rendered from report.json and attention.npz alone."""
 
 import csv
 import io
 import json
-import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,53 +17,80 @@ from attnlab.report.pages.index import index, ours, sources
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.pages.summary import slide
 from attnlab.report.schema import load
+from attnlab.report.tables import maps
 from attnlab.report.verdicts.runs import Run
 from attnlab.store.files import replacing
 
 SUMMARY = "summary"
-HARD_LIMIT = 10_000_000  # bytes of report.html
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that spreadsheets take for a formula
 
 
 def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
-    """Everything, report.json last of the data and first of the renders, and the index beside the folder.
+    """Writes a report and returns its page: the data of its runs, report.json, everything that is rendered
+    from these, and the index beside the folder.
 
-    Two commands may end together and write the same report: what is made of report.json then shows the one
-    that was written last, whoever of the two renders it.
+    Two commands may end together and write the same report: the pages then show the report.json that was
+    written last, whichever command renders them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_curves(folder / "curves.parquet", runs)
-    _write_maps(folder / "attention.npz", runs)
-    text = json.dumps(report, sort_keys=True, ensure_ascii=False, indent=1, allow_nan=False)
-    source = folder / "report.json"
-    put(source, text.encode() + b"\n")
-    _until_still(lambda: [source], lambda: put(folder / "runs.csv", runs_csv(load(source)).encode()))
+    mapped = {(run.arm, run.seed): run.maps for run in runs if run.maps}
+    if mapped:
+        put(folder / maps.ARCHIVE, maps.archive(mapped))
+    else:
+        (folder / maps.ARCHIVE).unlink(missing_ok=True)  # an earlier report's
+    put(folder / "report.json", dumps(report).encode())
     page = render(folder)
     if not (folder.parent / "index.html").exists():
         refresh(folder.parent)
     return page
 
 
+def dumps(document: Any) -> str:
+    """JSON with sorted keys and one record a line, so that a diff shows the records that changed.
+
+    Mappings and lists that contain records are spread over lines; everything else is compact.
+    """
+    return _layout(document, "") + "\n"
+
+
+def _layout(value: Any, indent: str) -> str:
+    inner = indent + " "
+    if isinstance(value, dict) and value and (not indent or any(map(_has_records, value.values()))):
+        lines = [f"{_compact(key)}: {_layout(value[key], inner)}" for key in sorted(value)]
+        return "{\n" + ",\n".join(inner + line for line in lines) + f"\n{indent}}}"
+    if _has_records(value):
+        return "[\n" + ",\n".join(inner + _layout(item, inner) for item in value) + f"\n{indent}]"
+    return _compact(value)
+
+
+def _has_records(value: Any) -> bool:
+    """Whether a value is, or contains, a list of mappings."""
+    if isinstance(value, dict):
+        return any(map(_has_records, value.values()))
+    return isinstance(value, list) and any(isinstance(item, dict) or _has_records(item) for item in value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def render(path: Path) -> Path:
-    """HTML, Markdown and figures from a report.json or its folder."""
+    """Renders a report from its folder or report.json, and returns its page: HTML, Markdown, figures and
+    runs.csv from report.json and attention.npz alone, the same bytes every time.
+    """
     source = find(path)
-    _until_still(lambda: [source], lambda: _render(source))
+    _until_still(lambda: [source, source.with_name(maps.ARCHIVE)], lambda: render_alone(source))
     list_again(source.parent)
     return source.parent / "report.html"
 
 
-def _render(source: Path) -> None:
+def render_alone(source: Path) -> None:
+    """Renders the files of one report.json beside it; the index of all reports stays as it is."""
     report = load(source)
     pictures = pngs(report)
     drawn = draw(inline(report), pictures, {SUMMARY: slide(report)})
-    page = html(report, drawn).encode()
-    if len(page) > HARD_LIMIT and report["heads"] and report["heads"]["maps"]:
-        left_out = [entry["arm"] for entry in report["heads"]["maps"]]
-        report["heads"]["maps"] = []
-        report["warnings"].append(
-            f"Attention maps of {', '.join(left_out)} were left out: the page passed 10 MB."
-        )
-        page = html(report, drawn).encode()
+    page = html(report, drawn, maps.read(source.with_name(maps.ARCHIVE))).encode()
     folder = source.parent
     (folder / "figures").mkdir(exist_ok=True)
     for old in sorted((folder / "figures").glob("*.png")):
@@ -73,10 +98,8 @@ def _render(source: Path) -> None:
             old.unlink(missing_ok=True)
     for name, picture in drawn.pngs.items():
         put(folder / f"{name}.png" if name == SUMMARY else folder / "figures" / f"{name}.png", picture)
-    for name, paper in drawn.pdfs.items():
-        put(folder / f"{name}.pdf", paper)
-    labels = {figure.name: figure.label for figure in pictures if figure.name in drawn.pngs}
-    put(folder / "report.md", markdown(report, labels, drawn.sentences).encode())
+    put(folder / "report.md", markdown(report, drawn.sentences).encode())
+    put(folder / "runs.csv", runs_csv(report).encode())
     put(folder / "report.html", page)
 
 
@@ -193,22 +216,3 @@ def _write_curves(path: Path, runs: list[Run]) -> None:
         buffer = io.BytesIO()
         pq.write_table(pa.concat_tables(tables), buffer)
         put(path, buffer.getvalue())
-
-
-def _write_maps(path: Path, runs: list[Run]) -> None:
-    """All maps of all runs under `arm/seed/name`; the archive carries no time of writing."""
-    arrays = {
-        f"{run.arm}/{run.seed}/{name}": array
-        for run in runs
-        if run.maps
-        for name, array in sorted(run.maps.items())
-    }
-    if not arrays:
-        return
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            entry = io.BytesIO()
-            np.save(entry, array, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(name + ".npy"), entry.getvalue(), zipfile.ZIP_DEFLATED)
-    put(path, buffer.getvalue())

@@ -5,6 +5,7 @@ element with every character escaped that could end it.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from attnlab.report.charts.drawing import Drawn, draw
 from attnlab.report.charts.figures import Report
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.glossary import Glossary
-from attnlab.report.tables import claimed, format, looks, maps, ranking
+from attnlab.report.tables import claimed, format, head_maps, looks, maps, ranking
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 THUMBNAILS = 240  # on one page
+Archive = Mapping[tuple[str, int], Mapping[str, Any]]  # (arm, seed) -> the arrays of that run's maps
 ESCAPES: dict[str, str | int | None] = {
     "<": "\\u003c",
     ">": "\\u003e",
@@ -93,17 +95,26 @@ def inline(report: Report) -> list[figures.Figure]:
     return [figure for place in shown(report).values() for figure in place]
 
 
-def html(report: Report, drawn: Drawn | None = None) -> str:
-    """The page, with the pictures that were drawn for it; drawn here where none are given."""
-    return _page("page.html", report, shown(report), drawn)
+def html(report: Report, drawn: Drawn | None = None, archive: Archive | None = None) -> str:
+    """The page.
 
-
-def inspected(name: str, heads: dict[str, Any] | None, start: dict[str, Any] | None = None) -> str:
-    """The heads of one model alone, as the section of a page that shows them, open at the head that `start`
-    tells (arm, seed, layer, head; head None: the mean of the layer's).
+    Args:
+        drawn: the pictures that were drawn for it; drawn here where None.
+        archive: the attention maps of its runs, as `maps.read` returns them. Without them the page shows the
+            command that makes them in place of the explorer.
     """
-    report = {"experiment": {"name": name, "arms": [name], "baseline": name}, "heads": heads}
-    return _page("inspect.html", report, {"strips": series_figures.strips(report)}, None, start)
+    return _page("page.html", report, shown(report), drawn, head_maps.select(report, archive or {}))
+
+
+def inspected(report: Report, archive: Archive, start: dict[str, Any]) -> str:
+    """The heads of one model alone, as the section of a page that shows them, open at the head that `start`
+    names (arm, seed, layer, head; head None: the mean of the layer's).
+
+    Args:
+        report: experiment (name, arms, baseline, seeds), runs and heads, as in report.json.
+    """
+    selected = head_maps.select(report, archive)
+    return _page("inspect.html", report, {"strips": series_figures.strips(report)}, None, selected, start)
 
 
 def _page(
@@ -111,6 +122,7 @@ def _page(
     report: Report,
     places: dict[str, list[figures.Figure]],
     drawn: Drawn | None,
+    selected: dict[str, Any] | None,
     start: dict[str, Any] | None = None,
 ) -> str:
     if drawn is None:
@@ -132,9 +144,10 @@ def _page(
             timed=timed(report) if "answer" in report else {},
             columns=ranking.columns(report) if "answer" in report else [],
             equal_bytes=ranking.equal_bytes(report) if "answer" in report else [],
-            gallery=gallery(report),
-            picked=picked(report),
-            data=inert(_explorer(report) | {"start": start}),
+            maps=selected,
+            gallery=gallery(selected) if selected else [],
+            picked=picked(report, selected) if selected else [],
+            data=inert(_explorer(report, selected) | {"start": start}),
             css=asset("page.css") + asset("explorer.css"),
             js=asset("page.js"),
             explorer=asset("explorer_draw.js") + asset("explorer.js"),
@@ -149,16 +162,17 @@ def picture(figure: figures.Figure, drawn: Drawn) -> Any:
     return Markup('<p class="note">Not drawn: {}</p>').format(figure.label)
 
 
-def _explorer(report: dict[str, Any]) -> dict[str, Any]:
+def _explorer(report: dict[str, Any], selected: dict[str, Any] | None) -> dict[str, Any]:
     """What a script needs to draw the maps large, and to say how a head scores."""
     heads = report["heads"] or {}
     scores = [
         {"name": score["name"], "label": score["label"], "chance": format.chances(score)}
         for score in heads.get("scores", [])
     ]
-    lots = heads.get("picks") or {"top": [], "random": []}
+    chosen = selected or {}
+    lots = chosen.get("picks") or {"top": [], "random": []}
     picked = [entry for top in lots["top"] for entry in top["heads"]] + lots["random"]
-    kept = {key: heads.get(key, []) for key in ("maps", "earlier", "seeds")}
+    kept = {key: chosen.get(key, []) for key in ("maps", "earlier", "seeds")}
     return {**kept, "picked": _distinct(picked), "scores": scores}
 
 
@@ -170,9 +184,9 @@ def _place(entry: dict[str, Any]) -> tuple[Any, ...]:
     return entry["arm"], entry["seed"], entry["layers"][0], entry["head_numbers"][0]
 
 
-def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
+def gallery(selected: dict[str, Any]) -> list[dict[str, Any]]:
     """Per shown layer, each arm's heads as thumbnails, in boxes by KV group."""
-    decoded = [(entry, *maps.decode(entry)) for entry in (report["heads"] or {}).get("maps", [])]
+    decoded = [(entry, *maps.decode(entry)) for entry in selected["maps"]]
     layers = sorted({layer for entry, *_ in decoded for layer in entry["layers"]})
     most = max(1, THUMBNAILS // max(1, sum(entry["heads"] for entry, *_ in decoded)))
     step = -(-len(layers) // most) or 1
@@ -194,9 +208,9 @@ def gallery(report: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def picked(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of single heads with their thumbnails: the top ones by a score, beside those drawn by lot."""
-    lots = (report["heads"] or {}).get("picks")
+def picked(report: dict[str, Any], selected: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of single heads with their thumbnails: the top ones by a score, beside random ones."""
+    lots = selected["picks"]
     if not lots:
         return []
     scores = {score["name"]: score for score in report["heads"]["scores"]}

@@ -1,4 +1,4 @@
-"""report.json to Markdown for a pull request: verdict, budget, effects, failures, with three pictures."""
+"""report.json to Markdown for a pull request: verdict, budget, effects, failures, without pictures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +32,7 @@ def table(header: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
 
 
-def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence[str] = ()) -> str:
+def markdown(report: dict[str, Any], undrawn: Sequence[str] = ()) -> str:
     """The short report; report.html beside it has the rest. `undrawn`: what to say of missing pictures."""
     experiment, verdict = report["experiment"], report["verdict"]
     lines = [
@@ -42,16 +42,16 @@ def markdown(report: dict[str, Any], pictures: dict[str, str], undrawn: Sequence
         "",
     ]
     if verdict["exploratory"]:
-        why = "nothing was declared" if verdict.get("undeclared") else "the sweep left what was declared"
+        why = "nothing was declared" if verdict["undeclared"] else "the sweep left what was declared"
         lines += [f"**EXPLORATORY**: {why}.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
     lines += [cell(report["answer"]["sentence"]), "", *_arms(report)]
-    lines += _verdict(report) + _texts(report) + _picture("verdict", pictures)
-    lines += ["## Fair fight?", "", *_budget(report), *_layers(report), *_picture("budget", pictures)]
-    lines += ["## Effects", "", *_effects(report), *_kinds(report), *_picture("effects", pictures)]
+    lines += _verdict(report) + _texts(report)
+    lines += ["## Fair fight?", "", *_budget(report), *_layers(report)]
+    lines += ["## Effects", "", *_effects(report), *_kinds(report)]
     lines += ["## Failures and caveats", "", *_failures(report)]
-    if report.get("declared"):
+    if report["declared"]:
         lines += [cell(on_record(report["declared"])), ""]
     provenance = report["reproduce"]
     dirty = {True: "dirty", False: "clean", None: "unknown"}[provenance.get("dirty")]
@@ -80,10 +80,6 @@ def _layers(report: dict[str, Any]) -> list[str]:
         turns = "".join(letter(n) for n in row["layers"])
         lines += [f"Layers of {cell(row['arm'])}, the first on the left: {turns}. {cell(kinds)}.", ""]
     return lines
-
-
-def _picture(name: str, pictures: dict[str, str]) -> list[str]:
-    return [f"![{cell(pictures[name])}](figures/{name}.png)", ""] if name in pictures else []
 
 
 def _arms(report: dict[str, Any]) -> list[str]:

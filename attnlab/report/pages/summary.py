@@ -1,7 +1,7 @@
-"""The report on one page for slides, as an SVG of 1280 x 720: question, answer, arms and claims. A pure
-function of a report; `drawing` makes the PNG and the PDF of it.
+"""summary.png, for slides and link previews: question, answer, arms and claims, as an SVG of 1280 x 720. A
+pure function of a report; `drawing` makes the PNG of it.
 
-Surprising: one font throughout, and no signs that it may lack: a PDF has its fonts in an order of chance.
+Surprising: one font throughout, and no characters that it may lack.
 """
 
 import textwrap

@@ -70,7 +70,7 @@ def with_unit(label: str, unit: str) -> str:
 
 def chances(score: Mapping[str, Any]) -> dict[str, float | None]:
     """What uniform attention would score, by arm; older reports have one level for all."""
-    return {count["arm"]: count.get("chance", score["chance"]) for count in score["counts"]}
+    return {count["arm"]: count["chance"] for count in score["counts"]}
 
 
 def letter(place: int) -> str:

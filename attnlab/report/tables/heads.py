@@ -1,7 +1,7 @@
 """Head scores by layer, pooled over seeds, with their chance levels, and what heads are called by them.
 
 Head numbers mean nothing across seeds or arms, so scores are compared as distributions and maps only stand
-side by side; nothing here averages "head 3".
+side by side; nothing here averages "head 3". The maps themselves are in attention.npz (`head_maps`).
 """
 
 from typing import Any
@@ -10,15 +10,16 @@ import numpy as np
 
 from attnlab.measure.patterns import RULES, names_of
 from attnlab.measure.scores import SCORES, Score
-from attnlab.report.tables import head_maps
-from attnlab.report.verdicts.runs import Run, Sweep, common
+from attnlab.report.verdicts.runs import Sweep, common
 
 
 def _scores(sweep: Sweep) -> list[dict[str, Any]]:
     rows: dict[str, list[dict[str, Any]]] = {}
     for run in sweep.planned:
         for name, table in run.head_scores.items():
-            rows.setdefault(name, []).append({"arm": run.arm, "seed": run.seed, "values": table})
+            rows.setdefault(name, []).append(
+                {"arm": run.arm, "seed": run.seed, "values": table, "chance": run.chance.get(name)}
+            )
     out = []
     for name in sorted(rows, key=lambda name: (list(SCORES).index(name) if name in SCORES else 99, name)):
         score = SCORES.get(name, Score(name))
@@ -78,10 +79,12 @@ def _patterns(sweep: Sweep) -> list[dict[str, Any]]:
 
 
 def heads(sweep: Sweep) -> dict[str, Any] | None:
-    """Scores, names, packed maps, and max|eager - fused| per arm; None where nothing was measured."""
-    scores, runs = _scores(sweep), head_maps.shown(sweep)
-    packed = head_maps.packed(runs)
-    if not scores and not packed:
+    """Scores, names, and max|eager - fused| per arm, and how many layers have maps in attention.npz; None
+    where nothing was measured.
+    """
+    scores = _scores(sweep)
+    layers = max((run.maps["maps"].shape[1] for run in sweep.planned if run.done and run.maps), default=0)
+    if not scores and not layers:
         return None
     agreement = []
     for arm in sweep.arms:
@@ -91,37 +94,13 @@ def heads(sweep: Sweep) -> dict[str, Any] | None:
         agreement.append(
             {"arm": arm, "max_abs": max(errors, default=None), "runs": len(errors), "notes": notes}
         )
-    earlier = head_maps.earlier(runs, packed)
-    others, known = head_maps.other_seeds(sweep, runs, packed)
-    layers = max((run.maps["maps"].shape[1] for run in runs if run.maps), default=0)
     return {
         "scores": scores,
         "absent": _absent(sweep),
         "patterns": _patterns(sweep),
-        "maps": packed,
-        "earlier": earlier,
-        "seeds": others,
-        "left_out": _left_out(runs, packed, earlier, known - len(others)),
-        "picks": head_maps.picks(sweep),
         "agreement": agreement,
         "layers": layers,
-        "layers_shown": max((len(entry["layers"]) for entry in packed), default=0),
     }
-
-
-def _left_out(
-    runs: list[Run], packed: list[dict[str, Any]], earlier: list[dict[str, Any]], seeds: int
-) -> list[str]:
-    """What of the maps is not in the report, to keep its page small, in words."""
-    out = []
-    points = max((len(run.maps["steps"]) for run in runs if run.maps), default=0)
-    shown = max((len(entry["layers"]) for entry in packed), default=0)
-    kept = max((len(entry["layers"]) for entry in earlier), default=0)
-    if points > 1 and kept < shown:
-        out.append(f"Before the end of training {kept} of the {shown} layers shown are here.")
-    if seeds:
-        out.append(f"The layer means of {seeds} more runs are not here.")
-    return out
 
 
 def _absent(sweep: Sweep) -> list[dict[str, str]]:

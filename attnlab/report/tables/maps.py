@@ -1,6 +1,6 @@
-"""Attention maps for the page: packed once into report.json, and small PNG thumbnails made from that packing.
+"""Attention maps: the archive attention.npz beside report.json, and maps packed for the page with PNG thumbnails.
 
-A map is stored as its lower triangle, one byte sqrt(a) * 255 per cell (off by 0.004 at most), gzipped with
+In the page a map is its lower triangle, one byte sqrt(a) * 255 per cell (off by 0.004 at most), gzipped with
 no time in its header. Cells that the mask forbids are hatched, not coloured as zero: a zero was chosen, a
 masked cell was not.
 """
@@ -8,15 +8,17 @@ masked cell was not.
 import base64
 import gzip
 import io
+import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from attnlab.errors import Refused
-from attnlab.store.guards.bounded import FREE, RATIO, unpacked
+from attnlab.store.guards import bounded
 
+ARCHIVE = "attention.npz"  # beside report.json, and in the folder of each run
 LIMIT = 2048  # bytes of a thumbnail: browsers choke on many large data URIs
 _HEX = "00224e 123570 3b496c 575d6d 707173 8a8678 a59c74 c3b369 e1cc55 fee838".split()  # noqa: SIM905
 _STOPS = np.array([[int(stop[i : i + 2], 16) for i in (0, 2, 4)] for stop in _HEX], float)
@@ -32,14 +34,45 @@ def cividis(levels: int) -> np.ndarray:
     )
 
 
+def archive(runs: Mapping[tuple[str, int], Mapping[str, Any]]) -> bytes:
+    """attention.npz of a report: the arrays of each run, (arm, seed), under `arm/seed/name`. The same arrays
+    give the same bytes: the archive has no times.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for (arm, seed), arrays in runs.items():
+            for name, array in sorted(arrays.items()):
+                entry = io.BytesIO()
+                np.save(entry, array, allow_pickle=False)
+                file.writestr(
+                    zipfile.ZipInfo(f"{arm}/{seed}/{name}.npy"), entry.getvalue(), zipfile.ZIP_DEFLATED
+                )
+    return buffer.getvalue()
+
+
+def read(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """The arrays of each run, (arm, seed), in attention.npz of a report; {} where there is no file.
+
+    Raises:
+        Refused: the file is no archive of arrays.
+    """
+    if not path.exists():
+        return {}
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for key, array in bounded.arrays(path).items():
+        arm, seed, name = key.rsplit("/", 2)
+        found.setdefault((arm, int(seed)), {})[name] = array
+    return found
+
+
 def pack(values: np.ndarray) -> str:
     """Bytes (any shape) as base64 text; the same text for the same bytes on every machine and day."""
     return base64.b64encode(gzip.compress(np.ascontiguousarray(values).tobytes(), 9, mtime=0)).decode("ascii")
 
 
 def unpack(text: str) -> np.ndarray:
-    """What `pack` stored, flat."""
-    return np.frombuffer(unpacked(base64.b64decode(text), "an attention map of the report"), np.uint8)
+    """The bytes that `pack` stored, flat."""
+    return np.frombuffer(gzip.decompress(base64.b64decode(text)), np.uint8)
 
 
 def encode(
@@ -89,8 +122,6 @@ def layers_of(maps: Mapping[str, Any]) -> list[int]:
 def decode(encoded: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Back from `encode`: weights uint8 [layer, head, T, T] and visible bool [layer, T, T]."""
     layers, heads, length = len(encoded["layers"]), encoded["heads"], encoded["length"]
-    if not 0 < layers * heads * length**2 <= max(FREE, RATIO * len(encoded["weights"])):
-        raise Refused(f"an attention map of the report claims {layers} x {heads} maps of {length} tokens")
     keep = np.ones((length, length), bool)
     if encoded["triangle"]:
         keep = np.tril(keep)

@@ -88,7 +88,7 @@ def equal_bytes(report: Report) -> list[dict[str, Any]]:
     groups: dict[tuple[float, ...], list[Any]] = {}
     for row in known["arms"]:
         kept = tuple(row["costs"][at] for at in places)
-        if kept and None not in kept and row["reached"]["mean"] is not None and row.get("ranked", True):
+        if kept and None not in kept and row["reached"]["mean"] is not None and row["ranked"]:
             groups.setdefault(kept, []).append(row)
     shared = {kept: rows for kept, rows in groups.items() if len(rows) > 1}
     if len(report["experiment"]["arms"]) <= MANY or len(shared) < 2:

@@ -1,0 +1,82 @@
+"""All reports of a folder: their pages, figures, index and ledger, rendered by several processes at once."""
+
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import attnlab
+from attnlab.report import ledger
+from attnlab.report.across import page as ladders
+from attnlab.report.pages.files import refresh, render_alone
+from attnlab.report.pages.index import LADDER, sources
+from attnlab.report.tables.maps import ARCHIVE
+from attnlab.store.files import read_json, write_json
+
+RENDERED = ".rendered.json"  # report folder -> the digest of the sources of its page
+
+
+def render(folder: Path) -> Iterator[tuple[int, int, str]]:
+    """Renders every report and ladder below a folder, then its index and ledger. A page whose sources (the
+    report, its attention maps, attnlab's code) have not changed since it was rendered stays as it is.
+
+    Yields:
+        How many of how many pages are done, and a message about the last one: empty where it was rendered.
+
+    Raises:
+        ValueError: the ledger cannot be made; all pages are there.
+    """
+    found, cache = sources(folder), folder / RENDERED
+    code, known = _digest_code(), read_json(cache) or {}
+    digests = {source: _digest(source, code) for source in found}
+    due = [
+        source
+        for source in found
+        if known.get(source.parent.name) != digests[source] or not (source.parent / "report.html").is_file()
+    ]
+    done = len(found) - len(due)
+    yield done, len(found), ""
+    if due:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(len(due), os.cpu_count() or 1), mp_context=spawn) as pool:
+            pages = {pool.submit(_render_page, source): source for source in due}
+            try:
+                for page in as_completed(pages):
+                    source, error = pages[page], page.exception()
+                    if error is not None and not isinstance(error, ValueError):
+                        raise error
+                    done += 1
+                    if error is None:
+                        known[source.parent.name] = digests[source]
+                        write_json(cache, known)
+                    yield done, len(found), str(error or "")
+            finally:
+                pool.shutdown(cancel_futures=True)
+    refresh(folder)
+    ledger.write(folder)
+
+
+def _render_page(source: Path) -> None:
+    if source.name == LADDER:
+        ladders.render_alone(source.parent)
+    else:
+        render_alone(source)
+
+
+def _digest(source: Path, code: str) -> str:
+    digest = hashlib.sha256(code.encode())
+    for path in (source, source.with_name(ARCHIVE)):
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
+
+
+def _digest_code() -> str:
+    """The digest of all files of attnlab: any of them may change a page."""
+    digest = hashlib.sha256()
+    root = Path(attnlab.__file__).parent
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()
