@@ -1,4 +1,4 @@
-"""Attention maps: the archive attention.npz beside report.json, and maps packed for the page with PNG thumbnails.
+"""Attention maps: the archive attention.npz beside report.json, and maps packed for the page with thumbnails.
 
 In the page a map is its lower triangle, one byte sqrt(a) * 255 per cell (off by 0.004 at most), gzipped with
 no time in its header. Cells that the mask forbids are hatched, not coloured as zero: a zero was chosen, a
