@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of a thousand processe
 
 .DEFAULT_GOAL := help
 include sweeps/gpu.mk
-.PHONY: help experiment test test-rare fuzz survive claims lint docs tour pins clean
+.PHONY: help experiment test test-rare test-all fuzz survive claims lint docs tour pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -17,8 +17,12 @@ experiment: .venv/run  ## run gqa_vs_mha on its first text (five to six minutes 
 test: .venv/dev  ## run the tests, but for those that are rare
 	$(BIN)/python -m pytest -n 2 -m "not rare"
 
-test-rare: .venv/dev  ## run the long ones: every experiment, kills at random, a browser, SLURM, Ray
+test-rare: .venv/dev  ## run a sample of the long ones: experiments, kills at random, a browser, SLURM, Ray
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m rare --durations=60
+
+test-all: .venv/dev  ## run all tests, the long ones with all their cases: an hour and more on two cores
+	ATTNLAB_TESTS=all $(BIN)/python -m pytest -n 2 -m "not rare"
+	ATTNLAB_TESTS=all $(BIN)/python -m pytest -n 3 --dist worksteal -m rare --durations=60
 
 fuzz: .venv/dev  ## plan 2,000 command lines drawn by lot: each is refused in one line, or trains two steps
 	FUZZ=2000 $(BIN)/python -m pytest -m rare tests/fuzz

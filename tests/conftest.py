@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sampling import CASES, sample
 from toys import attnlab, planned, shipped, toy  # noqa: F401 - fixtures
 
 from attnlab.store import runs
@@ -26,13 +27,32 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)  # of what is selected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is given more time begins first: one process would wait for it in the end. Of rare tests each
-    process is given a stretch (--dist worksteal), and of the long ones as many as any other.
+    """Samples rare tests (`sampling`), and begins with those that have more time: one process would wait for
+    them in the end. Of rare tests each process gets a stretch (--dist worksteal), and of the long ones as
+    many as any other.
     """
+    dropped = {*items} - {*sample_rare(items)}
+    if dropped and config.getoption("markexpr") == "rare":
+        config.hook.pytest_deselected(items=list(dropped))
+        items[:] = [item for item in items if item not in dropped]
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
     if config.getoption("markexpr") == "rare":
         workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
         items[:] = [item for n in range(workers) for item in items[n::workers]]
+
+
+def sample_rare(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of each rare test with parameters as many cases as its marker allows; all other tests."""
+    kept = [item for item in items if item.get_closest_marker("rare") is None]
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("rare") is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_one in cases.values():
+        marker = of_one[0].get_closest_marker("rare")
+        assert marker is not None
+        kept += sample(of_one, marker.kwargs.get("sample", CASES))
+    return kept
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from omegaconf import OmegaConf
+from sampling import sample
 from toys import plan_of_shipped
 
 from attnlab.cli.verbs import schema
@@ -27,7 +28,8 @@ EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 TUNED = sorted({path.stem for path in (CONF / "tuned").glob("*.yaml")} - {"none"})
 BY_HAND = "gqa_vs_mha"
 GRID = "mla_vs_gqa"
-PARTS = 3
+PARTS = 2
+SAMPLE = 8
 MANY_ARMS = 3  # and more
 FEW_ARMS = 20  # and fewer: more take minutes
 MANY = """
@@ -113,7 +115,7 @@ def missing(name: str, folder: Path) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_other_experiment_ends_in_a_report(part, tmp_path, texts_kept):
-    others = [name for name in EXPERIMENTS if name != BY_HAND]
+    others = [*sample((name for name in EXPERIMENTS if name not in (BY_HAND, GRID)), SAMPLE - 1), GRID]
     all_end_in_a_report(others[part::PARTS], tmp_path, texts_kept)
     if GRID in others[part::PARTS]:
         assert list((tmp_path / "reports").glob(f"{GRID}~*/tuned.yaml"))

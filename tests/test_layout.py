@@ -97,7 +97,13 @@ def test_the_files_that_a_document_names_are_there(doc):
     """As `sweep/engine.py`, conf/mask/causal.yaml or a link: under the root, attnlab/ or conf/."""
     text = re.sub(r"https?://\S+", "", (HOME / doc).read_text())
     named = set(re.findall(r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|yaml|md|png))\b", text))
-    by_users_or_runs = {"banded.py", "conf/mask/banded.yaml", "tuned.yaml", "conf/tuned/NAME.yaml"}
+    by_users_or_runs = {
+        "banded.py",
+        "conf/mask/banded.yaml",
+        "tuned.yaml",
+        "conf/tuned/NAME.yaml",
+        "report.md",
+    }
     for name in sorted(named - by_users_or_runs):
         assert any((place / name).exists() for place in (HOME, ROOT, CONF, HOME / "docs")), name
 

@@ -1,9 +1,9 @@
 """Builds the site into build/docs/site: `make docs`.
 
-The pages that GitHub shows are laid out in build/docs/source as they lie in the repository, so that a link leads
-where it leads there; generated pages stand beside them (`reference`, `notebook`). The reports of reports/reference
-are rendered there. zensical makes pages of the Markdown and fails at a broken link. In the end every link of every
-page is followed (`links`).
+The pages that GitHub shows are laid out in build/docs/source as they lie in the repository, so that a link
+leads where it leads there; generated pages stand beside them (`reference`, `notebook`). The reports of
+reports/reference are rendered there. zensical makes pages of the Markdown and fails at a broken link. In the
+end every link of every page is followed (`links`).
 
 `python .ci/site NAME ...` renders these reports alone and puts blank pages in the place of the others.
 """
@@ -20,7 +20,13 @@ import reference
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "docs"
 SOURCE, SITE = BUILD / "source", BUILD / "site"
-PAGES = ("*.md", "docs/*.md", "reports/LOG.md", "reports/reference/OUTDATED.md", "reports/reference/bench/README.md")
+PAGES = (
+    "*.md",
+    "docs/*.md",
+    "reports/LOG.md",
+    "reports/reference/OUTDATED.md",
+    "reports/reference/bench/README.md",
+)
 HERE = {
     "reference/README.md)": "reference/ledger.html)",
     "/report.md)": "/report.html)",

@@ -19,8 +19,8 @@ from attnlab.report.tables.format import percent
 MARK = "python -m attnlab report"  # in the first lines of each page that was made here
 HEAD = """# Ledger
 
-Every claim that was put to the test, what its source says, and what was found here. `{mark} {folder}` makes it
-from the reports beside it, with a page for each report; ledger.html is the same table with filters.
+Every claim that was put to the test, what its source says, and what was found here. `{mark} {folder}`
+makes it from the reports beside it, with a page for each report; ledger.html is the same table with filters.
 The project's README says how to read a verdict. Documents 000 to 004 are the introductions to attention whose
 claims the suite began from; papers are named by author, year and arXiv number.
 

@@ -262,7 +262,7 @@ def test_batches_of_a_text_are_compared_with_a_loop_over_the_same(tmp_path, monk
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-@pytest.mark.rare
+@pytest.mark.rare(sample=3)
 @pytest.mark.timeout(900)
 def test_every_subject_is_measured_at_its_smallest_setting(subject, tmp_path):
     about = ["experiment=kv_cache_bytes"] if subject == "start" else []  # whose plan reads no text

@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 from omegaconf import OmegaConf
+from sampling import FULL
 from test_families import CASES, SIZES, TOKENS, VOCABULARY, logits, read_by_them, same, theirs
 
 from attnlab.attention.contracts import Unsupported
@@ -16,7 +17,7 @@ from attnlab.model.huggingface.convert import load, save
 from attnlab.testing.laws.compose import AXES, options
 from attnlab.testing.laws.variant import randomised
 
-DRAWN = 240
+DRAWN = 240 if FULL else 40
 WINDOW = {"_target_": "attnlab.attention.masks.window.window", "size": 4}
 YARN = {"_target_": "attnlab.attention.scaling.Yarn", "factor": 4.0, "trained": 5}
 SIZE = {"dim": [24, 48], "n_heads": [2, 4, 6], "n_layers": [1, 2, 3]}

@@ -51,7 +51,7 @@ def test_the_law_that_is_there_for_it_catches_it(bug):
     assert BY[bug] in failed(PLANTED[bug](), {BY[bug]})
 
 
-@pytest.mark.rare
+@pytest.mark.rare(sample=24)
 @pytest.mark.parametrize("bug", [pytest.param(bug, id=bug) for bug in PLANTED])
 def test_every_planted_bug_is_caught_but_those_that_no_law_can_see(bug):
     variant = PLANTED[bug]()
@@ -59,7 +59,7 @@ def test_every_planted_bug_is_caught_but_those_that_no_law_can_see(bug):
     assert caught is (bug not in MISSED)
 
 
-@pytest.mark.rare
+@pytest.mark.rare(sample=8)
 @pytest.mark.parametrize("odd", [pytest.param(odd, id=odd) for odd in SOUND])
 def test_what_is_odd_and_right_raises_no_alarm(odd):
     assert failed(SOUND[odd]()) == {}
