@@ -45,7 +45,7 @@ def render(folder: Path) -> Iterator[tuple[int, int, str]]:
             try:
                 for page in as_completed(pages):
                     source, error = pages[page], page.exception()
-                    if error is not None and not isinstance(error, ValueError):
+                    if error is not None and not isinstance(error, (ValueError, OSError)):
                         raise error
                     done += 1
                     if error is None:
