@@ -50,7 +50,7 @@ def render(folder: Path) -> Iterator[tuple[int, int, str]]:
                     done += 1
                     if error is None:
                         known[source.parent.name] = digests[source]
-                        write_json(cache, known)
+                        write_json(cache, dict(sorted(known.items())))
                     yield done, len(found), str(error or "")
             finally:
                 pool.shutdown(cancel_futures=True)

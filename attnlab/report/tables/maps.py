@@ -61,11 +61,11 @@ def read(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
         return {}
     found: dict[tuple[str, int], dict[str, Any]] = {}
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             for key in arrays.files:
                 arm, seed, name = key.rsplit("/", 2)
                 found.setdefault((arm, int(seed)), {})[name] = arrays[key]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise Refused(
             f"{path}: cannot be read as attention maps ({error}); delete it or run the report's command again"
         ) from error
