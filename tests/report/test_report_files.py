@@ -90,7 +90,7 @@ def test_json_has_one_record_a_line_and_loads_back_equal(made: dict) -> None:
     assert text == dumps(report)
     assert json.loads(text) == report
     lines = {line.strip().removesuffix(",") for line in text.splitlines()}
-    for record in (*report["effects"], *report["runs"]):
+    for record in (*report["runs"], *report["heads"]["scores"][0]["runs"], *report["answer"]["arms"]):
         assert json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":")) in lines
     assert dumps({"b": [1, {"c": []}], "a": {}}) == '{\n "a": {},\n "b": [\n  1,\n  {"c":[]}\n ]\n}\n'
     with pytest.raises(ValueError, match="not JSON compliant"):
