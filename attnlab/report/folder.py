@@ -45,12 +45,12 @@ def render(folder: Path) -> Iterator[tuple[int, int, str]]:
             try:
                 for page in as_completed(pages):
                     source, error = pages[page], page.exception()
-                    if error is not None and not isinstance(error, ValueError):
+                    if error is not None and not isinstance(error, (ValueError, OSError)):
                         raise error
                     done += 1
                     if error is None:
                         known[source.parent.name] = digests[source]
-                        write_json(cache, known)
+                        write_json(cache, dict(sorted(known.items())))
                     yield done, len(found), str(error or "")
             finally:
                 pool.shutdown(cancel_futures=True)

@@ -80,5 +80,6 @@ def _figures(report: Mapping[str, Any], group: str) -> list[str]:
 
 def _maps(report: Mapping[str, Any]) -> list[str]:
     """The names of the pictures that runs log."""
-    shown = (report["heads"] or {}).get("maps") or []
-    return [f"attention/layer{n}" for n in sorted({n for maps in shown for n in maps["layers"]})]
+    scores = (report["heads"] or {"scores": []})["scores"]
+    layers = max((len(run["values"]) for score in scores for run in score["runs"]), default=0)
+    return [f"attention/layer{n}" for n in range(layers)]

@@ -124,7 +124,7 @@ def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):
         (["plan", "gqa_vs_mah"], "gqa_vs_mah: no experiment of that name (nearest: gqa_vs_mha"),
         (["ladder", "gqa_vs_mah"], "gqa_vs_mah: no experiment of that name (nearest: gqa_vs_mha"),
         (["list", "--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
-        (["report", "a", "--ledger", "b"], "report which?"),
+        (["report", "a", "--diff", "b", "c"], "report which?"),
         (["report", "--diff", "a"], "report: argument --diff: expected 2 arguments"),
         (["schema", "spce"], "no schema spce (nearest: spec)"),
         (["compare", "heads=two"], "compare takes two arms or more"),

@@ -16,6 +16,7 @@ from attnlab.measure.accuracy import STEPS as TO_SOLVE
 from attnlab.measure.text.per_byte import PER_BYTE
 from attnlab.measure.timing import TIMES
 from attnlab.report import Asked, Run, read_run
+from attnlab.report.tables import head_maps, maps
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Estimate, Failure, KindLoss, RunRecord, named
 from attnlab.training.end import LOSSES
@@ -324,3 +325,15 @@ def attention(world: World, kv: int, seed: int) -> dict[str, np.ndarray]:
         "tokens": np.array(world.tokens),
         "groups": groups,
     }
+
+
+def archive_of(runs: list[Run]) -> dict[tuple[str, int], Any]:
+    """The attention maps of runs, as in the attention.npz of their report."""
+    return {(run.arm, run.seed): run.maps for run in runs if run.maps}
+
+
+def selected(report: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The maps that the page of a report in a folder shows."""
+    found = head_maps.select(report, maps.read(folder / maps.ARCHIVE))
+    assert found is not None
+    return found

@@ -52,7 +52,7 @@ def report(
         },
         "verdict": {
             "claims": [claim, {**claim, **exact}], "exploratory": False, "headline": "1 SUPPORTED",
-            "finished": len(runs), "planned": len(runs),
+            "finished": len(runs), "planned": len(runs), "apart": [],
         },
         "effects": [
             {
@@ -64,6 +64,7 @@ def report(
         "runs": runs,
         "reproduce": {"command": "python -m attnlab", **dict.fromkeys(("commit", "dirty", "date", "device"))},
         "texts": None,
+        "leakage": None,
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, experiment, provenance, write_runs
+from synthetic import World, experiment, provenance, selected, write_runs
 from visits import MARKS, Visit, playwright, where
 
 from attnlab.report import build, write
@@ -55,11 +55,11 @@ def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: Mappin
         at("#head=mha/1/2&q=4")
 
 
-def test_hovering_reads_the_weight_that_report_json_holds(browser: Any, made: Mapping) -> None:
+def test_hovering_reads_the_weight_that_attention_npz_holds(browser: Any, made: Mapping) -> None:
     from attnlab.report.tables.maps import decode
 
     report, folder = made["good"]
-    entry = report["heads"]["maps"][0]
+    entry = selected(report, folder)["maps"][0]
     weights, _ = decode(entry)
     with Visit(browser, folder / "report.html", "#head=mha/0/0") as visit:
         canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
@@ -112,7 +112,7 @@ def test_a_difference_is_what_the_two_maps_differ_by(browser: Any, made: Mapping
 
     weights = [
         (decode(entry)[0][1].astype(float) / 255) ** 2
-        for entry in made["good"][0]["heads"]["maps"]
+        for entry in selected(*made["good"])["maps"]
         if entry["arm"] in ("gqa", "mha")
     ]
     mha, gqa = (of_layer.mean(0)[6, 3] for of_layer in weights)

@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from synthetic import World, experiment, provenance, timing, write_runs
 
 from attnlab import stats
-from attnlab.cli import main as entry
 from attnlab.config import CONF
 from attnlab.report import build, ledger, lines
 from attnlab.report.diff import compare
@@ -207,29 +206,6 @@ def test_the_runs_of_the_comparison_of_nothing_say_how_often_the_rules_err(tmp_p
     assert "The 18 different runs" in told
     assert len([line for line in told.splitlines() if line.count("%") == 2]) == len(RULES)
     assert "The 18 different runs" in ledger.html(found, folder)
-
-
-def test_the_verb_writes_both_pages_and_refuses_a_folder_without_reports(tmp_path, capsys):
-    put(tmp_path, "mine")
-    folder = tmp_path / "reference"
-    for _ in range(2):
-        assert entry.main(["report", "--ledger", str(folder)]) == 0
-    assert (folder / "README.md").read_text("utf-8") == ledger.markdown(read(folder), folder)
-    assert (folder / "ledger.html").read_text("utf-8") == ledger.html(read(folder), folder)
-    assert capsys.readouterr().out.split()[:2] == [str(folder / "README.md"), str(folder / "ledger.html")]
-    assert entry.main(["report", "--ledger", str(tmp_path)]) == 2
-    assert "no */report.json here" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["README.md", "ledger.html"])
-def test_a_page_of_somebody_elses_is_not_replaced(name, tmp_path, capsys):
-    put(tmp_path, "mine")
-    page = tmp_path / "reference" / name
-    page.write_text("# My notes\n")
-    assert entry.main(["report", "--ledger", str(page.parent)]) == 2
-    assert f"{name}: is no ledger" in capsys.readouterr().err
-    assert page.read_text() == "# My notes\n"
-    assert [path.name for path in page.parent.iterdir() if path.is_file()] == [name]
 
 
 # How a claim begins that needs the one before it, and words that point at what it does not say.

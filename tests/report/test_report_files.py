@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from synthetic import World, experiment, provenance, write_runs
 
 from attnlab.cli.main import main
 from attnlab.report import build, read_run, write
-from attnlab.report.pages.files import refresh
+from attnlab.report.pages.files import dumps, refresh
 from attnlab.report.schema import SCHEMA, SHAPE, misfit
+from attnlab.report.tables import maps
 from attnlab.store import runs
 from attnlab.store.guards import digests
 
@@ -62,10 +64,50 @@ def test_the_index_lists_ladders_tells_rungs_apart_and_leads_to_the_ledger(tmp_p
     assert f">{name}.S</a>" in page, "not the experiment's name, which its other rungs have too"
     words = json.loads((tmp_path / name / "ladder.json").read_text())["comparisons"]
     assert all(f"{row['arm']} against {row['against']}: {row['word']}" in page for row in words)
-    assert f"report --ledger {tmp_path.name}" in page
+    assert f"python -m attnlab report {tmp_path.name}<" in page
     (tmp_path / "ledger.html").write_text("")
     refresh(tmp_path)
     assert '<a href="ledger.html">' in (tmp_path / "index.html").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("blank")
+def test_maps_of_an_earlier_report_are_removed_where_its_runs_have_none(tmp_path: Path) -> None:
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0])
+    runs = write_runs(tmp_path / "runs", world)
+    report = build(experiment(world), runs, None, provenance())
+    page = write(tmp_path / "report", report, runs)
+    assert set(maps.read(page.with_name(maps.ARCHIVE))) == {("mha", 0), ("gqa", 0)}
+    assert 'id="head-view"' in page.read_text("utf-8")
+    bare = [replace(run, maps=None) for run in runs]
+    write(tmp_path / "report", build(experiment(world), bare, None, provenance()), bare)
+    assert not page.with_name(maps.ARCHIVE).exists()
+    assert 'id="head-view"' not in page.read_text("utf-8")
+
+
+def test_json_has_one_record_a_line_and_loads_back_equal(made: dict) -> None:
+    report, folder = made["good"]
+    text = (folder / "report.json").read_text("utf-8")
+    assert text == dumps(report)
+    assert json.loads(text) == report
+    lines = {line.strip().removesuffix(",") for line in text.splitlines()}
+    for record in (*report["runs"], *report["heads"]["scores"][0]["runs"], *report["answer"]["arms"]):
+        assert json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":")) in lines
+    assert dumps({"b": [1, {"c": []}], "a": {}}) == '{\n "a": {},\n "b": [\n  1,\n  {"c":[]}\n ]\n}\n'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        dumps({"a": float("nan")})
+
+
+def test_a_broken_archive_of_maps_is_one_line_and_exit_2(
+    made: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("report.json", maps.ARCHIVE):
+        shutil.copy(made["single"][1] / name, tmp_path)
+    cut(tmp_path / maps.ARCHIVE)
+    assert main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "attention.npz: cannot be read as attention maps" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "report.html").exists()
 
 
 def old(report: dict[str, Any]) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic import World, but, experiment, provenance, write_runs
+from synthetic import World, archive_of, but, experiment, provenance, selected, write_runs
 
 from attnlab.measure.patterns import RULES, patterns
 from attnlab.report import build
 from attnlab.report.charts import series_figures
 from attnlab.report.pages.html import html
 from attnlab.report.tables.format import chances
+from attnlab.report.tables.head_maps import select
 
 CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
 
@@ -58,19 +59,21 @@ def test_counts_of_names_are_means_over_seeds(made: dict) -> None:
 
 
 def test_the_top_heads_are_the_highest_of_all_arms_and_seeds(made: dict) -> None:
-    heads = made["good"][0]["heads"]
-    for top in heads["picks"]["top"]:
-        score = next(score for score in heads["scores"] if score["name"] == top["score"])
+    report = made["good"][0]
+    picks = selected(*made["good"])["picks"]
+    for top in picks["top"]:
+        score = next(score for score in report["heads"]["scores"] if score["name"] == top["score"])
         all_of_them = sorted((v for run in score["runs"] for row in run["values"] for v in row), reverse=True)
         assert [one["scores"][top["score"]][0][0] for one in top["heads"]] == all_of_them[:8]
-    assert heads["picks"]["of"] == 3 * 5 * 8
+    assert picks["of"] == 3 * 5 * 8
 
 
 def test_heads_drawn_by_lot_are_the_same_every_time_and_not_the_top_ones(tmp_path: Path) -> None:
-    found = [
-        build(experiment(World()), write_runs(tmp_path / name, World()), None, provenance())["heads"]["picks"]
-        for name in "ab"
-    ]
+    found = []
+    for name in "ab":
+        runs = write_runs(tmp_path / name, World())
+        report = build(experiment(World()), runs, None, provenance())
+        found.append(select(report, archive_of(runs))["picks"])
     places = [
         [(one["arm"], one["seed"], one["layers"], one["head_numbers"]) for one in picks["random"]]
         for picks in found
@@ -131,6 +134,7 @@ def test_where_the_first_arm_attends_in_fewer_layers_no_map_is_told_to_be_left_o
             }
             run = but(replace(run, maps={**run.maps, **some, "layers": np.arange(2)}), head_scores=scores)
         runs.append(run)
-    heads = build(experiment(deep), runs, None, provenance())["heads"]
-    assert [len(entry["layers"]) for entry in heads["maps"]] == [2, 6]
-    assert (heads["layers_shown"], heads["layers"]) == (6, 6)
+    report = build(experiment(deep), runs, None, provenance())
+    found = select(report, archive_of(runs))
+    assert [len(entry["layers"]) for entry in found["maps"]] == [2, 6]
+    assert (found["layers_shown"], found["layers"], report["heads"]["layers"]) == (6, 6, 6)

@@ -1,16 +1,16 @@
 """Attention maps survive packing; thumbnails are small, deterministic, and show masked cells as such."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from synthetic import World, attention, experiment
+from synthetic import World, attention
 
-from attnlab.report import Run
-from attnlab.report.tables import head_maps, heads, maps
-from attnlab.report.verdicts.runs import Sweep
-from attnlab.store.schema import RunRecord
+from attnlab.errors import Refused
+from attnlab.report.tables import head_maps, maps
+from attnlab.report.tables.head_maps import select
 
 
 def noisy(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,23 +61,55 @@ def test_the_colours_run_from_dark_blue_to_yellow() -> None:
 
 
 def test_maps_that_do_not_fit_lose_whole_layers_in_every_arm_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(layers=5)
-    runs = [
-        Run(
-            arm,
-            0,
-            arm,
-            RunRecord(id=arm, status="done", seed=0, config={}, metrics={"val/loss": 2.0}),
-            None,
-            attention(world, 4, 0),
-        )
-        for arm in ("mha", "gqa")
-    ]
-    sweep = Sweep(experiment(World({"mha": 0.0, "gqa": 0.0}, seeds=[0])), runs)
-    found = heads.heads(sweep)
+    arrays = attention(World(layers=5), 4, 0)
+    archive = {(arm, 0): arrays for arm in ("mha", "gqa")}
+    report = {
+        "experiment": {"arms": ["mha", "gqa"], "seeds": [0]},
+        "runs": [{"arm": arm, "seed": 0, "id": arm, "status": "done"} for arm in ("mha", "gqa")],
+        "heads": None,
+    }
+    found = select(report, archive)
     assert found["layers_shown"] == found["layers"] == 5
     size = sum(len(entry["weights"]) for entry in found["maps"])
     monkeypatch.setattr(head_maps, "ROOM", size * 3 // 5 + 10)
-    less = heads.heads(sweep)
+    less = select(report, archive)
     assert [entry["layers"] for entry in less["maps"]] == [[0, 2, 4], [0, 2, 4]]
+    assert (less["layers_shown"], less["layers"]) == (3, 5)
     np.testing.assert_array_equal(maps.decode(less["maps"][0])[0][1], maps.decode(found["maps"][0])[0][2])
+
+
+def test_an_archive_comes_back_and_entries_of_other_runs_are_ignored(tmp_path: Path) -> None:
+    arrays = {seed: attention(World(), 4, seed) for seed in (0, 1)}
+    runs = {("a/b", 0): arrays[0], ("a/b", 7): arrays[1], ("unknown", 0): arrays[1]}
+    (tmp_path / maps.ARCHIVE).write_bytes(maps.archive(runs))
+    archive = maps.read(tmp_path / maps.ARCHIVE)
+    assert list(archive) == list(runs), "an arm's name may have a slash"
+    for run, found in archive.items():
+        assert set(found) == set(runs[run])
+        for name, array in found.items():
+            np.testing.assert_array_equal(array, runs[run][name])
+    done = {"arm": "a/b", "seed": 0, "id": "x", "status": "done"}
+    report = {"experiment": {"arms": ["a/b"], "seeds": [0]}, "runs": [done], "heads": None}
+    selected = select(report, archive)
+    assert [(entry["arm"], entry["seed"]) for entry in selected["maps"]] == [("a/b", 0)]
+    assert selected["seeds"] == selected["earlier"] == []
+    assert select(report, {key: archive[key] for key in list(archive)[1:]}) is None
+    assert select({**report, "runs": [{**done, "status": "diverged"}]}, archive) is None
+
+
+def test_equal_arrays_make_equal_archives() -> None:
+    first, second = (maps.archive({("mha", 0): attention(World(), 4, 0)}) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("content", [b"no archive", maps.archive({("mha", 0): {"maps": np.zeros(3)}})[:-30]])
+def test_a_broken_archive_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / maps.ARCHIVE).write_bytes(content)
+    with pytest.raises(Refused, match=r"attention.npz: cannot be read as attention maps"):
+        maps.read(tmp_path / maps.ARCHIVE)
+
+
+def test_arrays_of_no_run_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / maps.ARCHIVE, maps=np.zeros(3))
+    with pytest.raises(Refused, match="cannot be read as attention maps"):
+        maps.read(tmp_path / maps.ARCHIVE)

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -12,10 +13,12 @@ from pathlib import Path
 import pytest
 from conftest import EVIL
 from PIL import Image
+from synthetic import selected
 
 from attnlab.report import compare, render
 from attnlab.report.diff import differences
 from attnlab.report.pages.html import inert
+from attnlab.report.tables import maps
 from attnlab.report.tables.format import NONE, pvalue, text
 
 ANCHORS = ["verdict", "budget", "effects", "tradeoff", "curves", "heads", "failures", "config", "reproduce"]
@@ -74,7 +77,8 @@ def numbers_in(value: object) -> set[float]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: dict, name: str) -> None:
     folder = made[name][1]
-    known = numbers_in(json.loads((folder / "report.json").read_text()))
+    report = json.loads((folder / "report.json").read_text())
+    known = numbers_in(report) | (numbers_in(selected(report, folder)) if name != "nothing" else set())
     found = page(folder).numbers
     assert len(found) > 15
     for value, shown in found:
@@ -115,11 +119,30 @@ def test_length_is_shown_only_where_it_was_measured(made: dict) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_asks_for_nothing(made: dict, name: str) -> None:
     found = page(made[name][1])
-    beside = {"report.json", "runs.csv", "report.md", "summary.pdf", "summary.png", "../index.html"}
+    beside = {"report.json", "runs.csv", "report.md", "summary.png", "../index.html"}
     asked = [a for a in found.addresses if not a.startswith(("#", "data:image/png;base64,"))]
     assert {a.partition("#")[0] for a in asked} <= beside
     assert not found.tags & {"link", "iframe", "object", "base", "form"}
     assert all((made[name][1] / file).exists() for file in beside)
+
+
+@pytest.mark.usefixtures("blank")
+def test_a_page_without_maps_shows_the_command_and_one_of_runs_without_any_shows_neither(
+    made: dict, tmp_path: Path
+) -> None:
+    report, folder = made["good"]
+    missing, explorer = "are not beside this page (attention.npz)", 'id="head-view"'
+    with_maps = (folder / "report.html").read_text("utf-8")
+    assert explorer in with_maps
+    assert missing not in with_maps
+    (tmp_path / "report.json").write_bytes((folder / "report.json").read_bytes())
+    without = render(tmp_path).read_text("utf-8")
+    assert explorer not in without
+    after = without.partition(missing)[2]
+    assert report["reproduce"]["command"] in after[: after.index("</pre>")]
+    none_made = (made["nothing"][1] / "report.html").read_text("utf-8")
+    assert explorer not in none_made
+    assert missing not in none_made
 
 
 def test_a_token_that_ends_a_script_stays_text(made: dict) -> None:
@@ -173,11 +196,13 @@ def test_rendering_again_gives_the_same_bytes_in_any_process(
 ) -> None:
     source = made["good"][1]
     code = "import pathlib, sys; from attnlab.report import render; render(pathlib.Path(sys.argv[1]))"
-    (tmp_path / "report.json").write_bytes((source / "report.json").read_bytes())
+    for name in ("report.json", maps.ARCHIVE):
+        shutil.copy(source / name, tmp_path)
     env = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
     env["PYTHONPATH"] = str(Path(__file__).parents[2])
     subprocess.run([python, "-c", code, str(tmp_path / "report.json")], env=env, check=True)
-    for file in ("report.html", "report.md", *(f"figures/{n}.png" for n in ("verdict", "budget", "effects"))):
+    figures = [f"figures/{name}.png" for name in ("verdict", "budget", "effects")]
+    for file in ("report.html", "report.md", "runs.csv", "summary.png", *figures):
         assert (tmp_path / file).read_bytes() == (source / file).read_bytes(), file
 
 

@@ -1,10 +1,13 @@
 """What runs make of their text, and what of their maps travels: earlier points, and means of other seeds."""
 
+from typing import Any
+
 import numpy as np
 import pytest
-from synthetic import World, experiment, write_runs
+from synthetic import World, archive_of, experiment, provenance, write_runs
 
-from attnlab.report.tables import head_maps, heads, maps
+from attnlab.report import build
+from attnlab.report.tables import head_maps, maps
 from attnlab.report.tables.text.kinds import kinds
 from attnlab.report.tables.text.written import written
 from attnlab.report.verdicts.runs import Sweep
@@ -14,6 +17,17 @@ from attnlab.report.verdicts.runs import Sweep
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     world = World(points=3, sample="on", seeds=[0, 1, 2])
     return Sweep(experiment(world), write_runs(tmp_path_factory.mktemp("runs"), world))
+
+
+@pytest.fixture(scope="module")
+def report(sweep: Sweep) -> dict[str, Any]:
+    return build(experiment(World(seeds=[0, 1, 2])), sweep.runs, None, provenance())
+
+
+def select(report: dict[str, Any], sweep: Sweep) -> dict[str, Any]:
+    found = head_maps.select(report, archive_of(sweep.runs))
+    assert found is not None
+    return found
 
 
 def test_differences_by_kind_are_paired_by_seed(sweep: Sweep) -> None:
@@ -40,9 +54,8 @@ def test_every_arm_writes_from_one_seed(sweep: Sweep) -> None:
     assert len({row["seed"] for row in rows}) == 1
 
 
-def test_earlier_points_are_those_of_the_runs_shown(sweep: Sweep) -> None:
-    found = heads.heads(sweep)
-    assert found is not None
+def test_earlier_points_are_those_of_the_runs_shown(report: dict[str, Any], sweep: Sweep) -> None:
+    found = select(report, sweep)
     assert [(one["arm"], one["step"]) for one in found["earlier"]] == [
         (arm, step) for arm in sweep.arms for step in (133, 266)
     ]
@@ -53,9 +66,8 @@ def test_earlier_points_are_those_of_the_runs_shown(sweep: Sweep) -> None:
     assert found["left_out"] == []
 
 
-def test_other_seeds_travel_as_the_means_of_their_layers(sweep: Sweep) -> None:
-    found = heads.heads(sweep)
-    assert found is not None
+def test_other_seeds_travel_as_the_means_of_their_layers(report: dict[str, Any], sweep: Sweep) -> None:
+    found = select(report, sweep)
     shown = {(entry["arm"], entry["seed"]) for entry in found["maps"]}
     assert {(one["arm"], one["seed"]) for one in found["seeds"]} == {
         (arm, seed) for arm in sweep.arms for seed in sweep.seeds
@@ -68,13 +80,13 @@ def test_other_seeds_travel_as_the_means_of_their_layers(sweep: Sweep) -> None:
     np.testing.assert_allclose((decoded / 255) ** 2, means, atol=0.004)
 
 
-def test_what_does_not_fit_is_left_out_and_told(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = heads.heads(sweep)
-    assert whole is not None
+def test_what_does_not_fit_is_left_out_and_told(
+    report: dict[str, Any], sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = select(report, sweep)
     monkeypatch.setattr(head_maps, "EARLIER", sum(len(one["weights"]) for one in whole["earlier"]) * 2 // 3)
     monkeypatch.setattr(head_maps, "SEEDS", sum(len(one["weights"]) for one in whole["seeds"][:2]) + 10)
-    less = heads.heads(sweep)
-    assert less is not None
+    less = select(report, sweep)
     assert {len(one["layers"]) for one in less["earlier"]} == {1}
     assert len(less["seeds"]) == 2
     assert less["left_out"] == [
@@ -83,13 +95,12 @@ def test_what_does_not_fit_is_left_out_and_told(sweep: Sweep, monkeypatch: pytes
     ]
 
 
-def test_a_run_on_another_text_is_no_other_seed(sweep: Sweep) -> None:
-    run = sweep.at["mha", 1]
-    assert run.maps is not None
-    tokens = run.maps["tokens"].copy()
+def test_a_run_on_another_text_is_no_other_seed(report: dict[str, Any], sweep: Sweep) -> None:
+    archive = archive_of(sweep.runs)
+    tokens = archive["mha", 1]["tokens"].copy()
     tokens[0] = "!"
-    run.maps["tokens"], was = tokens, run.maps["tokens"]
-    found = heads.heads(sweep)
-    run.maps["tokens"] = was
+    archive["mha", 1] = {**archive["mha", 1], "tokens": tokens}
+    found = head_maps.select(report, archive)
     assert found is not None
+    assert found["seeds"]
     assert ("mha", 1) not in {(one["arm"], one["seed"]) for one in found["seeds"]}

@@ -1,6 +1,5 @@
 """How the learning rates came about: every rate that was tried, where it was dropped, and what it cost."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -13,7 +12,7 @@ from synthetic import World, experiment, provenance, write_runs
 from attnlab.report import build
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
-from attnlab.report.schema import SCHEMA, SHAPE, load, misfit
+from attnlab.report.schema import SHAPE, misfit
 
 ARMS = ("mha", "gqa")
 
@@ -117,27 +116,3 @@ def test_a_reader_is_told_of_a_pick_at_which_one_tuning_seed_went_wrong(
     warned = " ".join(built(tuned(ARMS, found))["warnings"])
     words = "gqa: by the worst of its tuning seeds 0.003 would have been picked, not 0.01"
     assert (words in warned) == told
-
-
-def test_a_table_of_means_of_an_older_report_is_shown_as_what_it_was(built: Any, tmp_path: Path) -> None:
-    report = built(tuned(ARMS, bowl))
-    cells = [[2.0, 3.0, 2.5], [None, 1.0, 1.0], [1.5, 1.0, 1.75]]
-    report["schema"] = 4
-    report["budget"]["tuning"] = {
-        "metric": "val/loss", "seeds": [7, 8, 9], "committed": True,
-        "tokens": [{"arm": arm, "value": 60} for arm in ARMS],
-        "rows": [
-            {"lr": rate, "cells": [
-                {"arm": arm, "values": values, "mean": None, "picked": rate == 3} for arm in ARMS
-            ]}
-            for rate, values in zip((1, 2, 3), cells, strict=True)
-        ],
-    }  # fmt: skip
-    (tmp_path / "report.json").write_text(json.dumps(report))
-    upgraded = load(tmp_path / "report.json")
-    assert upgraded["schema"] == SCHEMA
-    arm = upgraded["budget"]["tuning"]["arms"][1]
-    assert (arm["arm"], arm["tokens"]) == ("gqa", 60)
-    assert [(row["values"], row["median"], row["fate"]) for row in arm["rows"]] == [
-        (cells[0], 2.5, ""), (cells[1], None, "not finished"), (cells[2], 1.5, "picked, by the mean"),
-    ]  # fmt: skip

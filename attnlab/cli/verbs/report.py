@@ -61,8 +61,8 @@ def _render_folder(folder: Path, *, as_json: bool) -> int:
             for done, total, error in together.render(folder):
                 progress.update(bar, completed=done, total=total)
                 errors += [error] if error else []
-        except ValueError as no_ledger:
-            errors.append(str(no_ledger))
+        except ValueError as no_ledger:  # a report that has no page either is named once
+            errors += [str(no_ledger)] if str(no_ledger) not in errors else []
     pages = [str(path) for path in sorted(folder.glob("*/report.html"))]
     pages += [str(folder / name) for name in ("index.html", "ledger.html") if (folder / name).is_file()]
     for error in errors:

@@ -9,6 +9,7 @@ import base64
 import gzip
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from attnlab.store.guards import bounded
+from attnlab.errors import Refused
 
 ARCHIVE = "attention.npz"  # beside report.json, and in the folder of each run
 LIMIT = 2048  # bytes of a thumbnail: browsers choke on many large data URIs
@@ -54,14 +55,20 @@ def read(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
     """The arrays of each run, (arm, seed), in attention.npz of a report; {} where there is no file.
 
     Raises:
-        Refused: the file is no archive of arrays.
+        Refused: the file is no archive of arrays under `arm/seed/name`.
     """
     if not path.exists():
         return {}
     found: dict[tuple[str, int], dict[str, Any]] = {}
-    for key, array in bounded.arrays(path).items():
-        arm, seed, name = key.rsplit("/", 2)
-        found.setdefault((arm, int(seed)), {})[name] = array
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            for key in arrays.files:
+                arm, seed, name = key.rsplit("/", 2)
+                found.setdefault((arm, int(seed)), {})[name] = arrays[key]
+    except (OSError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise Refused(
+            f"{path}: cannot be read as attention maps ({error}); delete it or run the report's command again"
+        ) from error
     return found
 
 

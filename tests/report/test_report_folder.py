@@ -1,0 +1,166 @@
+"""`report FOLDER` renders the reports of a folder with an index and a ledger, and only what has changed."""
+
+import json
+import shutil
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnlab.cli.main import main
+from attnlab.report import folder as together
+from attnlab.report import ledger
+from attnlab.report.lines import read
+from attnlab.report.schema import SCHEMA
+
+FILES = {"report.html", "report.md", "runs.csv", "summary.png", "report.json", "attention.npz", "figures"}
+EXPLORER = b'id="head-view"'
+
+
+class OneProcess:
+    """A pool that runs its tasks in this process, where pages are `blank`."""
+
+    def __init__(self, workers: int, mp_context: Any) -> None:
+        assert workers >= 1
+
+    def __enter__(self) -> "OneProcess":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, task: Any, *args: Any) -> Any:
+        page = Future[None]()
+        try:
+            page.set_result(task(*args))
+        except Exception as error:  # as a pool does
+            page.set_exception(error)
+        return page
+
+    def shutdown(self, *, cancel_futures: bool) -> None:
+        assert cancel_futures
+
+
+@pytest.fixture
+def folder(made: dict, tmp_path: Path) -> Path:
+    """Two reports as they are in git, one with its attention maps."""
+    for name in ("single", "nothing"):
+        (tmp_path / "reports" / name).mkdir(parents=True)
+        shutil.copy(made[name][1] / "report.json", tmp_path / "reports" / name)
+    shutil.copy(made["single"][1] / "attention.npz", tmp_path / "reports" / "single")
+    return tmp_path / "reports"
+
+
+@pytest.fixture
+def one_process(monkeypatch: pytest.MonkeyPatch, blank: None) -> None:
+    monkeypatch.setattr(together, "ProcessPoolExecutor", OneProcess)
+
+
+def versions(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """The time and content of each file of the reports."""
+    files = [path for path in sorted(folder.glob("*/**/*")) if path.is_file()]
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def beside(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def rendered(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """The reports whose pages were written."""
+    pages = [name for name in after if name.endswith("report.html")]
+    return {name.partition("/")[0] for name in pages if before.get(name) != after[name]}
+
+
+def test_all_pages_of_a_folder_are_rendered_by_several_processes(
+    made: dict, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(folder), "--json"]) == 0
+    out, err = capsys.readouterr()
+    pages = [folder / "nothing" / "report.html", folder / "single" / "report.html"]
+    pages += [folder / "index.html", folder / "ledger.html"]
+    assert json.loads(out) == {"pages": [str(page) for page in pages], "errors": []}
+    assert "2/2" in err
+    assert {path.name for path in (folder / "single").iterdir()} == FILES
+    for name in ("nothing", "single"):
+        alone = made[name][1]
+        for file in ("report.html", "report.md", "runs.csv", "summary.png"):
+            assert (folder / name / file).read_bytes() == (alone / file).read_bytes(), file
+    assert (folder / "README.md").read_text("utf-8") == ledger.markdown(read(folder), folder)
+    assert (folder / "ledger.html").read_text("utf-8") == ledger.html(read(folder), folder)
+    assert 'href="single/report.html"' in (folder / "index.html").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("one_process")
+def test_only_pages_whose_sources_changed_are_rendered_again(folder: Path) -> None:
+    assert main(["report", str(folder)]) == 0
+    first, first_beside = versions(folder), beside(folder)
+    assert set(first_beside) == {"index.html", "ledger.html", "README.md", ".rendered.json"}
+    assert main(["report", str(folder)]) == 0
+    assert versions(folder) == first, "not even their times have changed"
+
+    (folder / ".rendered.json").unlink()
+    assert main(["report", str(folder)]) == 0
+    again = versions(folder)
+    assert rendered(first, again) == {"single", "nothing"}
+    assert {name: content for name, (_, content) in again.items()} == {
+        name: content for name, (_, content) in first.items()
+    }
+    assert beside(folder) == first_beside
+
+    source = folder / "single" / "report.json"
+    source.write_text(source.read_text().replace("gqa is as good as mha", "gqa is no worse than mha"))
+    assert main(["report", str(folder)]) == 0
+    reworded = versions(folder)
+    assert rendered(again, reworded) == {"single"}
+    assert b"gqa is no worse than mha" in reworded["single/report.html"][1]
+    assert b"gqa is no worse than mha" in beside(folder)["index.html"]
+
+    (folder / "nothing" / "report.html").unlink()
+    (folder / "single" / "attention.npz").unlink()
+    assert main(["report", str(folder)]) == 0
+    last = versions(folder)
+    assert rendered(reworded, last) == {"nothing", "single"}
+    assert EXPLORER in reworded["single/report.html"][1]
+    assert EXPLORER not in last["single/report.html"][1]
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_report_of_another_version_is_named_and_the_others_are_rendered(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = folder / "nothing" / "report.json"
+    source.write_text(source.read_text().replace(f'"schema": {SCHEMA}', '"schema": 7'))
+    assert main(["report", str(folder)]) == 2
+    [told] = [line for line in capsys.readouterr().err.splitlines() if "report.json" in line]
+    assert told == (
+        f"{source}: has schema 7, this version reads {SCHEMA}; run its command again "
+        "(finished runs are cached)"
+    )
+    assert (folder / "single" / "report.html").is_file()
+    assert (folder / "index.html").is_file()
+    assert not (folder / "nothing" / "report.html").exists()
+    assert not (folder / "ledger.html").exists(), "it would lack the claims of that report"
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize("name", ["README.md", "ledger.html"])
+def test_a_page_of_somebody_elses_is_not_replaced(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / name).write_text("# My notes\n")
+    assert main(["report", str(folder)]) == 2
+    assert f"{name}: is no ledger, and one would replace it" in capsys.readouterr().err
+    assert (folder / name).read_text() == "# My notes\n"
+    assert set(beside(folder)) == {name, "index.html", ".rendered.json"}
+    assert (folder / "single" / "report.html").is_file()
+
+
+def test_a_folder_without_reports_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}: no report.json here" in said
+    assert said.count("\n") == 1
