@@ -116,7 +116,7 @@ REFUSED = {
     ),
     "a precision that is none": (
         ["trainer.precision=31-true"],
-        "trainer.precision=31-true: it must be",
+        "trainer.precision=31-true: it should be",
     ),
     "a negative clip": (["trainer.gradient_clip_val=-1"], "trainer.gradient_clip_val must be a number of at"),
     "no accumulation": (["trainer.accumulate_grad_batches=0"], "accumulate_grad_batches must be a whole"),
