@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of a thousand processe
 
 .DEFAULT_GOAL := help
 include sweeps/gpu.mk
-.PHONY: help experiment test test-rare test-all fuzz survive claims lint docs tour pins clean
+.PHONY: help experiment test test-rare test-all fuzz survive claims lint docs tour calibration pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ docs: .venv/docs  ## build the site into build/docs/site and follow each of its 
 
 tour: .venv/dev  ## run docs/tour.ipynb and keep in it what its cells show
 	$(BIN)/python .ci/site/notebook.py docs/tour.ipynb
+
+calibration: .venv/dev  ## draw sweeps and ladders whose truth is known and write how often their verdicts are wrong
+	$(BIN)/python .ci/calibration/calibration.py > docs/calibration.md
+	$(BIN)/python .ci/calibration/calibration_ladders.py > docs/calibration_ladders.md
 
 pins:  ## write constraints.txt from .venv, once the tests have passed in it
 	$(BIN)/python .ci/pins > constraints.new && mv constraints.new constraints.txt

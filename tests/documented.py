@@ -76,7 +76,7 @@ class Command:
 
     place: str
     words: tuple[str, ...]  # those of attnlab, without the program; else the whole line
-    program: str = "attnlab"  # or the first word, or a module of ours such as attnlab.stats.calibration
+    program: str = "attnlab"  # or the first word, or a module of ours such as attnlab.stats.boundaries
 
     def __str__(self) -> str:
         return f"{self.place}: {self.program} {shlex.join(self.words)}"

@@ -1,6 +1,5 @@
-"""An experiment's YAML file as it is written: whether it can be one, and on which lines its keys stand.
-
-Hydra and OmegaConf give values without their places; YAML's nodes know them.
+"""Finds the file and line of each key of an experiment, which Hydra and OmegaConf do not keep, and refuses a
+file that is no experiment.
 """
 
 import re
@@ -19,6 +18,8 @@ Find = Callable[[str], Path | None]  # the file of a config, as in "experiment/m
 GROUP = "experiment"
 PACKAGE = "# @package _global_"
 _FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, ten times as fast, where it is there
+_HEAD = re.compile(r"(\s*#\s*@.*\n|\s*\n)*\s*#\s*@package\s+_global_\s*$", re.MULTILINE)  # as Hydra reads it
+_BASE = re.compile(rf"(?:(?:optional\s+)?/{GROUP}/)?([^/\s@][^\s@]*?)(?:\.yaml)?")  # an entry of the defaults
 
 
 class Fault(Refused):
@@ -32,7 +33,7 @@ class Fault(Refused):
 def check(path: Path, find: Find = lambda config: None) -> None:
     """Refused, one line with the line of the file, where no experiment can be read from it.
 
-    `find` gives the files of its defaults, which may not lead back to it.
+    `find` gives the files of the experiments that its defaults name, which may not lead back to it.
     """
     root = node(path)
     if root is None:
@@ -40,9 +41,10 @@ def check(path: Path, find: Find = lambda config: None) -> None:
     if not isinstance(root, yaml.MappingNode):
         kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
         raise Fault(path, _line(root), f"{kind}: an experiment is keys with values, as in name: mine")
-    if _package(_text(path)) != "_global_":
+    if not _HEAD.match(_text(path)):
         raise Fault(path, 1, f"the first line must be {PACKAGE}: without it no key is read")
-    _refuse_circle((f"{GROUP}/{path.stem}",), path, find)
+    for _ in _lineage(path, find):
+        pass
 
 
 def node(path: Path) -> yaml.Node | None:
@@ -51,11 +53,16 @@ def node(path: Path) -> yaml.Node | None:
     try:
         try:
             root = yaml.compose(text, _FAST)
-        except yaml.YAMLError:  # the other one has the last word: Hydra reads with it
+        except yaml.YAMLError:  # Hydra reads with the slower one, whose messages are clearer
             root = yaml.compose(text, yaml.SafeLoader)
-        _refuse_twice(root, path, set())
+        _refuse_duplicates(root, path, set())
     except yaml.MarkedYAMLError as error:
-        raise _reading(error, path) from error
+        problem, mark = str(error.problem), error.problem_mark
+        if "quoted scalar" in str(error.context):
+            problem, mark = "a quote is opened here and never closed", error.context_mark
+        elif error.context and error.context_mark is not None:
+            problem += f" ({error.context}, which began in line {error.context_mark.line + 1})"
+        raise Fault(path, mark.line + 1 if mark else None, f"not YAML: {problem}") from error
     except yaml.YAMLError as error:  # a character that no text has
         raise Fault(path, None, f"not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
@@ -85,83 +92,37 @@ def _text(path: Path) -> str:
         raise Fault(path, None, f"cannot be read: {error.strerror}") from error
 
 
-def _reading(error: yaml.MarkedYAMLError, path: Path) -> Fault:
-    """YAML's complaint, which has three lines or more, as one."""
-    problem, mark = str(error.problem), error.problem_mark
-    if "quoted scalar" in str(error.context):
-        problem, mark = "a quote is opened here and never closed", error.context_mark
-    elif mark is not None and "\t" in "".join(_text(path).splitlines()[mark.line : mark.line + 1]):
-        problem = f"{problem}: a tab stands here, and YAML is indented with blanks"
-    elif error.context and error.context_mark is not None:
-        problem += f" ({error.context}, which began in line {error.context_mark.line + 1})"
-    return Fault(path, mark.line + 1 if mark else None, f"not YAML: {problem}")
-
-
-def _refuse_twice(root: yaml.Node | None, path: Path, seen: set[int]) -> None:
-    """OmegaConf refuses a key that comes twice; here, with its line."""
-    if root is None or id(root) in seen:  # an alias may lead back
+def _refuse_duplicates(root: yaml.Node | None, path: Path, seen: set[int]) -> None:
+    """Fault for a key that comes twice in a mapping, which OmegaConf would refuse without its file."""
+    if not isinstance(root, yaml.CollectionNode) or id(root) in seen:  # an alias may lead back
         return
     seen.add(id(root))
-    if isinstance(root, yaml.SequenceNode):
-        for item in root.value:
-            _refuse_twice(item, path, seen)
-    elif isinstance(root, yaml.MappingNode):
-        lines: dict[str, int] = {}
-        for key, value in root.value:
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                if key.value in lines:
-                    raise Fault(
-                        path,
-                        _line(key),
-                        f"{key.value} comes a second time (first in line {lines[key.value]}): keep one",
-                    )
-                lines[key.value] = _line(key)
-            _refuse_twice(value, path, seen)
+    lines: dict[str, int] = {}
+    for item in root.value:
+        key, value = item if isinstance(item, tuple) else (None, item)
+        if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+            if first := lines.get(key.value):
+                problem = f"{key.value} comes a second time (first in line {first}): keep one"
+                raise Fault(path, _line(key), problem)
+            lines[key.value] = _line(key)
+        _refuse_duplicates(value, path, seen)
 
 
-def _package(text: str) -> str | None:
-    """The package that the head names: among the first lines, before any other comment, as Hydra reads it."""
-    for line in text.splitlines():
-        if match := re.match(r"\s*#\s*@package\s+(\S+)\s*$", line):
-            return match[1]
-        if line.strip() and not re.match(r"\s*#\s*@", line):
-            break
-    return None
-
-
-def defaults(path: Path, group: str = GROUP) -> Iterator[tuple[str, int]]:
-    """The configs that the defaults of a file of a group name, as in "experiment/other", with their lines."""
-    found = _at(node(path), ("defaults",))
-    for entry in found.value if isinstance(found, yaml.SequenceNode) else ():
-        if isinstance(entry, yaml.ScalarNode):
-            yield _config(group, "", entry.value), _line(entry)
-        elif isinstance(entry, yaml.MappingNode) and len(entry.value) == 1:
-            key, value = entry.value[0]
-            words = str(key.value).split()
-            for option in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                if words and words[0] != "override" and isinstance(option, yaml.ScalarNode):
-                    yield _config(group, words[-1], option.value), _line(entry)
-
-
-def _config(base: str, group: str, option: str) -> str:
-    """From the group of the file that names it, or from the root after a slash."""
-    path = "/".join(part for part in (group.partition("@")[0], option) if part).removesuffix(".yaml")
-    return path[1:] if path.startswith("/") else "/".join(part for part in (base, path) if part)
-
-
-def _refuse_circle(trail: tuple[str, ...], path: Path, find: Find) -> None:
-    for config, line in defaults(path, trail[-1].rpartition("/")[0]):
-        if config in trail:
-            way = " > ".join([*trail[trail.index(config) :], config])
-            raise Fault(path, line, f"its defaults lead back to it: {way}")
-        if (file := find(config)) is not None:
-            _refuse_circle((*trail, config), file, find)
-
-
-def _at(root: yaml.Node | None, key: Key) -> yaml.Node | None:
-    """The node of a value; None where there is none of that key."""
-    found = _entry(root, key)
-    return found[1] if found else None
+def _lineage(path: Path, find: Find, trail: tuple[Path, ...] = ()) -> Iterator[tuple[Path, yaml.Node | None]]:
+    """The file of an experiment, then those of the experiments that it builds upon, with their nodes."""
+    root = node(path)
+    yield path, root
+    trail = (*trail, path)
+    found = _entry(root, ("defaults",))
+    for entry in found[1].value if found and isinstance(found[1], yaml.SequenceNode) else ():
+        pair = entry.value[0] if isinstance(entry, yaml.MappingNode) and entry.value else [entry]
+        named = _BASE.fullmatch("/".join(str(part.value) for part in pair))
+        base = find(f"{GROUP}/{named[1]}") if named else None
+        if base in trail:
+            way = " > ".join(file.stem for file in (*trail[trail.index(base) :], base))
+            raise Fault(path, _line(entry), f"its defaults lead back to it: {way}")
+        if base is not None:
+            yield from _lineage(base, find, trail)
 
 
 def _entry(root: yaml.Node | None, key: Key) -> tuple[yaml.Node, yaml.Node] | None:
@@ -198,19 +159,13 @@ class Written:
 
     @cached_property
     def _files(self) -> list[tuple[Path, yaml.Node | None]]:
-        """The file, then the experiments that it builds upon."""
-        files: list[Path] = [self.file] if self.file else []
-        for path in files:
-            named = [self.find(config) for config, _ in defaults(path) if config.startswith(f"{GROUP}/")]
-            files += [found for found in named if found is not None and found not in files]
-        return [(path, node(path)) for path in files]
+        return list(_lineage(self.file, self.find)) if self.file else []
 
     def text(self, key: Key) -> str | None:
         """A value as it is spelt in the file; None where it is no word, or another source has it."""
-        if self._set(key):
-            return None
-        found = next((at for _, root in self._files if (at := _at(root, key)) is not None), None)
-        return str(found.value) if isinstance(found, yaml.ScalarNode) else None
+        found = next((entry for _, root in self._files if (entry := _entry(root, key))), None)
+        is_word = found is not None and isinstance(found[1], yaml.ScalarNode)
+        return str(found[1].value) if found and is_word and not self._set(key) else None
 
     def place(self, key: Key) -> str:
         """What to put before a complaint about a key: file and line, the command line, or nothing.

@@ -104,14 +104,30 @@ class Logger(Values):
 
 
 class Trainer(Values):
-    """Of the Trainer's settings those that the harness reads itself."""
+    """Every setting of Lightning's Trainer that a user may give; defaults are those of `conf/trainer`."""
 
-    max_steps: int = _whole(1, MOST_STEPS)
-    devices: int = _whole(1, 10_000)
     accelerator: Literal["auto", "cpu", "gpu", "cuda"] = _told("auto, cpu, gpu or cuda")
     accumulate_grad_batches: int = _whole(1, 10**6)
-    log_every_n_steps: int = _whole(1, MOST_STEPS)
+    benchmark: bool | None = _told("true, false or null")
+    detect_anomaly: bool = _SWITCH
+    deterministic: bool | Literal["warn"] | None = _told("true, false, warn or null")
+    devices: int = _whole(1, 10_000)
+    gradient_clip_algorithm: Literal["norm", "value"] | None = _told("norm, value or null")
     gradient_clip_val: Number | None = _told("a number of at least 0, or null", **_POSITIVE)
+    inference_mode: bool = _SWITCH
+    log_every_n_steps: int = _whole(1, MOST_STEPS)
+    max_steps: int = _whole(1, MOST_STEPS)
+    precision: Literal[
+        "32-true", "bf16-mixed", "bf16-true", "64-true", "32", "bf16", "64", 32, 64,
+        "transformer-engine", "transformer-engine-float16", None,
+    ] = _told("32-true, bf16-mixed, bf16-true or 64-true (16-mixed needs loss scaling)")  # fmt: skip
+    profiler: dict[str, Any] | None = _told(
+        "{_target_: pytorch_lightning.profilers.SimpleProfiler, dirpath: ., filename: profile}, or null"
+    )
+    strategy: Literal["auto", "ddp", "ddp_find_unused_parameters_true"] = _told(
+        "auto, ddp or ddp_find_unused_parameters_true, since each device holds the whole model"
+    )
+    sync_batchnorm: bool = _SWITCH
 
 
 class Optim(Values):

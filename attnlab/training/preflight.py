@@ -93,10 +93,6 @@ def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
     """What is wrong with single settings, before anything is built of them."""
     trainer = config["trainer"]
     devices = trainer["devices"]
-    if str(trainer["precision"]) in ("16", "16-mixed", "16-true"):
-        raise ValueError(
-            f"trainer.precision={trainer['precision']}: half precision needs loss scaling; use bf16-mixed"
-        )
     settings.check(config)
     make(config["logger"])
     batch_size = config["data"]["batch_size"]

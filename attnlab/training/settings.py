@@ -23,6 +23,7 @@ from pytorch_lightning import callbacks as known
 from attnlab.config import CONF
 from attnlab.errors import nearest
 from attnlab.model.build import make
+from attnlab.store import values
 from attnlab.store.declarations import Experiment
 from attnlab.store.fingerprint import canonical
 
@@ -33,53 +34,39 @@ QUIET = {
     "num_sanity_val_steps": 0,
 }
 
-_BY_STEPS = "attnlab trains by steps: set trainer.max_steps"
 _ALL_STEPS = "a run takes all of its trainer.max_steps, so that arms have seen as many tokens"
-_BATCHES = "batch n is a function of (seed, n): set trainer.max_steps, data.batch_size or data.val_windows"
 _CHECKPOINTS = "attnlab saves checkpoints itself: set sweep.checkpoint_every"
-_VALIDATION = "set measure.every, in optimiser steps"
-_PROGRESS = "`python -m attnlab status ... --watch` shows where the runs are"
-_SUMMARY = "`python -m attnlab plan ...` shows parameters and FLOPs"
-OWNED = {
-    "barebones": "it leaves out the validation and the checkpoints that every run has",
-    "callbacks": "add them as +callbacks=NAME, or ++callbacks.mine={_target_: ...}",
-    "check_val_every_n_epoch": _VALIDATION,
-    "default_root_dir": "the store names a run's folder: set paths.runs",
-    "enable_autolog_hparams": "the record and the logger hold the whole config",
-    "enable_checkpointing": _CHECKPOINTS,
-    "enable_model_summary": _SUMMARY,
-    "enable_progress_bar": _PROGRESS,
-    "fast_dev_run": "size=debug is the quick run",
-    "limit_predict_batches": "nothing is predicted",
-    "limit_test_batches": "nothing is tested",
-    "limit_train_batches": _BATCHES,
-    "limit_val_batches": _BATCHES,
-    "logger": "set logger=none or logger=wandb",
-    "max_epochs": _BY_STEPS,
-    "max_time": "set sweep.max_time, in seconds",
-    "min_epochs": _BY_STEPS,
-    "min_steps": _ALL_STEPS,
-    "model_registry": _CHECKPOINTS,
-    "num_nodes": "a run has one node: set trainer.devices",
-    "num_sanity_val_steps": "the first validation comes early enough: set measure.every",
-    "overfit_batches": _BATCHES,
-    "plugins": "attnlab brings its own for checkpoints and ranks; set trainer.precision or trainer.devices",
-    "reload_dataloaders_every_n_epochs": _BY_STEPS,
-    "use_distributed_sampler": "each device takes its rows of the batch: set trainer.devices",
-    "val_check_interval": _VALIDATION,
-}
+_TIME = "set sweep.max_time, in seconds"
+_SHOWN = "`python -m attnlab status ... --watch` shows progress, and `plan` parameters and FLOPs"
+_REASONS = {  # -> the settings of Lightning's Trainer that are the harness's own
+    "batch n is a function of (seed, n): set trainer.max_steps, data.batch_size or data.val_windows":
+        "limit_predict_batches limit_test_batches limit_train_batches limit_val_batches "
+        "max_epochs min_epochs overfit_batches reload_dataloaders_every_n_epochs",
+    "every run validates and saves checkpoints: size=debug is the quick run": "barebones fast_dev_run",
+    _ALL_STEPS: "min_steps",
+    _TIME: "max_time",
+    "set measure.every, in optimizer steps":
+        "check_val_every_n_epoch num_sanity_val_steps val_check_interval",
+    _CHECKPOINTS: "enable_checkpointing model_registry",
+    _SHOWN: "enable_model_summary enable_progress_bar",
+    "set logger=none, or logger=wandb, which holds the whole config": "enable_autolog_hparams logger",
+    "add them as +callbacks=NAME, or ++callbacks.mine={_target_: ...}": "callbacks",
+    "the store names a run's folder: set paths.runs": "default_root_dir",
+    "a run has one node and attnlab's plugins: set trainer.devices or trainer.precision":
+        "num_nodes plugins use_distributed_sampler",
+}  # fmt: skip
+REFUSED = {key: reason for reason, keys in _REASONS.items() for key in keys.split()}
 _OWN_CALLBACKS: dict[type[pl.Callback], str] = {
     known.Checkpoint: _CHECKPOINTS,
-    known.ProgressBar: _PROGRESS,
-    known.ModelSummary: _SUMMARY,
+    known.ProgressBar: _SHOWN,
+    known.ModelSummary: _SHOWN,
     known.EarlyStopping: _ALL_STEPS,
-    known.Timer: "set sweep.max_time, in seconds",
+    known.Timer: _TIME,
     known.GradientAccumulationScheduler: "set trainer.accumulate_grad_batches",
     known.BatchSizeFinder: "set data.batch_size",
     known.LearningRateFinder: "set tune in an experiment, and optim.lr elsewhere",
     known.LearningRateMonitor: "train/lr is among the curves of every run",
 }
-_WHOLE_MODEL = ("auto", "ddp", "ddp_find_unused_parameters_true")  # strategies with a whole model per device
 _CLOSED = ("measure", "sweep", "paths", "decode")  # groups that no constructor's signature guards
 _GROUPS = ("data", "model", "size", "optim", "trainer", "logger", "callbacks", "hydra")
 _HIDDEN = ("show", "command")  # of `sweep`, set by `plan`, `status` and `compare`
@@ -90,12 +77,7 @@ def refuse(config: Mapping[str, Any]) -> None:
     """ValueError, one line, where a setting would be dropped, or is none of those that a run may have."""
     _refuse_unread(config)
     refuse_environment()
-    trainer = config["trainer"]
-    for key, reason in OWNED.items():
-        if key in trainer:
-            value = "" if isinstance(trainer[key], Mapping | list) else f"={trainer[key]}"
-            raise ValueError(f"trainer.{key}{value}: {reason}")
-    _refuse_values(trainer)
+    _refuse_trainer(config["trainer"])
     if config.get("callbacks") and config.get("measurement"):
         raise ValueError(
             "callbacks look at a training, and a measurement trains nothing: drop one of the two"
@@ -177,49 +159,36 @@ def _declared() -> dict[str, set[str]]:
     return groups
 
 
-def _refuse_values(trainer: Mapping[str, Any]) -> None:
-    for key, values in (("deterministic", (True, False, None, "warn")), ("benchmark", (True, False, None))):
-        if trainer.get(key) not in values:
-            raise ValueError(f"trainer.{key}={trainer[key]}: it is one of {', '.join(map(str, values))}")
-    if trainer.get("strategy", "auto") not in _WHOLE_MODEL:
-        raise ValueError(
-            f"trainer.strategy={trainer['strategy']}: each device holds the whole model; "
-            f"it is one of {', '.join(_WHOLE_MODEL)}"
-        )
-    if isinstance(trainer.get("profiler"), str):
-        raise ValueError(
-            f"trainer.profiler={trainer['profiler']} has nowhere to write to: give it a file, as in "
-            "{_target_: pytorch_lightning.profilers.SimpleProfiler, dirpath: ., filename: profile}"
-        )
+def _refuse_trainer(trainer: Mapping[str, Any]) -> None:
+    """ValueError, one line, for a key that neither `values.Trainer` nor a user's own Trainer has."""
     target = get_object(trainer["_target_"])
     if isinstance(target, type) and not issubclass(target, pl.Trainer):
         raise ValueError(f"trainer._target_={trainer['_target_']} is no pytorch_lightning.Trainer")
     parameters = inspect.signature(target).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        for key in trainer:
-            if key not in parameters and not key.startswith("_"):
-                raise ValueError(f"trainer.{key}: the Trainer has no such setting{nearest(key, parameters)}")
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    known = {*inspect.signature(pl.Trainer).parameters} - {*values.Trainer.model_fields}
+    for key in trainer:
+        if key in known:
+            value = "" if isinstance(trainer[key], Mapping | list) else f"={trainer[key]}"
+            reason = REFUSED.get(key, "attnlab has no use for this setting: leave it out")
+            raise ValueError(f"trainer.{key}{value}: {reason}")
+        if not takes_any and key not in parameters and not key.startswith("_"):
+            raise ValueError(f"trainer.{key}: the Trainer has no such setting{nearest(key, parameters)}")
 
 
 @cache  # an experiment's arms mostly share both, and matching asks many times
 def _try(built: str) -> None:
     """Builds the callbacks and the Trainer once, on a CPU: what they refuse, they refuse now."""
     config = json.loads(built)
-    added = callbacks(config)
     # these two would change this process, the others need the devices of the run; all have been looked at
     left = ("accelerator", "devices", "strategy", "deterministic", "benchmark")
     settings = {key: value for key, value in config["trainer"].items() if key not in left}
+    settings |= {**QUIET, "accelerator": "cpu", "devices": 1, "logger": False, "max_epochs": 1}
+    added = callbacks(config)
     with quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            trainer = make(
-                {**settings, "accelerator": "cpu", "devices": 1},
-                **QUIET,
-                logger=False,
-                max_epochs=1,
-                plugins=[LightningEnvironment()],
-                callbacks=added,
-            )
+            trainer = make(settings, plugins=[LightningEnvironment()], callbacks=added)
         except Exception as error:  # Lightning's own class of it is no ValueError
             raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
     if not isinstance(trainer, pl.Trainer):

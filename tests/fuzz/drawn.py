@@ -16,9 +16,9 @@ from omegaconf import OmegaConf
 from attnlab.config import CONF, register_resolvers
 from attnlab.store.fingerprint import flatten
 from attnlab.sweep.plan.composer import Loader
-from attnlab.training.settings import OWNED
+from attnlab.training.settings import REFUSED
 
-SETTINGS = inspect.signature(pl.Trainer).parameters.keys() - {"self", *OWNED} | {"max_epochs", "logger"}
+SETTINGS = inspect.signature(pl.Trainer).parameters.keys() - {"self", *REFUSED} | {"max_epochs", "logger"}
 NASTY = (
     "1" + 30 * "0",
     "1e300", "-1e300", "1e-300", "true", "false", "nan", "inf", "-1", "0", "abc", "''", "[]", "{}",

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
+import calibration
 import numpy as np
 import pytest
-
-from attnlab.report.verdicts.evidence import Ratios
-from attnlab.stats import FIXED, Differences, Question, Ranks, Shares, calibration, decide
-from attnlab.stats.calibration import (
+from calibration import (
     NOISES,
     PLANS,
     RANKS,
@@ -19,6 +17,9 @@ from attnlab.stats.calibration import (
     by_shares,
     by_t,
 )
+
+from attnlab.report.verdicts.evidence import Ratios
+from attnlab.stats import FIXED, Differences, Question, Ranks, Shares, decide
 
 PAGE = Path(__file__).parents[2] / "docs" / "calibration.md"
 EVIDENCE = {

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from calibration import by_t
 from statsmodels.stats.power import TTestPower
 
 from attnlab.stats import (
@@ -16,7 +17,6 @@ from attnlab.stats import (
     tost,
     tost_power,
 )
-from attnlab.stats.calibration import by_t
 from attnlab.stats.designs import FIXED, designs
 
 

@@ -161,6 +161,16 @@ def test_an_inherited_declaration_is_found_in_the_file_that_has_it(mine, tmp_pat
     assert text.startswith("own/experiment/base.yaml:12: ")
 
 
+def test_experiments_that_build_on_each_other_are_refused_with_the_line_that_closes_the_circle(
+    mine, tmp_path
+):
+    base = tmp_path / "own" / "experiment" / "base.yaml"
+    base.parent.mkdir(parents=True)
+    base.write_text("# @package _global_\ndefaults:\n  - /experiment: mine\n")
+    text = refusal(mine, "# @package _global_\ndefaults: [base]\nname: mine\n")
+    assert text == "own/experiment/base.yaml:3: its defaults lead back to it: mine > base > mine"
+
+
 def test_where_nobody_knows_what_is_measured_no_metric_is_refused(mine):
     text = GOOD.replace("model: {figures: [val/loss, train/loss, length/1.5]}\n", "")
     assert mine(text.replace("metric: train/loss", "metric: of/my/own")).title == "mine"

@@ -279,7 +279,10 @@ REFUSED = {
     "odd rotary width": (["model.dim=12", "model.n_heads=4"], "rotary needs an even number of features"),
     "non-finite learning rate": (["optim.lr=nan"], "optim.lr must be a finite number"),
     "no steps": (["trainer.max_steps=0"], "trainer.max_steps must be a whole number of at least 1"),
-    "half precision": (["trainer.precision=16-mixed"], "half precision needs loss scaling; use bf16-mixed"),
+    "half precision": (
+        ["trainer.precision=16-mixed"],
+        "trainer.precision must be 32-true, .* needs loss scaling",
+    ),
     "no such device": (["trainer.accelerator=gpu"], "trainer.accelerator=gpu: there is no CUDA device here"),
     "softcap through sdpa": (["score=softcap"], "kernel sdpa takes additive scores only"),
     "sinks through sdpa": (["epilogue=sinks"], "kernel sdpa gives no lse"),

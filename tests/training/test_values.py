@@ -1,13 +1,17 @@
 """Every value of a run is looked at when it is planned: what a key cannot have is one line that names it."""
 
 import time
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Literal
 
 import pytest
+from torch import nn
 
 from attnlab.errors import Refused
 from attnlab.store import values
 from attnlab.training.preflight import check
-from attnlab.training.refusals.signatures import annotations, fits
+from attnlab.training.refusals.signatures import annotations, find_problem
 
 NONE_OF_THESE = [10**30, 1e300, True, float("nan"), -1, "abc", "", [], {}, None]
 WHOLE = [
@@ -45,7 +49,7 @@ def test_a_switch_is_true_or_false(compose, key):
     config = compose()
     for value in NOT_A_SWITCH:
         put(config, key, value)
-        with pytest.raises(ValueError, match=rf"^{key}.* must be true or false"):
+        with pytest.raises(ValueError, match=rf"^{key}.* (must be true or false|should be a valid boolean)"):
             check(config)
 
 
@@ -57,20 +61,20 @@ def test_a_switch_is_true_or_false(compose, key):
         ("optim.lr", True, "optim.lr must be a finite number"),
         ("optim.weight_decay", float("nan"), "optim.weight_decay must be a finite number"),
         ("model.init_std", -1, "model.init_std must be a finite number"),
-        ("model.attention.scale_exponent", True, "model.attention.scale_exponent=true: it must be a number"),
-        ("model.attention.scale_exponent", 1e300, "model.attention.scale_exponent=1e.300: it must be"),
-        ("model.attention.rotary.base", "abc", "model.attention.rotary.base=abc: it must be a number"),
-        ("model.attention.heads", 3, "model.attention.heads=3: it must be {_target_"),
+        ("model.attention.scale_exponent", True, "model.attention.scale_exponent=true: it should be a"),
+        ("model.attention.scale_exponent", 1e300, "model.attention.scale_exponent=1e.300: it should be less"),
+        ("model.attention.rotary.base", "abc", "model.attention.rotary.base=abc: it should be a valid num"),
+        ("model.attention.heads", 3, "model.attention.heads=3: it should be {_target_"),
         ("model.attention", 3, "model.attention must be {_target_"),
-        ("model.norm.eps", "abc", "model.norm.eps=abc: it must be a number"),
+        ("model.norm.eps", "abc", "model.norm.eps=abc: it should be a valid number"),
         ("model.layers", [3], "model.layers must be a list of patches"),
-        ("data.val_fraction", True, "data.val_fraction=true: it must be a number"),
-        ("data.path", 3, "data.path=3: it must be a text"),
+        ("data.val_fraction", True, "data.val_fraction=true: it should be a valid number"),
+        ("data.path", 3, "data.path=3: it should be a valid string"),
         ("data", 3, "data=3: data is a group of keys"),
-        ("trainer.precision", 31, "trainer.precision=31: it must be one of"),
+        ("trainer.precision", 31, "trainer.precision must be 32-true, bf16"),
         ("trainer.accelerator", "tpu", "trainer.accelerator must be auto, cpu, gpu or cuda"),
-        ("trainer.detect_anomaly", "abc", "trainer.detect_anomaly=abc: it must be true or false"),
-        ("trainer.profiler", 0.5, "trainer.profiler=0.5: it must be"),
+        ("trainer.detect_anomaly", "abc", "trainer.detect_anomaly must be true or false"),
+        ("trainer.profiler", 0.5, "trainer.profiler must be {_target_"),
         ("measure.lengths", [float("inf")], "measure.lengths must be a list of multiples"),
         ("measurement", 3, "measurement must be {_target_"),
         ("convert", "abc", "convert must be {_target_"),
@@ -131,14 +135,33 @@ def test_a_users_own_class_without_annotations_takes_what_it_is_given():
     assert annotations(plain) == {}
 
 
-def test_an_annotation_says_what_fits():
-    assert fits(3, float)
-    assert fits(None, float | None)
-    assert fits({"a": None, "b": {"_target_": "x"}}, dict[str, type])
-    assert not fits(True, int)
-    assert not fits(2**63, int)
-    assert not fits([1, "a"], list[int])
-    assert not fits([1, 2, 3], tuple[int, int])
+@pytest.mark.parametrize(
+    ("value", "hint", "problem"),
+    [
+        (3, float, None),
+        (None, float | None, None),
+        ([1, 2], tuple[int, int], None),
+        ({"a": None, "b": {"_target_": "x"}}, dict[str, type], None),
+        ({"_target_": "x"}, int, None),
+        (3, Decimal, None),
+        (True, int, "it should be a valid integer"),
+        ("3", int, "it should be a valid integer"),
+        (1.0, int, "it should be a valid integer"),
+        (2**63, int, "it should be less than 9223372036854775808"),
+        (True, float, "it should be a valid number"),
+        (float("nan"), float, "it should be a finite number"),
+        (3, str | None, "it should be a valid string, or None"),
+        (True, Literal[1, "a"], "it should be 1"),
+        ([1, "a"], list[int], "[1] should be a valid integer"),
+        ("abc", Sequence[str], "it should be a valid list"),
+        ([1, 2, 3], tuple[int, int], "Tuple should have at most 2 items after validation, not 3"),
+        ([1], tuple[int, int], "[1] is missing"),
+        ({"a": 1}, Mapping[str, str], "it should be a valid string"),
+        ([{"_target_": "x"}, 3], Sequence[nn.Module], "[1] should be {_target_: package.module.Class, ...}"),
+    ],
+)
+def test_a_value_is_held_to_the_annotation(value, hint, problem):
+    assert find_problem(value, hint) == problem
 
 
 def test_a_trainer_of_a_users_may_lack_any_key():

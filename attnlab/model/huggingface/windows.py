@@ -62,8 +62,3 @@ def spelled(theirs: Config) -> Config:
 def turning(theirs: Config) -> list[int]:
     """Whether each mixer in `layers` has positions that turn: 1 or 0."""
     return [int(mixer.get("rotary") is not None) for mixer in theirs.get("layers") or ()]
-
-
-def unbiased(attention: Config, bias: bool = False) -> Config:
-    """The layer whose output has no bias, and whose queries, keys and values have one where asked."""
-    return attention | {"heads": attention["heads"] | {"bias": bias, "out_bias": False}}

@@ -1,5 +1,5 @@
 """One word for "does it hold with size?", by a rule that is declared here and counted on drawn ladders whose
-truth is known (`simulate`; docs/calibration_ladders.md).
+truth is known (docs/calibration_ladders.md).
 
 With a margin m in nats, the top and the bottom being the largest and the smallest rung, in this order:
 

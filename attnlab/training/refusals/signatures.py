@@ -1,19 +1,18 @@
-"""A config's values against the signatures of what they are handed to: `_target_` and its annotations are the
-schema of a node.
+"""Checks the values of a config against the annotations of the constructors that take them, with pydantic.
 
-A parameter without an annotation, or with one that means nothing here, takes anything.
+A parameter without an annotation, or with one that pydantic has no rule for, takes anything.
 """
 
-import collections.abc
 import inspect
-import math
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from omegaconf import OmegaConf
+from pydantic import Field, PlainValidator, Strict, TypeAdapter, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
 from torch import nn
 
 from attnlab.model.build import MIXERS, mixer_configs
@@ -21,16 +20,21 @@ from attnlab.store.fingerprint import GETTERS
 from attnlab.store.values import LARGEST, shown
 from attnlab.training.targets import located
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
-_LISTS = (collections.abc.Sequence, collections.abc.Iterable, list, tuple)
-_PARTS = ("attnlab", "pytorch_lightning", "lightning_fabric")  # what their classes are is known
-_MAPPINGS = (collections.abc.Mapping, dict)
+_PARTS = ("attnlab", "pytorch_lightning", "lightning_fabric")  # no plain value is one of their classes
+_CONTAINERS: Mapping[Any, Any] = {
+    typing.Union: typing.Union, types.UnionType: typing.Union, tuple: tuple, list: list, Sequence: list,
+    Iterable: list, dict: dict, Mapping: dict,
+}  # fmt: skip
+_NUMBERS: Mapping[Any, Any] = {
+    int: Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)],
+    float: Annotated[float, Strict(), Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)],
+}
 
 
 def check(config: Mapping[str, Any]) -> None:
     """ValueError, one line with the key, for the first value that its constructor does not take."""
     for key, node in _nodes(config):
-        _check(node, key, {})
+        _check(node, key)
 
 
 def _nodes(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -44,28 +48,23 @@ def _nodes(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, node
 
 
-def _check(node: Any, path: str, more: Mapping[str, Any]) -> None:
-    """`more`: annotations of keys that the node's own target hands on."""
+def _check(node: Any, path: str) -> None:
     if isinstance(node, Mapping):
-        target = node.get("_target_")
+        target, task = node.get("_target_"), node.get("task")
+        takes: Mapping[str, Any] = {}
         if isinstance(target, str) and not target.startswith(GETTERS):
-            takes = {**_handed_on(node), **more, **annotations(located(target))}
-            for key, value in node.items():
-                if key in takes and not fits(value, takes[key]):
-                    raise ValueError(f"{path}.{key}={shown(value)}: it must be {words(takes[key])}")
+            takes = annotations(located(target))
+            # the keys of a data module are those of its task too
+            if isinstance(task, Mapping) and isinstance(task.get("_target_"), str) and task.get("_partial_"):
+                takes = {**annotations(located(task["_target_"])), **takes}
         for key, value in node.items():
-            _check(value, f"{path}.{key}", {})
+            if key in takes and (problem := find_problem(value, takes[key])):
+                raise ValueError(f"{path}.{key}={shown(value)}: {problem}")
+        for key, value in node.items():
+            _check(value, f"{path}.{key}")
     elif isinstance(node, list | tuple):
         for i, value in enumerate(node):
-            _check(value, f"{path}[{i}]", {})
-
-
-def _handed_on(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Annotations of what a part of the node is given by it: a data module's settings are its task's."""
-    task = node.get("task")
-    if isinstance(task, Mapping) and isinstance(task.get("_target_"), str) and task.get("_partial_"):
-        return dict(annotations(located(task["_target_"])))
-    return {}
+            _check(value, f"{path}[{i}]")
 
 
 @cache
@@ -75,75 +74,68 @@ def annotations(target: Any) -> Mapping[str, Any]:
     """
     try:
         parameters = inspect.signature(target).parameters
-    except (TypeError, ValueError):  # built in: it does not say
+    except (TypeError, ValueError):  # built in: it has no signature
         return {}
     written: Any = target
     try:
         hints = typing.get_type_hints(written.__init__ if isinstance(target, type) else target)
     except Exception:  # names that are there for a type checker alone
         hints = {}
-    takes = {name: hints[name] for name, one in parameters.items() if name in hints and _named(one)}
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    takes = {name: hints[name] for name, one in parameters.items() if name in hints and one.kind in named}
     hands_on = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     made: Any = hints.get("return")
-    return {**annotations(made), **takes} if hands_on and _is_made(made, None) else takes
+    return {**annotations(made), **takes} if hands_on and _is_part(made) else takes
 
 
-def _named(parameter: inspect.Parameter) -> bool:
-    return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+def find_problem(value: Any, hint: Any) -> str | None:
+    """Why a config's value is not of an annotated type, in pydantic's words; None where it is."""
+    try:
+        TypeAdapter(_schema(hint)).validate_python(value)
+    except ValidationError as error:
+        problems: dict[str, None] = {}
+        for fault in error.errors(include_url=False, include_context=False):
+            place = "".join(f"[{part}]" for part in fault["loc"] if isinstance(part, int)) or "it"
+            missing = fault["type"] == "missing"
+            problems[f"{place} is missing" if missing else fault["msg"].replace("Input", place)] = None
+        return ", or ".join(problems).replace(", or it should be ", ", or ")
+    return None
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a config's value is what an annotation asks for; what a `_target_` makes may be anything."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if hint is Any or hint is object or (isinstance(value, Mapping) and "_target_" in value):
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inner)
-    if origin is typing.Annotated or origin is typing.Final:
-        return fits(value, inner[0])
-    if origin is Literal:
-        return any(type(value) is type(one) and value == one for one in inner)
-    if hint is int:
-        return type(value) is int and -(2**63) <= value < 2**63
-    if hint is float:
-        return type(value) in (int, float) and math.isfinite(value) and abs(value) <= LARGEST
-    if hint in (bool, str, type(None)) or hint is None:
-        return value is None if hint in (None, type(None)) else type(value) is hint
-    if hint in _LISTS or origin in _LISTS:
-        return isinstance(value, list | tuple) and _elements_fit(value, origin, inner)
-    if hint in _MAPPINGS or origin in _MAPPINGS:
-        return isinstance(value, Mapping) and (
-            len(inner) < 2 or all(one is None or fits(one, inner[1]) for one in value.values())
-        )
-    return not _is_made(hint, origin)
+def _schema(hint: Any) -> Any:
+    """The strict annotation that pydantic checks; `{_target_: ...}` may stand for any value in it."""
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    schema: Any = Any
+    if origin in (Annotated, typing.Final):
+        return _schema(inner[0])
+    if origin in _CONTAINERS:
+        schema = _CONTAINERS[origin]
+        parts = tuple(one if one is Ellipsis else _schema(one) for one in inner)
+        if parts:
+            schema = dict[Any, parts[-1] | None] if schema is dict else schema[parts]  # type: ignore[valid-type]
+    elif origin in (bool, str, int, float):
+        schema = _NUMBERS.get(hint, Annotated[hint, Strict()])
+    elif origin is Literal or origin in (None, type(None)):
+        schema = hint
+    elif _is_part(origin):
+        schema = Annotated[Any, PlainValidator(_require_target)]
+    return Annotated[schema, WrapValidator(_accept_target)]
 
 
-def _elements_fit(value: Sequence[Any], origin: Any, inner: tuple[Any, ...]) -> bool:
-    if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
-        return len(value) == len(inner) and all(map(fits, value, inner))
-    return not inner or all(fits(one, inner[0]) for one in value)
-
-
-def _is_made(hint: Any, origin: Any) -> bool:
+def _is_part(hint: Any) -> bool:
     """Whether no plain value is such a thing: a function, a class, a module, a part with a contract."""
-    if origin in (collections.abc.Callable, type):
-        return True
-    known = isinstance(hint, type) and hint.__module__.partition(".")[0] in _PARTS
-    return known or (isinstance(hint, type) and issubclass(hint, nn.Module))
+    if not isinstance(hint, type) or hint in (Callable, type):
+        return hint in (Callable, type)
+    return hint.__module__.partition(".")[0] in _PARTS or issubclass(hint, nn.Module)
 
 
-def words(hint: Any) -> str:
-    """An annotation in words, as a refusal says it."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if hint in _WORDS:
-        return f"{_WORDS[hint]} that is not too large" if hint in (int, float) else _WORDS[hint]
-    if origin in (typing.Union, types.UnionType):
-        return ", or ".join(dict.fromkeys(words(one) for one in inner))
-    if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
-    if hint in _LISTS or origin in _LISTS:
-        length = f" of {len(inner)}" if origin is tuple and Ellipsis not in inner else ""
-        return f"a list{length}"
-    if hint in _MAPPINGS or origin in _MAPPINGS:
-        return "a mapping of names"
-    return "{_target_: package.module.Class, ...}"
+def _accept_target(value: Any, check: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping) and "_target_" in value:
+        return value
+    if isinstance(checked := check(value), bool) != isinstance(value, bool):  # Literal[1] takes true
+        raise PydanticCustomError("literal", f"Input should be {checked}")
+    return checked
+
+
+def _require_target(value: Any) -> None:
+    raise PydanticCustomError("target", "Input should be {_target_: package.module.Class, ...}")

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
+import calibration_ladders as simulate
 import pytest
-
-from attnlab.stats.across import simulate
 
 PAGE = Path(__file__).parents[3] / "docs" / "calibration_ladders.md"
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from calibration_ladders import covered, drawn
 from scipy import stats as scipy_stats
 
 from attnlab.stats import paired
 from attnlab.stats.across import Rung, Trend, holdout
 from attnlab.stats.across.rungs import ladder
-from attnlab.stats.across.simulate import covered, drawn
 
 
 def rungs(seeds=(16, 16, 8, 4), effect=0.02, slope=0.0, sd=0.01, seed=0):

@@ -1,9 +1,10 @@
 """One word for a ladder: what each says, where none is said, and how often they are wrong."""
 
+import calibration_ladders as simulate
 import numpy as np
 import pytest
 
-from attnlab.stats.across import Rung, simulate, word
+from attnlab.stats.across import Rung, word
 from attnlab.stats.across.rungs import ladder
 from attnlab.stats.across.word import CANNOT_TELL, FLIPS, GROWS, HOLDS, SHRINKS, WORDS, findings, rule
 

@@ -1,5 +1,5 @@
-"""How often the one word about a ladder is wrong where the truth is known, and how often it is found. `python
--m attnlab.stats.across.simulate > docs/calibration_ladders.md`.
+"""How often the one word about a ladder is wrong where the truth is known, and how often it is found. `make
+calibration` writes `docs/calibration_ladders.md` with it.
 
 Surprising: nothing is decided here; ladders are drawn by the thousand into the arrays that `word` itself
 decides on. Each cell has a stream of its own and can be drawn alone.
@@ -7,13 +7,14 @@ decides on. Each cell has a stream of its own and can be drawn alone.
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import calibration
 import numpy as np
+from calibration import format_cells, format_table
 
-from attnlab.stats import calibration
 from attnlab.stats.across.holdout import surprise
 from attnlab.stats.across.rungs import Ladder, Sums
 from attnlab.stats.across.trend import AHEAD
@@ -149,9 +150,9 @@ def errors(noise: str, draw: Draw = drawn) -> str:
         for margin in MARGINS:
             rates = [wrong(noise, truth, seeds, margin, draw=draw) for seeds in SEEDS]
             cells += [f"**{100 * rate:.1f}**" if rate > most() else f"{100 * rate:.1f}" for rate in rates]
-        lines.append(_cells(truth, *cells))
+        lines.append(format_cells(truth, *cells))
     heads = [f"{'/'.join(map(str, seeds))}, {margin:g} sd" for margin in MARGINS for seeds in SEEDS]
-    return _table(["truth", *heads], lines)
+    return format_table(["truth", *heads], lines)
 
 
 def powers(margin: float) -> str:
@@ -160,8 +161,8 @@ def powers(margin: float) -> str:
     for truth, values in TRUTHS.items():
         for word in sorted(true(values) - {"CANNOT TELL"}):
             shares = [said("normal", truth, seeds, margin)[word] for seeds in SEEDS]
-            lines.append(_cells(truth, word, *(f"{100 * share:.0f}" for share in shares)))
-    return _table(["truth", "word", *("/".join(map(str, seeds)) for seeds in SEEDS)], lines)
+            lines.append(format_cells(truth, word, *(f"{100 * share:.0f}" for share in shares)))
+    return format_table(["truth", "word", *("/".join(map(str, seeds)) for seeds in SEEDS)], lines)
 
 
 def covered(noise: str, seeds: Sequence[int], ladders: int = LADDERS) -> dict[str, float]:
@@ -180,16 +181,10 @@ def coverage() -> str:
     lines = []
     for noise in NOISES:
         found = [covered(noise, seeds) for seeds in SEEDS]
-        lines += [_cells(f"{noise}: {name}", *(f"{rates[name]:.1%}" for rates in found)) for name in found[0]]
-    return _table(["interval", *("/".join(map(str, seeds)) for seeds in SEEDS)], lines)
-
-
-def _cells(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _table(head: Sequence[str], lines: Iterable[str]) -> str:
-    return "\n".join([_cells(*head), _cells(*("---" for _ in head)), *lines])
+        lines += [
+            format_cells(f"{noise}: {name}", *(f"{rates[name]:.1%}" for rates in found)) for name in found[0]
+        ]
+    return format_table(["interval", *("/".join(map(str, seeds)) for seeds in SEEDS)], lines)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {

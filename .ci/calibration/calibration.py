@@ -1,5 +1,5 @@
 """How often a verdict is wrong where the truth is known: sweeps are drawn with the truth at the threshold,
-decided as a report decides them, and counted. `python -m attnlab.stats.calibration > docs/calibration.md`.
+decided as a report decides them, and counted. `make calibration` writes `docs/calibration.md` with it.
 
 Surprising: sweeps are decided by the thousand, so not by the classes that a report calls; a test holds both
 to the same word on every sweep. Each row of a table has a stream of its own and can be drawn alone.
@@ -195,19 +195,19 @@ def line(row: Row, plans: Mapping[str, Plan] = PLANS, sweeps: int = SWEEPS) -> s
     for found in rates(row, plans, sweeps).values():
         text = "/".join(f"{100 * rate:.1f}" for rate in found)
         cells.append(f"**{text}**" if max(found) > most(row, sweeps) else text)
-    return _cells(row.says, *cells)
+    return format_cells(row.says, *cells)
 
 
-def _cells(*cells: str) -> str:
+def format_cells(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _table(head: Sequence[str], lines: Iterable[str]) -> str:
-    return "\n".join([_cells(*head), _cells(*("---" for _ in head)), *lines])
+def format_table(head: Sequence[str], lines: Iterable[str]) -> str:
+    return "\n".join([format_cells(*head), format_cells(*("---" for _ in head)), *lines])
 
 
 def wrong(rows: Iterable[Row]) -> str:
-    return _table(["claim", *PLANS], map(line, rows))
+    return format_table(["claim", *PLANS], map(line, rows))
 
 
 def stopped() -> str:
@@ -217,8 +217,8 @@ def stopped() -> str:
     plans = {says: [(n, design) for n in (5, *range(8, 31))] for says, design in kinds.items()}
     plans["looks to 24, each a pair short"] = [(n - 1, design) for n, design in PLANS["looks to 24"]]
     found = [rates(row, plans) for row in rows]
-    lines = [_cells(says, *(f"{rate[says][0]:.1%}" for rate in found)) for says in plans]
-    return _table(["interval", *(row.says for row in rows)], lines)
+    lines = [format_cells(says, *(f"{rate[says][0]:.1%}" for rate in found)) for says in plans]
+    return format_table(["interval", *(row.says for row in rows)], lines)
 
 
 def flips(sweeps: int = 4000) -> str:
@@ -229,8 +229,8 @@ def flips(sweeps: int = 4000) -> str:
         t = verdicts(row, values, PLANS["8"])[0] != 0
         objects = np.array([(sign_flip(sweep).p or 0) > ALPHA for sweep in values])
         shares = t.mean(), 1 - objects.mean(), objects[t].mean()
-        lines.append(_cells(row.says, *(f"{share:.1%}" for share in shares)))
-    return _table(["claim", "t errs", "sign flips err", "sign flips object where t errs"], lines)
+        lines.append(format_cells(row.says, *(f"{share:.1%}" for share in shares)))
+    return format_table(["claim", "t errs", "sign flips err", "sign flips object where t errs"], lines)
 
 
 def covered() -> list[Row]:
@@ -256,9 +256,9 @@ TOGETHER: Mapping[str, Plan] = {
 
 def coverage() -> str:
     found = ((row.says, rates(row, TOGETHER).values()) for row in covered())
-    lines = [_cells(says, *(f"{1 - sum(missed):.1%}" for missed in rate)) for says, rate in found]
-    lines += [_cells(f"ratio of medians: {n} blocks", f"{of_times(n):.1%}", "", "") for n in (10, 30)]
-    return _table(["interval", *TOGETHER], lines)
+    lines = [format_cells(says, *(f"{1 - sum(missed):.1%}" for missed in rate)) for says, rate in found]
+    lines += [format_cells(f"ratio of medians: {n} blocks", f"{of_times(n):.1%}", "", "") for n in (10, 30)]
+    return format_table(["interval", *TOGETHER], lines)
 
 
 def of_times(blocks: int, sweeps: int = 1000) -> float:
@@ -277,8 +277,12 @@ def costs() -> str:
         row = Row(f"{margin}, {share}", moved(NOISES["normal"], share * margin), "below", margin, by_t)
         found = [verdicts(row, drawn(row, SWEEPS, 24), PLANS[name]) for name in ("8", "24", "looks to 24")]
         shares = [f"{(words == 1).mean():.1%}" for words, _ in found]
-        lines.append(_cells(f"{margin:g} sd", f"{share:g} of it", *shares, f"{found[-1][1].mean():.1f}"))
-    return _table(["margin", "truth", "8 seeds", "24 seeds", "looks to 24", "mean seeds of the looks"], lines)
+        lines.append(
+            format_cells(f"{margin:g} sd", f"{share:g} of it", *shares, f"{found[-1][1].mean():.1f}")
+        )
+    return format_table(
+        ["margin", "truth", "8 seeds", "24 seeds", "looks to 24", "mean seeds of the looks"], lines
+    )
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
