@@ -171,21 +171,11 @@ def _elsewhere(config: Mapping[str, Any]) -> dict[str, str]:
     return {"device_kind": kind, "device": kind} if kind else {}
 
 
-def _tried(asked: Any, config: Mapping[str, Any]) -> Any:
-    """A trial of a run; None where it will train on another device, or its trainer takes none."""
-    kind = _elsewhere(config).get("device_kind")
-    if not hasattr(asked, "trial") or (kind and kind != asked.device_kind(config)):
-        return None
-    return asked.trial(config)
-
-
 def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
     try:
         asked = trainer(module)
         if question == "check":
             return "found", {"device_kind": "cpu", **asked.check(config), **_elsewhere(config)}
-        if question == "trial":
-            return "found", _tried(asked, config)
         outcomes = asked.verify(config)
         return "found", [
             f"{outcome.law}: {outcome.detail}" for outcome in outcomes if outcome.status == "failed"
