@@ -138,8 +138,8 @@ def _reasons(
         elif user.report and not Path(user.reports).is_dir():
             keep(user.runs, f"{of}, whose reports in {user.reports} cannot be seen from here {again}")
         elif user.report and Path(user.report).exists():
-            ids = listed.get(os.path.realpath(user.report))
-            if ids is None or not ids.isdisjoint(user.runs):
+            shown = listed.get(os.path.realpath(user.report))
+            if shown is None or not shown.isdisjoint(user.runs):
                 keep(user.runs, f"{of}, whose report is there")
     for id, spec in specs.items():
         of = spec.use.experiment or ""
@@ -149,7 +149,7 @@ def _reasons(
             keep([id], f"newer than {days} days")
     started = list(reasons)
     for id in started:  # grows as it goes: parents have parents
-        parent = specs[id].config.get("parent")
+        parent = str(specs[id].config.get("parent"))
         if parent in specs and parent not in reasons:
             keep([parent], "that others of them started from")
             started.append(parent)

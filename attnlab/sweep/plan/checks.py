@@ -49,7 +49,7 @@ def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = _Warm(threads)
-    context.set_forkserver_preload([temporary.__name__, module, "attnlab.sweep.execute.worker", *also])
+    context.set_forkserver_preload([module, "attnlab.sweep.execute.worker", *also])
     return context
 
 
@@ -66,8 +66,8 @@ class _Warm(BaseContext):
         self, *, target: Callable[..., object], args: tuple[Any, ...]
     ) -> BaseProcess:
         told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), self._threads)  # read when loaded
-        told[temporary.VARIABLE] = temporary.claim()
         with _STARTING:
+            temporary.shorten_socket_names()
             before = {name: os.environ.get(name) for name in told}
             os.environ.update(told)
             resource_tracker.ensure_running()  # apart: it lets SIGINT through again once it runs
