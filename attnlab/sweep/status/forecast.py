@@ -39,11 +39,9 @@ def forecast_runs(
     for run in plan.all_runs:
         if run_states[run.id].word == "running":
             time.add_steps(run.id, run.estimate.training_flops, store.progress(root / run.id))
-    return {
-        run.id: Forecast(
-            time.seconds(run.arm, run.estimate.training_flops),
-            peaks.get(run.arm, run.estimate.memory_bytes),
-            guess=not time.knows_arm(run.arm),
-        )
-        for run in plan.all_runs
-    }
+    forecasts = {}
+    for run in plan.all_runs:
+        seconds = time.seconds(run.arm, run.estimate.training_flops)
+        guess = seconds is not None and not time.knows_arm(run.arm)
+        forecasts[run.id] = Forecast(seconds, peaks.get(run.arm, run.estimate.memory_bytes), guess)
+    return forecasts

@@ -42,15 +42,14 @@ def show(
     if not console.is_terminal:
         console.width = 200  # a file has room for whole lines
     if kind.endswith("_json"):
-        told = (
-            [plan_as_json(*one) for one in _forecast(plans, root, settings)]
-            if kind == "plan_json"
-            else [
+        if kind == "plan_json":
+            parts = [plan_as_json(*told) for told in _forecast(plans, root, settings)]
+        else:
+            parts = [
                 plan_as_json(plan, looks.states(plan, root, weights=True), {}, looks.lines(plan, root))
                 for plan in plans
             ]
-        )
-        print(json.dumps(told, indent=1, ensure_ascii=False))
+        print(json.dumps(parts, indent=1, ensure_ascii=False))
         return
     if kind == "watch" and console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
@@ -118,7 +117,9 @@ def _forecast(
         lines = [
             f"{arm}: its learning rate is tuned first, then its runs get their ids" for arm in plan.untuned
         ]
-        lines += _worn(plan) + _too_large(plan, forecasts, settings)
+        if worn := values.worn({arm: runs[0].estimate.epochs for arm, runs in plan.arms().items()}):
+            lines.append(f"warning: {printable(worn)}")
+        lines += _too_large(plan, forecasts, settings)
         lines += _tuning(plan)
         lines += exchanged(plan.experiment, plan.exchange, by_id.get) if plan.experiment else []
         lines += describe_margin_seeds(plan, by_id) if plan.experiment else []
@@ -136,11 +137,10 @@ def _status(plans: Sequence[Plan], root: Path) -> Group:
         line = f"{tables.counted([*run_states.values()])}; {sum(now) / len(now):.0%} of the work{by_now}"
         if left := [run for run in plan.all_runs if run_states[run.id].word in OPEN]:
             seconds = _seconds_left(left, run_states, forecast_runs(plan, run_states, records(root), root))
-            line += (
-                f", time left {UNKNOWN}"
-                if seconds is None
-                else f", about {duration(seconds)} of one slot left"
+            about = (
+                f"time left {UNKNOWN}" if seconds is None else f"about {duration(seconds)} of one slot left"
             )
+            line = f"{line}, {about}"
         parts.append(line)
         many = len(plan.all_runs) > tables.SCREEN
         parts.append(tables.table(plan, run_states, None, by_arm=many))
@@ -185,7 +185,7 @@ def _cost(
         text += f": {_time(left, run_states, forecasts, number)}"
         if (seconds := _seconds_left(left, run_states, forecasts)) is not None:
             text += f", {duration(seconds)} in all"
-        if any(forecasts[run.id].guess and forecasts[run.id].seconds is not None for run in left):
+        if any(forecasts[run.id].guess for run in left):
             text += " (~ is a guess from the FLOPs of other runs: none of the arm has finished)"
     return text
 
@@ -228,6 +228,8 @@ def _seconds_left(
     runs: Sequence[RunSpec], run_states: Mapping[str, State], forecasts: Mapping[str, Forecast]
 ) -> float | None:
     """Of all runs, of which those with an unknown time take as long as the others; None if none is known."""
+    if not runs:
+        return 0.0
     known = [
         (1 - run_states[run.id].done) * seconds
         for run in runs
@@ -241,17 +243,13 @@ def _slots(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
     return len(slots.slots(kind, settings.get("slots"), shared))
 
 
-def _worn(plan: Plan) -> list[str]:
-    """The warning that arms read their text too often."""
-    sentence = values.worn({arm: runs[0].estimate.epochs for arm, runs in plan.arms().items()})
-    return [f"warning: {printable(sentence)}"] if sentence else []
-
-
 def _too_large(plan: Plan, forecasts: Mapping[str, Forecast], settings: Mapping[str, Any]) -> list[str]:
     """The warning that runs take more memory than their device has."""
     run = max(plan.all_runs, key=lambda run: forecasts[run.id].bytes or 0)
     takes, room = forecasts[run.id].bytes or 0, run.estimate.room_bytes
-    number = min(_on_one_device(plan.all_runs, settings), len(plan.all_runs))
+    on_cpu = run.estimate.device_kind == "cpu"
+    sharing = _slots(plan.all_runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
+    number = min(sharing, len(plan.all_runs))
     if room is None or takes * number <= room:
         return []
     times = f", {number} at a time" if number > 1 else ""
@@ -262,9 +260,3 @@ def _too_large(plan: Plan, forecasts: Mapping[str, Forecast], settings: Mapping[
         f"{room / 1e9:,.1f} GB ({kind}): set {fewer}sweep.halve_batch=true, or a smaller data.batch_size "
         "with trainer.accumulate_grad_batches"
     ]
-
-
-def _on_one_device(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
-    """How many runs share a device, and its memory."""
-    on_cpu = runs[0].estimate.device_kind == "cpu"
-    return _slots(runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
