@@ -323,6 +323,7 @@ def test_an_unfinished_command_keeps_its_runs_until_it_is_forgotten(root, capsys
     run("--yes", "--forget", "mine")
     assert here(root) == set()
     assert not list((root / "users").iterdir())
+    assert "forgotten: mine keeps no runs any more" in capsys.readouterr().out
 
 
 def test_what_was_forgotten_stays_so_though_a_report_keeps_its_runs_for_now(root):

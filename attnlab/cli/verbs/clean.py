@@ -68,7 +68,8 @@ def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
         outcomes = {id: _remove(root / id) for id in unwanted if id not in reasons}
         _forget(root, set(options.forget))
     removed = [sizes[id] for id, outcome in outcomes.items() if outcome == "removed"]
-    print(f"removed {len(removed)} that nothing refers to, {_megabytes(removed)}")
+    if unwanted:
+        print(f"removed {len(removed)} that nothing refers to, {_megabytes(removed)}")
     return int("failed" in outcomes.values())
 
 
@@ -93,6 +94,7 @@ def _forget(root: Path, names: set[str]) -> None:
         named = bool(user.names & names)
         if named:
             users.forget(path, user)
+            print(f"forgotten: {user.title} keeps no runs any more")
         if (named or user.forgotten or user.published) and not any((root / id).exists() for id in user.runs):
             users.ended(path)
 
