@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from attnlab.cli import flags
 from attnlab.cli.parser import PROGRAM, Parser, Verb
-from attnlab.cli.words import Key, at_most, flag, known, number, positive, read, table, text, whole
+from attnlab.cli.words import Key, at_most, flag, known, natural, number, positive, read, table, text, whole
 from attnlab.errors import Refused
 
 SUBJECTS = ("decode", "contexts", "train", "attention", "memory", "start", "data", "sharing")  # of `bench`
@@ -133,16 +133,18 @@ VERBS = {
     ),
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",
-        "the store's size; removes what nothing refers to, after asking",
+        "the store's size; removes old runs that nothing refers to, after asking",
         "[KEY=VALUE ...] [--forget NAME] [--yes]",
-        ("--yes --forget mha_vs_gqa", "paths.runs=/data/runs paths.reports=reports paths.reports=old"),
+        ("--yes --forget mha_vs_gqa", "paths.runs=/data/runs paths.reports=reports paths.reports=old days=7"),
         flags.clean,
         (
             Key("paths.runs", "the store", text, "runs"),
             Key("paths.reports", "reports, whose runs stay; as often as needed", text, ["reports"], True),
+            Key("days", "newer runs stay", natural, 30),
         ),
-        more="A run stays while a report lists it, a process trains it, or an experiment uses it: one that\n"
-        "is declared, that runs, or that was killed before its report (until it is forgotten by name).",
+        more="A run stays while a report lists it, a process trains it, or it is new. Reports are searched\n"
+        "in paths.reports and where the commands of this store wrote theirs. The runs of a command that\n"
+        "was killed, or whose report is not known here, stay until it is forgotten by name.",
     ),
     "report": Verb(
         "attnlab.cli.verbs.report:report",

@@ -43,6 +43,13 @@ def positive(value: str) -> int:
     return int(value)
 
 
+def natural(value: str) -> int:
+    """A whole number of at least 0."""
+    if not value.isdecimal():
+        raise ValueError("it must be a whole number of at least 0")
+    return int(value)
+
+
 def at_most(limit: int, kind: Callable[[str], int] = positive) -> Callable[[str], int]:
     """A kind of whole number that has an end: more of it is a slip, or would never end."""
 

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from attnlab.errors import Refused, format_seeds, nearest
 from attnlab.report.build import row as row_of
@@ -18,9 +19,8 @@ from attnlab.report.pages.files import find
 from attnlab.report.schema import load as read_report
 from attnlab.report.tables.maps import layers_of
 from attnlab.report.tables.maps import read as read_archive
-from attnlab.report.verdicts.runs import Run
+from attnlab.report.verdicts.runs import Run, read_arrays
 from attnlab.store import runs as store
-from attnlab.store.guards import bounded
 
 Row = dict[str, Any]
 GROUPS = ("axes", "metrics", "budget", "memory", "speed")  # of a run; each key is a column
@@ -170,7 +170,7 @@ class Report(Results):
     def _curves(self) -> Iterator[Row]:
         file = self.path / "curves.parquet"
         if file.exists():
-            yield from bounded.table(file).to_pylist()
+            yield from pq.read_table(file).to_pylist()
             return
         curves = self.document["curves"] or {"lines": [], "name": ""}  # what the page draws
         for line in curves["lines"]:
@@ -215,7 +215,7 @@ class Store(Results):
     def _curves(self) -> Iterator[Row]:
         for run, _ in self._found:
             file = self.path / run.id / "curves.parquet"
-            for point in bounded.table(file).to_pylist() if file.exists() else ():
+            for point in pq.read_table(file).to_pylist() if file.exists() else ():
                 yield {"arm": run.arm, "seed": run.seed, "id": run.id, **point}
 
     def _head_scores(self) -> Iterator[Row]:
@@ -233,7 +233,7 @@ class Store(Results):
         if len(named) > 1:
             ids = ", ".join(run.id for run in named)
             raise KeyError(f"{len(named)} runs have maps of {arm}, seed {seed}: name one by its id: {ids}")
-        return bounded.arrays(self._file(named[0]))
+        return read_arrays(self._file(named[0]))
 
     def _file(self, run: Run) -> Path:
         return self.path / run.id / "attention.npz"

@@ -21,7 +21,6 @@ from attnlab.stats.power import (
     power,
     seeds_for_equivalence,
     seeds_needed,
-    stops,
     tost_power,
 )
 from attnlab.stats.sensitivity import (
@@ -90,7 +89,6 @@ __all__ = [
     "seeds_without_exception",
     "sign_flip",
     "solved",
-    "stops",
     "support",
     "tost",
     "tost_power",

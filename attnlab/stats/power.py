@@ -5,19 +5,17 @@ finite where scipy's `nct` gives NaN. The normal approximation would promise 1.6
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
 from attnlab.stats.betting import capital
-from attnlab.stats.designs import designs
 from attnlab.stats.difference import paired
 from attnlab.stats.evidence import Values, fraction
 
-SWEEPS = 20_000  # drawn, where a chance has no formula
-BETS = 200  # the same where each is bet on
+BETS = 200  # sweeps drawn, where a chance has no formula
 MOST = 10_000  # a plan with more seeds than this is no plan: the answer is None
 
 
@@ -140,21 +138,6 @@ def deciding_shares(
     seldom = int((decided.mean(0) < power).sum())  # at so many numbers of seeds: the first ones, nearly
     seeds = seldom + 1 if seldom < MOST else None
     return Deciding(seeds, None, None, power, "support" if inside else "refute")
-
-
-def stops(looks: Sequence[int], where: tuple[float, float], tail: float) -> list[float]:
-    """Per look the chance that it decides a claim that the mean lies in `where`, in sd of the differences,
-    where the mean is nought and each finite end is tested one-sided at `tail`; by `SWEEPS` drawn sweeps.
-    """
-    values, shares = np.random.default_rng(0).normal(size=(SWEEPS, looks[-1])), []
-    for n, design in designs(looks, looks[-1]):
-        seen = values[:, :n]
-        half = design.critical(n, tail) * seen.std(1, ddof=1) / math.sqrt(n)
-        low, high = seen.mean(1) - half, seen.mean(1) + half
-        decided = ((where[0] < low) & (high < where[1])) | (high <= where[0]) | (low >= where[1])
-        shares.append(float(decided.sum()) / SWEEPS)
-        values = values[~decided]
-    return shares
 
 
 _power = power  # `power` is also the name of an argument

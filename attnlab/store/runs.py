@@ -111,7 +111,9 @@ def split(folder: Path) -> int:
 
 
 def progress(folder: Path) -> dict[str, Any]:
-    """Where a run stands: step, max_steps, loss, time; empty before its first step."""
+    """Where a run stands, as `training.callbacks.Heartbeat` writes it: step, max_steps, loss, time,
+    timed_steps, timed_seconds; empty before its first step.
+    """
     content = read_json(folder / "progress.json")
     return content if isinstance(content, dict) else {}
 

@@ -98,7 +98,7 @@ class _Sweep:
         if self.settings.get("show"):
             from attnlab.sweep.status.show import show
 
-            show(self.settings["show"], plans, self.root, self.settings, self.planned, self.context)
+            show(self.settings["show"], plans, self.root, self.settings, self.planned)
             return 0
         took = time.monotonic() - began
         self.admit(plans)

@@ -6,13 +6,13 @@ Nothing is trained, and what is not asked for stays as it was: curves, maps over
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
 from safetensors.torch import load_model
 
 from attnlab.model.build import build_model, device_of, make
 from attnlab.store import runs
-from attnlab.store.guards import bounded
 from attnlab.training import end
 from attnlab.training.module import LanguageModel
 
@@ -34,7 +34,7 @@ def measure_again(folder: Path) -> None:
     if "accuracy" in outdated:
         _validate(module, data, config["trainer"])
     module = module.to(device_of(config))
-    rows = list(zip(*bounded.table(folder / "curves.parquet").to_pydict().values(), strict=True))
+    rows = list(zip(*pq.read_table(folder / "curves.parquet").to_pydict().values(), strict=True))
     fresh = record.plain()
     if set(outdated) == end.PARTS.keys():  # nothing of what was measured is trusted, nor kept
         anew = ("metrics", "censored", "by_position", "leakage", "by_kind", "written")

@@ -171,7 +171,8 @@ class ProbeMaps(OnStep):
 
 @final
 class Heartbeat(OnStep):
-    """progress.json, about once a second: {step, max_steps, loss, time}.
+    """progress.json, about once a second: {step, max_steps, loss, time, timed_steps, timed_seconds}; the last
+    two are of the steps after the first one of this process.
 
     `resumed`: a row for each time that the run went on from a checkpoint: the `step` it held, how many more
     had been trained (`again`), and how far the last one's loss is now from what it was then (`off`, nats).
@@ -179,6 +180,7 @@ class Heartbeat(OnStep):
 
     def __init__(self, path: Path, every: float = 1.0) -> None:
         self.path, self.every, self.last = path, every, 0.0
+        self._first: tuple[int, float] | None = None  # the first step of this process, and when it ended
         self.resumed: list[dict[str, Any]] = []
         self._then: dict[str, Any] = {}
 
@@ -201,11 +203,17 @@ class Heartbeat(OnStep):
             off = abs(module.last_loss.item() - self._then["loss"])
             self.resumed = [*self.resumed[:-1], self.resumed[-1] | {"off": off}]
         now = time.time()
+        if self._first is None:
+            self._first = trainer.global_step, now
         due = now - self.last >= self.every or trainer.global_step == trainer.max_steps
         if not (due and trainer.is_global_zero):
             return
         self.last = now
         loss = module.last_loss.item()
-        beat = {"step": trainer.global_step, "max_steps": trainer.max_steps, "loss": loss, "time": now}
+        first, since = self._first
+        beat = {
+            "step": trainer.global_step, "max_steps": trainer.max_steps, "loss": loss, "time": now,
+            "timed_steps": trainer.global_step - first, "timed_seconds": now - since,
+        }  # fmt: skip
         with replacing(self.path, sync=False) as temporary:
             temporary.write_text(json.dumps(beat), encoding="utf-8")

@@ -21,7 +21,6 @@ from attnlab.training import callbacks, checkpoints, measuring, settings
 from attnlab.training import record as records
 from attnlab.training.again import measure_again as measure_again
 from attnlab.training.end import measure, summary
-from attnlab.training.estimates.trial import trial as trial
 from attnlab.training.loggers.labels import labels
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent

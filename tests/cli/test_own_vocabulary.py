@@ -204,8 +204,7 @@ def test_a_tokenizer_of_ones_own_is_loaded_from_the_folder(
     assert say(folder, "char")[:2] == said[:2]
 
 
-def test_clean_knows_the_file(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_knows_the_file(write: Callable[..., Path]) -> None:
     folder = write("char")
-    monkeypatch.setattr(marks, "own", lambda _: runs.spec(folder))
     assert marks.remove(folder) == []
     assert not folder.exists()

@@ -5,12 +5,12 @@ import platform
 
 import pytest
 
+from attnlab.data.corpora import files, kept
 from attnlab.data.corpora import hub as hubs
-from attnlab.data.corpora import kept
 from attnlab.data.corpora.files import file_corpus
 from attnlab.data.corpora.hub import hub_corpus
 from attnlab.data.corpora.pydocs import pydocs_corpus
-from attnlab.store.guards import bounded, inputs
+from attnlab.store.guards import inputs
 
 
 @pytest.fixture
@@ -123,22 +123,12 @@ def test_what_cannot_be_read_of_many_files_is_named(tmp_path, read, monkeypatch)
         read(tmp_path / "*")
 
 
-def test_files_that_unpack_to_too_much_together_are_refused(tmp_path, read, monkeypatch):
-    for name in "ab":
-        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(b"a" * 1500))
-    monkeypatch.setattr(bounded, "FREE", 2000)
-    monkeypatch.setattr(bounded, "RATIO", 1)
-    assert read(tmp_path / "a.gz").about.bytes == 1500
-    with pytest.raises(ValueError, match=r"b\.gz unpacks to more than 2,000 bytes: it is not read"):
-        read(tmp_path / "*.gz")
-
-
 def test_what_was_hashed_is_not_read_again_until_it_changes(tmp_path, read, monkeypatch):
     (tmp_path / "book.txt").write_text("one")
     monkeypatch.setattr(kept, "SETTLED", 0)
     first = read(tmp_path / "book.txt").about
     with monkeypatch.context() as closed:
-        closed.setattr(bounded, "read", lambda *_: pytest.fail("read again"))
+        closed.setattr(files, "_joined", lambda *_: pytest.fail("read again"))
         assert read(tmp_path / "book.txt").about == first
     (tmp_path / "book.txt").write_text("two")
     assert read(tmp_path / "book.txt").text() == "two"

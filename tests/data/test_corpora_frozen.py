@@ -11,7 +11,6 @@ from attnlab.data.corpora import frozen
 from attnlab.data.corpora.corpus import About, Corpus, of
 from attnlab.data.corpora.frozen import MARK, freeze, frozen_corpus
 from attnlab.data.tokenizers import Byte
-from attnlab.store.guards import bounded
 
 TEXT = ("é" * 40 + "packages that stay whole\n" * 40).encode()
 GROUPS = (("alpha", 80), ("beta", 400), ("gamma", len(TEXT) - 480))
@@ -101,13 +100,6 @@ def test_a_file_that_lies_is_one_line(file, read, content, says):
     with pytest.raises(ValueError, match=says) as caught:
         read(file)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_unpacks_to_too_much_is_not_read(file, read, monkeypatch):
-    monkeypatch.setattr(bounded, "FREE", 1000)
-    monkeypatch.setattr(bounded, "RATIO", 1)
-    with pytest.raises(ValueError, match=r"unpacks to more than 1,000 bytes"):
-        read(file)
 
 
 def test_what_was_checked_is_not_unpacked_again(file, read, monkeypatch):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import EVIL
 from synthetic import World, experiment, provenance, write_runs
@@ -245,3 +246,9 @@ def test_the_check_of_the_shape_agrees_with_json_schema(made: dict) -> None:
     assert all(misfit(report, SHAPE) is None for report, _ in made.values())
     assert misfit({**made["good"][0], "surplus": 1, "schema": 9}, SHAPE) == "report.schema cannot be 9"
     assert misfit(True, {"type": "integer"}) == "report should be integer"
+
+
+def test_pickles_in_arrays_never_run(tmp_path: Path) -> None:
+    np.savez(tmp_path / "attention.npz", maps=np.array([{}, 1], dtype=object))
+    run = read_run(tmp_path, "arm", 0)
+    assert (run.maps, run.broken) == (None, {"attention.npz": "cannot be read"})

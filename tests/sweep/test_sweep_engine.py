@@ -5,7 +5,6 @@ import io
 import json
 import os
 import signal
-import tempfile
 import time
 from pathlib import Path
 
@@ -197,33 +196,6 @@ def test_workers_do_not_outlive_a_sweep_that_is_killed(attnlab):
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
     wait_until(lambda: not any(alive(pid) for _, _, pid, _ in attnlab.trained()))
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        "is killed",
-        pytest.param("ends", marks=pytest.mark.rare),
-        pytest.param("is interrupted", marks=pytest.mark.rare),
-        pytest.param("is killed with all it started", marks=pytest.mark.rare),
-    ],
-)
-def test_nothing_stays_among_temporary_files_however_a_sweep_ends(attnlab, how):
-    place = Path(tempfile.mkdtemp(dir="/tmp"))  # short: the name of a socket has 107 bytes at most
-    attnlab.environment["TMPDIR"] = str(place)
-    process = attnlab.start("model.act=train" if how == "ends" else "model.act=sleep", "seed=0,1")
-    if how != "ends":
-        wait_until(lambda: len(attnlab.trained()) == 2)
-        below = [process.pid, *children(process.pid), *(int(pid) for _, _, pid, _ in attnlab.trained())]
-        assert any(place.iterdir())
-        for pid in below if how.endswith("started") else below[:1]:
-            os.kill(pid, signal.SIGINT if how == "is interrupted" else signal.SIGKILL)
-        wait_until(lambda: not any(alive(pid) for pid in below))
-    process.communicate(timeout=30)
-    if how.endswith("started"):  # nobody was left to do it: the next command does
-        assert attnlab("model.act=train")[0] == 0
-    wait_until(lambda: not any(place.iterdir()))
-    place.rmdir()
 
 
 @pytest.mark.rare

@@ -11,7 +11,7 @@ from attnlab.store.schema import RunRecord
 from attnlab.sweep import reporting
 from attnlab.sweep.plan.exchange.told import Exchange, lines, slope
 from attnlab.sweep.status import looks
-from attnlab.sweep.status.forecast import seeds_asked
+from attnlab.sweep.status.margin_seeds import describe_margin_seeds
 
 EXCHANGE = "exchange={seeds:[200,201,202]}"
 SHARE = "margin={training:5%}"
@@ -151,10 +151,10 @@ def test_without_a_slope_to_go_by_nothing_that_is_declared_in_training_is_compar
 
 def test_the_plan_says_what_is_not_known_yet_and_what_is(planned):
     [plan] = planned("+experiment=heads", EXCHANGE, SHARE)
-    assert seeds_asked(plan, {}) == [
+    assert describe_margin_seeds(plan, {}) == [
         "5 % of training: not known in nats yet, and so not the seeds that it asks for"
     ]
-    [line] = seeds_asked(plan, trained(plan, 0.24, 0.25, 0.26))[1:]
+    [line] = describe_margin_seeds(plan, trained(plan, 0.24, 0.25, 0.26))[1:]
     assert line.startswith("four - two: 0 finished pairs")
 
 

@@ -1,104 +1,58 @@
+import json
+
 import pytest
 
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.status.forecast import Forecast, Forecaster, seeds_asked
-from attnlab.sweep.status.trials import like
+from attnlab.sweep.status.forecast import Forecast, forecast_runs
+from attnlab.sweep.status.margin_seeds import describe_margin_seeds
+from attnlab.sweep.status.states import State
 
-FIGURES = {"device_kind": "cpu", "flops_per_token": 100, "tokens": 30}
+FIGURES = {"device_kind": "cpu", "flops_per_token": 100, "tokens": 30, "memory_bytes": 77}
+LEFT = State("to train", "", 0.0)
 
 
-def run(arm="a", seed=0, dim=7, figures=FIGURES):
-    config = {
-        "seed": seed,
-        "model": {"dim": dim},
-        "optim": {"seed": seed},
-        "data": {"seed": seed},
-        "margin": 1,
-    }
-    estimate = Estimate.model_validate(figures)
-    return RunSpec(id=f"{arm}{seed}", config=config, estimate=estimate, use=Use(arm=arm))
+def run(arm="a", seed=0, **figures):
+    estimate = Estimate.model_validate(FIGURES | figures)
+    return RunSpec(id=f"{arm}{seed}", config={"seed": seed}, estimate=estimate, use=Use(arm=arm))
 
 
 def record(run, seconds=4.0, peak=100, loss=1.0):
     return RunRecord(
-        id=run.id, status="done", seed=run.seed, config={**run.config, "margin": 2}, seconds=seconds,
+        id=run.id, status="done", seed=run.seed, config=run.config, seconds=seconds,
         metrics={"val/loss": loss}, memory={"peak_cuda_bytes": None, "peak_rss_bytes": peak},
-        estimate=Estimate.model_validate(FIGURES),
+        estimate=run.estimate,
     )  # fmt: skip
 
 
-def test_a_run_takes_what_its_twins_with_other_seeds_took():
-    told = Forecaster([record(run(seed=s), seconds, peak) for s, seconds, peak in
-                       ((1, 3.0, 10), (2, 5.0, 30), (3, 40.0, 20))]).of(run(seed=9))  # fmt: skip
-    assert (told.seconds, told.bytes, told.guess) == (5.0, 30, False)
+def forecast(runs, finished=(), root=None, **states):
+    return forecast_runs(Plan(None, runs), {one.id: states.get(one.id, LEFT) for one in runs}, finished, root)
 
 
-def test_without_twins_the_nearest_run_is_scaled_by_its_flops_and_marked():
-    bigger = run(dim=9, figures={**FIGURES, "flops_per_token": 300})
-    told = Forecaster([record(run(), seconds=4.0)]).of(bigger)
-    assert (told.seconds, told.bytes, told.guess) == (12.0, None, True)
+def test_a_run_takes_the_time_and_the_most_memory_of_its_arms_finished_runs():
+    runs = [run(seed=seed) for seed in range(3)]
+    finished = [record(runs[0], 3.0, 10), record(runs[1], 5.0, 30), record(run("other"), 40.0, 50)]
+    assert forecast(runs, finished)["a2"] == Forecast(4.0, 30)
 
 
-def test_nothing_is_predicted_from_nothing_or_from_another_device():
-    assert Forecaster([]).of(run()).seconds is None
-    card = run(dim=9, figures={**FIGURES, "device_kind": "H200"})
-    assert Forecaster([record(run())]).of(card).seconds is None
+def test_other_runs_of_the_store_give_a_guess_of_the_time_and_none_of_the_memory():
+    told = forecast([run("bigger", flops_per_token=300)], [record(run("of another experiment"))])
+    assert told["bigger0"] == Forecast(12.0, 77, guess=True)
 
 
-TIMED = {**FIGURES, "steps": 10, "tokens": 1000}
+def test_without_finished_runs_on_such_a_device_the_time_is_unknown():
+    assert forecast([run()])["a0"].seconds is None
+    assert forecast([run(device_kind="H200")], [record(run("b"))])["a0"].seconds is None
 
 
-def timed(dim=7, seconds=6.0):
-    """A finished run of 10 steps, which took 4 of its seconds."""
-    done = record(asked(dim, steps=10), seconds=seconds)
-    speed = {"train_tokens_per_s": 1000 / 4.0}
-    return done.model_copy(update={"estimate": Estimate.model_validate(TIMED), "speed": speed})
-
-
-def asked(dim=7, steps=40, **changes):
-    spec = run(dim=dim, figures={**TIMED, "steps": steps, "tokens": 100 * steps, **changes})
-    return spec.but(config={**spec.config, "trainer": {"max_steps": steps}, "measure": {"every": 20}})
-
-
-def test_other_steps_go_at_the_same_pace_after_the_same_start():
-    """Its 6 seconds: 4 of steps, and of the others 1 as another run has it, which leaves 1 for 44 rows."""
-    quick, like_it = timed(dim=8, seconds=5.0), timed()
-    told = Forecaster([quick, like_it])
-    assert told.of(asked(steps=40)).seconds == pytest.approx(1.0 + 40 * 0.4 + 1.0)
-    assert told.of(asked(steps=40)).bytes == 100
-    assert told.knows(asked(steps=100))
-    assert not told.knows(asked(steps=101)), "a few steps tell nothing of many"
-
-
-def test_what_another_device_took_tells_nothing():
-    there = timed().model_copy(update={"estimate": Estimate.model_validate({**TIMED, "device_kind": "H200"})})
-    assert Forecaster([there]).of(asked(steps=10)).seconds is None
-    assert not Forecaster([there]).knows(asked(steps=40))
-
-
-def test_a_trial_tells_the_pace_and_the_quickest_finished_run_the_start():
-    """Whatever the quickest one trained; the steps of the others do not matter."""
-    wanted = asked(dim=9, data={"val_windows": 30})
-    wanted.config["data"]["batch_size"] = 4
-    tried = {like(wanted.config): {"start": 5.0, "step": 0.5, "row": 0.01}}
-    rows = 2 * 30 + 500 + 4  # of two validations, of what is measured at the end, and a batch
-    told, alone = Forecaster([timed(), timed(dim=8, seconds=60.0)], tried), Forecaster([], tried)
-    assert told.of(wanted).seconds == pytest.approx(2.0 + 40 * 0.5 + rows * 0.01)
-    assert alone.of(wanted).seconds == pytest.approx(5.0 + 40 * 0.5 + rows * 0.01)
-    assert (told.of(wanted).guess, told.knows(wanted)) == (False, False)
-
-
-def test_without_a_trial_steps_are_scaled_and_start_up_is_not():
-    told = Forecaster([timed()]).of(asked(dim=9, flops_per_token=300))
-    assert told == Forecast(2.0 + 4.0 * 4 * 3, None, guess=True)
-
-
-def test_memory_is_that_of_the_like_else_what_the_shapes_say():
-    wanted = run(seed=9, dim=8, figures={**FIGURES, "memory_bytes": 77})
-    assert Forecaster([]).of(wanted).bytes == 77
-    assert Forecaster([record(run(dim=8), peak=60)]).of(wanted).bytes == 60
+def test_the_first_steps_of_a_running_run_tell_the_time_of_all(tmp_path):
+    (tmp_path / "a0").mkdir()
+    steps = {"step": 3, "max_steps": 10, "timed_steps": 2, "timed_seconds": 8.0}
+    (tmp_path / "a0" / "progress.json").write_text(json.dumps(steps))
+    runs = [run(), run("b", flops_per_token=200)]
+    told = forecast(runs, root=tmp_path, a0=State("running", "", 0.3))
+    assert (told["a0"].seconds, told["b0"].seconds) == (pytest.approx(40.0), pytest.approx(80.0))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +68,7 @@ def test_the_seeds_that_a_margin_asks_for_come_from_finished_pairs(pairs, told, 
     offsets = (0.1, 0.2, 0.3, 0.2)
     done = {one.id: record(one, loss=1 + (offsets[one.seed] if one.arm == "a" else 0))
             for one in runs if one.seed < pairs}  # fmt: skip
-    [line] = seeds_asked(Plan(experiment, runs), done)
-    assert [line] == seeds_asked(Plan(experiment, runs), done), "what is kept says the same"
+    [line] = describe_margin_seeds(Plan(experiment, runs), done)
+    assert [line] == describe_margin_seeds(Plan(experiment, runs), done), "what is kept says the same"
     assert told in line
     assert f"{pairs} finished pairs" in line

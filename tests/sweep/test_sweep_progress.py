@@ -1,4 +1,5 @@
 import io
+import json
 from pathlib import Path
 
 from attnlab.store.schema import Failure, RunRecord
@@ -40,23 +41,26 @@ def test_without_a_terminal_a_line_now_and_then_says_where_the_runs_are(monkeypa
     assert "gqa seed=0 step 3/12 loss 2.5000" in out.getvalue()
 
 
-def test_what_is_left_counts_long_runs_as_long_ones(monkeypatch, tmp_path):
-    now = [0.0]
+def test_the_time_that_is_left_is_unknown_until_the_first_steps_and_then_goes_by_flops(monkeypatch, tmp_path):
     monkeypatch.setattr(progress, "_EVERY", 0.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     small = [Path(f"runs/{n}") for n in range(10)]
-    works, out = {tmp_path: 100.0, **dict.fromkeys(small, 10.0)}, io.StringIO()
+    works = {tmp_path: ("large", 1e6), **dict.fromkeys(small, ("small", 1e5))}
+    out = io.StringIO()
     with Progress({folder: folder.name for folder in works}, out, works) as shown:
-        for now[0], step in ((0.0, 0), (40.0, 50)):
-            (tmp_path / "progress.json").write_text(f'{{"step": {step}, "max_steps": 100}}')
+        for step, seconds in ((1, 0.0), (51, 40.0)):
+            beat = {"step": step, "max_steps": 101, "timed_steps": step - 1, "timed_seconds": seconds}
+            (tmp_path / "progress.json").write_text(json.dumps(beat))
             shown.tick([(tmp_path, 0)])
         first, second = out.getvalue().splitlines()
-        assert first.startswith("0/11 runs ended, 1 running: "), "what has just begun tells nothing"
-        assert "about 2 min left" in second, "half of a run of 80 s, and ten of a tenth of its work"
+        assert first.startswith("0/11 runs ended, 1 running, time left unknown: ")
+        assert "about 2 min left" in second, "half of a run of 81 s, and ten of a tenth of its work"
         for folder in small:
             shown.finished(folder, RECORD)
         shown.tick([(tmp_path, 0)])
-    assert "10/11 runs ended, 1 running, about 40 s left" in out.getvalue().splitlines()[-1]
+    last = out.getvalue().splitlines()[-1]
+    assert "10/11 runs ended, 1 running, about 15 s left" in last, (
+        "finished runs took 3 s of a tenth of the work"
+    )
 
 
 def test_a_terminal_shows_slots_steps_and_losses(monkeypatch, tmp_path):

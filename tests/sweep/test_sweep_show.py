@@ -10,15 +10,14 @@ from attnlab.sweep.status import show
 
 
 @pytest.fixture
-def printed(planned, tmp_path, capsys, monkeypatch):
+def printed(planned, tmp_path, capsys):
     """`printed(settings, ...)`: the toy's plan, with estimates replaced."""
-    monkeypatch.setattr(show, "trials", lambda runs, context, together: {})
 
     def call(settings=None, **estimate):
         [plan] = planned("+experiment=heads")
         changed = [run.but(estimate=run.estimate.model_copy(update=estimate)) for run in plan.runs]
         plan.runs = changed
-        show.show("plan", [plan], tmp_path, {"slots": 2, **(settings or {})}, list, None)
+        show.show("plan", [plan], tmp_path, {"slots": 2, **(settings or {})}, list)
         return capsys.readouterr().out
 
     return call
@@ -60,22 +59,77 @@ def test_runs_that_do_not_fit_are_warned_of(printed, settings, room, told):
     assert "10,000 MB" in out
 
 
-@pytest.mark.parametrize(
-    ("load", "told"), [(0.1, ""), (6.0, ", and longer beside other work (the load is 6 on 4 cores now)")]
-)
-def test_other_work_of_the_machine_is_told_of(monkeypatch, load, told):
-    monkeypatch.setattr("os.getloadavg", lambda: (load, 9.0, 9.0))
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert show._beside(2).startswith(told)
-    assert bool(show._beside(2)) == bool(told)
+@pytest.fixture
+def shown(planned, tmp_path, capsys):
+    """`shown(kind, *words)`: the output for the toy's plan."""
+
+    def call(kind, *words, times=1):
+        plans = [plan for _ in range(times) for plan in planned("+experiment=heads", *words)]
+        show.show(kind, plans, tmp_path, {"slots": 2}, list)
+        return capsys.readouterr().out
+
+    return call
 
 
-def test_many_runs_are_a_row_per_arm_and_few_a_row_each(planned, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(show, "trials", lambda runs, context, together: {})
+def finish(run, root, seconds):
+    (root / run.id).mkdir()
+    store.write_record(
+        root / run.id,
+        RunRecord(id=run.id, status="done", seed=run.seed, config=run.config, metrics={"val/loss": 1.0},
+                  estimate=run.estimate, seconds=seconds),
+    )  # fmt: skip
+
+
+def test_the_time_is_unknown_until_something_has_run(shown):
+    plan = shown("plan", "seed=0,1")
+    assert "6 to train, 0 done: time unknown\n" in plan
+    assert sum("unknown  to train" in line for line in plan.splitlines()) == 6
+    assert "of the work, time left unknown\n" in shown("status", "seed=0,1")
+
+
+def test_finished_runs_tell_the_time_of_their_arm_and_a_guess_of_the_others(planned, shown, tmp_path):
+    [plan] = planned("+experiment=heads", "seed=0,1")
+    finish(plan.runs[0], tmp_path, 600.0)
+    out = shown("plan", "seed=0,1")
+    assert "5 to train, 1 done: about " in out
+    assert "(~ is a guess from the FLOPs of other runs: none of the arm has finished)" in out
+    assert "of one slot left" in shown("status", "seed=0,1")
+    for run in plan.runs[1:]:
+        if run.seed == plan.runs[0].seed:
+            finish(run, tmp_path, 1200.0)
+    out = shown("plan", "seed=0,1")
+    assert "3 to train, 3 done: about 25 min on 2 slots, 50 min in all\n" in out
+
+
+def test_the_range_of_the_interim_analyses_goes_to_all_planned_seeds(planned, shown, tmp_path):
+    words = ("seeds=null", "looks=[2,4]", "seed=range(4)")
+    assert (
+        "interim analyses at 2, 4 seeds: 6 more runs, time unknown (next interim analysis) "
+        "... 10 more runs, time unknown (all planned seeds)\n"
+    ) in shown("plan", *words)
+    [plan] = planned("+experiment=heads", *words)
+    for run in plan.runs:
+        if run.seed == 0:
+            finish(run, tmp_path, 600.0)
+    assert (
+        "3 more runs, about 15 min on 2 slots (next interim analysis) "
+        "... 7 more runs, about 35 min on 2 slots (all planned seeds)\n"
+    ) in shown("plan", *words)
+
+
+def test_several_plans_are_told_together_and_a_shared_run_counts_once(shown):
+    assert "together: 6 to train by now, time unknown\n" in shown("plan", "seed=0,1", times=2)
+    words = ("seeds=null", "looks=[2,4]", "seed=range(4)")
+    assert (
+        "together: 6 to train by now, time unknown ... 10 with all planned seeds, time unknown\n"
+    ) in shown("plan", *words, times=2)
+
+
+def test_many_runs_are_a_row_per_arm_and_few_a_row_each(planned, tmp_path, capsys):
     for seeds, by_arm in (("0,1", False), ("range(20)", True)):
         [plan] = planned("+experiment=heads", f"seed={seeds}")
         for kind in ("plan", "status"):
-            show.show(kind, [plan], tmp_path, {"slots": 2}, list, None)
+            show.show(kind, [plan], tmp_path, {"slots": 2}, list)
             lines = capsys.readouterr().out.splitlines()
             head = next(i for i, line in enumerate(lines) if line.startswith("arm "))
             last = head + 1 + (len(plan.arms()) if by_arm else len(plan.all_runs))
@@ -87,11 +141,10 @@ def test_many_runs_are_a_row_per_arm_and_few_a_row_each(planned, tmp_path, capsy
                 assert [row[2] for row in rows] == [run.id for run in plan.all_runs]
 
 
-def test_a_program_reads_all_of_it_as_json(planned, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(show, "trials", lambda runs, context, together: {})
+def test_a_program_reads_all_of_it_as_json(planned, tmp_path, capsys):
     [plan] = planned("+experiment=heads", "seed=range(20)")
     for kind in ("plan_json", "status_json"):
-        show.show(kind, [plan], tmp_path, {"slots": 2}, list, None)
+        show.show(kind, [plan], tmp_path, {"slots": 2}, list)
         [told] = json.loads(capsys.readouterr().out)
         assert told["counts"] == {"to train": len(plan.all_runs)}
         assert [run["id"] for run in told["runs"]] == [run.id for run in plan.all_runs]
@@ -108,7 +161,7 @@ def test_a_row_per_arm_names_what_failed(planned, tmp_path, capsys):
     )
     (tmp_path / run.id).mkdir()
     store.write_record(tmp_path / run.id, record)
-    show.show("status", [plan], tmp_path, {"slots": 2}, list, None)
+    show.show("status", [plan], tmp_path, {"slots": 2}, list)
     out = capsys.readouterr().out
     assert f"{run.arm} seed={run.seed} {run.id}: crashed  it broke" in out
     assert "19 to train, 1 crashed" in out or "1 crashed, 19 to train" in out

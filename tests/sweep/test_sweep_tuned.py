@@ -71,7 +71,7 @@ def test_watching_goes_on_with_what_tuning_brings(rounds, tmp_path, capsys, monk
         return [plan]
 
     train(rounds[0])
-    show.show("watch", [rounds[0]], tmp_path, {}, again, None)
+    show.show("watch", [rounds[0]], tmp_path, {}, again)
     out = capsys.readouterr().out
     assert out.count("heads") == 1, "drawn once: all had ended by then"
     assert "38 done" in out
@@ -83,7 +83,7 @@ def test_watching_ends_where_an_arm_stays_untuned(rounds, tmp_path, capsys):
         store.write_spec(tmp_path, run)
         lost = {"status": "killed", "metrics": {}, "failure": Failure(message="killed")}
         store.write_record(tmp_path / run.id, toy_record(run, **lost))
-    show.show("watch", [rounds[0]], tmp_path, {}, lambda: [rounds[0]], None)
+    show.show("watch", [rounds[0]], tmp_path, {}, lambda: [rounds[0]])
     assert "one: its learning rate is not known: no result at 0.2 with seed 7, 0.3" in capsys.readouterr().out
 
 

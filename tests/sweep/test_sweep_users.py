@@ -39,11 +39,10 @@ def test_the_finished_runs_of_a_sweep_that_runs_and_of_one_that_was_killed_stay(
     assert (user["experiment"], user["published"], user["pid"]) == ("ends", None, process.pid)
     assert user["reports"] == str(attnlab.folder / "reports")
     assert set(user["runs"]) == stored(attnlab)
-    assert "nothing to remove" in clean(attnlab)
-    assert "it is not forgotten" in clean(attnlab, "--forget", "ends")
+    assert "which has not finished" in clean(attnlab, "days=0")
     os.killpg(process.pid, number)
     process.communicate(timeout=30)
-    assert "nothing to remove" in clean(attnlab)
+    assert "nothing to remove" in clean(attnlab, "days=0")
     assert len(stored(attnlab)) == 2
 
 
@@ -59,10 +58,10 @@ def test_runs_of_a_published_report_stay_and_those_of_a_finished_command_without
     assert user["report"].startswith(str(attnlab.folder / "deep/mine/heads~"))
     assert attnlab("heads=four")[0] == 0
     assert len(users(attnlab)) == 1
-    clean(attnlab)
+    clean(attnlab, "days=0")
     assert stored(attnlab) == experiments
     (attnlab.folder / "deep/mine").rename(attnlab.folder / "moved")
-    assert "that a report lists" in clean(attnlab, "paths.reports=moved")
+    assert "that a report lists" in clean(attnlab, "days=0", "paths.reports=moved")
     assert stored(attnlab) == experiments
 
 
@@ -77,7 +76,7 @@ def test_the_runs_of_a_comparison_without_a_file_stay(attnlab):
     before = stored(attnlab)
     (attnlab.folder / "reports").rename(attnlab.folder / "moved")
     (attnlab.folder / "reports/one_vs_two").mkdir(parents=True)  # as if its writing had begun
-    assert "whose report's folder is there" in clean(attnlab)
+    assert "whose report is there" in clean(attnlab, "days=0")
     assert stored(attnlab) == before
 
 

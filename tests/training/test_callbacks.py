@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -197,3 +198,17 @@ def test_a_list_of_callbacks_is_refused(compose):
 def test_what_the_record_keeps_of_the_config_names_the_callbacks(train):
     record = json.loads((train("ema", "+callbacks=ema") / "run.json").read_text())
     assert record["config"]["callbacks"]["ema"]["decay"] == 0.99
+
+
+def test_the_progress_record_times_the_steps_after_the_first_one(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(callbacks.time, "time", lambda: now[0])
+    beat, module = (
+        callbacks.Heartbeat(tmp_path / "progress.json"),
+        SimpleNamespace(last_loss=torch.tensor(2.5)),
+    )
+    for step, now[0] in ((5, 100.0), (6, 103.0), (9, 112.0)):
+        beat.on_step_end(SimpleNamespace(global_step=step, max_steps=20, is_global_zero=True), module)
+    assert read_json(tmp_path / "progress.json") == {
+        "step": 9, "max_steps": 20, "loss": 2.5, "time": 112.0, "timed_steps": 4, "timed_seconds": 12.0,
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a run will take is known before it starts: epochs, memory from shapes, and its time by a trial."""
+"""What a run will take is known before it starts: epochs, and memory from shapes."""
 
 from functools import cache
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from attnlab.attention.kernels.flex import Flex
 from attnlab.measure import size
 from attnlab.model.build import build_model, make
 from attnlab.training import preflight
-from attnlab.training.estimates import epochs, memory, trial
+from attnlab.training.estimates import epochs, memory
 from attnlab.training.module import LanguageModel
 from attnlab.training.preflight import check
 from attnlab.training.refusals import sizes
@@ -178,41 +178,3 @@ def test_what_cannot_fit_the_card_that_is_planned_for_is_refused(compose):
     with pytest.raises(ValueError, match=r"there are 14.6 GB \(Tesla T4\)"):
         check(config)
     assert check(compose("sweep.device='Tesla T4'"))["room_bytes"] == int(14.6 * 2**30)
-
-
-def test_a_trial_takes_the_steps_of_a_run(compose):
-    found = trial.trial(compose())
-    assert found.keys() == {"start", "step", "row"}
-    assert all(0 < seconds < 100 for seconds in found.values()), found
-
-
-def test_of_a_model_whose_rows_take_long_one_layer_is_tried(compose, monkeypatch):
-    config = compose("model.n_layers=6", "model.dim=32")
-    task = make(config["data"]).task
-    whole, share = trial._with_few_layers(config, task, 1e12)
-    assert (whole, share) == (config, 1.0)
-    few, share = trial._with_few_layers(config, task, 1e6)
-    assert few["model"]["n_layers"] == 1
-    assert 3 < share < 6, "six layers and one head for one of each"
-    assert trial._with_few_layers(config, task, 1.0)[0] is None
-
-
-def test_rows_that_take_long_are_fewer_and_the_step_is_scaled(compose, monkeypatch):
-    """A machine on which a step takes 10 ms and 20 ms a row."""
-    tried = []
-
-    def fit(_settings, _module, watch):
-        tried.append(watch.rows)
-        watch.starts += [i * (0.01 + 0.02 * watch.rows) for i in range(4)]
-        watch.validated.append(0.005 * len(watch.validation["tokens"]))
-
-    monkeypatch.setattr(trial, "_fit", fit)
-    found = trial.trial(compose("data.batch_size=100", "trainer.accumulate_grad_batches=2"))
-    assert tried == [1, int(2 * trial.SECONDS / 3 / 0.03)]
-    assert found["step"] == pytest.approx(2 * (0.01 + 0.02 * 100), rel=0.02)
-    assert found["row"] == pytest.approx(0.005)
-
-
-@pytest.mark.parametrize("line", ["measurement={_target_: x}", "optim.compile=true"])
-def test_what_trains_nothing_or_compiles_is_not_tried(compose, line):
-    assert trial.trial(compose(line)) is None

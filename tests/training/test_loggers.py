@@ -191,15 +191,16 @@ def test_a_log_that_cannot_be_written_costs_the_run_a_line(spec, tmp_path, capfd
 
 
 def test_removing_a_run_removes_its_logs_and_leaves_what_is_somebody_elses(tmp_path):
-    folder = tmp_path / "tensorboard"
+    run = tmp_path / "0123456789abcdef"
+    folder = run / "tensorboard"
     own = [
         folder / "exam" / "gqa" / "seed=0" / name for name in ("events.out.tfevents.1.host", "hparams.yaml")
     ]
     for file in (*own, folder / "exam" / "notes.txt"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")
-    marks._remove_log(folder, marks._LOGS["tensorboard"])
-    assert [path for path in folder.rglob("*") if path.is_file()] == [folder / "exam" / "notes.txt"]
+    assert marks.remove(run) == ["tensorboard"]
+    assert [path for path in run.rglob("*") if path.is_file()] == [folder / "exam" / "notes.txt"]
 
 
 def test_a_name_is_folders_wherever_it_points():

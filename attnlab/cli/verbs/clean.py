@@ -1,138 +1,190 @@
-"""`python -m attnlab clean`: how large the store is, and away with the runs that nothing refers to.
+"""`python -m attnlab clean`: lists the runs of a store that nothing refers to, and removes them after a yes.
 
-Only what carries the marks of a store and of a run is ever removed (`store/guards/marks.py`), file by file,
-under the run's lock. Why a run stays is told by `attnlab/cli/referred.py`, and asked again once the answer
-is there: a command that began meanwhile keeps what it uses.
+A run stays where a report lists it, where a command that uses it has not finished, where its report is not
+known here, where it is new, where a process holds it, and where a run that stays started from it. All of
+that is checked again after the answer: a command that began meanwhile keeps its runs.
 """
 
 import argparse
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import Timeout
 
-from attnlab.cli.referred import Kept, decide
 from attnlab.errors import Refused, nearest
 from attnlab.store import runs
 from attnlab.store.guards import marks, users
 from attnlab.store.schema import RunSpec
+from attnlab.sweep.status.states import locked
 
-AT_A_TIME = 32  # a heartbeat that a lost host left behind is watched for half a minute and more
+_IDS = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 
 
 def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
-    """Shows, asks, removes; 1 where something could not be removed."""
+    """Lists, asks, removes; 1 where something could not be removed."""
     root, reports = Path(options.given["paths.runs"]), [Path(one) for one in options.given["paths.reports"]]
     marks.refuse_foreign(root)
-    _refuse_missing(reports)
-    specs, others = _runs(root)
-    forget = _known(options.forget, root, specs)
-    kept = decide(root, specs, reports, forget)
-    sizes = {name: size(root / name) for name in specs}
-    unwanted = [name for name in specs if name not in kept.why]
-    print(f"{root}: {len(specs)} runs, {_megabytes(sum(sizes.values()))}")
-    for line in [*kept.told(), *_left_alone(others)]:
-        print(line)
-    if not unwanted:
-        print("reports or experiments refer to all of them: nothing to remove")
-        if kept.forgotten:
-            runs.refuse_unwritable(root)
-            with marks.guarding(root):
-                _forget(root, decide(root, specs, reports, forget))
-        return 0
-    what = f"{len(unwanted)} that nothing refers to, {_megabytes(sum(sizes[name] for name in unwanted))}"
-    if not options.yes and not _agreed(f"remove {what}? [y/N] ", ask):
-        print("nothing removed")
-        return 0
-    runs.refuse_unwritable(root)
-    with marks.guarding(root):
-        kept = decide(root, specs, reports, forget)
-        status, removed = _remove(root, unwanted, kept.why)
-        _forget(root, kept)
-    freed = sum(sizes[name] for name in removed)
-    print(f"removed {len(removed)} that nothing refers to, {_megabytes(freed)}")
-    return status
-
-
-def _remove(root: Path, names: Sequence[str], why: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Removes those that nothing has come to keep: 1 where the system refused one, and which are gone."""
-    status, removed = 0, []
-    for name in names:
-        if name in why:
-            print(f"{root / name} stays: it is one {why[name]}")
-    going = [name for name in names if name not in why]
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        outcomes = list(pool.map(lambda name: _removed(root / name), going))
-    for name, outcome in zip(going, outcomes, strict=True):
-        if isinstance(outcome, Timeout):
-            print(f"{root / name} stays: a process holds it")
-        elif isinstance(outcome, OSError):
-            print(f"{root / name} could not be removed: {outcome}")
-            status = 1
-        else:
-            removed.append(name)
-            if outcome:
-                print(f"{root / name} stays for what no run has written: {', '.join(outcome)}")
-    return status, removed
-
-
-def _removed(folder: Path) -> list[str] | OSError:
-    """What is left of a run's folder, or why it could not be removed (Timeout is an OSError)."""
-    try:
-        return marks.remove(folder)
-    except OSError as error:
-        return error
-
-
-def _forget(root: Path, kept: Kept) -> None:
-    """What was to be forgotten is, and who used none but runs that are gone."""
-    for path, user in kept.forgotten.items():
-        users.forget(path, user)
-    for path, user in (kept.over | kept.forgotten).items():
-        if not any((root / name).exists() for name in user.runs):
-            users.ended(path)
-
-
-def _refuse_missing(reports: Sequence[Path]) -> None:
     for folder in reports:
         if str(folder) != "reports" and not folder.is_dir():
             raise Refused(
                 f"paths.reports={folder}: there is no such folder, and its reports are to keep their runs; "
                 "name the one that holds them"
             )
+    specs = _specs(root)
+    _refuse_unknown(options.forget, root, specs)
+    rules = (reports, set(options.forget), options.given["days"])
+    reasons = _reasons(root, specs, *rules)
+    sizes = {id: _size(root / id) for id in specs}
+    unwanted = [id for id in specs if id not in reasons]
+    print(f"{root}: {len(specs)} runs, {_megabytes(sizes.values())}")
+    for reason in dict.fromkeys(reasons.values()):
+        kept = [sizes[id] for id, other in reasons.items() if other == reason]
+        print(f"kept: {len(kept)} {reason}, {_megabytes(kept)}")
+    if strangers := marks.strangers(root):
+        print(f"left alone: {len(strangers)} that no run has written: {', '.join(strangers)}")
+    for id in unwanted:
+        use = specs[id].use
+        print(f"to remove: {root / id}  {use.experiment or '-'} {specs[id].arm}  {_megabytes([sizes[id]])}")
+    what = f"{len(unwanted)} that nothing refers to, {_megabytes(sizes[id] for id in unwanted)}"
+    if not unwanted:
+        print("nothing to remove")
+    elif not options.yes and not _agreed(f"remove {what}? [y/N] ", ask):
+        print("nothing removed")
+        return 0
+    if not (unwanted or options.forget or marks.interrupted(root)):
+        return 0
+    runs.refuse_unwritable(root)
+    with marks.guarding(root):
+        for rest in marks.interrupted(root):
+            _remove(rest)
+        reasons = _reasons(root, specs, *rules)
+        for id in reasons.keys() & set(unwanted):
+            print(f"{root / id} stays: it is one {reasons[id]}")
+        outcomes = {id: _remove(root / id) for id in unwanted if id not in reasons}
+        _forget(root, set(options.forget))
+    removed = [sizes[id] for id, outcome in outcomes.items() if outcome == "removed"]
+    if unwanted:
+        print(f"removed {len(removed)} that nothing refers to, {_megabytes(removed)}")
+    return int("failed" in outcomes.values())
 
 
-def _runs(root: Path) -> tuple[dict[str, RunSpec], list[str]]:
-    """The runs that carry their marks, and the names of what only looks like a run."""
-    specs, others = dict[str, RunSpec](), []
-    for folder in sorted(root.iterdir()):
-        spec = marks.own(folder)
-        if spec is not None:
-            specs[folder.name] = spec
-        elif folder.is_dir() and ((folder / "spec.json").exists() or marks.ID.fullmatch(folder.name)):
-            others.append(folder.name)
-    return specs, others
+def _remove(folder: Path) -> str:
+    """Removes a run: "removed", "held" by a process, or "failed"; says what stays."""
+    try:
+        left = marks.remove(folder)
+    except Timeout:
+        print(f"{folder} stays: a process holds it")
+        return "held"
+    except OSError as error:
+        print(f"{folder} could not be removed: {error}")
+        return "failed"
+    if left:
+        print(f"{folder} stays for what no run has written: {', '.join(left)}")
+    return "removed"
 
 
-def _left_alone(names: Collection[str], show: int = 5) -> list[str]:
-    if not names:
-        return []
-    shown = ", ".join([*sorted(names)[:show], *(["..."] if len(names) > show else [])])
-    return [
-        f"left alone: {len(names)} that are links or no runs of this version, "
-        f"whose spec.json makes their name: {shown}"
-    ]
+def _forget(root: Path, names: set[str]) -> None:
+    """Commands of these names keep no runs any more; those that keep none and have none are forgotten."""
+    for path, user in users.all_of(root)[0].items():
+        named = bool(user.names & names)
+        if named:
+            users.forget(path, user)
+            print(f"forgotten: {user.title} keeps no runs any more")
+        if (named or user.forgotten or user.published) and not any((root / id).exists() for id in user.runs):
+            users.ended(path)
 
 
-def _known(names: Sequence[str], root: Path, specs: Mapping[str, RunSpec]) -> set[str]:
-    """The experiments that are to be forgotten; Refused where there is no such one."""
-    remembered = {name for user in users.all_of(root)[0].values() for name in user.names}
-    known = remembered | {spec.use.experiment for spec in specs.values() if spec.use.experiment}
+def _specs(root: Path) -> dict[str, RunSpec]:
+    return {path.name: spec for path in sorted(root.iterdir()) if (spec := marks.own(path))}
+
+
+def _refuse_unknown(names: Sequence[str], root: Path, specs: Mapping[str, RunSpec]) -> None:
+    known = {name for user in users.all_of(root)[0].values() for name in user.names}
+    known |= {spec.use.experiment for spec in specs.values() if spec.use.experiment}
     for name in names:
         if name not in known:
             raise Refused(f"--forget {name}: nothing in {root} is of that name{nearest(name, known)}")
-    return set(names)
+
+
+def _reasons(
+    root: Path, specs: Mapping[str, RunSpec], reports: Iterable[Path], forget: set[str], days: int
+) -> dict[str, str]:
+    """The first reason, as in "that a report lists", of each run that stays. `reports`: the folders to search
+    beside those that the store's commands wrote to; `forget`: names whose commands keep none.
+    """
+    reasons: dict[str, str] = {}
+
+    def keep(ids: Iterable[str], reason: str) -> None:
+        for id in specs.keys() & set(ids):
+            reasons.setdefault(id, reason)
+
+    commands, broken = users.all_of(root)
+    listed, unreadable = _read_reports([*reports, *(Path(user.reports) for user in commands.values())])
+    keep((id for id in specs if locked(root / id)), "that a process holds")
+    for ids in listed.values():
+        keep(ids, "that a report lists")
+    for path in (*broken, *unreadable):
+        keep(specs, f"since {path} cannot be read")
+    remembered = {id for user in commands.values() for id in user.runs}
+    for user in commands.values():
+        of, again = f"of {user.title}", f"(--forget {user.title})"
+        if user.forgotten or user.names & forget:
+            continue
+        if not user.published:
+            keep(user.runs, f"{of}, which has not finished {again}")
+        elif user.report and not Path(user.reports).is_dir():
+            keep(user.runs, f"{of}, whose reports in {user.reports} cannot be seen from here {again}")
+        elif user.report and Path(user.report).exists():
+            shown = listed.get(os.path.realpath(user.report))
+            if shown is None or not shown.isdisjoint(user.runs):
+                keep(user.runs, f"{of}, whose report is there")
+    for id, spec in specs.items():
+        of = spec.use.experiment or ""
+        if of and of not in forget and id not in remembered:
+            keep([id], f"of {of}, whose report is not known here (--forget {of})")
+        if id not in reasons and time.time() - _changed(root / id) < days * 86400:
+            keep([id], f"newer than {days} days")
+    started = list(reasons)
+    for id in started:  # grows as it goes: parents have parents
+        parent = str(specs[id].config.get("parent"))
+        if parent in specs and parent not in reasons:
+            keep([parent], "that others of them started from")
+            started.append(parent)
+    return reasons
+
+
+def _read_reports(folders: Iterable[Path]) -> tuple[dict[str, set[str]], list[Path]]:
+    """The ids in every report.json below some folders, links followed, by its real folder; and the files and
+    folders that cannot be read.
+    """
+    listed, unreadable = dict[str, set[str]](), list[Path]()
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            unreadable.append(Path(error.filename))
+
+    seen = set[str]()
+    for root in folders:
+        for at, inner, files in os.walk(root, onerror=failed, followlinks=True):
+            real = os.path.realpath(at)
+            if real in seen:
+                inner.clear()
+            elif "report.json" in files:
+                path = Path(at) / "report.json"
+                try:
+                    text = path.read_text("utf-8")
+                    json.loads(text)
+                except (OSError, ValueError, RecursionError):
+                    unreadable.append(path)
+                else:
+                    listed[real] = set(_IDS.findall(text))
+            seen.add(real)
+    return listed, unreadable
 
 
 def _agreed(question: str, ask: Callable[[str], str]) -> bool:
@@ -143,10 +195,20 @@ def _agreed(question: str, ask: Callable[[str], str]) -> bool:
         return False
 
 
-def size(folder: Path) -> int:
-    """Bytes on disk."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+def _changed(folder: Path) -> float:
+    """When a run last wrote a file. Its lock is none: who only asks whether it is held changes that."""
+    return max(path.lstat().st_mtime for path in marks.written(folder) if path.name != "lock")
 
 
-def _megabytes(number: int) -> str:
-    return f"{number / 1e6:,.1f} MB"
+def _size(folder: Path) -> int:
+    """Bytes of what a run has written; it may be writing now."""
+    size = 0
+    for path in marks.written(folder):
+        for file in (path, *(() if path.is_symlink() else path.rglob("*"))):
+            with suppress(FileNotFoundError):
+                size += 0 if file.is_dir() else file.lstat().st_size
+    return size
+
+
+def _megabytes(numbers: Iterable[int]) -> str:
+    return f"{sum(numbers) / 1e6:,.1f} MB"

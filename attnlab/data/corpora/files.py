@@ -4,8 +4,10 @@ Surprising: the files of a pattern are one text, in the order of their names, a 
 two, so at most one of them is on both sides of the border between training and validation.
 """
 
+import gzip
 import json
 import os
+import zlib
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ from typing import Any
 from attnlab.data.corpora.corpus import About, Corpus, decoded
 from attnlab.data.corpora.kept import known
 from attnlab.errors import printable
-from attnlab.store.guards import bounded
 from attnlab.store.guards.inputs import matching
+
+PACKED = (".gz", ".dz")  # gzip and dictzip
 
 
 def file_corpus(path: str, cache: str) -> Corpus:
@@ -50,7 +53,7 @@ def file_corpus(path: str, cache: str) -> Corpus:
 def _name(path: str, paths: list[Path]) -> str:
     """The file without its ending, or the last two parts of the pattern."""
     if len(paths) == 1:
-        return Path(paths[0].stem).stem if paths[0].suffix in bounded.PACKED else paths[0].stem
+        return Path(paths[0].stem).stem if paths[0].suffix in PACKED else paths[0].stem
     return "/".join(Path(path).parts[-2:])
 
 
@@ -63,7 +66,7 @@ def _names(paths: list[Path]) -> tuple[str, ...]:
 def _joined(paths: list[Path], key: str) -> bytes:
     """Of several files each has to be UTF-8 by itself, so that the one that is not can be named."""
     try:
-        contents = list(bounded.read(paths))
+        contents = [read_unpacked(path) if path.suffix in PACKED else path.read_bytes() for path in paths]
     except OSError:
         raise
     except ValueError as error:
@@ -72,3 +75,11 @@ def _joined(paths: list[Path], key: str) -> bytes:
         for path, content in zip(paths, contents, strict=True):
             decoded(content, f"{key}: {path}")
     return b"\n".join(contents)
+
+
+def read_unpacked(path: Path) -> bytes:
+    """What gzip packed into a file. ValueError for what is broken; OSError."""
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is broken: {error or 'it ends too soon'}") from error

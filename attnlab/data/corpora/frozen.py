@@ -1,7 +1,7 @@
 """A corpus in one file that travels: gzip over a line of JSON, which is its `About`, and its text.
 
 The same corpus gives the same bytes, whoever freezes it and when; on any machine the file gives the same text
-in the same two parts. It may be anybody's: its sizes are believed within bounds, and nothing in it is run.
+in the same two parts. It may be anybody's: nothing in it is run.
 """
 
 import gzip
@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.data.corpora.corpus import About, Corpus, decoded
+from attnlab.data.corpora.files import read_unpacked
 from attnlab.data.corpora.kept import known
-from attnlab.store.guards import bounded
 from attnlab.store.guards.inputs import refuse_no_file
 
 MARK = b"attnlab corpus 1\n"
@@ -50,7 +50,7 @@ def frozen_corpus(path: str, cache: str) -> Corpus:
 def _parts(file: Path, key: str) -> tuple[About, bytes]:
     """What is told of the text, and the text, of which it is true."""
     try:
-        content = bounded.unpacked_file(file)
+        content = read_unpacked(file)
         if not content.startswith(MARK):
             raise ValueError("it is no frozen corpus; a text of your own is data=text")
         head, _, data = content[len(MARK) :].partition(b"\n")

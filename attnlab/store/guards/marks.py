@@ -1,35 +1,35 @@
 """What is this store's own: the mark in its folder, the marks of a run, and the files that it writes.
 
 A store's folder holds `.attnlab`, written with its first run. A run's folder is named by the digest of the
-identity that its spec.json holds, which no folder has by chance. Only what has both marks is ever removed. A
-store that an older version made has no `.attnlab`: it passes where nothing else lies in it than runs do.
+identity that its spec.json holds, which no folder has by chance. Only what has both marks is ever removed.
 """
 
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from attnlab.errors import Refused
 from attnlab.store import fingerprint, runs
 from attnlab.store.files import CHECKPOINTS, read_json, write_json
 from attnlab.store.guards.digests import FILES
-from attnlab.store.lease import owning
+from attnlab.store.lease import elsewhere
 from attnlab.store.schema import RunSpec
 
 MARK, LOCK, WHAT = ".attnlab", ".attnlab.lock", "a store of attnlab's runs"
+REMOVING = ".removing"  # a folder for runs that are being removed
 USERS = "users"  # who uses the runs: attnlab/store/guards/users.py
 LOG = "declarations.jsonl"  # what was declared: attnlab/store/guards/declared.py
 BESIDE_RUNS = ("timing", "wandb", "mlflow", "slurm", USERS)  # folders that a sweep makes in its store
 ID = re.compile(r"[0-9a-f]{16}")
 
-# What a run writes into its folder, in the order in which it is removed: one that was cut short is first no
-# longer done, and is known for a run to its end.
+# What a run writes into its folder.
 WRITTEN = (
     "run.json", runs.BEFORE, runs.EDITED, *CHECKPOINTS, *FILES, "progress.json", "log.txt", "spec.json",
     "owner.json", "lock",
@@ -70,22 +70,17 @@ def refuse_foreign(root: Path) -> None:
     """Refused where a folder is no store."""
     if not root.is_dir():
         raise Refused(f"paths.runs={root}: there is no such folder; name the store, as in paths.runs=runs")
-    if is_marked(root):
-        return
-    others = [path.name for path in sorted(root.iterdir()) if not _is_a_stores(path)]
-    if others:
+    if not is_marked(root):
         raise Refused(
-            f"paths.runs={root} is no store of attnlab's: it has no {MARK}, and holds {others[0]}; name the "
-            "store, as in paths.runs=runs (any run of this version marks its store)"
+            f"paths.runs={root} is no store of attnlab's: it has no {MARK}; name the store, as in "
+            "paths.runs=runs (any run of this version marks its store)"
         )
 
 
-def _is_a_stores(path: Path) -> bool:
-    if path.is_symlink():
-        return False
-    return path.name in (LOCK, LOG) or (
-        path.is_dir() and (path.name in BESIDE_RUNS or ID.fullmatch(path.name) is not None)
-    )
+def strangers(root: Path) -> list[str]:
+    """The names in a store of what is neither a run nor made by a sweep."""
+    known = (MARK, LOCK, LOG, REMOVING, *BESIDE_RUNS)
+    return sorted(path.name for path in root.iterdir() if path.name not in known and own(path) is None)
 
 
 def own(folder: Path) -> RunSpec | None:
@@ -100,57 +95,62 @@ def own(folder: Path) -> RunSpec | None:
     return None
 
 
+def written(folder: Path) -> list[Path]:
+    """What a run wrote into its folder: files, and folders of W&B's with all that is in them. No link is
+    followed.
+    """
+    found = [
+        path
+        for path in folder.iterdir()
+        if (path.name in WRITTEN or _HALF.fullmatch(path.name)) and path.is_file() and not path.is_symlink()
+    ]
+    for name, files in _LOGS.items():
+        if not (folder / name).is_symlink():
+            inner = [Path(at, file) for at, _, names in os.walk(folder / name) for file in names]
+            found += [path for path in inner if files.fullmatch(path.name)]
+    if not (folder / "wandb").is_symlink():
+        found += [path for path in (folder / "wandb").glob("*") if _MIRROR.fullmatch(path.name)]
+    return found
+
+
 def remove(folder: Path) -> list[str]:
     """Removes what a run wrote, and its folder where it is then empty; returns the names that are left.
 
-    Raises filelock's Timeout, nothing removed, where a process holds the run. A heartbeat that another host
-    left behind is watched first, for as long as who takes over its run would watch it.
+    The run is moved aside first, so that it is whole or gone whenever this is interrupted; what is left then
+    is in `interrupted`, and removed by this function too. Raises filelock's Timeout (an OSError), nothing
+    removed, where a process holds the run.
     """
-    with owning(folder, patience=0):
-        if own(folder) is None:
-            return sorted(path.name for path in folder.iterdir())
-        half = sorted(path.name for path in folder.iterdir() if _HALF.fullmatch(path.name))
-        _remove_mirror(folder / "wandb")
-        for name, files in _LOGS.items():
-            _remove_log(folder / name, files)
-        for name in (*half, *WRITTEN):
-            path = folder / name
-            if path.is_file() and not path.is_symlink():
-                path.unlink()
-        left = sorted(path.name for path in folder.iterdir())
-        if not left:
-            folder.rmdir()
-        return left
+    if folder.parent.name == REMOVING:
+        return _finish(folder)
+    with FileLock(folder / "lock", timeout=0):
+        if elsewhere(folder):
+            raise Timeout(str(folder / "lock"))
+        aside = folder.parent / REMOVING / folder.name
+        aside.parent.mkdir(exist_ok=True)
+        folder.rename(aside)
+        return _finish(aside)
 
 
-def _remove_mirror(folder: Path) -> None:
-    """W&B's own files in a run's folder."""
-    if folder.is_symlink() or not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        if _MIRROR.fullmatch(path.name):
-            _remove_tree(path)
-    with suppress(OSError):  # something else lies in it
-        folder.rmdir()
+def interrupted(root: Path) -> list[Path]:
+    """What interrupted removals have left of runs."""
+    folder = root / REMOVING
+    return [] if folder.is_symlink() else [path for path in folder.glob("*") if ID.fullmatch(path.name)]
 
 
-def _remove_log(folder: Path, files: re.Pattern[str]) -> None:
-    """Files of these names in a folder and below it, and what is empty then; no link is followed."""
-    if folder.is_symlink():
-        return
-    for at, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            if files.fullmatch(name):
-                Path(at, name).unlink()
-        with suppress(OSError):  # something else lies in it
-            Path(at).rmdir()
-
-
-def _remove_tree(path: Path) -> None:
-    """A file, a link (never what it leads to), or a folder with all that is in it."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink()
-        return
-    for inner in path.iterdir():
-        _remove_tree(inner)
-    path.rmdir()
+def _finish(aside: Path) -> list[str]:
+    for path in written(aside):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        for parent in path.parents[: len(path.relative_to(aside).parts) - 1]:
+            with suppress(OSError):  # something else lies in it
+                parent.rmdir()
+    left = sorted(path.name for path in aside.iterdir())
+    if left:
+        aside.rename(aside.parents[1] / aside.name)
+    else:
+        aside.rmdir()
+    with suppress(OSError):  # others are being removed
+        aside.parent.rmdir()
+    return left

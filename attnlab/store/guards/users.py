@@ -1,8 +1,8 @@
 """Who uses the runs of a store: a file per command in `users/`, written before its first run begins.
 
-So a run is known to be used whoever declared its experiment: a file of the user's own, or `compare`. A
-command that ended told so: once its report is written, the report speaks for its runs. One that was killed
-did not, and its runs are kept until they are forgotten by name.
+So a run is known to be used whoever declared its experiment: a file of the user's own, or `compare`. Once a
+command has written its report, the report keeps its runs. The runs of a command that was killed are kept
+until it is forgotten by name.
 """
 
 import os
@@ -48,18 +48,6 @@ class User(Record):
     def names(self) -> set[str]:
         """What it may be called: its experiment, or its title where the command changed that."""
         return {self.title, self.experiment or self.title}
-
-    @property
-    def alive(self) -> bool:
-        """Whether its command still runs on this host."""
-        if self.host != HOST:
-            return False
-        with suppress(PermissionError):
-            try:
-                os.kill(self.pid, 0)
-            except ProcessLookupError:
-                return False
-        return True
 
 
 def user(title: str, experiment: str | None, command: str, reports: Path, runs: Iterable[str]) -> User:

@@ -43,7 +43,7 @@ def guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_threads()
-    temporary.claim()
+    temporary.shorten_socket_names()
     return main(arguments)
 
 

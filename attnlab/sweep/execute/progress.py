@@ -1,35 +1,36 @@
 """How a sweep is doing: a live panel on a terminal; elsewhere a line per run, and one every 15 s."""
 
-import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any, TextIO
 
 from attnlab.errors import printable
 from attnlab.store import runs
 from attnlab.store.schema import RunRecord
+from attnlab.sweep.execute.time_estimate import UNKNOWN, TimeEstimate
 
 _EVERY = 15.0  # seconds between two lines where there is no terminal
 _REDRAW = 0.25
 
 
 class Progress:
-    """Told what runs and what ended. `labels` names the runs by their folder, `works` has the FLOPs of those
-    that are not alike; use as a context manager.
+    """Told what runs and what ended. `labels` names the runs by their folder, `works` has the arm of each and
+    its FLOPs; use as a context manager.
     """
 
     def __init__(
-        self, labels: Mapping[Path, str], out: TextIO | None = None, works: Mapping[Path, float] | None = None
+        self,
+        labels: Mapping[Path, str],
+        out: TextIO | None = None,
+        works: Mapping[Path, tuple[str, float]] | None = None,
     ) -> None:
         self.labels, self.out = labels, out or sys.stdout
         self.total, self.ended, self.failed = len(labels), 0, 0
         self.last = time.monotonic()
-        self._works = {folder: max(1.0, (works or {}).get(folder, 1.0)) for folder in labels}  # of open runs
-        self._took: dict[float, list[float]] = {}  # seconds of the runs that ended, by their work
-        self._seen: dict[Path, tuple[float, float]] = {}  # when each was first seen, and how much was done
+        self._open = {folder: (works or {}).get(folder, ("", 0.0)) for folder in labels}
+        self._time = TimeEstimate()
         self._live: Any = None
 
     @classmethod
@@ -37,7 +38,8 @@ class Progress:
         """Of stored runs, under the names that people read."""
         specs = {folder: runs.spec(folder) for folder in folders}
         named = {folder: f"{spec.arm} seed={spec.seed}" for folder, spec in specs.items()}
-        return cls(named, works={folder: spec.estimate.training_flops for folder, spec in specs.items()})
+        works = {folder: (spec.arm, spec.estimate.training_flops) for folder, spec in specs.items()}
+        return cls(named, works=works)
 
     def __enter__(self) -> "Progress":
         if self.out.isatty() and self.total:
@@ -65,9 +67,9 @@ class Progress:
         """A line for the run; `note` is what became of one that is no failure and left no record."""
         self.ended += 1
         self.failed += note is None and (record is None or not record.done)
-        work = self._works.pop(folder, 1.0)
+        arm, flops = self._open.pop(folder, ("", 0.0))
         if record is not None and record.done and record.seconds is not None:
-            self._took.setdefault(work, []).append(record.seconds)
+            self._time.add_finished(arm, flops, record.seconds)
         name = self.labels.get(folder, folder.name)
         self.say(f"[{self.ended}/{self.total}] {name}  {note or ending(record)}  {folder}")
 
@@ -90,26 +92,24 @@ class Progress:
         text = f"{self.ended}/{self.total} runs ended"
         if self.failed:
             text += f", {self.failed} failed"
-        running = {folder: fraction(at) for folder, _, at in states}
-        return f"{text}, {len(states)} running{_left(self._seconds_left(running))}"
+        text += f", {len(states)} running"
+        if not self._open:
+            return text
+        seconds = self._seconds_left(states)
+        return text + (f", time left {UNKNOWN}" if seconds is None else f", about {duration(seconds)} left")
 
-    def _seconds_left(self, running: Mapping[Path, float]) -> float | None:
-        """As long as runs of the same work took or are taking; those of another work by their FLOPs.
-
-        `running` has how much of each is done; None where nothing tells yet.
-        """
-        now, took = time.monotonic(), {work: [*seconds] for work, seconds in self._took.items()}
-        for folder, done in running.items():
-            since, before = self._seen.setdefault(folder, (now, done))
-            if done - before > 0.05 and folder in self._works:
-                took.setdefault(self._works[folder], []).append((now - since) / (done - before))
-        if not took:
-            return None
-        left = 0.0
-        for folder, work in self._works.items():
-            like = min(took, key=lambda known: abs(math.log(known / work)))
-            left += (1 - running.get(folder, 0.0)) * mean(took[like]) * work / like
-        return left / max(1, len(running))
+    def _seconds_left(self, states: Sequence[tuple[Path, int, Mapping[str, Any]]]) -> float | None:
+        """Of all runs that have not ended, in as many slots as are busy now; None where it is unknown."""
+        done = {folder: fraction(at) for folder, _, at in states}
+        for folder, _, at in states:
+            if folder in self._open:
+                self._time.add_steps(str(folder), self._open[folder][1], at)
+        left = [
+            (1 - done.get(folder, 0.0)) * seconds
+            for folder, (arm, flops) in self._open.items()
+            if (seconds := self._time.seconds(arm, flops)) is not None
+        ]
+        return sum(left) * len(self._open) / len(left) / max(1, len(states)) if left else None
 
     def _panel(self, states: Sequence[tuple[Path, int, Mapping[str, Any]]]) -> Any:
         from rich.table import Table
@@ -163,10 +163,6 @@ def _state(at: Mapping[str, Any]) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, int | float) else "-"
-
-
-def _left(seconds: float | None) -> str:
-    return "" if seconds is None else f", about {duration(seconds)} left"
 
 
 def duration(seconds: float) -> str:

@@ -49,7 +49,7 @@ def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = _Warm(threads)
-    context.set_forkserver_preload([temporary.__name__, module, "attnlab.sweep.execute.worker", *also])
+    context.set_forkserver_preload([module, "attnlab.sweep.execute.worker", *also])
     return context
 
 
@@ -66,8 +66,8 @@ class _Warm(BaseContext):
         self, *, target: Callable[..., object], args: tuple[Any, ...]
     ) -> BaseProcess:
         told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), self._threads)  # read when loaded
-        told[temporary.VARIABLE] = temporary.claim()
         with _STARTING:
+            temporary.shorten_socket_names()
             before = {name: os.environ.get(name) for name in told}
             os.environ.update(told)
             resource_tracker.ensure_running()  # apart: it lets SIGINT through again once it runs
@@ -171,21 +171,11 @@ def _elsewhere(config: Mapping[str, Any]) -> dict[str, str]:
     return {"device_kind": kind, "device": kind} if kind else {}
 
 
-def _tried(asked: Any, config: Mapping[str, Any]) -> Any:
-    """A trial of a run; None where it will train on another device, or its trainer takes none."""
-    kind = _elsewhere(config).get("device_kind")
-    if not hasattr(asked, "trial") or (kind and kind != asked.device_kind(config)):
-        return None
-    return asked.trial(config)
-
-
 def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
     try:
         asked = trainer(module)
         if question == "check":
             return "found", {"device_kind": "cpu", **asked.check(config), **_elsewhere(config)}
-        if question == "trial":
-            return "found", _tried(asked, config)
         outcomes = asked.verify(config)
         return "found", [
             f"{outcome.law}: {outcome.detail}" for outcome in outcomes if outcome.status == "failed"

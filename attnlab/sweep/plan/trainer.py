@@ -8,8 +8,6 @@ from typing import Any, Protocol, cast
 from attnlab.errors import Refused
 from attnlab.store.guards.trust import TRAINER
 
-# Beside them it may have `trial(config)`: seconds until the first step (`start`), of an optimiser step
-# (`step`) and of validating one row (`row`), or None. Without it `plan` knows times from finished runs alone.
 PARTS = ("check", "run", "measure_again", "device_kind", "verify")
 
 

@@ -7,6 +7,7 @@ from attnlab.errors import printable
 from attnlab.store import values
 from attnlab.store.schema import LOST, Estimate, RunSpec
 from attnlab.sweep.execute.progress import duration
+from attnlab.sweep.execute.time_estimate import UNKNOWN
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.fitting import Fitting
 from attnlab.sweep.status.forecast import Forecast
@@ -73,7 +74,7 @@ def _figures(estimate: Estimate, forecasts: Sequence[Forecast]) -> list[str]:
         *(_count(estimate.get(key)) for key in ("parameters", "kv_bytes_per_token")),
         _epochs(estimate),
         f"{longest.bytes / 1e6:,.0f} MB" if longest.bytes else "?",
-        f"{mark}{duration(longest.seconds)}" if longest.seconds is not None else "?",
+        f"{mark}{duration(longest.seconds)}" if longest.seconds is not None else UNKNOWN,
     ]
 
 
