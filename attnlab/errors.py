@@ -5,7 +5,8 @@ import errno
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-OUT_OF_MEMORY, NO_SPACE = "out of memory", "no space left on device"
+OUT_OF_MEMORY = "out of memory"
+NO_SPACE = "no space left on device"
 
 
 class Refused(ValueError):

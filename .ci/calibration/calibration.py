@@ -21,7 +21,8 @@ from attnlab.stats.designs import FIXED, Anytime, Design, designs
 from attnlab.stats.evidence import region
 from attnlab.stats.sensitivity import sign_flip
 
-ALPHA, SWEEPS = 0.05, 40_000
+ALPHA = 0.05
+SWEEPS = 40_000
 Where = tuple[float, float]
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]  # differences [sweeps, seeds]
 Read = Callable[[np.ndarray, Design, Where, float], np.ndarray]  # per sweep 1 SUPPORTED, -1 REFUTED, 0
@@ -54,11 +55,14 @@ class Row:
 
 def by_t(values: np.ndarray, design: Design, where: Where, tail: float) -> np.ndarray:
     """As `Differences`."""
-    n, sd = values.shape[1], values.std(1, ddof=1)
+    n = values.shape[1]
+    sd = values.std(1, ddof=1)
     with np.errstate(invalid="ignore"):  # a tie under an infinite boundary
         half = design.critical(n, tail) * sd / math.sqrt(n)
-    low, high = values.mean(1) - half, values.mean(1) + half
-    holds, fails = (where[0] < low) & (high < where[1]), (high <= where[0]) | (low >= where[1])
+    low = values.mean(1) - half
+    high = values.mean(1) + half
+    holds = (where[0] < low) & (high < where[1])
+    fails = (high <= where[0]) | (low >= where[1])
     return np.asarray((holds * 1 - fails) * (sd > 1e-12 * np.abs(values).max(1)))  # not where they are tied
 
 
@@ -95,8 +99,11 @@ def by_either(values: np.ndarray, design: Design, where: Where, tail: float) -> 
 
 def verdicts(row: Row, values: np.ndarray, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     """A word per sweep, and its seeds: those of the look that decided, else of the last one."""
-    where, tail = region(row.relation, row.threshold), row.tail()
-    words, seeds, left = np.zeros(len(values), int), np.full(len(values), plan[-1][0]), np.arange(len(values))
+    where = region(row.relation, row.threshold)
+    tail = row.tail()
+    words = np.zeros(len(values), int)
+    seeds = np.full(len(values), plan[-1][0])
+    left = np.arange(len(values))
     for n, design in plan:
         words[left] = found = row.read(values[left, :n], design, where, tail)
         seeds[left[found != 0]] = n
@@ -110,7 +117,8 @@ def drawn(row: Row, sweeps: int, seeds: int) -> np.ndarray:
 
 def rates(row: Row, plans: Mapping[str, Plan], sweeps: int = SWEEPS) -> dict[str, tuple[float, float]]:
     """Per plan the shares of SUPPORTED and of REFUTED."""
-    values, found = drawn(row, sweeps, max(plan[-1][0] for plan in plans.values())), {}
+    values = drawn(row, sweeps, max(plan[-1][0] for plan in plans.values()))
+    found = {}
     for name, plan in plans.items():
         words, _ = verdicts(row, values, plan)
         found[name] = float((words == 1).mean()), float((words == -1).mean())
@@ -123,7 +131,8 @@ def most(row: Row, sweeps: int = SWEEPS) -> float:
 
 
 # Noise of mean 0 and sd 1, and its median. One seed in ten is 10 times as wild, or 10 sd above the others.
-_SKEW, _WORSE = math.sqrt((math.e - 1) * math.e), math.sqrt(10)
+_SKEW = math.sqrt((math.e - 1) * math.e)
+_WORSE = math.sqrt(10)
 NOISES: Mapping[str, Draw] = {
     "normal": lambda draw, shape: draw.normal(size=shape),
     "skewed": lambda draw, shape: (draw.lognormal(size=shape) - math.exp(0.5)) / _SKEW,
@@ -263,7 +272,8 @@ def coverage() -> str:
 
 def of_times(blocks: int, sweeps: int = 1000) -> float:
     """How often the bootstrap's interval covers the ratio of two arms timed in turn, under a common drift."""
-    draw, held = np.random.default_rng(blocks), 0
+    draw = np.random.default_rng(blocks)
+    held = 0
     for _ in range(sweeps):
         drift, (a, b) = np.exp(draw.normal(0, 0.03, (blocks, 1))), draw.normal(1, 0.02, (2, blocks, 2))
         low, high = ratio_draws(1.2 * drift * a, drift * b, resamples=999).interval(1 - ALPHA) or (0, 0)

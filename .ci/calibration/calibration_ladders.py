@@ -21,7 +21,8 @@ from attnlab.stats.across.trend import AHEAD
 from attnlab.stats.across.word import WORDS, findings, rule
 from attnlab.stats.designs import Look
 
-LADDERS, ALLOWED = 10_000, 0.05
+LADDERS = 10_000
+ALLOWED = 0.05
 STEP = math.log10(6.25)
 SEEDS = (16, 16, 8, 4), (16, 16, 8, 3), (8, 8, 8, 8), (12, 12, 6, 4)
 LOOKS = 4, 6, 9, 12, 16  # after so many seeds a rung may end
@@ -42,7 +43,8 @@ def alike(noise: str, spreads: Sequence[float] = (1, 1, 1, 1)) -> Noise:
 
 def shared(draw: np.random.Generator, shape: Shape) -> np.ndarray:
     """Half of the variance of a seed is its own at every rung."""
-    of_seed, rest = draw.normal(size=(shape[0], 1, shape[2])), draw.normal(size=shape)
+    of_seed = draw.normal(size=(shape[0], 1, shape[2]))
+    rest = draw.normal(size=shape)
     return np.asarray((of_seed + rest) * math.sqrt(0.5))
 
 
@@ -81,7 +83,8 @@ TRUTHS: Mapping[str, tuple[float, float, float, float]] = {  # the effect at eac
 
 def true(truth: Sequence[float]) -> set[str]:
     """The words that a truth in margins does not contradict, by what `word` says that they say."""
-    bottom, top = truth[0], truth[-1]
+    bottom = truth[0]
+    top = truth[-1]
     words = {"CANNOT TELL"}
     words |= {"HOLDS"} if abs(top - bottom) < 1 else set()
     words |= {"FLIPS"} if bottom * top < 0 else set()
@@ -104,9 +107,11 @@ def stopped(noise: str, truth: str, seeds: Sequence[int], margin: float, ladders
     values = _values(noise, truth, seeds, margin, ladders)
     n, means, variances = (np.zeros((ladders, len(seeds))) for _ in range(3))
     for rung, last in enumerate(seeds):
-        looks, goes_on = (*(look for look in LOOKS if look < last), last), np.ones(ladders, bool)
+        looks = (*(look for look in LOOKS if look < last), last)
+        goes_on = np.ones(ladders, bool)
         for number, count in enumerate(looks):
-            mean, variance = values[:, rung, :count].mean(1), values[:, rung, :count].var(1, ddof=1)
+            mean = values[:, rung, :count].mean(1)
+            variance = values[:, rung, :count].var(1, ddof=1)
             for kept, now in ((n, count), (means, mean), (variances, variance)):
                 kept[:, rung] = np.where(goes_on, now, kept[:, rung])
             far = Look(looks, number).critical(count, 0.05)

@@ -18,7 +18,8 @@ SHOWN = {"image/png": "_repr_png_", "text/html": "_repr_html_"}  # by what an ob
 
 def run(file: Path) -> dict[str, Any]:
     """The notebook with the outputs of its cells, run in the working directory; what one raises is raised."""
-    told, names = json.loads(file.read_text("utf-8")), {"__name__": "__main__"}
+    told = json.loads(file.read_text("utf-8"))
+    names = {"__name__": "__main__"}
     cells = [cell for cell in told["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(cells, 1):
         value = _value("".join(cell["source"]), f"cell {number}", names)
@@ -53,7 +54,8 @@ def _small(png: bytes) -> str:
 
 def page(file: Path) -> dict[str, bytes]:
     """A notebook as Markdown, with a file for each of its pictures."""
-    text, files = [], {}
+    text = []
+    files = {}
     for number, cell in enumerate(json.loads(file.read_text("utf-8"))["cells"]):
         source = "".join(cell["source"])
         text.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")

@@ -58,7 +58,8 @@ def options(conf: Path) -> dict[str, str]:
     for path in sorted(conf.glob("*/**/*.yaml")):
         if path.parent.name != "tuned":  # rates that were found: no options
             files.setdefault(path.parent.relative_to(conf).as_posix(), []).append(path)
-    made, rows = {}, []
+    made = {}
+    rows = []
     for group, paths in files.items():
         name = f"{group.replace('/', '_')}.md"
         set_as = f"`python -m attnlab {'+' if group == 'experiment' else ''}{group}=NAME`"

@@ -65,14 +65,16 @@ class StaticCache(Carrying):
         super().__init__()
         if length < 1:
             raise ValueError(f"a static cache needs length >= 1, got {length}")
-        self.length, self.used = length, 0
+        self.length = length
+        self.used = 0
         self.room = self.holds = length
         self.state: State | None = None
         self.positions: Tensor | None = None
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
         """Writes T new keys into the next slots; returns views of the used ones."""
-        begin, new = self.used, positions_BT.shape[1]
+        begin = self.used
+        new = positions_BT.shape[1]
         end = begin + new
         if end > self.length:
             raise ValueError(
@@ -97,7 +99,8 @@ class StaticCache(Carrying):
 
     def reset(self) -> None:
         """Empties it; its room stays where it is."""
-        self.used, self.carried = 0, {}
+        self.used = 0
+        self.carried = {}
 
     def __len__(self) -> int:
         """Tokens seen so far."""
@@ -121,8 +124,11 @@ class SlidingWindowCache(Carrying):
         super().__init__()
         if size < 1 or keep < 0:
             raise ValueError(f"a rolling cache needs size >= 1 and keep >= 0, got size={size}, keep={keep}")
-        self.size, self.keep, self.seen = size, keep, 0
-        self.room, self.holds = None, size + keep
+        self.size = size
+        self.keep = keep
+        self.seen = 0
+        self.room = None
+        self.holds = size + keep
         self.state: State | None = None
         self.positions: Tensor | None = None
 
@@ -140,7 +146,8 @@ class SlidingWindowCache(Carrying):
         state, positions_BT = joined(self.state, self.positions, state, positions_BT)
         held = positions_BT.shape[1]
         if held <= self.holds:
-            self.state, self.positions = state, positions_BT
+            self.state = state
+            self.positions = positions_BT
         else:
             ends = (slice(0, self.keep), slice(held - self.size, held))
             self.state = tuple(torch.cat([part[:, :, end] for end in ends], dim=2) for part in state)

@@ -29,7 +29,8 @@ class Costs(nn.Module, ABC):
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """Of heads and scores: `new` queries over `held` keys, two a multiplication."""
-        own, heads = self.heads.flops(new, held, absorbed), self.heads
+        own = self.heads.flops(new, held, absorbed)
+        heads = self.heads
         own += declared(self.normaliser, Normaliser, "flops")(heads.n_heads, new, held)
         if self.forgetting is not None:
             own += self.forgetting.flops(new, held, 1 if absorbed else heads.n_kv_heads)

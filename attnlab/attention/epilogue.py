@@ -55,7 +55,10 @@ class Gate(nn.Module):
         super().__init__()
         if channels is not None and not 1 <= channels <= dim:
             raise ValueError(f"a gate reads 1 to {dim} channels (model.dim), got {channels}")
-        self.n_heads, self.per_feature, self.channels, self.start = n_heads, not per_head, channels, start
+        self.n_heads = n_heads
+        self.per_feature = not per_head
+        self.channels = channels
+        self.start = start
         self.gate = nn.Linear(channels or dim, n_heads if per_head else n_heads * head_dim)
         kind = "vector" if channels else "thin" if per_head else None
         self.kinds = {"gate.weight": kind} if kind else {}

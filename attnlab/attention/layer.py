@@ -63,8 +63,13 @@ class Attention(Costs):
         super().__init__()
         if not 0 <= dropout < 1:
             raise ValueError(f"attention dropout must lie in [0, 1), got {dropout}")
-        self.heads, self.kernel, self.rotary, self.epilogue = heads, kernel, rotary, epilogue
-        self.forgetting, self.selection, self.dropout = forgetting, selection, dropout
+        self.heads = heads
+        self.kernel = kernel
+        self.rotary = rotary
+        self.epilogue = epilogue
+        self.forgetting = forgetting
+        self.selection = selection
+        self.dropout = dropout
         self.normaliser = normaliser
         for group, parts in (("masks", masks), ("scores", scores)):
             for name, part in (parts or {}).items():
@@ -77,7 +82,8 @@ class Attention(Costs):
         self.mask = every(*(masks or {}).values())
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
-        self.scale_exponent, self.scale = scale_exponent, multiplier * heads.score_dim**scale_exponent
+        self.scale_exponent = scale_exponent
+        self.scale = multiplier * heads.score_dim**scale_exponent
         self.looks_ahead: bool = self.mask is None or declared(self.mask, Mask, "looks_ahead")
         self.changes_with_length: bool = declared(rotary, Rotary, "changes_with_length")
         needs = declared(epilogue, Epilogue, "needs")
@@ -158,7 +164,8 @@ class Attention(Costs):
         else:
             k, v = self.heads.expand(state[:-1])
             q, k = self.forgetting.beside(q, k, new, state[-1], self.scale)
-        q_pos, kv_pos = positions.of_queries, keys.view(keys.shape[0], 1, 1, keys.shape[1])
+        q_pos = positions.of_queries
+        kv_pos = keys.view(keys.shape[0], 1, 1, keys.shape[1])
         hiding = self.mask if mask is None else every(self.mask, mask)
         if self.selection is not None:
             hiding = every(hiding, self.selection(q, k, q_pos, kv_pos, hiding, positions.end))

@@ -16,7 +16,9 @@ class Positions:
     """
 
     def __init__(self, of: Tensor, consecutive: bool = False, end: int | None = None) -> None:
-        self.of, self.consecutive, self._end = of, consecutive, end
+        self.of = of
+        self.consecutive = consecutive
+        self._end = end
         self.of_queries = of[:, None, :, None]  # as kernels want them
         self._rotations: dict[Any, Rotate] = {}
         self._among: tuple[Positions, int] | None = None

@@ -56,11 +56,13 @@ class Rope:
         def table(width: int, dtype: torch.dtype) -> Table:
             exact = torch.promote_types(dtype, torch.float32)
             steps = torch.arange(0, width, 2, device=positions_BT.device, dtype=exact)
-            frequencies, magnitude = self.base ** (-steps / width), 1.0
+            frequencies = self.base ** (-steps / width)
+            magnitude = 1.0
             if self.scaling is not None:
                 frequencies, magnitude = self.scaling(frequencies, self.base, positions_BT)
             angles = positions_BT[:, None, :, None].to(exact) * frequencies
-            cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
+            cos = angles.cos() * magnitude
+            sin = angles.sin() * magnitude
             return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
 
         return Turn(self.fraction, table)
@@ -71,7 +73,8 @@ class Turn:
     """What `Rope` makes: a function of x that keeps its tables, one per width and dtype."""
 
     def __init__(self, fraction: float, table: Callable[[int, torch.dtype], Table]) -> None:
-        self.fraction, self.table = fraction, table
+        self.fraction = fraction
+        self.table = table
         self.tables: dict[tuple[int, torch.dtype], Table] = {}
 
     def __call__(self, x_BHTD: Tensor) -> Tensor:

@@ -102,14 +102,17 @@ class Yarn:
         """The features at which the turns are `fast` and `slow`, and a ramp between these two."""
         if not base > 1:
             raise ValueError(f"yarn by index needs a rotary base above 1, got {base}")
-        count, width = len(frequencies), 2 * len(frequencies)
+        count = len(frequencies)
+        width = 2 * len(frequencies)
         first, last = (
             width * math.log(self.trained / (turns * 2 * math.pi)) / (2 * math.log(base))
             for turns in (self.fast, self.slow)
         )
         if self.truncate:
-            first, last = math.floor(first), math.ceil(last)
-        first, last = max(first, 0), min(last, width - 1)
+            first = math.floor(first)
+            last = math.ceil(last)
+        first = max(first, 0)
+        last = min(last, width - 1)
         span = last - first if last != first else 0.001
         steps = torch.arange(count, device=frequencies.device, dtype=frequencies.dtype)
         share = ((steps - first) / span).clamp(0, 1)

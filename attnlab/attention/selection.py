@@ -22,7 +22,9 @@ class Blocks:
     def __init__(self, size: int, count: int, at_random: bool = False) -> None:
         if size < 1 or count < 1:
             raise ValueError(f"blocks need size >= 1 and count >= 1, got {size} and {count}")
-        self.size, self.count, self.at_random = size, count, at_random
+        self.size = size
+        self.count = count
+        self.at_random = at_random
 
     def __call__(
         self, q: Tensor, k: Tensor, q_pos: Tensor, kv_pos: Tensor, mask: Mask | None, end: int

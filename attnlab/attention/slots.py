@@ -30,7 +30,9 @@ class Slots:
     def __init__(self, filled: StaticCache, slot: Tensor) -> None:
         assert filled.state is not None
         assert filled.positions is not None
-        self.state, self.slot, self.span = filled.state, slot, filled.length
+        self.state = filled.state
+        self.slot = slot
+        self.span = filled.length
         self.positions = filled.positions.clone()
         self.carried = {name: value.clone() for name, value in filled.carried.items()}
         for written in (*self.state, self.positions, *self.carried.values()):

@@ -12,7 +12,8 @@ from attnlab.cli.words import Key, at_most, flag, known, natural, number, positi
 from attnlab.errors import Refused
 
 SUBJECTS = ("decode", "contexts", "train", "attention", "memory", "start", "data", "sharing")  # of `bench`
-NEW_TOKENS, THREADS = 100_000, 1024  # what generate and bench are asked for at most
+NEW_TOKENS = 100_000
+THREADS = 1024  # what generate and bench are asked for at most
 DESCRIPTION = """\
 attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
 

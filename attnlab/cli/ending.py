@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-INTERRUPTED, UNREAD = 130, 141  # what a shell says of a command that SIGINT or SIGPIPE has ended
+INTERRUPTED = 130
+UNREAD = 141  # what a shell says of a command that SIGINT or SIGPIPE has ended
 
 
 @contextmanager

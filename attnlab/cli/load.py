@@ -83,7 +83,8 @@ def _in_store(store: Path, name: str) -> Path:
 
 
 def _run(folder: Path) -> Trained:
-    weights, spec = folder / digests.WEIGHTS, runs.spec(folder)
+    weights = folder / digests.WEIGHTS
+    spec = runs.spec(folder)
     config = spec.config
     trust.refuse_strange(config, folder / "spec.json")
     record = runs.record(folder) or runs.edited(folder)[0]
@@ -129,7 +130,8 @@ def _text(folder: Path, config: Mapping[str, Any], estimate: Estimate) -> _Text:
     if kept is None:
         task = _same_data(folder, config, estimate)
         return _Text(task, "" if task.unit in ("char", "byte", "bpe") else " ", task.length)
-    file, wanted = folder / digests.VOCABULARY, estimate.data.get("vocabulary")
+    file = folder / digests.VOCABULARY
+    wanted = estimate.data.get("vocabulary")
     if wanted is not None and kept.digest() != wanted:
         raise Refused(f"{file} is not the vocabulary that the run was trained with; {_AGAIN}")
     own = config["data"].get("tokenizer")

@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(line: Sequence[str]) -> int:
-    asked, line = bool(line), _trusting(line)
+    asked = bool(line)
+    line = _trusting(line)
     if asked and not line:
         return 0
     if not line or line[0] in ("--help", "-h", "help"):
@@ -67,7 +68,8 @@ def _told(error: BaseException, line: Sequence[str]) -> int:
         return ending.UNREAD
     if not isinstance(error, Exception):
         raise error
-    complaint, full = explain(error, line), no_space(error)
+    complaint = explain(error, line)
+    full = no_space(error)
     with suppress(OSError):  # nobody hears that either
         if complaint is None and full is None:
             print(printable(traceback.format_exc(), keep="\n\t"), end="", file=sys.stderr)

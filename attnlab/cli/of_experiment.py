@@ -22,7 +22,9 @@ def find(given: Mapping[str, Any], words: Sequence[str]) -> Path:
     """The folder of the run, of several the one that was trained last; `words` (size=S, data=code) are what
     was chosen of its axes. Says which it is. Refused, one line, where there is none.
     """
-    store, name, arm = Path(given["runs"]), given["experiment"], given.get("arm")
+    store = Path(given["runs"])
+    name = given["experiment"]
+    arm = given.get("arm")
     used = list(dict.fromkeys(_used(store, name)))
     arms = sorted({of for _, of, _ in used})
     if arm is None:

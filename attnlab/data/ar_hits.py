@@ -35,7 +35,8 @@ class ArHits(Text):
         if not 0 < rare <= 1:
             raise ValueError(f"data.rare={rare}: a share of the training text, above 0 and at most 1")
         super().__init__(corpus, tokenizer, cache=cache, **options)
-        self.rare, self._cache = rare, cache
+        self.rare = rare
+        self._cache = cache
         self.fingerprint = fingerprint(text=self.fingerprint, rare=rare)
 
     def val_batches(self, batch_size: int) -> list[Batch]:

@@ -28,7 +28,9 @@ class Copying(Drawn):
                 f"data.length={length}: a string of {max(longest, val_longest)}, its mark and its copy take"
                 f" {2 * max(longest, val_longest) + 1} tokens"
             )
-        self.longest, self.val_longest, self.backwards = longest, val_longest, backwards
+        self.longest = longest
+        self.val_longest = val_longest
+        self.backwards = backwards
         self.symbols = symbols
         ends = [-(-val_longest * (n + 1) // PARTS) for n in range(PARTS)]
         self._ends = torch.tensor(sorted(set(ends)))
@@ -42,7 +44,8 @@ class Copying(Drawn):
         most = self.val_longest if validation else self.longest
         size = torch.randint(1, most + 1, (count, 1), generator=random)
         string = torch.randint(self.symbols, (count, self.length + 1), generator=random)
-        mark, end = self.symbols, self.symbols + 1
+        mark = self.symbols
+        end = self.symbols + 1
         where = torch.arange(self.length + 1)
         copied = where - size - 1  # which symbol of the copy stands here
         source = (size - 1 - copied if self.backwards else copied).clamp(0, self.length)

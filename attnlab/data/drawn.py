@@ -37,8 +37,11 @@ class Drawn(ABC):
         if not isinstance(val_windows, int) or val_windows < 1:
             raise ValueError(f"data.val_windows={val_windows}: it must be a whole number, at least 1")
         self.name = str(settings.pop("name"))
-        self.words, self.conditions = tuple(words), tuple(conditions)
-        self.vocab_size, self.length, self.val_windows = len(words), length, val_windows
+        self.words = tuple(words)
+        self.conditions = tuple(conditions)
+        self.vocab_size = len(words)
+        self.length = length
+        self.val_windows = val_windows
         self.train_tokens = 0  # none are stored: every batch is new
         self.val_tokens = val_windows * length
         self._codec = WordCodec()

@@ -26,7 +26,8 @@ class Induction(Drawn):
             )
         if type(length) is not int or length <= longest:
             raise ValueError(f"data.length={length}: a window must be longer than data.longest={longest}")
-        self.shortest, self.longest = shortest, longest
+        self.shortest = shortest
+        self.longest = longest
         super().__init__(
             [str(i) for i in range(vocabulary)], [f"seen/{n + 1}" for n in range((length - 1) // shortest)],
             length, val_windows, name="induction", vocabulary=vocabulary, shortest=shortest, longest=longest,

@@ -144,7 +144,11 @@ class Steps:
         workers: int,
         passes: int = 1,
     ) -> None:
-        self.draw, self.start, self.stop, self.workers, self.passes = draw, start, stop, workers, passes
+        self.draw = draw
+        self.start = start
+        self.stop = stop
+        self.workers = workers
+        self.passes = passes
 
     def __len__(self) -> int:
         return self.stop * self.passes

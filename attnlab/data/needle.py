@@ -34,7 +34,8 @@ class Needle(Drawn):
                 f"data.length={length}: a needle at {earliest} and a distance of {distances[-1]} take"
                 f" {earliest + distances[-1] + 1} tokens"
             )
-        self.values, self.earliest = values, earliest
+        self.values = values
+        self.earliest = earliest
         self._distances = torch.tensor(distances)
         words = [f"{kind}{i}" for kind in "vc" for i in range(values)]
         super().__init__(

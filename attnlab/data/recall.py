@@ -33,7 +33,8 @@ class Recall(Drawn):
             )
         if not power > 0:
             raise ValueError(f"data.power={power}: it must be above 0; 1 spreads the queries evenly")
-        self.keys, self.pairs = vocabulary // 2, pairs
+        self.keys = vocabulary // 2
+        self.pairs = pairs
         slots = torch.arange(1, (length - 2 * pairs) // 2 + 1, dtype=torch.float64)
         self._chances = slots ** (power - 1)
         super().__init__(

@@ -29,7 +29,8 @@ from attnlab.data.tokenizers import PIECE, Tokenizer
 from attnlab.data.vocabulary import Vocabulary, of_tokenizer
 
 VERSION = 2  # of the way from text to batches: raise it when the same settings give other batches
-SPANS, SPAN = 64, 256  # stretches of validation text, and characters of each, that losses per byte score
+SPANS = 64
+SPAN = 256  # stretches of validation text, and characters of each, that losses per byte score
 LONG = 8_000_000  # characters, from which on a user is told what is waited for
 
 

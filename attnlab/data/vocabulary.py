@@ -86,9 +86,11 @@ def compare(parent: Vocabulary, child: Vocabulary) -> str:
     """
     if parent.kind != child.kind or parent.kind not in _LISTED:
         return ""
-    theirs, ours = _tokens(parent), _tokens(child)
+    theirs = _tokens(parent)
+    ours = _tokens(child)
     what = "words" if parent.kind == "words" else "characters"
-    shared, all_tokens = {*theirs} & {*ours}, {*theirs} | {*ours}
+    shared = {*theirs} & {*ours}
+    all_tokens = {*theirs} | {*ours}
     if shared == all_tokens:
         return f"the same {what} in another order"
     only = ((who, sorted({*own} - shared)) for who, own in (("the parent", theirs), ("this run", ours)))

@@ -38,7 +38,9 @@ def counted(
     """Counts while generating, over the eager reference; FLOPs are those of matrix products, by torch."""
     layers = [block.mixer for block in model.blocks]
     assert all(isinstance(layer, Attention) for layer in layers), "counts are of attention"
-    projections, products, reads = [0] * len(layers), [0] * len(layers), [0] * len(layers)
+    projections = [0] * len(layers)
+    products = [0] * len(layers)
+    reads = [0] * len(layers)
 
     def watched(n: int, kernel: Callable[..., Attended]) -> Callable[..., Attended]:
         def watching(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Attended:

@@ -19,7 +19,9 @@ from attnlab.measure import scores
 from attnlab.measure.maps import attention_layers, attention_maps, given
 from attnlab.model.transformer import Transformer
 
-TEXTS, REPEATS, SEED = 4, 4, 20_220_311
+TEXTS = 4
+REPEATS = 4
+SEED = 20_220_311
 LONGEST = 128  # tokens of a probe
 
 
@@ -61,7 +63,8 @@ def head_scores(model: Transformer, texts: Iterable[Tensor], length: int) -> dic
         maps = attention_maps(model, tokens.to(device))
         if maps is None:
             return {}
-        A, ids = maps.weights.double().numpy(), tokens[0].cpu().numpy()
+        A = maps.weights.double().numpy()
+        ids = tokens[0].cpu().numpy()
         for name, value in scores.pattern_scores(A, ids).items():
             tables.setdefault(name, []).append(value)
         for name, value in scores.pattern_scores(scores.uniform(len(ids)), ids).items():
@@ -105,7 +108,8 @@ def _on_random_tokens(
     if without:
         notes["copying"] = f"{', '.join(without)} have no values of their own to follow"
     for row in rows:
-        ids, length = row.cpu().numpy(), len(row)
+        ids = row.cpu().numpy()
+        length = len(row)
         maps = attention_maps(model, row[None])
         assert maps is not None
         tables.setdefault("induction", []).append(

@@ -46,7 +46,8 @@ def leakage(model: Transformer, batch: Mapping[str, Tensor], longest: int = 0) -
     tokens = batch["tokens"]
     if tokens.shape[1] < 2 or model.embedding.num_embeddings < 2:
         return {}
-    training, precision = model.training, torch.get_float32_matmul_precision()
+    training = model.training
+    precision = torch.get_float32_matmul_precision()
     half = model.embedding.weight.dtype in (torch.bfloat16, torch.float16)
     model = copy.deepcopy(model).float() if half else model
     prefix = longest_prefix(model)
@@ -114,7 +115,8 @@ def _depends_on_rows(model: Transformer, batch: Mapping[str, Tensor]) -> bool:
 
 def _logits(model: Transformer, batch: Mapping[str, Tensor], where: Tensor) -> tuple[Tensor, Tensor]:
     """Of a batch, and of the same with other tokens in these places."""
-    tokens, size = batch["tokens"], model.embedding.num_embeddings
+    tokens = batch["tokens"]
+    size = model.embedding.num_embeddings
     shift = torch.randint(1, size, tokens.shape, generator=torch.Generator().manual_seed(0))
     others = (tokens + shift.to(tokens.device)) % size
     mask = of_batch(batch)
@@ -149,7 +151,8 @@ def _is_next_token(batch: Mapping[str, Tensor]) -> int:
     """1 where most targets that count are the next tokens, 0 where not; 1 for a batch without targets."""
     if "targets" not in batch:
         return 1
-    targets, following = batch["targets"][:, :-1], batch["tokens"][:, 1:]
+    targets = batch["targets"][:, :-1]
+    following = batch["tokens"][:, 1:]
     scored = targets >= 0
     return int(not scored.any() or (targets == following)[scored].double().mean().item() > 0.5)
 

@@ -30,7 +30,8 @@ def patterns(scores: Mapping[str, float | None], chance: Mapping[str, float | No
     """The names of a head with these scores, in the order of the rules; an unknown score gives no name."""
     names = []
     for name, (score, threshold, _) in RULES.items():
-        value, level = scores.get(score), chance.get(score)
+        value = scores.get(score)
+        level = chance.get(score)
         if value is None or not value > threshold:
             continue
         if name == "uniform" or level is None or value > level:

@@ -11,7 +11,9 @@ import torch
 
 from attnlab.measure.timing import wait
 
-COPY_BYTES, SIDE, REPEATS = 2**28, 1024, 5  # of a GPU: four times the bytes, eight times the side
+COPY_BYTES = 2**28
+SIDE = 1024
+REPEATS = 5  # of a GPU: four times the bytes, eight times the side
 
 
 @dataclass(frozen=True)

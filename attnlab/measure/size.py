@@ -106,7 +106,8 @@ def kv_bytes(model: Transformer, tokens: Tensor | None) -> dict[str, int | None]
     """Cached bytes per token by the formula, and as held after a prefill of `tokens` [1, T] where the weights
     are real: the same, or an AssertionError.
     """
-    formula, live = model.state_size(), None if tokens is None else live_cache_bytes(model, tokens)
+    formula = model.state_size()
+    live = None if tokens is None else live_cache_bytes(model, tokens)
     assert live in (formula, None), f"the cache holds {live} bytes per token, the formula says {formula}"
     return {
         "kv_bytes_per_token_formula": formula,

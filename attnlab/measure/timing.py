@@ -131,7 +131,8 @@ def _per_second(samples: list[float] | None, tokens: int) -> dict[str, Any] | No
     """The throughput of training steps of so many tokens, from their milliseconds."""
     if samples is None:
         return None
-    took, tokens_ms = _summary(samples), 1e3 * tokens
+    took = _summary(samples)
+    tokens_ms = 1e3 * tokens
     return {
         "median": tokens_ms / took["median"],
         "low": tokens_ms / took["high"] if took["high"] else None,

@@ -40,12 +40,17 @@ class Block(nn.Module):
             raise ValueError("shared_norm needs parallel: true, and norms of what is read: pre or sandwich")
         self.mixer_reads = residual(dim) if residual else None
         self.ffn_reads = residual(dim) if residual and not shared_norm else None
-        before, after = norms != "post", norms != "pre"
-        self.mixer_norm, self.mixer = norm(dim) if before else None, mixer
-        self.ffn_norm, self.ffn = norm(dim) if before and not shared_norm else None, ffn
+        before = norms != "post"
+        after = norms != "pre"
+        self.mixer_norm = norm(dim) if before else None
+        self.mixer = mixer
+        self.ffn_norm = norm(dim) if before and not shared_norm else None
+        self.ffn = ffn
         self.mixer_after, self.ffn_after = (norm(dim) if after else None for _ in range(2))
-        self.parallel, self.shared_norm = parallel, shared_norm
-        self.dropout, self.multiplier = dropout, multiplier
+        self.parallel = parallel
+        self.shared_norm = shared_norm
+        self.dropout = dropout
+        self.multiplier = multiplier
         self.plain = norms == "pre" and not (parallel or residual or dropout) and multiplier == 1.0
         self.shares = bool(declared(mixer, Mixer, "reads") or declared(mixer, Mixer, "publishes"))
 

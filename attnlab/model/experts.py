@@ -34,8 +34,10 @@ class Experts(nn.Module):
         super().__init__()
         if not 1 <= n_chosen <= n_experts:
             raise ValueError(f"a mixture chooses 1 to all of its experts, got {n_chosen} of {n_experts}")
-        self.n_experts, self.n_chosen = n_experts, n_chosen
-        self.sharpness, self.limit = sharpness, limit
+        self.n_experts = n_experts
+        self.n_chosen = n_chosen
+        self.sharpness = sharpness
+        self.limit = limit
         self.router = nn.Linear(dim, n_experts, bias=bias)
         self.up = nn.Linear(dim, n_experts * 2 * width, bias=bias)  # by expert: its gate, then its up
         self.down = IntoResidual(width, n_experts * dim, bias=bias)

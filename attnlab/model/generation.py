@@ -108,7 +108,8 @@ class Decoder:
             raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
         if compile and any(getattr(block.mixer, "selection", None) for block in model.blocks):
             raise ValueError("decode.compile=true: the number of blocks is no constant: use another mask")
-        on_gpu, copies = model.embedding.weight.is_cuda, dict[int, Tensor]()
+        on_gpu = model.embedding.weight.is_cuda
+        copies = dict[int, Tensor]()
         self.model, self.stepper = (
             lean(model) if on_gpu else laid_out(lean(model), copies) for _ in range(2)
         )
@@ -141,7 +142,8 @@ class Decoder:
         """Yields the next token of every row [B, 1], until all rows have reached one of `stop`; one that has
         repeats it. ValueError where the prompts are empty, or the positions or the cache end too early.
         """
-        device, sampling = self.model.embedding.weight.device, sampling or Sampling()
+        device = self.model.embedding.weight.device
+        sampling = sampling or Sampling()
         tokens, positions = (prompts, None) if isinstance(prompts, Tensor) else left_padded(prompts)
         self._check(tokens, new_tokens)
         draws = sampling.draws(len(tokens), new_tokens)
@@ -149,7 +151,8 @@ class Decoder:
         positions = positions if positions is None else positions.to(device)
         with self._rooms(len(tokens), positions is not None) as rooms:
             logits, advance = self._begin(tokens.to(device), positions, new_tokens, rooms)
-            newest, stops = None, torch.tensor(list(stop), device=device)
+            newest = None
+            stops = torch.tensor(list(stop), device=device)
             ended: Any = False  # by row, once there is a token
             for n in range(new_tokens):
                 picked = sampling.pick(logits, None if draws is None else draws[:, n : n + 1])
@@ -183,7 +186,8 @@ class Decoder:
 
     def _check(self, tokens: Tensor, new_tokens: int) -> None:
         """ValueError for what can be known to fail before the first step."""
-        length, vocabulary = tokens.shape[1] + new_tokens, self.model.embedding.num_embeddings
+        length = tokens.shape[1] + new_tokens
+        vocabulary = self.model.embedding.num_embeddings
         if tokens.numel() < 1:
             raise ValueError("the prompt is empty: generation goes on from at least one token")
         if new_tokens < 1:
@@ -245,19 +249,22 @@ class Decoder:
     ) -> Advance:
         following = torch.arange(AHEAD, device=self.model.embedding.weight.device)[None]
         following = following + (past if positions is None else positions[:, -1:] + 1)
-        ahead, n = Positions(following, consecutive=positions is None), 0
+        ahead = Positions(following, consecutive=positions is None)
+        n = 0
 
         def advance(newest: Tensor) -> Tensor:
             nonlocal ahead, n
             if n == AHEAD:
-                ahead, n = Positions(ahead.of + AHEAD, ahead.consecutive), 0
+                ahead = Positions(ahead.of + AHEAD, ahead.consecutive)
+                n = 0
             n += 1
             return _logits(self.stepper, newest, ahead.at(n - 1), mask, caches)
 
         return advance
 
     def _in_slots(self, used: int, positions: Tensor | None, mask: Mask | None, rooms: Rooms) -> Advance:
-        step, device = self.compiled, self.model.embedding.weight.device
+        step = self.compiled
+        device = self.model.embedding.weight.device
         assert step is not None
         if self.ahead:
             mask = reached  # the mask alone would show slots that are not written yet

@@ -30,7 +30,8 @@ def initialise(model: Any, seed: int, std: float, qk_gain: float | None) -> None
     | LSTM and GRU weights              | U(-1, 1) / sqrt(width), torch's own            |
     | everything else (gains, logits)   | s times what their module made                 |
     """
-    drawn, scales = set(), {name: row.init for name, row in rows(model).items()}
+    drawn = set()
+    scales = {name: row.init for name, row in rows(model).items()}
     if next(model.parameters()).is_meta:
         return
     for name, module in model.named_modules():

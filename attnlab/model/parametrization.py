@@ -122,7 +122,8 @@ def rows(model: Any) -> dict[str, Row]:
     ValueError where a model that has one holds parameters of no known kind.
     """
     mup: Mup | None = getattr(model, "parametrization", None)
-    found, plain = {}, table()
+    found = {}
+    plain = table()
     for name, kind in kinds(model):
         if mup is None:
             found[name] = plain.get(kind, Row())

@@ -18,7 +18,8 @@ from attnlab.model.initial import named_generator
 from attnlab.model.transformer import Transformer
 
 State = dict[str, Tensor]
-QKV, LATENT = "heads.qkv.", "heads.down."
+QKV = "heads.qkv."
+LATENT = "heads.down."
 
 
 def _mean(heads: Tensor, generator: torch.Generator) -> Tensor:
@@ -135,12 +136,15 @@ def _pooled_model(model: Transformer, n_kv_heads: int, how: str, seed: int) -> T
             raise ValueError(f"{type(heads).__name__} have no key and value heads of their own to pool")
         own = {f"{name}.{key}": tensor for key, tensor in heads.state_dict().items()}
         new = pool_heads(own, n_kv_heads, how, seed, heads.score_dim)
-        wide, narrow = heads.n_heads * heads.head_dim, n_kv_heads * heads.head_dim
-        weight, bias = new[f"{name}.qkv.weight"], new.get(f"{name}.qkv.bias")
+        wide = heads.n_heads * heads.head_dim
+        narrow = n_kv_heads * heads.head_dim
+        weight = new[f"{name}.qkv.weight"]
+        bias = new.get(f"{name}.qkv.bias")
         with torch.device("meta"):
             fused = Fused(weight.shape[1], {"q": wide, "k": narrow, "v": narrow}, bias is not None)
         fused.weight = nn.Parameter(weight)
         if bias is not None:
             fused.bias = nn.Parameter(bias)
-        heads.qkv, heads.n_kv_heads = fused.train(heads.training), n_kv_heads
+        heads.qkv = fused.train(heads.training)
+        heads.n_kv_heads = n_kv_heads
     return model

@@ -51,7 +51,8 @@ def _require_whole_past(mask: Mask, x_BTM: Tensor, positions: Tensor | Positions
     B, T, _ = x_BTM.shape
     slots = torch.arange(T, device=x_BTM.device)
     where = slots[None] if positions is None else positions if isinstance(positions, Tensor) else positions.of
-    b, h = torch.arange(B, device=x_BTM.device)[:, None, None, None], slots[:1, None, None, None]
+    b = torch.arange(B, device=x_BTM.device)[:, None, None, None]
+    h = slots[:1, None, None, None]
     visible = mask(b, h, where[:, None, :, None], where[:, None, None, :]).expand(B, 1, T, T)
     real = visible.diagonal(dim1=-2, dim2=-1)[..., None]
     past = slots[:, None] >= slots[None, :]

@@ -108,7 +108,9 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         if dim % 2:
             raise ValueError(f"sinusoidal positions need an even width, got {dim}: change model.dim")
-        self.dim, self.base, self.size = dim, base, size
+        self.dim = dim
+        self.base = base
+        self.size = size
 
     def forward(self, positions_BT: Tensor, length: int) -> Tensor:
         """[B or 1, T] -> [B or 1, T, M]; any length will do."""
@@ -185,7 +187,9 @@ class Transformer(nn.Module):
             raise ValueError(f"model.dropout must lie in [0, 1), got {dropout}")
         if logit_cap is not None and not logit_cap > 0:
             raise ValueError(f"model.logit_cap must be more than 0, got {logit_cap}")
-        self.embedding_scale, self.logit_scale, self.logit_cap = embedding_scale, logit_scale, logit_cap
+        self.embedding_scale = embedding_scale
+        self.logit_scale = logit_scale
+        self.logit_cap = logit_cap
         self.embedding = nn.Embedding(vocab_size, dim)
         self.positions = positions
         self.values = values(vocab_size=vocab_size, dim=dim) if values else None
@@ -239,7 +243,8 @@ class Transformer(nn.Module):
         x = self.embedding(tokens_BT)
         if self.embedding_scale != 1.0:
             x = x * self.embedding_scale
-        past, count = len(caches[0]) if caches else 0, tokens_BT.shape[1]
+        past = len(caches[0]) if caches else 0
+        count = tokens_BT.shape[1]
         where = Positions.following(past, count, x.device) if positions is None else positions
         where = Positions(where) if isinstance(where, Tensor) else where
         if self.positions is not None:

@@ -39,13 +39,16 @@ def answer(report: Report) -> dict[str, Any]:
 
 def told(report: Report, whole: bool = True) -> tuple[list[str], list[list[str]]]:
     """The arms as text: a header, and a row for each; where it is to be `whole`, with all that ranks them."""
-    known, effects, ends = report["answer"], primary(report), timed(report)
+    known = report["answer"]
+    effects = primary(report)
+    ends = timed(report)
     more = columns(report) if whole else []
     labels = [(known["label"], known["unit"]), ("difference", "")]
     labels += [(one["label"], one["unit"]) for one in (*more, *known["costs"])]
     rows = []
     for row in known["arms"]:
-        own, effect = {**row["reached"], "digits": known["digits"]}, effects.get(row["arm"])
+        own = {**row["reached"], "digits": known["digits"]}
+        effect = effects.get(row["arm"])
         word = "baseline" if row["baseline"] else effect["word"] if effect else NONE
         differs = _with_ends(effect, sign=True) if effect else NONE
         also = [
@@ -150,7 +153,8 @@ def _price(report: Report, arm: str, against: str) -> str:
     """What the arm takes more or less of: halves the KV cache per token, with 0.92 times the parameters."""
     shares = {}
     for row in report["budget"]["rows"]:
-        ours, theirs = _cell(row, arm), _cell(row, against)
+        ours = _cell(row, arm)
+        theirs = _cell(row, against)
         if row["key"] in PRICED and ours and theirs and abs(ours / theirs - 1) > (row["tolerance"] or 0.0):
             shares[row["key"]] = (ours / theirs, row["label"])
     if not 0.5 <= shares.get("parameters", (1.0,))[0] <= 2:
@@ -200,7 +204,8 @@ def _scope(report: Report, seeds: int | None = None) -> str:
     row = next((row for row in report["budget"]["rows"] if row["key"] == "parameters"), None)
     count = _cell(row, report["experiment"]["baseline"]) if row else None
     known = f" ({text(count)} parameters)" if count else ""
-    size, data = report["experiment"].get("size"), report["reproduce"]["data"]
+    size = report["experiment"].get("size")
+    data = report["reproduce"]["data"]
     place = [f"at size {size}{known}"] if size else [f"at {text(count)} parameters"] if count else []
     place += [f"on {', '.join(dict.fromkeys(str(one['name']) for one in data))}"] if data else []
     place += [f"{seeds} seeds"] if seeds else []

@@ -37,7 +37,8 @@ def build(
     asked: Asked, runs: list[Run], timing: dict[str, Any] | None, provenance: dict[str, Any]
 ) -> dict[str, Any]:
     """The report of a sweep, as plain JSON: numbers, decisions and warnings."""
-    sweep, experiment = Sweep(asked, runs, timing), asked.experiment.plain()
+    sweep = Sweep(asked, runs, timing)
+    experiment = asked.experiment.plain()
     left = departures(sweep)
     table = budget(sweep)
     claim_rows = claims(sweep, table, exploratory=bool(left))
@@ -93,7 +94,8 @@ def waiting(asked: Asked, runs: list[Run]) -> list[dict[str, Any]]:
 
 def _partial(sweep: Sweep) -> list[str]:
     """That more is to come, where the report does not wait for it."""
-    finished, planned = sum(run.done for run in sweep.planned), len(sweep.planned)
+    finished = sum(run.done for run in sweep.planned)
+    planned = len(sweep.planned)
     if not sweep.asked.under_way or finished == planned:
         return []
     return [
@@ -166,7 +168,8 @@ def warnings(sweep: Sweep, table: dict[str, Any], *, declared: bool) -> list[str
     out += [told for run in sweep.planned if (told := resumptions(run))]
     for run in sweep.planned:
         memory = run.record.memory if run.record else {}
-        formula, live = memory.get("kv_bytes_per_token_formula"), memory.get("kv_bytes_per_token_live")
+        formula = memory.get("kv_bytes_per_token_formula")
+        live = memory.get("kv_bytes_per_token_live")
         if formula is not None and live is not None and formula != live:
             out.append(
                 f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, "
@@ -209,7 +212,8 @@ def confounds(sweep: Sweep) -> list[str]:
         arm: next((dict(flatten(run.record.config)) for run in sweep.of(arm) if run.record), None)
         for arm in sweep.arms
     }
-    base, own = configs[sweep.baseline], {"measurement", sweep.experiment.match_by}
+    base = configs[sweep.baseline]
+    own = {"measurement", sweep.experiment.match_by}
     own |= {"optim.lr"} if sweep.asked.tuning else set()
     skipped = (NOT_DESIGN - {"parent"}) | {"measure", "decode"}
     out = []

@@ -18,7 +18,8 @@ def differences(a: Path, b: Path) -> dict[str, Any]:
     """What differs from report `a` to report `b`: per kind, each thing with what it was and what it is; and
     of how many claims the verdicts are equal.
     """
-    old, new = load(find(a)), load(find(b))
+    old = load(find(a))
+    new = load(find(b))
     for claim in old["verdict"]["claims"]:
         claim["says"] = (same(claim, new["verdict"]["claims"]) or claim)["says"]  # words may have been mended
     found: dict[str, Any] = {"from": old["experiment"]["name"], "to": new["experiment"]["name"]}
@@ -28,7 +29,8 @@ def differences(a: Path, b: Path) -> dict[str, Any]:
     found["claims"] = len({**words[0], **words[1]})
     found["verdicts_equal"] = sum(words[1].get(says) == word for says, word in words[0].items())
     for kind, say in zip(KINDS, (_claims, _effects, _budget, _runs), strict=True):
-        before, after = say(old), say(new)
+        before = say(old)
+        after = say(new)
         keys = [*before, *(key for key in after if key not in before)]
         rows = ({"of": key, "was": before.get(key), "is": after.get(key)} for key in keys)
         found[kind] = [row for row in rows if row["was"] != row["is"]]
@@ -38,7 +40,8 @@ def differences(a: Path, b: Path) -> dict[str, Any]:
 def compare(a: Path, b: Path) -> str:
     """What differs from report `a` to report `b`, as lines of text, the verdicts first."""
     found = differences(a, b)
-    equal, claims = found["verdicts_equal"], found["claims"]
+    equal = found["verdicts_equal"]
+    claims = found["claims"]
     verdicts = f"all {claims} verdicts are equal"
     if equal != claims:
         verdicts = f"{claims - equal} of {claims} verdicts differ"

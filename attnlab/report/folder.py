@@ -28,8 +28,10 @@ def render(folder: Path) -> Iterator[tuple[int, int, str]]:
     Raises:
         ValueError: the ledger cannot be made; all pages are there.
     """
-    found, cache = sources(folder), folder / RENDERED
-    code, known = _digest_code(), read_json(cache) or {}
+    found = sources(folder)
+    cache = folder / RENDERED
+    code = _digest_code()
+    known = read_json(cache) or {}
     digests = {source: _digest(source, code) for source in found}
     due = [
         source
@@ -44,7 +46,8 @@ def render(folder: Path) -> Iterator[tuple[int, int, str]]:
             pages = {pool.submit(_render_page, source): source for source in due}
             try:
                 for page in as_completed(pages):
-                    source, error = pages[page], page.exception()
+                    source = pages[page]
+                    error = page.exception()
                     if error is not None and not isinstance(error, (ValueError, OSError)):
                         raise error
                     done += 1

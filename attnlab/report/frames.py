@@ -46,7 +46,8 @@ def load(path: str | Path, frames: str = "pandas") -> "Results":
     `frames` says whose frames are given: pandas, polars or pyarrow. Refused, in one line, for a path that is
     neither and for a library that is unknown or not installed.
     """
-    frame, where = _library(frames), Path(path)
+    frame = _library(frames)
+    where = Path(path)
     if where.is_dir() and not (where / "report.json").exists() and any(where.glob("*/spec.json")):
         return Store(where, frame)
     try:
@@ -59,7 +60,8 @@ class Results(ABC):
     """Frames over results, each made when it is first asked for."""
 
     def __init__(self, path: Path, frame: Callable[[pa.Table], Any]) -> None:
-        self.path, self._frame = path, frame
+        self.path = path
+        self._frame = frame
 
     @cached_property
     def runs(self) -> Any:

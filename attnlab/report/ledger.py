@@ -26,7 +26,8 @@ claims the suite began from; papers are named by author, year and arXiv number.
 
 {totals}
 """
-ABOUT, CITED = ("experiment", "claim", "what is asked"), ("source", "what it says", "verdict here")
+ABOUT = ("experiment", "claim", "what is asked")
+CITED = ("source", "what it says", "verdict here")
 HYPOTHESES = """
 ## Hypotheses
 
@@ -80,7 +81,9 @@ def write(folder: Path) -> list[Path]:
 
 def markdown(ledger: Ledger, folder: Path) -> str:
     """README.md."""
-    hypotheses, identities, noise = ledger.of(identity=False), ledger.of(identity=True), ledger.noise
+    hypotheses = ledger.of(identity=False)
+    identities = ledger.of(identity=True)
+    noise = ledger.noise
     parts = [
         HEAD.format(mark=MARK, folder=folder.as_posix(), totals=totals(ledger)),
         HYPOTHESES.format(tally=tally(hypotheses), level=percent(LEVEL)),

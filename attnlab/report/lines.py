@@ -101,12 +101,15 @@ def _of_another(name: str, report: Mapping[str, Any]) -> bool:
 def _line(
     name: str, report: Mapping[str, Any], claim: Mapping[str, Any], told: Mapping[str, Any], sizes: Sizes
 ) -> Line:
-    experiment, decision, ratio = report["experiment"], claim["decision"], claim["compare"] == "ratio"
+    experiment = report["experiment"]
+    decision = claim["decision"]
+    ratio = claim["compare"] == "ratio"
     unit = TIMES if ratio else claim["unit"]
     digits = None if decision["exact"] else claim["digits"]
     finished = len({run["seed"] for run in report["runs"] if run["status"] == "done"})
     used = finished if decision["exact"] or claim["kind"] == "timing" else decision["n"]
-    whole, own = interval(claim), (decision["low"], decision["high"])
+    whole = interval(claim)
+    own = (decision["low"], decision["high"])
     sign = "\N{PLUS-MINUS SIGN}" if claim["is"] == "within" else ""
     centre = " of 1" if ratio and sign else ""
     return Line(
@@ -178,18 +181,21 @@ def interval(claim: Mapping[str, Any]) -> dict[str, float] | None:
     if claim.get("interval") or claim.get("looks"):
         given: dict[str, float] | None = claim.get("interval")
         return given
-    decision, ratio = claim["decision"], claim["compare"] == "ratio"
+    decision = claim["decision"]
+    ratio = claim["compare"] == "ratio"
     if claim["kind"] != "seeds" or None in (decision["low"], decision["level"]):
         return None
     low, high = (math.log(end) if ratio else end for end in (decision["low"], decision["high"]))
     own, wanted = (special.stdtrit(decision["n"] - 1, (1 + at) / 2) for at in (decision["level"], LEVEL))
-    centre, half = (low + high) / 2, (high - low) / 2 * float(wanted / own)
+    centre = (low + high) / 2
+    half = (high - low) / 2 * float(wanted / own)
     ends = (math.exp(end) if ratio else end for end in (centre - half, centre + half))
     return dict(zip(("low", "high"), ends, strict=True)) | {"level": LEVEL}
 
 
 def _ran(name: str, report: Mapping[str, Any]) -> Ran:
-    runs, told = report["runs"], report["reproduce"]
+    runs = report["runs"]
+    told = report["reproduce"]
     seconds = sum(run["seconds"] or 0 for run in runs)
     return Ran(
         name,
@@ -214,7 +220,8 @@ def _noise(report: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def totals(ledger: Ledger) -> str:
     """How many claims there are, in a sentence."""
-    hypotheses, identities = len(ledger.of(identity=False)), len(ledger.of(identity=True))
+    hypotheses = len(ledger.of(identity=False))
+    identities = len(ledger.of(identity=True))
     return (
         f"{len(ledger.lines)} claims of {len(ledger.ran)} reports, {hypotheses} hypotheses and {identities} "
         f"identities: {tally(ledger.lines)}."

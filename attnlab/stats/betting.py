@@ -14,7 +14,8 @@ import numpy as np
 
 from attnlab.stats.evidence import fraction
 
-STAKES, WEIGHTS = np.array([1.0, 0.5, 0.25]), np.array([0.8, 0.1, 0.1])  # shares of what may be staked
+STAKES = np.array([1.0, 0.5, 0.25])
+WEIGHTS = np.array([0.8, 0.1, 0.1])  # shares of what may be staked
 _CLOSE = 1e-9
 
 

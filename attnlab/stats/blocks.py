@@ -40,7 +40,8 @@ def ratio_draws(a_blocks: Blocks, b_blocks: Blocks, seed: int = 0, resamples: in
 
     Either is one number per block or [block, repeat]; block k of both was measured in the same moment.
     """
-    a, b = _table(a_blocks, "first arm"), _table(b_blocks, "second arm")
+    a = _table(a_blocks, "first arm")
+    b = _table(b_blocks, "second arm")
     if len(a) != len(b):
         raise ValueError(f"ratio: {len(a)} and {len(b)} blocks; interleaved arms have equally many")
     picks = np.random.default_rng(seed).integers(len(a), size=(resamples, len(a)))

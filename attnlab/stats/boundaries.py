@@ -83,7 +83,8 @@ def _key(looks: Sequence[int]) -> str:
 
 
 def _simulated(looks: tuple[int, ...], paths: int, seed: int = 0) -> np.ndarray:
-    draw, parts = np.random.default_rng(seed), list[np.ndarray]()
+    draw = np.random.default_rng(seed)
+    parts = list[np.ndarray]()
     for size in _chunks(paths, 500_000):
         found = _path(looks, size, draw)
         few = (found < 2 * LEVELS[-1]).any(1)
@@ -92,7 +93,8 @@ def _simulated(looks: tuple[int, ...], paths: int, seed: int = 0) -> np.ndarray:
     seen = np.concatenate(parts)
     gains = np.zeros((len(LEVELS), len(looks)))
     for row, level in enumerate(LEVELS):
-        left, spent = seen, _spent(looks, level)
+        left = seen
+        spent = _spent(looks, level)
         for look, share in enumerate(spent):
             if look:
                 last = max(1, round(share * 2 * paths))
@@ -106,14 +108,18 @@ def _simulated(looks: tuple[int, ...], paths: int, seed: int = 0) -> np.ndarray:
 
 def _path(looks: Sequence[int], size: int, draw: np.random.Generator) -> np.ndarray:
     """[paths, looks]: the upper tail of t at every look, where the truth is nought."""
-    sums, squares, before = np.zeros(size), np.zeros(size), 0
+    sums = np.zeros(size)
+    squares = np.zeros(size)
+    before = 0
     tails = np.empty((size, len(looks)), dtype=np.float32)
     for column, n in enumerate(looks):
         more = n - before
         part = draw.normal(size=size) * np.sqrt(more)
         within = 2 * draw.standard_gamma((more - 1) / 2, size=size) if more > 1 else np.zeros(size)
         between = (sums / before - part / more) ** 2 * before * more / n if before else 0.0
-        sums, squares, before = sums + part, squares + within + between, n
+        sums = sums + part
+        squares = squares + within + between
+        before = n
         t = sums / n / np.sqrt(squares / (n - 1) / n)
         tails[:, column] = special.stdtr(n - 1, -t)
     return tails

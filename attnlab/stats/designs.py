@@ -81,7 +81,8 @@ class Anytime:
     def p(self, n: int, t: float) -> float:
         if t <= 0 or n < 2:
             return 1.0
-        r, x = 1 + n * PRIOR, t * t / (n - 1)
+        r = 1 + n * PRIOR
+        x = t * t / (n - 1)
         gain = -n / 2 * math.log((1 - 1 / r) / (1 + x) + 1 / r) - math.log(r) / 2
         return min(1.0, math.exp(-gain) / 2)
 

@@ -42,7 +42,8 @@ def paired(differences: Values, level: float = 0.95, design: Design = FIXED) -> 
     """Mean difference, its t interval, and the two-sided p of "no difference"."""
     sample = Differences(finite(differences, "differences"), design)
     low, high = sample.interval(level) or (None, None)
-    above, below = sample.p_above(0), sample.p_below(0)
+    above = sample.p_above(0)
+    below = sample.p_below(0)
     p = None if above is None or below is None else min(1.0, 2 * min(above, below))
     return Paired(sample.n, _mean(sample), sample.sd, low, high, level, p, sample.tied)
 

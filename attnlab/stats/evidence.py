@@ -100,7 +100,9 @@ class Draws:
     """A bootstrap over `n` blocks: percentile interval; p is the share of draws on the wrong side."""
 
     def __init__(self, n: int, estimate: float, draws: np.ndarray):
-        self.n, self.estimate, self.draws = n, estimate, draws
+        self.n = n
+        self.estimate = estimate
+        self.draws = draws
 
     def interval(self, level: float) -> tuple[float, float] | None:
         if self.n < 2:

@@ -55,7 +55,8 @@ def holm_levels(pvalues: Values, alpha: float = 0.05) -> list[float]:
     All that fail share the level at which the procedure stopped. Intervals at these levels agree with the
     decisions; they are not simultaneous intervals.
     """
-    p, left = _probabilities(pvalues), len(pvalues)
+    p = _probabilities(pvalues)
+    left = len(pvalues)
     levels = np.empty_like(p)
     for index in np.argsort(p, kind="stable"):
         levels[index] = fraction(alpha, "alpha") / left
@@ -103,7 +104,9 @@ def decide(
         if q is None or i in stands:
             decisions.append(stands[i])
         elif isinstance(q.evidence, Exact):
-            n, point, ends = q.evidence.n, q.evidence.estimate, q.evidence.interval(1.0)
+            n = q.evidence.n
+            point = q.evidence.estimate
+            ends = q.evidence.interval(1.0)
             whole = holds(q, ends) is True
             decisions.append(Decision(n, point, *ends, None, None, None, None, exact=True, holds=whole))
         else:

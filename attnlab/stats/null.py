@@ -16,7 +16,8 @@ from attnlab.stats.evidence import Differences, Values, finite
 from attnlab.stats.family import Question, decide
 
 LEAST = 8  # runs
-POOLS, PER_POOL = 40, 150  # bootstrap samples of the runs, and deals out of each
+POOLS = 40
+PER_POOL = 150  # bootstrap samples of the runs, and deals out of each
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def false_positives(
 
     `values`: one metric of at least 8 runs that differ by their seeds alone; ValueError for fewer.
     """
-    pool, draw = finite(values, "values", least=LEAST), np.random.default_rng(seed)
+    pool = finite(values, "values", least=LEAST)
+    draw = np.random.default_rng(seed)
     deals = _deals(pool, rounds, draw)
     pools = (draw.choice(pool, len(pool)) for _ in range(POOLS))
     redealt = [some for sample in pools if (some := _deals(sample, PER_POOL, draw))]

@@ -33,7 +33,8 @@ class Planning:
 
 def power(n: int, effect: float, alpha: float = 0.05) -> float:
     """Chance that the two-sided paired t test at alpha finds a true effect of so many sd."""
-    shift, critical = effect * math.sqrt(n), -_quantile(n, fraction(alpha, "alpha") / 2)
+    shift = effect * math.sqrt(n)
+    critical = -_quantile(n, fraction(alpha, "alpha") / 2)
 
     def found(s: float) -> float:
         return float(special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s))
@@ -60,7 +61,8 @@ def tost_power(n: int, margin: float, alpha: float = 0.05) -> float:
     """Chance that the equivalence test passes when the true difference is 0; the margin in sd."""
     if margin <= 0:
         raise ValueError(f"margin={margin} must be positive")
-    reach, critical = margin * math.sqrt(n), -_quantile(n, fraction(alpha, "alpha"))
+    reach = margin * math.sqrt(n)
+    critical = -_quantile(n, fraction(alpha, "alpha"))
     return _mean_over_sd(n, lambda s: 2 * special.ndtr(reach - critical * s) - 1, top=reach / critical)
 
 

@@ -32,7 +32,8 @@ def sign_flip(differences: Values) -> Flips:
     floor = min(1.0, 2.0 ** (1 - values.size))
     if values.size > ENUMERABLE:
         return Flips(None, floor)
-    left, right = _sums(values[: values.size // 2]), np.sort(_sums(values[values.size // 2 :]))
+    left = _sums(values[: values.size // 2])
+    right = np.sort(_sums(values[values.size // 2 :]))
     # ties with the observed sum must count although float sums differ by the order of adding
     reach = abs(values.sum()) - 1e-12 * np.abs(values).sum()
     if reach <= 0:
@@ -89,7 +90,8 @@ def leave_one_out(differences: Values) -> tuple[float, float] | None:
 
 def pairing(a: Values, b: Values) -> Pairing:
     """The correlation of two arms over seeds, and the factor in seeds that pairing by seed bought."""
-    a, b = finite(a, "first arm"), finite(b, "second arm")
+    a = finite(a, "first arm")
+    b = finite(b, "second arm")
     if a.size != b.size:
         raise ValueError(f"pairing: {a.size} and {b.size} values; give the complete pairs only")
     if a.size < 2:

@@ -27,7 +27,8 @@ class Fault(Refused):
 
     def __init__(self, path: Path, line: int | None, problem: str) -> None:
         super().__init__(f"{shown(path, line)}: {problem}")
-        self.line, self.problem = line, problem
+        self.line = line
+        self.problem = problem
 
 
 def check(path: Path, find: Find = lambda config: None) -> None:
@@ -57,9 +58,11 @@ def node(path: Path) -> yaml.Node | None:
             root = yaml.compose(text, yaml.SafeLoader)
         _refuse_duplicates(root, path, set())
     except yaml.MarkedYAMLError as error:
-        problem, mark = str(error.problem), error.problem_mark
+        problem = str(error.problem)
+        mark = error.problem_mark
         if "quoted scalar" in str(error.context):
-            problem, mark = "a quote is opened here and never closed", error.context_mark
+            problem = "a quote is opened here and never closed"
+            mark = error.context_mark
         elif error.context and error.context_mark is not None:
             problem += f" ({error.context}, which began in line {error.context_mark.line + 1})"
         raise Fault(path, mark.line + 1 if mark else None, f"not YAML: {problem}") from error
@@ -186,7 +189,8 @@ class Written:
 
     def _set(self, key: Key) -> str | None:
         """The override of the command line that sets a key, or a part of that key of the experiment."""
-        whole, ours = ".".join(map(str, key)), key[0] in self.keys
+        whole = ".".join(map(str, key))
+        ours = key[0] in self.keys
         for name, override in self.given.items():
             if f"{whole}.".startswith(f"{name}.") or (ours and name.partition(".")[0] == key[0]):
                 return override

@@ -22,7 +22,8 @@ from filelock import FileLock, Timeout
 from attnlab.store.files import owners, read_json, replacing
 
 TAKEN_OVER = 75  # the exit status of a process whose run has become another's; it records nothing
-BEAT, STALE = 10.0, 35.0  # seconds: a stale heartbeat has missed three
+BEAT = 10.0
+STALE = 35.0  # seconds: a stale heartbeat has missed three
 SEEN = 120.0  # for onlookers, who read it once, and trust the other clock that far
 HOST = socket.gethostname()
 
@@ -34,7 +35,8 @@ def owning(folder: Path, patience: float = float("inf")) -> Iterator[None]:
     With a `patience` in seconds, filelock's Timeout: after that long for a process here, and as soon as one
     on another host gives a sign of life.
     """
-    path, token = folder / "owner.json", uuid.uuid4().hex
+    path = folder / "owner.json"
+    token = uuid.uuid4().hex
     with FileLock(folder / "lock", timeout=-1 if patience == float("inf") else patience):
         _claim(path, token, patient=patience == float("inf"))
         over = threading.Event()
@@ -62,7 +64,8 @@ def elsewhere(folder: Path) -> bool:
 
 
 def _claim(path: Path, token: str, *, patient: bool) -> None:
-    seen, since = "", time.monotonic()
+    seen = ""
+    since = time.monotonic()
     while True:
         with suppress(FileExistsError):  # created by one process alone, on network file systems too
             _create(path, token)
@@ -74,7 +77,8 @@ def _claim(path: Path, token: str, *, patient: bool) -> None:
         if text != seen:
             if seen and not patient:
                 raise Timeout(str(path))
-            seen, since = text, time.monotonic()
+            seen = text
+            since = time.monotonic()
         if time.monotonic() - since >= STALE:
             _take(path, token)
             time.sleep(STALE / 5)  # another may have found it stale too: the last to write has it

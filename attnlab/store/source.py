@@ -112,7 +112,8 @@ def _read(file: Path, _modified: int, module: str, is_package: bool) -> tuple[st
     raw = file.read_bytes().replace(b"\r\n", b"\n")
     try:
         text = raw.decode()
-        tree, counted = ast.parse(text), tokens(text)
+        tree = ast.parse(text)
+        counted = tokens(text)
     except (SyntaxError, ValueError, tokenize.TokenError):
         return hashlib.sha256(raw).hexdigest()[:16], ()
     package = module if is_package else module.rpartition(".")[0]

@@ -14,7 +14,8 @@ def shorten_socket_names() -> None:
     name = os.path.join(tempfile.gettempdir(), "pymp-12345678", "listener-12345678")
     if len(os.fsencode(name)) < LONGEST or not os.access("/tmp", os.W_OK):
         return
-    before, tempfile.tempdir = tempfile.tempdir, "/tmp"
+    before = tempfile.tempdir
+    tempfile.tempdir = "/tmp"
     try:
         util.get_temp_dir()  # made once, and kept for all later sockets
     finally:

@@ -93,9 +93,11 @@ def built(
         axes = run.use.axes
         lost = Run(run.arm, run.seed, run.id, broken=mend.faults(folder, digests.LARGE), axes=axes)
         runs.append(read_run(folder, run.arm, run.seed, axes) if trusted else lost)
-    device, records = plan.runs[0].estimate.device_kind, [run.record for run in runs if run.record]
+    device = plan.runs[0].estimate.device_kind
+    records = [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    wanted, exchange = looks.wanted(plan, root), looks.exchanged(plan, root)
+    wanted = looks.wanted(plan, root)
+    exchange = looks.exchanged(plan, root)
     asked = replace(_asked(plan, _outdated(plan, root), wanted, declared, exchange), under_way=now)
     return Report(plan, build(asked, runs, times, source), runs, declared)
 
@@ -104,7 +106,8 @@ def publish(found: Report, root: Path, reports: Path) -> None:
     """Writes a report, and prints its verdicts."""
     from attnlab.report import write
 
-    plan, document = found.plan, found.document
+    plan = found.plan
+    document = found.document
     assert plan.experiment is not None
     folder = reports / plan.title
     with waiting(f"drawing the report of {plan.title}"):

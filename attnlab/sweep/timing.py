@@ -96,10 +96,8 @@ def _trained(folder: Path, composed: Sequence[str]) -> RunRecord:
 
 def main(arguments: list[str]) -> int:
     """Measure, and write what was measured to the first argument."""
-    path, folders = (
-        Path(arguments[0]),
-        {arm: Path(folder) for arm, folder in json.loads(arguments[1]).items()},
-    )
+    path = Path(arguments[0])
+    folders = {arm: Path(folder) for arm, folder in json.loads(arguments[1]).items()}
     records = [_trained(folder, json.loads(arguments[2])) for folder in folders.values()]
     spec = RunSpec(id=records[0].id, config=records[0].config, estimate=records[0].estimate)
     try:

@@ -66,7 +66,8 @@ def judge(law: Law, variant: Variant, gap: str | None = None) -> Outcome:
     if status == "failed" and law.sized:
         detail = _smallest(law, variant) or detail
     elif status == "passed" and gap is not None:
-        status, detail = "failed", f"declared unsupported ({gap}), but it works: take the declaration away"
+        status = "failed"
+        detail = f"declared unsupported ({gap}), but it works: take the declaration away"
     return Outcome(law.name, variant.name, status, detail, law.says)
 
 

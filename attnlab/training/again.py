@@ -22,7 +22,8 @@ def measure_again(folder: Path) -> None:
 
     Built is what spec.json says, which the command has written: a record may be anybody's.
     """
-    spec, record = runs.spec(folder), runs.record(folder)
+    spec = runs.spec(folder)
+    record = runs.record(folder)
     assert record is not None
     assert record.done
     outdated = record.outdated(spec.estimate)

@@ -33,7 +33,9 @@ class Checkpoints(OnStep):
     def __init__(self, folder: Path, every: int) -> None:
         if every < 1:
             raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
-        self.path, self.every, self.due = folder / CHECKPOINTS[0], every, False
+        self.path = folder / CHECKPOINTS[0]
+        self.every = every
+        self.due = False
         self.leaving = False
         self._before: Any = None  # what SIGTERM did before
 

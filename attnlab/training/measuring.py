@@ -44,9 +44,12 @@ def measure(folder: Path, spec: RunSpec) -> RunRecord:
     """The run, up to its record on disk, which is returned. FloatingPointError where a figure is no
     number.
     """
-    clock, config = time.perf_counter(), spec.config
+    clock = time.perf_counter()
+    config = spec.config
     torch.manual_seed(config["seed"])
-    data, device, measurement = make(config["data"]), device_of(config), make(config["measurement"])
+    data = make(config["data"])
+    device = device_of(config)
+    measurement = make(config["measurement"])
     where = "meta" if on_paper(measurement) else "cpu"
     with torch.device(where):
         model = build_model(config, data.task.vocab_size)

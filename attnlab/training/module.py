@@ -62,9 +62,13 @@ class LanguageModel(pl.LightningModule):
                 f"optim needs 0 <= min_lr <= lr, lr > 0 and warmup >= 0, got {min_lr}, {lr}, {warmup}"
             )
         self.model = model
-        self.lr, self.min_lr, self.warmup = lr, min_lr, warmup
+        self.lr = lr
+        self.min_lr = min_lr
+        self.warmup = warmup
         self.betas: Any = tuple(betas)  # a list in yaml
-        self.weight_decay, self.seed, self.make_optimizer = weight_decay, seed, optimizer
+        self.weight_decay = weight_decay
+        self.seed = seed
+        self.make_optimizer = optimizer
         self._call = torch.compile(model) if compile else model
         self.last_loss: Tensor | None = None  # of the last whole optimizer step
         self._step_loss: Any = None  # the sum over the forward passes of the step so far
@@ -92,13 +96,15 @@ class LanguageModel(pl.LightningModule):
         trainer takes, is the mean over all targets that count in that step. Raises Diverged where that mean
         is not finite.
         """
-        losses, trainer = self.losses(batch), self.trainer
+        losses = self.losses(batch)
+        trainer = self.trainer
         passes = trainer.accumulate_grad_batches
         if "scored" in batch:
             loss = losses.sum() / batch["scored"] * (passes * trainer.world_size)
         else:
             loss = losses.sum() / (batch["targets"] >= 0).sum()
-        first, last = batch_idx % passes == 0, (batch_idx + 1) % passes == 0
+        first = batch_idx % passes == 0
+        last = (batch_idx + 1) % passes == 0
         self._step_loss = loss.detach() if first else self._step_loss + loss.detach()
         if last:
             self._end_step(self._step_loss / passes)
@@ -128,8 +134,10 @@ class LanguageModel(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Adds this batch's losses to the sums per position, and keeps what each answer was worth."""
-        logits, targets = self.logits(batch), batch["targets"]
-        scored, losses = targets >= 0, cross_entropy(logits, targets).double()
+        logits = self.logits(batch)
+        targets = batch["targets"]
+        scored = targets >= 0
+        losses = cross_entropy(logits, targets).double()
         self._sum = self._sum + losses.sum(0)
         self._count = self._count + scored.sum(0)
         if "condition" in batch:

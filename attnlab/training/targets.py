@@ -28,7 +28,8 @@ def check(config: Mapping[str, Any]) -> None:
 def located(name: str) -> Any:
     """What Hydra would find, in the same order: attributes before submodules. LookupError with the reason."""
     first, *rest = name.split(".")
-    thing, path = _module(first), first
+    thing = _module(first)
+    path = first
     if thing is None:
         raise LookupError(
             f"there is no module {first}; give the command where it can be imported, or install it"

@@ -116,7 +116,9 @@ class PoolLauncher(StoredRuns):
 
 
 class RayLauncher(StoredRuns):
-    schema, library, extra = RayLauncherConf, "ray", "ray"
+    schema = RayLauncherConf
+    library = "ray"
+    extra = "ray"
 
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         from attnlab.sweep.launchers.ray import launch
@@ -125,7 +127,9 @@ class RayLauncher(StoredRuns):
 
 
 class SlurmLauncher(StoredRuns):
-    schema, library, extra = SlurmLauncherConf, "submitit", "slurm"
+    schema = SlurmLauncherConf
+    library = "submitit"
+    extra = "slurm"
 
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         from attnlab.sweep.launchers.slurm import launch

@@ -33,7 +33,8 @@ class BorrowedHeads(nn.Module):
         super().__init__()
         self.head_dim = head_width(dim, n_heads, head_dim)
         require_groups(n_heads, n_kv_heads)
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.n_heads = n_heads
+        self.n_kv_heads = n_kv_heads
         self.score_dim = self.rope_dim = self.head_dim
         self.q = nn.Linear(dim, n_heads * self.head_dim, bias=bias)
         self.q_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None

@@ -54,10 +54,13 @@ class DifferentialHeads(nn.Module):
             )
         if not 0 <= lambda_init < 1:
             raise ValueError(f"lambda_init must lie in [0, 1), got {lambda_init}")
-        self.n_heads, self.n_kv_heads, self.lambda_init = n_heads, n_kv_heads, lambda_init
+        self.n_heads = n_heads
+        self.n_kv_heads = n_kv_heads
+        self.lambda_init = lambda_init
         self.head_dim = head_width(dim, n_heads, head_dim)
         self.score_dim = self.rope_dim = self.head_dim
-        wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
+        wide = n_heads * self.head_dim
+        narrow = n_kv_heads * self.head_dim
         self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)
         self.q_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None
@@ -70,9 +73,12 @@ class DifferentialHeads(nn.Module):
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
         """q [B, H, T, D] and the new tokens' state."""
         q, k, v = self.convolution.beside(self.qkv(x_BTM), self.qkv.widths, past, "heads")
-        q, k, v = by_head(q, self.head_dim), by_head(k, self.head_dim), by_head(v, 2 * self.head_dim)
+        q = by_head(q, self.head_dim)
+        k = by_head(k, self.head_dim)
+        v = by_head(v, 2 * self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+            q = self.q_norm(q)
+            k = self.k_norm(k)
         return rotate(q), (rotate(k), v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:

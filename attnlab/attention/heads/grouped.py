@@ -58,9 +58,11 @@ class GroupedHeads(nn.Module):
         require_groups(n_heads, n_kv_heads)
         if tied and n_kv_heads != n_heads:
             raise ValueError(f"tied q, k, v need as many KV heads as heads, got {n_kv_heads} and {n_heads}")
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.n_heads = n_heads
+        self.n_kv_heads = n_kv_heads
         self.score_dim = self.rope_dim = self.head_dim
-        wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
+        wide = n_heads * self.head_dim
+        narrow = n_kv_heads * self.head_dim
         self.tied = tied
         self.qkv = Fused(dim, {"qkv": wide} if tied else {"q": wide, "k": narrow, "v": narrow}, bias)
         self.out = IntoResidual(wide, dim, bias=out_bias)
@@ -97,7 +99,8 @@ class GroupedHeads(nn.Module):
         return q, (k, own * v + shared * first)
 
     def _projected(self, x_BTM: Tensor, rotate: Rotate, past: Past | None) -> tuple[Tensor, State]:
-        H, G = self.n_heads, self.n_kv_heads
+        H = self.n_heads
+        G = self.n_kv_heads
         if self.tied:
             shared = by_head(self.qkv(x_BTM), self.head_dim)
             if self.q_norm is not None and self.k_norm is not None:
@@ -119,7 +122,8 @@ class GroupedHeads(nn.Module):
             return q, (k, v)
         q, k = qk
         if self.q_norm is not None and self.k_norm is not None and not self.norms_width:
-            q, k = self.q_norm(q), self.k_norm(k)
+            q = self.q_norm(q)
+            k = self.k_norm(k)
         return rotate(q), (rotate(k), v)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:

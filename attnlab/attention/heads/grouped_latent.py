@@ -53,9 +53,14 @@ class GroupedLatentHeads(nn.Module):
             raise Unsupported(
                 "heads=gla has no per-head keys to normalise before they turn: use another score than qk_norm"
             )
-        self.n_heads, self.n_kv_heads, self.groups = n_heads, n_heads, groups
-        self.head_dim, self.rope_dim, self.rank = head_dim, rope_dim, rank
-        self.score_dim, self.absorbed = head_dim + rope_dim, absorbed
+        self.n_heads = n_heads
+        self.n_kv_heads = n_heads
+        self.groups = groups
+        self.head_dim = head_dim
+        self.rope_dim = rope_dim
+        self.rank = rank
+        self.score_dim = head_dim + rope_dim
+        self.absorbed = absorbed
         self.down = Fused(
             dim, {"q": n_heads * self.score_dim, "latent": groups * rank, "k_rope": rope_dim}, bias
         )
@@ -112,7 +117,8 @@ class GroupedLatentHeads(nn.Module):
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """As of `LatentHeads`, since a head reads one latent."""
-        own, up = self.down.weight.numel() + self.out.weight.numel(), self.up.weight.numel()
+        own = self.down.weight.numel() + self.out.weight.numel()
+        up = self.up.weight.numel()
         if absorbed:
             return 2 * new * (own + up + self.n_heads * (2 * self.rank + self.rope_dim) * held)
         width = 2 * self.head_dim + self.rope_dim

@@ -60,9 +60,13 @@ class LatentHeads(nn.Module):
             raise Unsupported(
                 "heads=mla has no per-head keys to normalise before they turn: use another score than qk_norm"
             )
-        self.n_heads, self.n_kv_heads = n_heads, n_heads
-        self.head_dim, self.rope_dim, self.rank = head_dim, rope_dim, rank
-        self.score_dim, self.absorbed = head_dim + rope_dim, absorbed
+        self.n_heads = n_heads
+        self.n_kv_heads = n_heads
+        self.head_dim = head_dim
+        self.rope_dim = rope_dim
+        self.rank = rank
+        self.score_dim = head_dim + rope_dim
+        self.absorbed = absorbed
         wide = n_heads * self.score_dim
         self.down = Fused(dim, {"q": q_rank or wide, "latent": rank, "k_rope": rope_dim}, bias)
         self.q_norm = None if q_rank is None else nn.RMSNorm(q_rank, norm_eps)
@@ -122,7 +126,8 @@ class LatentHeads(nn.Module):
         """The up-projections pass every held key, or absorbed, every query and every output; scores and
         values are then as wide as the latent.
         """
-        own, up = self.down.weight.numel() + self.out.weight.numel(), self.up.weight.numel()
+        own = self.down.weight.numel() + self.out.weight.numel()
+        up = self.up.weight.numel()
         own += 0 if self.q_up is None else self.q_up.weight.numel()
         if absorbed:
             return 2 * new * (own + up + self.n_heads * (2 * self.rank + self.rope_dim) * held)

@@ -49,7 +49,10 @@ class TensorProductHeads(nn.Module):
             )
         if min(rank, q_rank) < 1:
             raise ValueError(f"heads=tpa needs rank and q_rank >= 1, got {rank} and {q_rank}")
-        self.n_heads, self.n_kv_heads, self.rank, self.q_rank = n_heads, n_heads, rank, q_rank
+        self.n_heads = n_heads
+        self.n_kv_heads = n_heads
+        self.rank = rank
+        self.q_rank = q_rank
         self.head_dim = head_width(dim, n_heads, head_dim)
         self.score_dim = self.rope_dim = self.head_dim
         parts: dict[str, int] = {}
@@ -101,7 +104,8 @@ class TensorProductHeads(nn.Module):
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """Every query, and every held key and value, is put together; then as of `GroupedHeads`."""
-        own, wide = self.factors.weight.numel() + self.out.weight.numel(), self.n_heads * self.head_dim
+        own = self.factors.weight.numel() + self.out.weight.numel()
+        wide = self.n_heads * self.head_dim
         together = wide * (self.q_rank * new + 2 * self.rank * held)
         return 2 * (new * own + together + 2 * wide * new * held)
 

@@ -51,12 +51,14 @@ class TiedHeads(nn.Module):
             raise Unsupported(
                 "heads=gta has no keys to normalise that are not values too: use another score than qk_norm"
             )
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.n_heads = n_heads
+        self.n_kv_heads = n_kv_heads
         self.rope_dim = self.head_dim // 2 if rope_dim is None else rope_dim
         if not 0 < self.rope_dim < self.head_dim:
             raise ValueError(f"heads=gta needs 0 < rope_dim < {self.head_dim}, got {self.rope_dim}")
         self.score_dim = self.head_dim
-        wide, narrow = n_heads * self.head_dim, n_kv_heads * self.head_dim
+        wide = n_heads * self.head_dim
+        narrow = n_kv_heads * self.head_dim
         self.qkv = Fused(dim, {"q": wide, "kv": narrow, "k_rope": self.rope_dim}, bias)
         self.convolution = ShortConvolution(narrow + self.rope_dim, convolution)
         self.looks_back = self.convolution.looks_back

@@ -23,7 +23,8 @@ def exactly(kernel: Callable[..., Attended]) -> Callable[..., Attended]:
         mixed = torch._C._is_any_autocast_enabled()  # asking q for its device takes longer
         if not mixed and q.dtype == k.dtype == v.dtype in EXACT:
             return kernel(q, k, v, **options)
-        device, exact = q.device.type, torch.promote_types(q.dtype, torch.float32)
+        device = q.device.type
+        exact = torch.promote_types(q.dtype, torch.float32)
         rounds = mixed and torch.amp.is_autocast_available(device)
         with torch.autocast(device, enabled=False) if rounds else nullcontext():
             attended = kernel(q.to(exact), k.to(exact), v.to(exact), **options)

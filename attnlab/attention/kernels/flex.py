@@ -69,8 +69,10 @@ class Flex:
         if not q.numel():  # nobody asks, and torch's own stumbles
             lse = q.new_empty(B, H, T, dtype=torch.promote_types(q.dtype, torch.float32))
             return Attended(q.new_empty(B, H, T, V), lse if "lse" in need else None)
-        k, v = k.view_as(k), v.view_as(v)  # tied heads give one tensor thrice: torch 2.13's guards stumble
-        q_at, kv_at = q_pos.expand(B, 1, T, 1)[:, 0, :, 0], kv_pos.expand(B, 1, 1, S)[:, 0, 0]
+        k = k.view_as(k)
+        v = v.view_as(v)  # tied heads give one tensor thrice: torch 2.13's guards stumble
+        q_at = q_pos.expand(B, 1, T, 1)[:, 0, :, 0]
+        kv_at = kv_pos.expand(B, 1, 1, S)[:, 0, 0]
 
         def score_mod(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
             for function in scores:

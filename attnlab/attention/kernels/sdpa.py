@@ -59,7 +59,8 @@ def sdpa(
         )
         return Attended(out.reshape(B, H, T, V) if in_rows else out)
     b, h = batch_and_head(B, H, q.device)
-    bias, sighted = None, None
+    bias = None
+    sighted = None
     if biases:
         bias = reduce(torch.add, (each.bias(b, h, q_pos, kv_pos) for each in biases)).to(q.dtype)
     if mask is not None:

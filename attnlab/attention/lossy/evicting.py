@@ -26,7 +26,8 @@ class Evicting(Carrying, ABC):
         if size < 1:
             raise ValueError(f"an evicting cache needs size >= 1, got {size}")
         self.holds: int | None = size
-        self.size, self.seen = size, 0
+        self.size = size
+        self.seen = 0
         self.state: State | None = None
         self.positions: Tensor | None = None
 
@@ -114,7 +115,8 @@ class Observed(Evicting):
 
     def __init__(self, size: int, window: int = 8, kernel: int = 5, recent: int | None = None) -> None:
         super().__init__(size)
-        self.window, self.kernel = window, kernel
+        self.window = window
+        self.kernel = kernel
         self.recent = min(window, size) if recent is None else recent
         if window < 1 or kernel < 1 or not kernel % 2:
             raise ValueError(f"observed needs window >= 1 and an odd kernel, got {window} and {kernel}")

@@ -27,7 +27,8 @@ def pack(x: Tensor, bits: int, dim: int) -> Packed:
     """x [..., S, width], round-to-nearest between the least and the largest along `dim`, which share a
     scale.
     """
-    low, high = x.amin(dim, keepdim=True).half().to(x.dtype), x.amax(dim, keepdim=True)
+    low = x.amin(dim, keepdim=True).half().to(x.dtype)
+    high = x.amax(dim, keepdim=True)
     scale = ((high - low) / (2**bits - 1)).clamp(min=torch.finfo(torch.half).tiny).half()
     codes = ((x - low) / scale.to(x.dtype)).round().clamp(0, 2**bits - 1).to(torch.uint8)
     per_byte = 8 // bits
@@ -66,7 +67,10 @@ class QuantisedCache(Carrying):
             raise ValueError(f"keys share a scale per token or channel, got {keys}")
         if group < 1 or recent < 0:
             raise ValueError(f"a quantised cache needs group >= 1 and recent >= 0, got {group} and {recent}")
-        self.bits, self.keys, self.group, self.recent = bits, keys, group, recent
+        self.bits = bits
+        self.keys = keys
+        self.group = group
+        self.recent = recent
         self.blocks: list[list[Packed]] = []  # by block of tokens, by member of the state
         self.state: State | None = None  # of tokens that are as they came
         self.positions: Tensor | None = None

@@ -59,7 +59,8 @@ def _shortest_prefix(parts: tuple[Mask, ...]) -> int | None:
 
 def seen(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor, heads: int) -> Tensor:
     """[B, heads, T, S]: whether the query at a position sees the key at another, by the mask alone."""
-    q_pos, kv_pos = queries_BT[:, None, :, None], keys_BS[:, None, None, :]
+    q_pos = queries_BT[:, None, :, None]
+    kv_pos = keys_BS[:, None, None, :]
     shape = (max(len(queries_BT), len(keys_BS)), heads, queries_BT.shape[1], keys_BS.shape[1])
     if mask is None:
         return torch.ones(shape, dtype=torch.bool, device=queries_BT.device)
@@ -70,7 +71,8 @@ def seen(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor, heads: int) -> 
 
 def looks_ahead(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor, heads: int) -> bool:
     """Whether a query at one of these positions sees a later key at one of those; padding has no say."""
-    q_pos, kv_pos = queries_BT[:, None, :, None], keys_BS[:, None, None, :]
+    q_pos = queries_BT[:, None, :, None]
+    kv_pos = keys_BS[:, None, None, :]
     return bool((seen(mask, queries_BT, keys_BS, heads) & (q_pos >= 0) & (q_pos < kv_pos)).any())
 
 
@@ -84,7 +86,8 @@ def answers_too_early(mask: Mask | None, past: int, total: int, heads: int) -> b
     """Whether a text that goes on token by token from `past` to `total` ever gives a query, once it has been
     answered, a key that it should have seen.
     """
-    keys, queries = torch.arange(past, total).split(256), torch.arange(total)[None]
+    keys = torch.arange(past, total).split(256)
+    queries = torch.arange(total)[None]
     return any(looks_ahead(mask, queries[:, : int(part[-1])], part[None], heads) for part in keys)
 
 

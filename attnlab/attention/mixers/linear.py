@@ -45,5 +45,6 @@ class LinearAttention(Memory):
 
 def over_sums(out_BHTV: Tensor) -> Tensor:
     """What was read over its sum of weights, which is its last feature; 0 where nothing was written."""
-    values, total = out_BHTV[..., :-1], out_BHTV[..., -1:]
+    values = out_BHTV[..., :-1]
+    total = out_BHTV[..., -1:]
     return values / total.masked_fill(total == 0, 1.0)

@@ -54,7 +54,8 @@ class Memory(nn.Module, ABC):
         B = len(x_BTM)
         positions = Positions.of_pass(positions, cache, x_BTM)
         past = Past(positions, mask, cache)
-        follows, real = past.sees(1, B), past.real(B)
+        follows = past.sees(1, B)
+        real = past.real(B)
         past.require_whole(follows, real, B)
         tokens = self.tokens(x_BTM, past)
         if follows is not None:

@@ -22,7 +22,8 @@ class ShortConvolution(nn.Module):
         super().__init__()
         if width < 0 or width == 1:
             raise ValueError(f"a short convolution needs width >= 2, or 0 for none, got {width}")
-        self.width, self.looks_back = width, max(0, width - 1)
+        self.width = width
+        self.looks_back = max(0, width - 1)
         self.weight = nn.Parameter(torch.zeros(width, channels)) if width else None
 
     def forward(self, x_BTC: Tensor, past: Past | None, name: str) -> Tensor:
@@ -30,7 +31,8 @@ class ShortConvolution(nn.Module):
         if self.weight is None or past is None:
             return x_BTC
         B, T, _ = x_BTC.shape
-        whole, seen = past.before(name, x_BTC, self.width - 1), past.sees(self.width - 1, B)
+        whole = past.before(name, x_BTC, self.width - 1)
+        seen = past.sees(self.width - 1, B)
         y = x_BTC + self.weight[0] * x_BTC
         for back in range(1, self.width):
             earlier = whole.narrow(1, self.width - 1 - back, T)

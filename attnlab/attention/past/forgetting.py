@@ -23,7 +23,8 @@ class Forgetting(nn.Module):
 
     def __init__(self, dim: int, n_heads: int, start: float = 0.0) -> None:
         super().__init__()
-        self.n_heads, self.start = n_heads, start
+        self.n_heads = n_heads
+        self.start = start
         self.gate = nn.Linear(dim, n_heads)
         self.kinds = {"gate.weight": "thin"}
 
@@ -54,7 +55,8 @@ class Forgetting(nn.Module):
     @staticmethod
     def features(total_BHT1: Tensor, of_query: bool, dtype: torch.dtype) -> Tensor:
         """[B, H, T, F], whose products are C_t - C_s."""
-        parts, rest = [], total_BHT1
+        parts = []
+        rest = total_BHT1
         for _ in range(1 if dtype.itemsize > 2 else 3):
             parts.append(rest.to(dtype))
             rest = rest - parts[-1]

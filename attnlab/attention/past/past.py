@@ -17,7 +17,9 @@ class Past:
     """Of one pass of one layer; `mask` is the data's, and a design mask has no say in what a part sees."""
 
     def __init__(self, positions: Positions, mask: Mask | None, cache: Cache | None) -> None:
-        self.positions, self.mask, self.cache = positions, mask, cache
+        self.positions = positions
+        self.mask = mask
+        self.cache = cache
         if cache is not None and not hasattr(cache, "carry"):
             raise Unsupported(
                 f"{type(cache).__name__} carries nothing beside the states of tokens, and a part looks back: "
@@ -62,7 +64,8 @@ class Past:
         """
         if self.mask is None or follows is None or real is None or self.positions.of.shape[1] < 2:
             return
-        q_pos, kv_pos = self.positions.of[:, None, :, None], self.positions.of[:, None, None, :]
+        q_pos = self.positions.of[:, None, :, None]
+        kv_pos = self.positions.of[:, None, None, :]
         b, h = batch_and_head(rows, 1, q_pos.device)
         document = (~follows[..., 0]).cumsum(-1)
         same = document[:, None, :, None] == document[:, None, None, :]

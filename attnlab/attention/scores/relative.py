@@ -26,7 +26,8 @@ class RelativeBias(Bias):
                 f"relative positions need buckets >= 2 and max_distance > buckets / 2, got "
                 f"buckets={buckets} and max_distance={max_distance}"
             )
-        self.buckets, self.max_distance = buckets, max_distance
+        self.buckets = buckets
+        self.max_distance = max_distance
         self.table = nn.Parameter(torch.zeros(buckets, n_heads))
 
     def bucket(self, distance: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ class _Child:
     """A command as `slots.end` sees it."""
 
     def __init__(self, command: subprocess.Popen[str]) -> None:
-        self.pid, self._command = command.pid, command
+        self.pid = command.pid
+        self._command = command
 
     def code(self) -> int | None:
         return self._command.poll()

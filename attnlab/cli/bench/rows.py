@@ -19,7 +19,8 @@ def rows(
     in `notes` without samples become rows too; other names without samples do not.
     """
     samples = {name: values for name, values in samples.items() if values}
-    measured, first = [], next(iter(samples.values()), None)
+    measured = []
+    first = next(iter(samples.values()), None)
     for name, values in samples.items():
         middle = median_interval(values)
         ratio = ratio_of_medians(_blocks(values), _blocks(first or values))

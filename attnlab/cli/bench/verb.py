@@ -40,7 +40,8 @@ def main(options: argparse.Namespace) -> int:
     with ending.nothing_to_lose():
         subject = importlib.import_module(f"attnlab.cli.bench.subjects.{names[0]}")
     prepared = subject.prepare(overrides, options.given.get("threads"))
-    bench, status = Bench(names[0]), 0
+    bench = Bench(names[0])
+    status = 0
     try:
         with _raise_on_signals():
             subject.measure(prepared, bench, _say, options.given.get("rounds") or subject.ROUNDS)
@@ -52,7 +53,8 @@ def main(options: argparse.Namespace) -> int:
     except Exception as error:
         if ending.unread(error):
             raise
-        status, bench.failure = 1, _describe(error)
+        status = 1
+        bench.failure = _describe(error)
     print(json.dumps(asdict(bench)) if options.json else table(bench))
     if bench.failure is not None:
         what = f"{len(bench.rows)} rows were measured before"

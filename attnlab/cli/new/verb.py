@@ -26,7 +26,9 @@ NO_WORDS = ("null", "true", "false", "yes", "no", "on", "off", "nan", "inf")  # 
 
 def main(options: argparse.Namespace) -> int:
     """Writes the files, and prints them with the commands to run next."""
-    kind, name, folder = options.kind, options.name, Path(options.into)
+    kind = options.kind
+    name = options.name
+    folder = Path(options.into)
     if kind not in KINDS:
         raise Refused(f"new: no kind {kind}{nearest(kind, KINDS)}")
     _refuse_word(kind, name)
@@ -44,7 +46,8 @@ def main(options: argparse.Namespace) -> int:
 
 def texts(kind: str, name: str) -> dict[str, str]:
     """File -> its text, all that is written for a name. An experiment is a yaml and has no module."""
-    group, ending = GROUPS.get(kind, kind), kind.capitalize()
+    group = GROUPS.get(kind, kind)
+    ending = kind.capitalize()
     title = "".join(part.capitalize() for part in name.split("_"))
     named = title if title.endswith(ending) and title != ending else title + ending
     files = {} if kind == "experiment" else {f"{name}.py": f"{kind}.py"}
@@ -60,7 +63,8 @@ def texts(kind: str, name: str) -> dict[str, str]:
 
 def commands(kind: str, name: str) -> list[str]:
     """What to run next, in the folder; any of them takes more words at its end."""
-    own, value = "--config-dir conf", f"{GROUPS.get(kind, kind)}={name}"
+    own = "--config-dir conf"
+    value = f"{GROUPS.get(kind, kind)}={name}"
     test = f"python -m pytest test_{name}.py"
     if kind == "experiment":
         return [test, *(f"{PROGRAM} {verb}{own} +{value} size=debug" for verb in ("plan ", ""))]

@@ -187,7 +187,8 @@ def standing(report: Report) -> Claims:
 def _separates(claim: Mapping[str, Any]) -> bool:
     """Whether "no difference", and any smaller than some size, lies outside what the claim allows."""
     centre = 1.0 if claim["compare"] == "ratio" else 0.0
-    low, high = claim["from"], claim["to"]
+    low = claim["from"]
+    high = claim["to"]
     return (low is not None and low > centre) or (high is not None and high < centre)
 
 

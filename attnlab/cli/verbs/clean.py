@@ -27,7 +27,8 @@ _IDS = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 
 def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
     """Lists, asks, removes; 1 where something could not be removed."""
-    root, reports = Path(options.given["paths.runs"]), [Path(one) for one in options.given["paths.reports"]]
+    root = Path(options.given["paths.runs"])
+    reports = [Path(one) for one in options.given["paths.reports"]]
     marks.refuse_foreign(root)
     for folder in reports:
         if str(folder) != "reports" and not folder.is_dir():
@@ -132,7 +133,8 @@ def _reasons(
         keep(specs, f"since {path} cannot be read")
     remembered = {id for user in commands.values() for id in user.runs}
     for user in commands.values():
-        of, again = f"of {user.title}", f"(--forget {user.title})"
+        of = f"of {user.title}"
+        again = f"(--forget {user.title})"
         if user.forgotten or user.names & forget:
             continue
         if not user.published:
@@ -162,7 +164,8 @@ def _read_reports(folders: Iterable[Path]) -> tuple[dict[str, set[str]], list[Pa
     """The ids in every report.json below some folders, links followed, by its real folder; and the files and
     folders that cannot be read.
     """
-    listed, unreadable = dict[str, set[str]](), list[Path]()
+    listed = dict[str, set[str]]()
+    unreadable = list[Path]()
 
     def failed(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):

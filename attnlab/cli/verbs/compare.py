@@ -38,7 +38,8 @@ def main(options: argparse.Namespace) -> int:
     flags = handed_on(options)
     typed = shlex.join(["python", "-m", "attnlab", "compare", *options.words, *flags])
     status = ask(experiment, rest, flags, typed)
-    name, text = experiment["name"], yaml(experiment)
+    name = experiment["name"]
+    text = yaml(experiment)
     print(f"To keep the question, save this as conf/experiment/{name}.yaml:\n\n{text}", end="")
     return status
 
@@ -80,7 +81,9 @@ def declare(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[st
     names = [_name(arm) for arm in arms]
     if len(set(names)) < len(names):
         names = [f"{name}_{i}" for i, name in enumerate(names)]
-    given, left, said = dict(DEFAULTS), list[str](), set[str]()
+    given = dict(DEFAULTS)
+    left = list[str]()
+    said = set[str]()
     for override in overrides.parse(rest):
         key = override.key_or_group
         said.add(key)
@@ -94,7 +97,8 @@ def declare(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[st
             left.append(str(override.input_line))
     if isinstance(given["looks"], list) and given["seeds"] is SEEDS:
         del given["seeds"]  # the last look has its own
-    better, margin = given["direction"] == "higher", given["margin"]
+    better = given["direction"] == "higher"
+    margin = given["margin"]
     number = isinstance(margin, int | float) and not isinstance(margin, bool)
     if margin is DEFAULTS["margin"] and (better or given["metric"] != DEFAULTS["metric"]):
         raise Refused(
@@ -133,7 +137,8 @@ def _name(arm: Sequence[str]) -> str:
     """What an arm sets, in a word: values of groups, and key_value of other keys."""
     parts = []
     for override in overrides.parse(arm):
-        key, value = override.key_or_group, str(override.input_line).partition("=")[2]
+        key = override.key_or_group
+        value = str(override.input_line).partition("=")[2]
         is_option = "." not in key and key not in Top.model_fields  # a run's id is no arm's name
         parts.append(value if is_option else f"{key.rpartition('.')[2]}_{value}")
     return re.sub(r"[^A-Za-z0-9]+", "_", "_".join(parts)).strip("_").lower() or "arm"

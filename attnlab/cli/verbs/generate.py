@@ -23,14 +23,16 @@ FOREIGN_CACHE = "growing"  # a Hugging Face folder names no value of the axis de
 def main(options: argparse.Namespace) -> int:
     """Streams the prompt and what follows. Refused, one line, where it cannot be done."""
     given = options.given
-    prompt, new_tokens = given["prompt"], given["new_tokens"]
+    prompt = given["prompt"]
+    new_tokens = given["new_tokens"]
     trained = load(given)
     settings = decode_settings(trained.config, given.get("decode"))
     torch.set_num_threads(given["threads"])
     if not prompt:
         raise Refused("prompt is empty: generation goes on from at least one token")
     stop = trained.encode(given["stop"])[-1:] if given.get("stop") else ()
-    ids, cache = trained.encode(prompt), settings["cache"]
+    ids = trained.encode(prompt)
+    cache = settings["cache"]
     if cache is not None and "length" in cache:  # room for this text, whatever the model was trained at
         cache = {**cache, "length": max(1, len(ids) + new_tokens)}
     compiled = given.get("compile", bool(settings.get("compile")))
@@ -52,14 +54,16 @@ def pieces(
     New tokens are decoded behind the last of those `given`, the prompt's, since a decoder may leave away the
     space that its first token begins with.
     """
-    ids, ahead = _last(decode, given), prompt
+    ids = _last(decode, given)
+    ahead = prompt
     written = len(decode(ids))
     for token in tokens:
         ids.append(token)
         text = decode(ids)
         whole = len(text.rstrip("\ufffd"))
         yield ahead + text[written:whole]
-        ahead, written = "", max(written, whole)
+        ahead = ""
+        written = max(written, whole)
     yield decode(ids)[written:]
 
 

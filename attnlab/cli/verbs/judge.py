@@ -69,7 +69,8 @@ def asked(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     if options.budget is not None and options.budget not in BUDGETS:
         near = nearest(options.budget, BUDGETS)
         raise Refused(f"--budget {options.budget}: one of {', '.join(BUDGETS)}{near}")
-    arms, rest = [_arm(word) for word in options.words[:2]], options.words[2:]
+    arms = [_arm(word) for word in options.words[:2]]
+    rest = options.words[2:]
     hidden = {key for arm in arms for key in overrides.keys(arm)} & {*overrides.keys(rest)}
     if hidden:
         raise Refused(f"{', '.join(sorted(hidden))}: A or B sets it, so a word for both would hide it")

@@ -25,7 +25,8 @@ def main(options: argparse.Namespace) -> int:
     `--config-dir DIR` adds a user's own.
     """
     folders = [*_own(options.config_dir), CONF]
-    files, axes = experiments(folders), groups(folders)
+    files = experiments(folders)
+    axes = groups(folders)
     for name in options.names:
         known = [EXPERIMENTS, *axes, *files]
         if name not in known:
@@ -134,7 +135,8 @@ def _experiment(path: Path) -> dict[str, Any]:
     """Its question, its cost, and what is wrong with its file: that hides no other."""
     from attnlab.store.experiment_files import Fault, Written, check
 
-    question, fault = "", ""
+    question = ""
+    fault = ""
     try:
         question = " ".join((Written(file=path).text(("question",)) or "").split())
         check(path)

@@ -9,7 +9,8 @@ from attnlab.cli.hydra import config_dirs, handed_on, hydra
 from attnlab.errors import Refused, nearest
 from attnlab.sweep.plan import overrides
 
-GROUP, USUAL = "ladder", "two_cores"
+GROUP = "ladder"
+USUAL = "two_cores"
 
 
 def plan(options: argparse.Namespace) -> int:

@@ -53,7 +53,8 @@ def code_corpus(cache: str) -> Corpus:
 
 
 def _installed() -> dict[str, Distribution]:
-    packages, missing = {}, []
+    packages = {}
+    missing = []
     for name in PACKAGES:
         try:
             packages[name] = distribution(name)
@@ -104,7 +105,8 @@ def cleaned(files: Sequence[Listed]) -> tuple[list[tuple[str, str, bytes]], dict
         ("files listed", "missing", "empty", "not UTF-8", "duplicates", "near duplicates"), 0
     )
     counts["files listed"] = len(files)
-    read, seen = [], set()
+    read = []
+    seen = set()
     for package, path, file in files:
         fault, content = _content(file)
         digest = sha256(content).digest()

@@ -64,7 +64,8 @@ class Corpus:
         if not self.about.groups:
             border = len(text) - math.ceil(len(text) * val_fraction)
             return text[:border], text[border:]
-        chosen, data = held_out(self.about.groups, val_fraction), text.encode()
+        chosen = held_out(self.about.groups, val_fraction)
+        data = text.encode()
         parts: tuple[list[bytes], list[bytes]] = ([], [])
         start = 0
         for name, size in self.about.groups:

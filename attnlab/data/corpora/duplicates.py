@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 THRESHOLD = 0.8
-BANDS, ROWS = 32, 4  # 128 permutations; a pair at the threshold is missed once in 10^7
+BANDS = 32
+ROWS = 4  # 128 permutations; a pair at the threshold is missed once in 10^7
 _SLACK = 0.25  # under the threshold: seven standard deviations of what 128 permutations say of it
 
 Lines = NDArray[np.uint64]
@@ -23,7 +24,8 @@ Signature = NDArray[np.uint32]
 # h(x) = the upper half of a x + b, over numbers of 64 bits: one "permutation" for each a, which is odd
 _random = np.random.Generator(np.random.PCG64(2107_06499))
 _draws = _random.integers(2**64, size=(2, BANDS * ROWS), dtype=np.uint64)
-_FACTORS, _SUMMANDS = _draws[0, :, None] | np.uint64(1), _draws[1, :, None]
+_FACTORS = _draws[0, :, None] | np.uint64(1)
+_SUMMANDS = _draws[1, :, None]
 
 
 def lines(text: bytes) -> Lines:

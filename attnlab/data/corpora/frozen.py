@@ -32,7 +32,8 @@ def freeze(corpus: Corpus, to: Path) -> None:
 
 def frozen_corpus(path: str, cache: str) -> Corpus:
     """The corpus in a file. ValueError, one line, where it is none, or is damaged."""
-    key, file = f"data.path={path}", Path(path)
+    key = f"data.path={path}"
+    file = Path(path)
     refuse_no_file("data.path", file, below=False)
 
     def look() -> dict[str, Any]:

@@ -61,7 +61,8 @@ def hub_corpus(
 
 
 def _text(rows: Iterator[str], max_chars: int | None) -> bytes:
-    pieces, count = [], 0
+    pieces = []
+    count = 0
     for row in rows:
         pieces.append(row)
         count += len(row) + 1

@@ -21,7 +21,8 @@ class Compositional(Drawn):
         self, length: int, vocabulary: int, firsts: int, seconds: int, power: float, val_windows: int
     ) -> None:
         whole(1, length=length, vocabulary=vocabulary, firsts=firsts, seconds=seconds)
-        self.pairs, self.third = firsts * seconds, vocabulary // 3
+        self.pairs = firsts * seconds
+        self.third = vocabulary // 3
         if vocabulary % 3 or self.third < self.pairs:
             raise ValueError(
                 f"data.vocabulary={vocabulary}: a third of it are values, one for each of {self.pairs} pairs,"
@@ -32,7 +33,8 @@ class Compositional(Drawn):
                 f"data.length={length}: {self.pairs} pairs and a slot for each query take {6 * self.pairs}"
                 " tokens; lower data.firsts or data.seconds"
             )
-        self.firsts, self.seconds = firsts, seconds
+        self.firsts = firsts
+        self.seconds = seconds
         self._chances = slot_chances((length - 3 * self.pairs) // 3, power)
         super().__init__(
             [f"{kind}{i}" for kind in "abv" for i in range(self.third)], doublings(length),

@@ -30,7 +30,9 @@ class Compression(Drawn):
             )
         if type(length) is not int or length <= digits:
             raise ValueError(f"data.length={length}: a string and its mark take {digits + 1} tokens")
-        self.symbols, self.digits, self.strings = symbols, digits, length // (digits + 1)
+        self.symbols = symbols
+        self.digits = digits
+        self.strings = length // (digits + 1)
         super().__init__(
             [*map(str, range(symbols)), ">", *(f"#{i}" for i in range(symbols**digits))],
             ["string/1", "string/2"][: self.strings], length, val_windows,

@@ -37,7 +37,9 @@ class Depo(Drawn):
                 f"data.length={length}: a chain of {nodes} and {self.queries} queries take {least} tokens;"
                 " lower data.nodes or data.queries"
             )
-        self.names, self.nodes, self.hops = vocabulary, nodes, hops
+        self.names = vocabulary
+        self.nodes = nodes
+        self.hops = hops
         sizes = torch.arange(LEAST, nodes + 1, dtype=torch.float64)
         self._chances = 1 / (sizes + nodes**0.5)
         super().__init__(

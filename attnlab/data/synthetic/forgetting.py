@@ -37,7 +37,9 @@ class Forgetting(Drawn):
                 f"data.length={length}: {pairs} pairs, {updates} updates and a slot for each query take"
                 f" {self._start + 2 * pairs} tokens; lower data.pairs"
             )
-        self.keys, self.pairs, self.updates = vocabulary // 2, pairs, updates
+        self.keys = vocabulary // 2
+        self.pairs = pairs
+        self.updates = updates
         self._chances = slot_chances((length - self._start) // 2, power)
         super().__init__(
             [f"{kind}{i}" for kind in "kv" for i in range(self.keys)], ["bound/1", "bound/2"],

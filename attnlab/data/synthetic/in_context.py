@@ -42,8 +42,11 @@ class InContextRecall(Drawn):
                 f"data.length={length}: {pairs} pairs of up to {key_tokens + value_tokens} tokens and one of"
                 f" them again take {least} tokens"
             )
-        self.symbols, self.pairs, self.noise = symbols, pairs, noise
-        self.key_tokens, self.value_tokens = key_tokens, value_tokens
+        self.symbols = symbols
+        self.pairs = pairs
+        self.noise = noise
+        self.key_tokens = key_tokens
+        self.value_tokens = value_tokens
         super().__init__(
             [f"{kind}{i}" for kind in ("kvn" if noise else "kv") for i in range(symbols)],
             doublings(length), length, val_windows, name="noisy_recall" if noise else "fuzzy_recall",

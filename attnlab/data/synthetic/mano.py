@@ -30,7 +30,8 @@ class Mano(Drawn):
                 f"data.length={length}: an expression of {operations} operations takes {longest} tokens;"
                 " lower data.operations"
             )
-        self.modulus, self.operations = modulus, operations
+        self.modulus = modulus
+        self.operations = operations
         super().__init__(
             [*map(str, range(modulus)), *SIGNS, "=", *(f"l{n + 1}" for n in range(operations))],
             [f"operations/{n + 1}" for n in range(operations)], length, val_windows,
@@ -43,7 +44,8 @@ class Mano(Drawn):
         prefix = self._expressions(operations.flatten(), random)
         value = self._values(prefix).view(count, pieces)
         size = 2 * operations + 4
-        equals, told = self.modulus + len(SIGNS), self.modulus + len(SIGNS) + operations
+        equals = self.modulus + len(SIGNS)
+        told = self.modulus + len(SIGNS) + operations
         piece, offset = end_to_end(size, self.length)
         last = size.gather(1, piece) - 1
         inside = piece * prefix.shape[1] + (offset - 1).clamp(0, prefix.shape[1] - 1)
@@ -57,11 +59,14 @@ class Mano(Drawn):
 
     def _expressions(self, operations: torch.Tensor, random: torch.Generator) -> torch.Tensor:
         """Expressions [n, 2 operations + 1 at most] in prefix order, with zeros behind the shorter ones."""
-        n, longest = len(operations), 2 * self.operations + 1
+        n = len(operations)
+        longest = 2 * self.operations + 1
         number = torch.randint(self.modulus, (n, longest), generator=random)
         sign = torch.randint(len(SIGNS), (n, longest), generator=random) + self.modulus
         heads = torch.rand(n, longest, generator=random) < 0.5
-        left, open_places, placed = operations, torch.ones(n, dtype=torch.int64), []
+        left = operations
+        open_places = torch.ones(n, dtype=torch.int64)
+        placed = []
         for at in range(longest):
             operation = (left > 0) & (heads[:, at] | (open_places == 1))
             token = torch.where(operation, sign[:, at], number[:, at])

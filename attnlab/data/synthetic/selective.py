@@ -26,14 +26,16 @@ class SelectiveCopying(Drawn):
                 f"data.length={length}: {copied} symbols and their marks take {2 * copied} tokens;"
                 " lower data.copied"
             )
-        self.symbols, self.copied = symbols, copied
+        self.symbols = symbols
+        self.copied = copied
         super().__init__(
             [*map(str, range(symbols)), ".", "="], [f"place/{n + 1}" for n in range(copied)],
             length, val_windows, name="selective_copying", symbols=symbols, copied=copied,
         )  # fmt: skip
 
     def draw(self, count: int, random: torch.Generator, validation: bool) -> Batch:
-        blank, mark = self.symbols, self.symbols + 1
+        blank = self.symbols
+        mark = self.symbols + 1
         before = self.length - self.copied
         places = torch.rand(count, before, generator=random).argsort(1)[:, : self.copied].sort(1).values
         string = torch.randint(self.symbols, (count, self.copied), generator=random)

@@ -58,8 +58,12 @@ class Bandwidth:
                 "divide it"
             )
         self.contexts = increasing(contexts, "measurement.contexts")
-        self.n_heads, self.head_dim, self.n_kv_heads = n_heads, head_dim, list(n_kv_heads)
-        self.batch, self.rounds, self.repeated = batch, rounds, repeated
+        self.n_heads = n_heads
+        self.head_dim = head_dim
+        self.n_kv_heads = list(n_kv_heads)
+        self.batch = batch
+        self.rounds = rounds
+        self.repeated = repeated
         self.dtype = torch.bfloat16 if bf16 else torch.float32
 
     def measures(self) -> list[str]:
@@ -77,7 +81,8 @@ class Bandwidth:
         flops = [4 * self.batch * self.n_heads * self.head_dim * context for _, context in places]
         longest = self.contexts[-1]
         most, fewer = ((heads, longest) for heads in self.n_kv_heads[:2])
-        saving, rate = times[most] / times[fewer], 1e3 * sizes[most] / times[most]
+        saving = times[most] / times[fewer]
+        rate = 1e3 * sizes[most] / times[most]
         metrics = {
             "bandwidth/r2_bytes": explained([sizes[place] for place in places], list(times.values())),
             "bandwidth/r2_flops": explained(flops, list(times.values())),
@@ -110,7 +115,8 @@ class Bandwidth:
 
         def work() -> None:
             for _ in range(repeats):
-                keys, values = k, v
+                keys = k
+                values = v
                 if copied:
                     keys, values = (part.repeat_interleave(self.n_heads // heads, 1) for part in (k, v))
                 sdpa(q, keys, values, **settings)

@@ -37,7 +37,9 @@ class CacheBytes:
         positive(tokens=tokens, batch=batch)
         if make_cache is None:
             raise ValueError("measurement.make_cache is null: name a cache, as with decode=growing")
-        self.make_cache, self.tokens, self.batch = make_cache, tokens, batch
+        self.make_cache = make_cache
+        self.tokens = tokens
+        self.batch = batch
 
     def measures(self) -> list[str]:
         """The names of all its metrics."""
@@ -90,7 +92,8 @@ class Published:
 
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """One token through one layer of each."""
-        metrics, declared = {}, []
+        metrics = {}
+        declared = []
         for name, (layers, heads) in self.parts.items():
             x = torch.empty(1, 1, DIM, device="meta", dtype=torch.bfloat16)
             own = Metric(f"kv_bytes/{name}", f"KV cache per token of {name}", "B", "lower", "count")

@@ -59,9 +59,12 @@ class Generation:
             raise ValueError("measurement.make_cache is null: compare a cache, as with decode=growing")
         if type(offset) is not int:
             raise ValueError(f"measurement.offset={offset}: give a whole number of positions")
-        self.make_cache, self.compared, self.offset = make_cache, compared, offset
+        self.make_cache = make_cache
+        self.compared = compared
+        self.offset = offset
         self.lengths = increasing(lengths, "measurement.lengths") if lengths else []
-        self.rounds, self.prompt = rounds, prompt
+        self.rounds = rounds
+        self.prompt = prompt
 
     def check(self, model: Transformer, data: Any) -> None:
         """ValueError where the model cannot be cached, or does not reach that far."""
@@ -108,7 +111,8 @@ class Generation:
         """Both ways read the same text, the uncached greedy one, so one wrong token is not counted twice."""
         caches = self._caches(model)
         cached = model(tokens, caches=caches)[:, -1]
-        largest, differing = 0.0, 0
+        largest = 0.0
+        differing = 0
         for n in range(self.compared):
             plain = model(tokens)[:, -1]
             largest = max(largest, (plain - cached).abs().max().item())

@@ -17,7 +17,8 @@ class Losses:
     """
 
     def __init__(self, lengths: Sequence[float] = (), trained: int | None = None) -> None:
-        self.lengths, self.trained = list(lengths), trained
+        self.lengths = list(lengths)
+        self.trained = trained
 
     def check(self, model: Transformer, data: Any) -> None:
         """ValueError where the data has no such lengths."""
@@ -38,7 +39,8 @@ class Losses:
 
 def validation_loss(module: Any, batches: Any, device: str) -> float:
     """Mean loss over the targets that count."""
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     for batch in batches:
         here = {key: value.to(device) for key, value in batch.items()}
         total += module.losses(here).double().sum().item()

@@ -38,7 +38,9 @@ class CachedLosses:
         self, make_cache: Callable[..., Cache] = DynamicCache, step: int = 1, conditions: Sequence[str] = ()
     ) -> None:
         positive(step=step)
-        self.make_cache, self.step, self.conditions = make_cache, step, list(conditions)
+        self.make_cache = make_cache
+        self.step = step
+        self.conditions = list(conditions)
 
     def measures(self) -> list[str]:
         """The names of all its metrics."""
@@ -60,7 +62,10 @@ class CachedLosses:
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Every text twice: through this cache, and in one pass through a plain one."""
-        plain, kept, asked, held = [], [], [], (0.0, 0.0)
+        plain = []
+        kept = []
+        asked = []
+        held = (0.0, 0.0)
         for batch in data.val_dataloader():
             here = {key: value.to(device) for key, value in batch.items()}
             counted = here["targets"] >= 0
@@ -79,7 +84,8 @@ class CachedLosses:
             VALIDATION.name: torch.cat(kept).mean().item(),
         }
         if self.conditions:
-            which, known = torch.cat(asked), _conditions(data)
+            which = torch.cat(asked)
+            known = _conditions(data)
             by_condition = which.bincount(rises, len(known)) / which.bincount(minlength=len(known))
             found = dict(zip(known, by_condition.tolist(), strict=True))
             metrics |= {rise(name).name: found[name] for name in self.conditions}
@@ -91,7 +97,8 @@ def _read(
 ) -> tuple[Tensor, float]:
     """Losses [B, T], and bytes held per text."""
     tokens = batch["tokens"]
-    caches, mask = new_caches(make_cache, [block.mixer for block in model.blocks]), of_batch(batch)
+    caches = new_caches(make_cache, [block.mixer for block in model.blocks])
+    mask = of_batch(batch)
     logits = [model(part, caches=caches, mask=mask) for part in tokens.split(step, dim=1)]
     held = sum(cache.live_bytes() for cache in caches) / len(tokens)
     return cross_entropy(torch.cat(logits, dim=1), batch["targets"]), held

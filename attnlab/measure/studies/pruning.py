@@ -52,7 +52,10 @@ class Pruning:
     ) -> None:
         if not 0 < tolerance < 1:
             raise ValueError(f"measurement.tolerance={tolerance}: give a share of the loss between 0 and 1")
-        self.seed, self.tolerance, self.mean, self.shuffled = seed, tolerance, mean, shuffled
+        self.seed = seed
+        self.tolerance = tolerance
+        self.mean = mean
+        self.shuffled = shuffled
 
     def check(self, model: Transformer, data: Any) -> None:
         """ValueError where there are no heads to take out, or no windows to do it on."""

@@ -40,10 +40,14 @@ class Scores:
         self, dims: Sequence[int], at: int, keys: int, queries: int, scale_exponent: float, seed: int
     ) -> None:
         positive(keys=keys, queries=queries)
-        self.dims, self.at = increasing(dims, "measurement.dims"), at
+        self.dims = increasing(dims, "measurement.dims")
+        self.at = at
         if at not in self.dims or keys < 2:
             raise ValueError(f"measurement: at={at} must be one of dims={list(dims)}, and keys at least 2")
-        self.keys, self.queries, self.scale_exponent, self.seed = keys, queries, scale_exponent, seed
+        self.keys = keys
+        self.queries = queries
+        self.scale_exponent = scale_exponent
+        self.seed = seed
 
     def measures(self) -> list[str]:
         """The names of all its metrics."""
@@ -51,7 +55,9 @@ class Scores:
 
     def __call__(self, module: Any, data: Any, device: str) -> Measured:
         """Draws the scores of every width, the same numbers for the same seed."""
-        variance, magnitude, softmax = {}, {}, {}
+        variance = {}
+        magnitude = {}
+        softmax = {}
         for dim in self.dims:
             scores = self._scores(dim)
             variance[dim], magnitude[dim] = scores.var().item(), scores.abs().mean().item()

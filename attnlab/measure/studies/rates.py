@@ -36,7 +36,10 @@ class Rates:
             raise ValueError(
                 f"measurement: give a first rate above 0 and a count of 3 or more, got {first}, {count}"
             )
-        self.steps, self.first, self.count, self.clip = steps, first, count, clip
+        self.steps = steps
+        self.first = first
+        self.count = count
+        self.clip = clip
 
     def measures(self) -> list[str]:
         """The names of all its metrics."""

@@ -49,7 +49,10 @@ class Scaling:
     ) -> None:
         positive(head_dim=head_dim, n_heads=n_heads, rounds=rounds)
         self.lengths = increasing(lengths, "measurement.lengths", least=3)
-        self.kernel, self.n_heads, self.head_dim, self.rounds = kernel, n_heads, head_dim, rounds
+        self.kernel = kernel
+        self.n_heads = n_heads
+        self.head_dim = head_dim
+        self.rounds = rounds
         self.dtype = torch.bfloat16 if bf16 else torch.float32
 
     def measures(self) -> list[str]:
@@ -82,7 +85,8 @@ class Scaling:
 
     def _attend(self, inputs: Sequence[Tensor]) -> Tensor:
         where = torch.arange(inputs[0].shape[2], device=inputs[0].device)
-        q_pos, kv_pos = where[None, None, :, None], where[None, None, None, :]
+        q_pos = where[None, None, :, None]
+        kv_pos = where[None, None, None, :]
         scale = self.head_dim**-0.5
         return self.kernel(
             *inputs, q_pos=q_pos, kv_pos=kv_pos, mask=causal, scores=(), scale=scale, aligned=True
@@ -112,7 +116,9 @@ class Scaling:
 
     def _crossover(self, module: Any) -> float:
         """FLOPs of a block are a n + b n², so they cross at n = a / b; from counts at two lengths."""
-        block, dim, n = module.model.blocks[0], module.model.embedding.embedding_dim, self.lengths[0]
+        block = module.model.blocks[0]
+        dim = module.model.embedding.embedding_dim
+        n = self.lengths[0]
         short, long = (self._flops(module, block, dim, length) / length for length in (n, 2 * n))
         per_key = (long - short) / n
         return (short - per_key * n) / per_key / dim

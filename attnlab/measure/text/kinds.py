@@ -40,6 +40,7 @@ def by_kind(model: Transformer, task: Any, device: torch.device | str) -> dict[s
 
 def seen_before(windows_BN: Tensor) -> Tensor:
     """[B, N - 1]: whether a target and the token before it stood in a row earlier in the window."""
-    before, target = windows_BN[:, :-1], windows_BN[:, 1:]
+    before = windows_BN[:, :-1]
+    target = windows_BN[:, 1:]
     pairs = before * (int(windows_BN.max()) + 1) + target
     return torch.stack([(row[:, None] == row).tril(-1).any(-1) for row in pairs])

@@ -29,7 +29,8 @@ def probe(data: Any) -> Tensor:
         rows = data.task.spans(CANDIDATES, 2 * length) if is_text(data.task) else []
     except ValueError:  # the text is too short to choose from
         return first
-    best, most = first, 0.0
+    best = first
+    most = 0.0
     for row in rows:
         pieces = data.task.decode(row.tolist())
         start = begin(pieces[: length + 1])
@@ -37,7 +38,8 @@ def probe(data: Any) -> Tensor:
             continue
         readable = prose("".join(pieces[start : start + length]))
         if readable > most:
-            best, most = row[None, start : start + length], readable
+            best = row[None, start : start + length]
+            most = readable
     return best
 
 

@@ -22,7 +22,8 @@ KINDS = SIGNS | SEEN
 
 def signs_of(pieces: Sequence[str]) -> list[str]:
     """The kind of each token by its first sign that is no space, and by what stands before that."""
-    kinds, before = [], " "
+    kinds = []
+    before = " "
     for piece in pieces:
         body = piece.lstrip()
         apart = len(body) < len(piece) or not before.isalpha()

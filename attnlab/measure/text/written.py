@@ -14,7 +14,9 @@ from attnlab.measure.text.probe import is_text, probe
 from attnlab.model.generation import Decoder, Sampling
 from attnlab.model.transformer import Transformer
 
-TOKENS, TEMPERATURE, SEED = 160, 0.8, 0
+TOKENS = 160
+TEMPERATURE = 0.8
+SEED = 0
 
 
 def written(model: Transformer, data: Any) -> dict[str, str | None]:
@@ -37,12 +39,15 @@ def written(model: Transformer, data: Any) -> dict[str, str | None]:
 
 def _sampled(model: Transformer, prompt: list[int], longest: int) -> list[int]:
     """`TOKENS` new tokens, of which none is written behind `longest` others or more."""
-    decoder, tokens, new = Decoder(model, DynamicCache), list(prompt), list[int]()
+    decoder = Decoder(model, DynamicCache)
+    tokens = list(prompt)
+    new = list[int]()
     while len(new) < TOKENS:
         tokens = tokens if len(tokens) < longest else tokens[-max(1, longest // 2) :]
         sampling = Sampling(TEMPERATURE, seed=SEED + len(new))
         count = min(longest - len(tokens), TOKENS - len(new))
         stream = decoder.stream(torch.tensor([tokens]), count, sampling)
         drawn = [int(token.item()) for token in stream]
-        tokens, new = tokens + drawn, new + drawn
+        tokens = tokens + drawn
+        new = new + drawn
     return new

@@ -18,7 +18,8 @@ MIXER_TRAINING = ("dropout", "kernel")
 
 def lost(here: Any, there: Any) -> dict[str, tuple[Any, Any]]:
     """Leaf to its value here and there, where these differ by more than rounding."""
-    ours, theirs = leaves(here), leaves(there)
+    ours = leaves(here)
+    theirs = leaves(there)
     pairs = {name: (ours.get(name, "absent"), theirs.get(name, "absent")) for name in ours | theirs}
     return {name: pair for name, pair in pairs.items() if not _alike(*pair)}
 

@@ -83,7 +83,8 @@ def save(
     ValueError where no family can express it, with what the nearest one lacks, or where it is not this
     model's.
     """
-    folder, config = Path(folder), dict(json.loads(json.dumps(config)))
+    folder = Path(folder)
+    config = dict(json.loads(json.dumps(config)))
     vocab_size = model.embedding.num_embeddings
     with torch.device("meta"):
         described = build_model({"model": config}, vocab_size)
@@ -120,7 +121,8 @@ def _check_fixed(family: Family, theirs: Config) -> None:
 
 def _our_config(family: Family, theirs: Config, complete: bool = False) -> Config:
     """Their config in our leaves; `complete` says that a key without a default must be there."""
-    config, theirs = copy.deepcopy(family.model), family.settled(theirs)
+    config = copy.deepcopy(family.model)
+    theirs = family.settled(theirs)
     for key in family.keys:
         value = _get(theirs, key.theirs)
         if value is None and key.default is not REQUIRED:
@@ -169,7 +171,8 @@ def _obstacles(family: Family, config: Config) -> list[str]:
     except ValueError:  # it is so far from this family that what was written means nothing there
         there = {"layers": []}
     pairs: Any = zip_longest(here.pop("layers"), there.pop("layers"), fillvalue={})
-    by_layer, base = [lost(*pair) for pair in pairs], leaves(here["attention"])
+    by_layer = [lost(*pair) for pair in pairs]
+    base = leaves(here["attention"])
     common = {
         name: both
         for name, both in by_layer[0].items()
@@ -224,7 +227,8 @@ def _has_head(shards: Shards, family: Family) -> bool:
 
 
 def _their_tensors(family: Family, model: Transformer, config: Config) -> dict[str, Tensor]:
-    state, tensors = model.state_dict(), {}
+    state = model.state_dict()
+    tensors = {}
     for ours, row, pieces in _pairs(family, model, config):
         written = row.layout.write(state[ours], config)
         whole = len(pieces) == 1 or not all(pieces.values())
@@ -236,7 +240,8 @@ def _their_tensors(family: Family, model: Transformer, config: Config) -> dict[s
 
 def _fill_buffers(model: Transformer, config: Config, dtype: torch.dtype) -> None:
     """What no file holds, as slopes, from the layer that has it: made again, one layer at a time."""
-    mixers, usual = mixer_configs({"model": config}), torch.get_default_dtype()
+    mixers = mixer_configs({"model": config})
+    usual = torch.get_default_dtype()
     for layer, block in enumerate(model.blocks):
         for place, part in block.mixer.named_modules():
             for name in (name for name, buffer in part._buffers.items() if buffer.is_meta):

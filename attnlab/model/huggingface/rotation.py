@@ -13,8 +13,11 @@ from attnlab.model.huggingface.values import agreed, number, truth
 Config = dict[str, Any]
 
 _PLACES = ("rope_scaling", "rope_parameters")
-_BASE, _TRAINED, _LENGTH = "rope_theta", "original_max_position_embeddings", "max_position_embeddings"
-_FRACTION, _MAGNITUDE = "partial_rotary_factor", "attention_factor"
+_BASE = "rope_theta"
+_TRAINED = "original_max_position_embeddings"
+_LENGTH = "max_position_embeddings"
+_FRACTION = "partial_rotary_factor"
+_MAGNITUDE = "attention_factor"
 
 
 class Scaling(NamedTuple):
@@ -70,7 +73,8 @@ def settled(
         if not isinstance(table, Mapping):
             raise ValueError(f"{place} must be a mapping, not {table!r}")
     types = {f"{place}.{key}": kind for place, table in tables.items() for key, kind in _types(table).items()}
-    kind, known = agreed(types, lambda kind: kind), ("default", *kinds)
+    kind = agreed(types, lambda kind: kind)
+    known = ("default", *kinds)
     if not isinstance(kind, str) or kind not in known:
         raise ValueError(f"{next(iter(types))} = {kind!r} is not supported (only {', '.join(known)})")
     scaling = None
@@ -91,7 +95,8 @@ def read_scaling(theirs: Config) -> Config:
     target, needs, may, fixed = _SCALINGS[theirs["rope_type"]]
     leaves = needs | {name: leaf for name, (leaf, _) in may.items() if leaf}
     ours = {"_target_": target, **fixed} | {leaf: theirs[name] for name, leaf in leaves.items()}
-    over, under = theirs.get("mscale"), theirs.get("mscale_all_dim")
+    over = theirs.get("mscale")
+    under = theirs.get("mscale_all_dim")
     if over and under and ours["magnitude"] is None:
         ours["magnitude"] = magnitude(theirs["factor"], over) / magnitude(theirs["factor"], under)
     return ours
@@ -146,7 +151,8 @@ def _optional(name: str, tables: Mapping[str, Any], default: Any) -> Any:
 
 def _check_whole(fraction: float, theirs: Config) -> None:
     """ValueError where a share of a head's features is none that both of us round alike."""
-    width, heads = theirs.get("hidden_size"), theirs.get("num_attention_heads")
+    width = theirs.get("hidden_size")
+    heads = theirs.get("num_attention_heads")
     if isinstance(width, int) and isinstance(heads, int) and heads > 0:
         head = theirs.get("head_dim") or width // heads
         turning = head * fraction

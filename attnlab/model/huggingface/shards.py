@@ -11,7 +11,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 
 
 class Shards:
@@ -21,7 +22,8 @@ class Shards:
     """
 
     def __init__(self, folder: Path, prefix: str) -> None:
-        self.folder, self.prefix = folder, prefix
+        self.folder = folder
+        self.prefix = prefix
         self._files = ExitStack()
         self._found: dict[str, tuple[Path, str, Any]] = {}
 

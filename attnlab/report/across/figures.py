@@ -111,7 +111,8 @@ def losses(ladder: Ladder, width: int, suffix: str = "") -> list[Figure]:
 
 def _compute(field: str, flops: list[float]) -> Spec:
     """Training compute as a logarithmic axis, marked at each power of ten."""
-    low, high = min(flops) / AIR, max(flops) * AIR
+    low = min(flops) / AIR
+    high = max(flops) * AIR
     decades = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
     x = number(field, [low, high], "training FLOPs of a run", values=decades, format=".0e", grid=False)
     x["scale"]["type"] = "log"

@@ -40,7 +40,8 @@ def build(reports: Mapping[str, Report]) -> dict[str, Any]:
     baseline = next(iter(reports.values()))["experiment"]["baseline"]
     rungs = sorted(reports.items(), key=lambda item: flops(item[1], baseline) or 0.0)
     first = rungs[0][1]
-    place, experiment = first["place"], first["experiment"]
+    place = first["place"]
+    experiment = first["experiment"]
     asked = list(dict.fromkeys(pair for _, report in rungs for pair in comparisons(report)))
     steps = [_rung(title, report, baseline) for title, report in rungs]
     by_rung = {row["name"]: (row, report) for row, (_, report) in zip(steps, rungs, strict=True)}
@@ -101,7 +102,8 @@ def _growth(steps: list[dict[str, Any]]) -> float | None:
     """Tenfolds of compute for a tenfold of parameters, from the smallest rung to the largest; None where the
     parameters do not grow, or are not known.
     """
-    first, last = steps[0], steps[-1]
+    first = steps[0]
+    last = steps[-1]
     if not all(row[key] for row in (first, last) for key in ("parameters", "flops")):
         return None
     wider = math.log(last["parameters"] / first["parameters"])
@@ -196,8 +198,10 @@ def _sentence(found: Mapping[str, Any], experiment: Mapping[str, Any]) -> str:
     seen = [row for row in found["effects"] if row["mean"] is not None]
     if not seen:
         return "No rung has a finished pair of runs."
-    first, last = seen[0], seen[-1]
-    joint, metric = f"{found['arm']} {MINUS} {found['against']}", experiment["metric"]
+    first = seen[0]
+    last = seen[-1]
+    joint = f"{found['arm']} {MINUS} {found['against']}"
+    metric = experiment["metric"]
     words = [f"{joint}: {_said(first)} at {first['rung']}, {_said(last)} at {last['rung']} ({metric})"]
     if found["change"]:
         words.append(
@@ -221,7 +225,8 @@ def _ahead(found: Mapping[str, Any]) -> str:
 
 def _losses(by_rung: Mapping[str, Any], experiment: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The loss of every arm at each rung, and the baseline's compute for that of the largest."""
-    metric, base = experiment["metric"], experiment["baseline"]
+    metric = experiment["metric"]
+    base = experiment["baseline"]
     rows = {
         arm: [_loss(row, report, arm, metric) for row, report in by_rung.values()]
         for arm in experiment["arms"]

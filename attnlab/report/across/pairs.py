@@ -32,7 +32,8 @@ def differences(report: Report, arm: str, against: str, metric: str) -> list[flo
     """The arm's value minus the other's, over the seeds that both have; [] where they are not compared."""
     if reasons_apart(report, arm, against, metric):
         return []
-    ours, theirs = values(report, arm, metric), values(report, against, metric)
+    ours = values(report, arm, metric)
+    theirs = values(report, against, metric)
     return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
 
 

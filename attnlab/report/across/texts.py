@@ -19,7 +19,8 @@ def tell(reports: Mapping[str, dict[str, Any]]) -> None:
     changes it.
     """
     names = [report["place"]["name"] for report in reports.values()]
-    claims, arms = _claims(reports), [_arms(title, report) for title, report in reports.items()]
+    claims = _claims(reports)
+    arms = [_arms(title, report) for title, report in reports.items()]
     for report in reports.values():
         report["texts"] = {"names": names, "claims": claims, "arms": arms}
 

@@ -46,13 +46,12 @@ def intervals(rows: list[Spec], *, unit: str, width: int, centre: float = 0.0) -
         known = {key: edges[key] if end is None else end for key, end in ends.items()}
         drawn.append({**row, "place": place, **known})
 
-    y, x, code = (
-        name("label", labelLimit=150),
-        number("mean", domain, unit, grid=False),
-        coded("word", VERDICTS),
-    )
+    y = name("label", labelLimit=150)
+    x = number("mean", domain, unit, grid=False)
+    code = coded("word", VERDICTS)
     dot = {"filled": True, "size": 130, "opacity": 1, "stroke": PAPER, "strokeWidth": 1}
-    holds, colour = {"color": BAND, "height": {"band": 0.86}}, code["color"]
+    holds = {"color": BAND, "height": {"band": 0.86}}
+    colour = code["color"]
     layers: list[Spec | None] = [
         layer("bar", holds, x={**x, "field": "start"}, x2="end", y=y),
         line_at("x", centre),
@@ -69,11 +68,10 @@ def forest(
     """A row per arm: the mean with its interval, a thin ring per seed below it, the margin behind all."""
     ends = [row[key] for row in rows for key in ("mean", "low", "high")] + [seed["value"] for seed in seeds]
     x = number("mean", span([*ends, 0.0, *([margin, -margin] if margin else [])]), unit)
-    y, code = name("arm"), coded("arm", styles)
-    colour, ring = (
-        code["color"],
-        {"size": 34, "strokeWidth": 1.1, "yOffset": 11, "opacity": 0.85, "filled": False},
-    )
+    y = name("arm")
+    code = coded("arm", styles)
+    colour = code["color"]
+    ring = {"size": 34, "strokeWidth": 1.1, "yOffset": 11, "opacity": 0.85, "filled": False}
     rule = {"strokeWidth": 2.5, "yOffset": -4, "y2Offset": -4}
     dot = {"size": 110, "filled": True, "opacity": 1, "yOffset": -4}
     layers = [
@@ -121,14 +119,16 @@ def tradeoff(
         format="~s" if max(abs(row["x"]) for row in rows) >= THOUSANDS else ",.6~g",
     )
     ys = span([row[key] for row in rows for key in ("y", "y_low", "y_high")], 0.18)
-    code, rows = coded("arm", styles), _told_apart(rows, x["scale"]["domain"], ys, named)
+    code = coded("arm", styles)
+    rows = _told_apart(rows, x["scale"]["domain"], ys, named)
     y = number("y", [ys[0], max([ys[1], *(row["top"] for row in rows)])], y_title)
     steps = {
         "interpolate": "step-after" if lower_x else "step-before",
         "strokeDash": [4, 3],
         "strokeWidth": 1,
     }
-    bar, dot = {"strokeWidth": 2}, {"size": 90, "filled": True, "opacity": 1}
+    bar = {"strokeWidth": 2}
+    dot = {"size": 90, "filled": True, "opacity": 1}
     layers: list[Spec | None] = [
         layer("line", {**steps, "color": MUTED}, front, x=x, y=y),
         layer("rule", bar, x={**x, "field": "x_low"}, x2="x_high", y=y, color=code["color"]),
@@ -143,7 +143,8 @@ def _told_apart(rows: list[Spec], xs: list[float], ys: list[float], named: Colle
     """Rows with their `label`, its height, `tag`, and where that ends, `top`: where points crowd, labels are
     stacked. What stood beyond the axis would take its room from the plot.
     """
-    line, near = 0.06 * (ys[1] - ys[0]), 0.2 * (xs[1] - xs[0])
+    line = 0.06 * (ys[1] - ys[0])
+    near = 0.2 * (xs[1] - xs[0])
     out: list[Spec] = []
     for row in sorted(rows, key=lambda row: row["y"]):
         label = row["arm"] if row["arm"] in named else ""
@@ -163,7 +164,8 @@ def budget(cells: list[Spec]) -> Spec:
     }
     legend = {"title": None, "orient": "bottom"}
     code = {channel: {**encoding, "legend": legend} for channel, encoding in coded("mark", looks).items()}
-    x, y = name("arm", orient="top", labelAngle=0, labelFontWeight="bold"), name("row", labelLimit=260)
+    x = name("arm", orient="top", labelAngle=0, labelFontWeight="bold")
+    y = name("row", labelLimit=260)
     arms, rows = (len({cell[key] for cell in cells}) for key in ("arm", "row"))
     layers = [
         layer("point", {"filled": True, "size": 60, "xOffset": -42, "opacity": 1}, x=x, y=y, **code),

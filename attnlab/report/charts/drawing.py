@@ -67,7 +67,8 @@ def _answers(tasks: list[dict[str, Any]]) -> tuple[list[tuple[str, Any]], str]:
     """What the process gave for the first tasks, in their order, and why it gave no more."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            asked, answered = Path(folder) / "asked.json", Path(folder) / "answered.jsonl"
+            asked = Path(folder) / "asked.json"
+            answered = Path(folder) / "answered.jsonl"
             asked.write_text(json.dumps(tasks), encoding="utf-8")
             why = _run([sys.executable, "-P", svg.__file__, str(asked), str(answered)])
             lines = answered.read_text("utf-8").splitlines() if answered.exists() else []

@@ -144,7 +144,8 @@ def traded(report: Report) -> list[dict[str, Any]]:
 
 
 def tradeoffs(report: Report) -> list[Figure]:
-    figures, experiment = [], report["experiment"]
+    figures = []
+    experiment = report["experiment"]
     unit = next((row["unit"] for row in report["effects"] if row["primary"]), "")
     for i, panel in enumerate(traded(report)):
         axis = with_unit(panel["label"], panel["unit"])

@@ -13,8 +13,13 @@ from attnlab.report.tables.ranking import MANY
 Spec = dict[str, Any]
 Styles = Mapping[str, tuple[str, str]]  # arm -> colour, shape
 
-BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7A828C"
-OLIVE, TEAL = "#8A7A00", "#008A94"
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+GREEN = "#009E73"
+PURPLE = "#CC79A7"
+GREY = "#7A828C"
+OLIVE = "#8A7A00"
+TEAL = "#008A94"
 COLOURS = [BLUE, VERMILION, GREEN, PURPLE, OLIVE, TEAL]
 SHAPES = ["square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 VERDICTS = {
@@ -39,7 +44,8 @@ def span(values: list[float | None], pad: float = 0.08) -> list[float]:
     known = [v for v in values if v is not None]
     if not known:
         return [0.0, 1.0]
-    low, high = min(known), max(known)
+    low = min(known)
+    high = max(known)
     air = (high - low) * pad or abs(high) * 0.05 or 1.0
     return [low - air, high + air]
 
@@ -78,7 +84,8 @@ def layer(kind: str, options: Spec, data: list[Spec] | None = None, /, **channel
         and colour["field"] == "arm"
         and len(colour["scale"]["domain"]) > MANY
     ):
-        silent, channels = {"ariaRoleDescription": "arm"}, {**channels, "description": "arm"}
+        silent = {"ariaRoleDescription": "arm"}
+        channels = {**channels, "description": "arm"}
     encoding = {key: {"field": value} if isinstance(value, str) else value for key, value in channels.items()}
     spec: Spec = {"mark": {"type": kind, **silent, **options}, "encoding": encoding}
     return spec if data is None else {"data": {"values": data}, **spec}

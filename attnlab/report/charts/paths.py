@@ -12,7 +12,8 @@ from attnlab.report.tables import looks
 from attnlab.report.verdicts.verdict import Verdict
 
 HEIGHT = 210
-LETTER, AXIS = 8.5, 60  # pixels of a letter of a verdict beside its look, and of the axis on the left
+LETTER = 8.5
+AXIS = 60  # pixels of a letter of a verdict beside its look, and of the axis on the left
 FAR = 0.7  # of the height that the last look needs: so much further is drawn of wider intervals
 
 
@@ -41,15 +42,18 @@ def _spec(claim: dict[str, Any], rows: Sequence[dict[str, Any]], width: int) -> 
     made = [_mark(claim, row, domain) for row in seen]
     word_share = LETTER * (len(claim["verdict"]) + 1) / (width - AXIS)
     end = max([last * 1.08, *(mark["seeds"] / (1 - word_share) for mark in made if mark["decided"])])
-    x, y = number("seeds", [0, end], "paired seeds", **counts), number("estimate", [low, high], tickCount=5)
+    x = number("seeds", [0, end], "paired seeds", **counts)
+    y = number("estimate", [low, high], tickCount=5)
     decided, open_ = ([mark for mark in made if mark["decided"] is yes] for yes in (True, False))
     idle = [row for row in rows if row["state"] not in (looks.DECIDED, looks.OPEN)]
     bounds = _boundaries(rows)
     holds = {"from": _or(claim["from"], low), "to": _or(claim["to"], high)}
-    code, clip = coded("word", VERDICTS), {"clip": True}
+    code = coded("word", VERDICTS)
+    clip = {"clip": True}
     dashed = {"color": MUTED, "strokeDash": [5, 3], "strokeWidth": 1.3, **clip}
     tick = {"orient": "horizontal", "color": MUTED, "size": 14, **clip}
-    empty, foot = {"filled": False, "size": 35, "opacity": 1, "color": MUTED}, {"datum": low}
+    empty = {"filled": False, "size": 35, "opacity": 1, "color": MUTED}
+    foot = {"datum": low}
     dot = {"filled": True, "size": 90, "opacity": 1}
     word = {"dx": 10, "dy": -9, "align": "left", "fontWeight": "bold"}
     tip = {"field": "shape", "type": "nominal", "scale": None}
@@ -117,7 +121,8 @@ def _domain(ends: Sequence[float], seen: Sequence[dict[str, Any]]) -> tuple[floa
     whole = [*ends, *(row["estimate"] for row in seen), seen[-1]["low"], seen[-1]["high"]]
     low, high = span(whole, 0.1)
     others = [row[key] for row in seen for key in ("low", "high") if row[key] is not None]
-    far, air = FAR * (high - low), 0.15 * (high - low)  # air for the words at the foot
+    far = FAR * (high - low)
+    air = 0.15 * (high - low)  # air for the words at the foot
     return max(min([low, *others]), low - far) - air, min(max([high, *others]), high + far)
 
 

@@ -11,8 +11,10 @@ def curves(
     inside = [p["value"] for p in lines] + [0.0] * zero + ([margin, -margin] if margin else [])
     end = max((p["tokens"] for p in lines), default=1.0)
     x = number("tokens", [0.0, end], "training tokens", format="~s", tickCount=5, grid=False)
-    y, code = number("value", span(inside, 0.05), y_title), coded("arm", styles)
-    thin, thick = {"clip": True, "strokeWidth": 0.8, "opacity": 0.5}, {"clip": True, "strokeWidth": 2.4}
+    y = number("value", span(inside, 0.05), y_title)
+    code = coded("arm", styles)
+    thin = {"clip": True, "strokeWidth": 0.8, "opacity": 0.5}
+    thick = {"clip": True, "strokeWidth": 2.4}
     dot = {"filled": True, "size": 70, "opacity": 1}
     layers = [
         band("y", margin) if margin else None,
@@ -32,7 +34,8 @@ def last_of_each(rows: list[Spec]) -> list[Spec]:
 def positions(means: list[Spec], styles: Styles, *, y_title: str) -> Spec:
     """The mean of each arm at every position of the context."""
     x = number("position", span([p["position"] for p in means], 0.02), "position in the context", grid=False)
-    y, code = number("value", span([p["value"] for p in means], 0.05), y_title), coded("arm", styles)
+    y = number("value", span([p["value"] for p in means], 0.05), y_title)
+    code = coded("arm", styles)
     dot = {"filled": True, "size": 60, "opacity": 1}
     layers: list[Spec | None] = [
         layer("line", {"strokeWidth": 1.8}, x=x, y=y, color=code["color"]),
@@ -64,7 +67,8 @@ def strip(points: list[Spec], chance: list[float], styles: Styles, *, title: str
     keys = ("low", "high") if summary else ("value",)
     y = number("value", span([*(p[key] for p in points for key in keys), 0.0, *chance], 0.06))
     present = {arm: look for arm, look in styles.items() if any(p["arm"] == arm for p in points)}
-    code, side = coded("arm", present), {"field": "arm", "type": "nominal", "sort": list(present)}
+    code = coded("arm", present)
+    side = {"field": "arm", "type": "nominal", "sort": list(present)}
     x = {"field": "layer", "type": "ordinal", "axis": {"title": "layer", "labelAngle": 0}}
     at = {"x": x, "xOffset": side, "color": code["color"]}
     dot = {"size": 26, "strokeWidth": 1.1, "opacity": 0.75, "filled": summary}

@@ -17,7 +17,8 @@ def curves(report: Report) -> list[Figure]:
     table = report["curves"]
     if not table:
         return figures
-    base, margin = report["experiment"]["baseline"], report["experiment"]["margin"]
+    base = report["experiment"]["baseline"]
+    margin = report["experiment"]["margin"]
     primary = table["name"] == report["experiment"]["metric"]
     for key, means, title, zero in (
         ("lines", "means", table["name"], False),

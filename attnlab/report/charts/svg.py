@@ -17,7 +17,11 @@ from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
-INK, MUTED, GRID, BAND, PAPER = "#010101", "#010102", "#010103", "#010104", "#010105"
+INK = "#010101"
+MUTED = "#010102"
+GRID = "#010103"
+BAND = "#010104"
+PAPER = "#010105"
 CSS = {
     INK: "currentColor",
     MUTED: "var(--muted)",

@@ -46,7 +46,8 @@ def write(
     }
     for old in folder.glob("layer*.png"):
         old.unlink()
-    values, visible = arrays["maps"][-1], arrays["visible"]
+    values = arrays["maps"][-1]
+    visible = arrays["visible"]
     known = maps.layers_of(arrays)
     for number in known if layer is None else [layer]:
         place = known.index(number)
@@ -79,7 +80,8 @@ def picture(weights: np.ndarray, visible: np.ndarray, tokens: list[str], title: 
     pen = ImageDraw.Draw(out)
     for row, column in np.argwhere(~visible):  # hatched: a masked cell was not given a zero
         if (row + column) % 3 == 0:
-            x, y = gap + column * cell, gap + 20 + row * cell
+            x = gap + column * cell
+            y = gap + 20 + row * cell
             pen.line((x, y + cell, x + cell, y), fill="#80868c")
     pen.text((gap, 4), title, fill="black", font=ImageFont.load_default(13))
     for i, token in enumerate(tokens if gap > 4 else []):

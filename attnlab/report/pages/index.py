@@ -10,13 +10,15 @@ from urllib.parse import quote
 
 from attnlab.report.pages.html import asset, environment
 
-LEDGER, LADDER = "ledger.html", "ladder.json"
+LEDGER = "ledger.html"
+LADDER = "ladder.json"
 MARK = '<meta name="generator" content="attnlab index">'
 
 
 def index(folder: Path) -> str:
     """The page for all reports and ladders in a folder."""
-    reports, unread = [], []
+    reports = []
+    unread = []
     for source in sources(folder):
         try:
             reports.append(_ladder(source) if source.name == LADDER else _row(source))
@@ -49,7 +51,8 @@ def ours(page: Path) -> bool:
 
 def _row(source: Path) -> dict[str, Any]:
     report = json.loads(source.read_text("utf-8"))
-    experiment, verdict = report["experiment"], report["verdict"]
+    experiment = report["experiment"]
+    verdict = report["verdict"]
     known = ("SUPPORTED", "REFUTED", "INCONCLUSIVE", "NOT COMPARABLE", "UNTRAINED", "NO RESULT")
     claims = [{"says": str(claim["says"]), "verdict": claim["verdict"]} for claim in verdict["claims"]]
     if not all(claim["verdict"] in known for claim in claims):

@@ -34,7 +34,8 @@ def table(header: list[str], rows: list[list[str]]) -> list[str]:
 
 def markdown(report: dict[str, Any], undrawn: Sequence[str] = ()) -> str:
     """The short report; report.html beside it has the rest. `undrawn`: what to say of missing pictures."""
-    experiment, verdict = report["experiment"], report["verdict"]
+    experiment = report["experiment"]
+    verdict = report["verdict"]
     lines = [
         f"# {cell(experiment['name'])}: {verdict['headline']}",
         "",

@@ -13,9 +13,12 @@ from attnlab.report.charts.marks import VERDICTS
 from attnlab.report.charts.svg import FONT, INK, LITERAL, MUTED
 
 Report = dict[str, Any]
-WIDTH, HEIGHT, EDGE = 1280, 720, 48
+WIDTH = 1280
+HEIGHT = 720
+EDGE = 48
 LETTER = 0.5  # of the font size: an average letter's width
-ARMS, CLAIMS = 8, 6  # on the page
+ARMS = 8
+CLAIMS = 6  # on the page
 
 
 class _Sheet:
@@ -41,7 +44,9 @@ class _Sheet:
 
 def slide(report: Report) -> str:
     """The page."""
-    sheet, experiment, verdict = _Sheet(), report["experiment"], report["verdict"]
+    sheet = _Sheet()
+    experiment = report["experiment"]
+    verdict = report["verdict"]
     sheet.put(EDGE, f"{experiment['name']}: {verdict['headline']}", 26)
     if verdict["exploratory"]:
         sheet.put(WIDTH - EDGE, "EXPLORATORY", 20, VERDICTS["REFUTED"][0], text_anchor="end")
@@ -63,7 +68,8 @@ def slide(report: Report) -> str:
 def _arms(sheet: _Sheet, report: Report) -> None:
     """The table of arms: the first in ink, as many as fit."""
     columns, rows = told(report, whole=False)
-    left_out, rows = len(rows) - ARMS, rows[:ARMS]
+    left_out = len(rows) - ARMS
+    rows = rows[:ARMS]
     widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
     size = min(18.0, (WIDTH - 2 * EDGE) / (0.54 * sum(widths) + 1.2 * len(widths)))
     for number, line in enumerate([columns, *rows]):
@@ -78,7 +84,8 @@ def _arms(sheet: _Sheet, report: Report) -> None:
 
 
 def _claims(sheet: _Sheet, claims: list[dict[str, Any]]) -> None:
-    size, letters = 17, int((WIDTH - 2 * EDGE - 210) / (LETTER * 17))
+    size = 17
+    letters = int((WIDTH - 2 * EDGE - 210) / (LETTER * 17))
     for claim in claims[:CLAIMS]:
         sheet.y += 1.7 * size
         word = claim["verdict"]
@@ -91,7 +98,8 @@ def _claims(sheet: _Sheet, claims: list[dict[str, Any]]) -> None:
 
 
 def _foot(sheet: _Sheet, report: Report) -> None:
-    made, verdict = report["reproduce"], report["verdict"]
+    made = report["reproduce"]
+    verdict = report["verdict"]
     said = [
         "attnlab",
         made["date"] or "date unknown",

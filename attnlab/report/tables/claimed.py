@@ -36,7 +36,8 @@ def cited(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each claim of a report its `says`, its sources and what they say, `reason` and `identity`, where
     known: from today's experiment file before what the report was declared with.
     """
-    stored, today = _declared(report), _today(report)
+    stored = _declared(report)
+    today = _today(report)
     return [
         {"says": claim["says"], **_told(claim, stored), **_told(claim, today)}
         for claim in report["verdict"]["claims"]

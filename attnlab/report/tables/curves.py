@@ -57,9 +57,11 @@ def curves(sweep: Sweep, apart: Collection[str] = ()) -> dict[str, Any] | None:
         return None
     series = {(run.arm, run.seed): curve for run in sweep.planned if (curve := _series(run, name))}
     kept, step = _thin(sorted({t for curve in series.values() for t in curve}))
-    lines, differences = [], []
+    lines = []
+    differences = []
     for (arm, seed), curve in series.items():
-        done, tokens = sweep.at[arm, seed].done, [t for t in kept if t in curve]
+        done = sweep.at[arm, seed].done
+        tokens = [t for t in kept if t in curve]
         values = [curve[t] for t in tokens]
         lines.append({"arm": arm, "seed": seed, "done": done, "tokens": tokens, "values": values})
         base = series.get((sweep.baseline, seed))
@@ -90,7 +92,8 @@ def positions(sweep: Sweep) -> dict[str, Any] | None:
         if known:
             kept = set(_thin([i for i, _ in known])[0])
             shown = [(i, v) for i, v in known if i in kept]
-            at, values = [i for i, _ in shown], [v for _, v in shown]
+            at = [i for i, _ in shown]
+            values = [v for _, v in shown]
             lines.append({"arm": run.arm, "seed": run.seed, "done": True, "position": at, "values": values})
     unit = sweep.metric(name).unit
     return {"name": name, "unit": unit, "means": _mean(lines, at="position")} if lines else None

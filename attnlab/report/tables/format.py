@@ -5,7 +5,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-MINUS, TIMES = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}"
+MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
 NONE = "\N{EN DASH}"  # not measured, or no such thing
 
 

@@ -17,8 +17,11 @@ from attnlab.measure.patterns import names_of
 from attnlab.report.tables import maps
 
 ROOM = 1_600_000  # characters of packed maps in one page
-EARLIER, SEEDS = 600_000, 300_000  # the same of maps before the end of training, and of other seeds
-PICKED, PICK_BY, PICK_SEED = 8, ("induction", "previous", "sink"), 0
+EARLIER = 600_000
+SEEDS = 300_000  # the same of maps before the end of training, and of other seeds
+PICKED = 8
+PICK_BY = ("induction", "previous", "sink")
+PICK_SEED = 0
 
 Arrays = Mapping[str, Any]  # one run's attention.npz: maps, visible, steps, tokens, groups, layers
 Tables = dict[str, list[list[float | None]]]  # score -> [layer][head]
@@ -91,7 +94,8 @@ def _shown_runs(experiment: Mapping[str, Any], runs: list[MappedRun]) -> list[Ma
 def _entry(run: MappedRun, layers: list[int] | None = None, head: int | None = None) -> dict[str, Any]:
     """A run's packed maps with the scores and names of their heads."""
     packed = maps.encode(run.arrays, layers, head)
-    names, heads = names_of(run.scores, run.chance), packed["head_numbers"]
+    names = names_of(run.scores, run.chance)
+    heads = packed["head_numbers"]
     return {
         "arm": run.arm,
         "seed": run.seed,
@@ -155,7 +159,8 @@ def _other_seeds(
         others = [o for o in runs if o.arm == run.arm and o is not run and _is_same_text(run, o)]
         rows.append([(other, entry["layers"]) for other in others])
     known = [row[n] for n in range(max(map(len, rows), default=0)) for row in rows if n < len(row)]
-    found, size = list[dict[str, Any]](), 0
+    found = list[dict[str, Any]]()
+    size = 0
     for run, layers in known:
         packed = maps.encode(maps.mean(run.arrays), layers)
         size += len(packed["weights"])

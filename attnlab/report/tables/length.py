@@ -60,7 +60,8 @@ def _condition(name: str) -> str:
 
 
 def _row(sweep: Sweep, name: str, undefined: dict[str, set[str]]) -> dict[str, Any]:
-    condition, cells = _condition(name), []
+    condition = _condition(name)
+    cells = []
     for arm in sweep.arms:
         values = sweep.values(arm, name)
         if values:

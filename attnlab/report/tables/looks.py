@@ -11,7 +11,8 @@ from attnlab.report.tables.format import MINUS, NONE, percent, span, text
 from attnlab.report.verdicts.sentence import NUMBERS, ORDINALS
 from attnlab.report.verdicts.verdict import Verdict
 
-DECIDED, OPEN = "decided", "open"
+DECIDED = "decided"
+OPEN = "open"
 BOUNDED = "seeds"  # the evidence whose interval lies around its estimate whatever that is: t
 
 
@@ -77,7 +78,9 @@ def estimate(claim: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 def interval(claim: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """The interval of a look, or the one bound that it has."""
-    low, high, sign = row["low"], row["high"], claim["compare"] == "difference"
+    low = row["low"]
+    high = row["high"]
+    sign = claim["compare"] == "difference"
     if (low is None) == (high is None):
         return span(low, high, claim["digits"], sign=sign)
     bound = text(low if high is None else high, claim["digits"], sign=sign)

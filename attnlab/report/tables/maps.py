@@ -88,14 +88,17 @@ def encode(
     """One run's attention.npz (all layers with attention and all heads, or these) at one point of training,
     for the page.
     """
-    values, visible = np.asarray(maps["maps"])[point], np.asarray(maps["visible"], bool)
+    values = np.asarray(maps["maps"])[point]
+    visible = np.asarray(maps["visible"], bool)
     known = layers_of(maps)
     layers = known if layers is None else layers
     places = [known.index(layer) for layer in layers]
-    values, visible = values[places], visible[places]
+    values = values[places]
+    visible = visible[places]
     groups = np.asarray(maps["groups"])[places].astype(int)
     numbers = list(range(values.shape[1])) if head is None else [head]
-    values, groups = values[:, numbers], groups[:, numbers]
+    values = values[:, numbers]
+    groups = groups[:, numbers]
     _, heads, length, _ = values.shape
     causal = not visible[:, np.triu(np.ones((length, length), bool), 1)].any()
     keep = np.tril(np.ones((length, length), bool)) if causal else np.ones((length, length), bool)
@@ -128,7 +131,9 @@ def layers_of(maps: Mapping[str, Any]) -> list[int]:
 
 def decode(encoded: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Back from `encode`: weights uint8 [layer, head, T, T] and visible bool [layer, T, T]."""
-    layers, heads, length = len(encoded["layers"]), encoded["heads"], encoded["length"]
+    layers = len(encoded["layers"])
+    heads = encoded["heads"]
+    length = encoded["length"]
     keep = np.ones((length, length), bool)
     if encoded["triangle"]:
         keep = np.tril(keep)

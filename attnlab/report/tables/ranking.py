@@ -45,7 +45,8 @@ def columns(report: Report) -> list[dict[str, Any]]:
     """What the arms of many are ranked by beside the experiment's metric: `label`, `unit`, `digits`, and of
     each arm in `cells` its mean and interval.
     """
-    arms, baseline = report["experiment"]["arms"], report["experiment"]["baseline"]
+    arms = report["experiment"]["arms"]
+    baseline = report["experiment"]["baseline"]
     if len(arms) <= MANY:
         return []
     found: dict[str, list[Any]] = {}
@@ -82,7 +83,8 @@ def equal_bytes(report: Report) -> list[dict[str, Any]]:
     """The arms of many that keep as much as another one does, the most bytes first and among equals the best
     first: `bytes` (a token's and a text's), `arm`, what it `reached`, and how it differs from the first.
     """
-    known, baseline = report["answer"], report["experiment"]["baseline"]
+    known = report["answer"]
+    baseline = report["experiment"]["baseline"]
     effects = [row for row in report["effects"] if row["primary"]]
     places = [at for at, cost in enumerate(known["costs"]) if cost["key"] in BYTES]
     groups: dict[tuple[float, ...], list[Any]] = {}

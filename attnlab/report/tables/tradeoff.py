@@ -63,7 +63,8 @@ def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:
             if arm not in ranges or not values:
                 continue
             x, x_low, x_high = ranges[arm]
-            y, effect = sum(values) / len(values), by_arm.get(arm)
+            y = sum(values) / len(values)
+            effect = by_arm.get(arm)
             known = effect is not None and effect["low"] is not None
             points.append(
                 {

@@ -147,7 +147,8 @@ def _interval(found: Found) -> dict[str, Any] | None:
 
 def _flipped(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
     """What sign flips say of the claim's own threshold, at the tail that t was given."""
-    decision, sample = found.decision, found.evidence
+    decision = found.decision
+    sample = found.evidence
     if not isinstance(sample, stats.Differences) or decision.level is None or not found.steps or sample.tied:
         return None
     where = stats.region(claim["is"], claim["threshold"])
@@ -157,11 +158,13 @@ def _flipped(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
 
 def _deciding(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:
     """How many seeds would decide a claim about means that is still open, if the truth is as it was seen."""
-    decision, sample = found.decision, found.evidence
+    decision = found.decision
+    sample = found.evidence
     open_ = claim["compare"] == "difference" and decision.holds is None and bool(found.steps)
     if not open_ or decision.level is None or decision.n < 2:
         return None
-    where, tail = stats.region(claim["is"], claim["threshold"]), (1 - decision.level) / 2
+    where = stats.region(claim["is"], claim["threshold"])
+    tail = (1 - decision.level) / 2
     if isinstance(sample, stats.Shares):
         answer = stats.deciding_shares(sample.values, where, tail)
     else:
@@ -177,7 +180,8 @@ def _told(
     exploratory: bool,
 ) -> dict[str, Any]:
     """A decided claim's verdict, its sentences, and where on an axis the claim and its decision lie."""
-    decision, basis = found.decision, found.basis
+    decision = found.decision
+    basis = found.basis
     unequal = _unequal(sweep, budget, claim)
     reasons = [reason["text"] for reason in unequal]
     interval = decision.interval
@@ -185,7 +189,8 @@ def _told(
     word = claim_verdict(decision.holds, n=decision.n, comparable=not unequal, trained=raw is None)
     text = _wording(sweep, claim, found.basis)
     low, high = stats.region(claim["is"], claim["threshold"], text.centre)
-    planned, looks = _planned(sweep, found), None if unequal else _looks(sweep, found)
+    planned = _planned(sweep, found)
+    looks = None if unequal else _looks(sweep, found)
     training = None if unequal else _trained(sweep, claim, found)
     narrow = interval is not None and math.isfinite(interval[1] - interval[0]) and interval[0] < interval[1]
     return {
@@ -223,7 +228,8 @@ def _told(
 
 def _unknown(sweep: Sweep, claim: dict[str, Any], found: Found, exploratory: bool) -> dict[str, Any]:
     """The same of a claim whose threshold is declared in training, where nobody knows what that is."""
-    metric, told = sweep.metric(claim["metric"]), sweep.asked.exchange
+    metric = sweep.metric(claim["metric"])
+    told = sweep.asked.exchange
     why = told["why"] if told else "there is no exchange"
     head = f"{Verdict.NO_RESULT} (exploratory)" if exploratory else str(Verdict.NO_RESULT)
     return {

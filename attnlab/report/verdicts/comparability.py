@@ -49,7 +49,8 @@ def _is_prediction(sweep: Sweep, metric: str) -> bool:
 def _pairs(sweep: Sweep, arm: str, against: str) -> Iterator[tuple[RunRecord, RunRecord]]:
     """The records of both arms, of each seed that both finished."""
     for seed in sweep.seeds:
-        ours, theirs = sweep.at[arm, seed], sweep.at[against, seed]
+        ours = sweep.at[arm, seed]
+        theirs = sweep.at[against, seed]
         if ours.done and theirs.done and ours.record and theirs.record:
             yield ours.record, theirs.record
 
@@ -63,7 +64,8 @@ def _data(
     sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
 ) -> Reason | None:
     """Losses are compared on the same validation data in the same unit; per byte, on the same text."""
-    a, b = ours.estimate.data, theirs.estimate.data
+    a = ours.estimate.data
+    b = theirs.estimate.data
     said = sweep.metric(metric)
     measured = bool(ours.config.get("measurement") or theirs.config.get("measurement"))
     if measured and said.unit not in LOSS_UNITS:
@@ -102,7 +104,8 @@ def _per_byte(sweep: Sweep) -> str:
 
 def _spans(record: RunRecord) -> dict[str, Any]:
     """What decides on which tokens losses at several lengths are taken."""
-    measure, data = record.config.get("measurement") or record.config.get("measure", {}), record.estimate.data
+    measure = record.config.get("measurement") or record.config.get("measure", {})
+    data = record.estimate.data
     trained = measure.get("trained") or record.estimate.context
     facts = {key: data.get(key) for key in ("unit", "vocab_size", "val_text")}
     return {**facts, "trained length": trained, "lengths": measure.get("lengths")}

@@ -16,7 +16,8 @@ from attnlab.report.verdicts.runs import Sweep
 from attnlab.report.verdicts.sentence import decimals, phrase
 from attnlab.report.verdicts.verdict import MEANING, Verdict, effect_word
 
-ALPHA, LEVEL = 0.05, 0.95
+ALPHA = 0.05
+LEVEL = 0.95
 DIFFERENCE = ("mean", "sd", "low", "high", "training", "p", "p_equivalent", "p_not_worse")  # of a row
 
 
@@ -45,7 +46,8 @@ def beside(pairs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) -> list[dict[str, Any]]:
     """A row per metric and arm whose runs measure it; p is Holm-adjusted over the arms of one metric."""
-    primary, direction = sweep.experiment.metric, sweep.experiment.direction
+    primary = sweep.experiment.metric
+    direction = sweep.experiment.direction
     rows = []
     for metric in metrics(sweep):
         margin = sweep.margin if metric == primary else None
@@ -102,7 +104,8 @@ def _alpha(sweep: Sweep, claims: list[dict[str, Any]], arm: str, metric: str) ->
 def _row(
     sweep: Sweep, arm: str, metric: str, direction: str, margin: float | None, alpha: float
 ) -> dict[str, Any]:
-    primary, said = metric == sweep.experiment.metric, sweep.metric(metric)
+    primary = metric == sweep.experiment.metric
+    said = sweep.metric(metric)
     count, design = _look(sweep, arm)
     pairs = sweep.pairs(arm, sweep.baseline, metric, sweep.seeds[:count])
     differences = [pair["difference"] for pair in pairs]

@@ -64,7 +64,8 @@ class Ratios:
 
 def found(sweep: Sweep, claims: Sequence[Declared]) -> list[Found]:
     """Every claim's decision, over all looks that have been made."""
-    plan, decisions = stats.designs(sweep.experiment.looks, len(sweep.seeds)), list[stats.Decision]()
+    plan = stats.designs(sweep.experiment.looks, len(sweep.seeds))
+    decisions = list[stats.Decision]()
     steps = [list[Step]() for _ in claims]
     seen: list[stats.Evidence | None] = [None for _ in claims]
     for number, (count, design) in enumerate(plan):
@@ -122,7 +123,8 @@ def _made(sweep: Sweep, claim: Declared, count: int) -> bool:
 
 def basis(sweep: Sweep, claim: Declared, count: int | None = None) -> str:
     """What a claim is decided on, of the first so many seeds."""
-    metric, arms = claim["metric"], (claim["arm"], claim["against"])
+    metric = claim["metric"]
+    arms = (claim["arm"], claim["against"])
     if metric in sweep.times and not sweep.having(metric, sweep.arms):
         return "timing"
     if sweep.counted(metric, arms):
@@ -146,7 +148,10 @@ def _question(sweep: Sweep, claim: Declared, count: int, design: stats.Design) -
 def _evidence(
     sweep: Sweep, claim: Declared, seeds: Sequence[int], design: stats.Design
 ) -> stats.Evidence | None:
-    arm, against, metric, ratio = claim["arm"], claim["against"], claim["metric"], claim["compare"] == "ratio"
+    arm = claim["arm"]
+    against = claim["against"]
+    metric = claim["metric"]
+    ratio = claim["compare"] == "ratio"
     what = basis(sweep, claim, len(seeds))
     if what == "timing":
         rows = [((sweep.timing or {}).get("arms") or {}).get(name, {}).get(metric) for name in (arm, against)]
@@ -176,7 +181,9 @@ def _evidence(
 
 
 def _ranks(sweep: Sweep, claim: Declared, seeds: Sequence[int]) -> stats.Evidence | None:
-    arm, against, metric = claim["arm"], claim["against"], claim["metric"]
+    arm = claim["arm"]
+    against = claim["against"]
+    metric = claim["metric"]
     outcomes = sweep.outcomes(arm, against, metric, seeds, claim["direction"])
     if claim["compare"] == "ratio":
         known = {pair["seed"]: pair["value"] / pair["against"] for pair in sweep.pairs(arm, against, metric)}
@@ -215,5 +222,6 @@ def _blocks(samples: Sequence[float]) -> list[list[float]]:
 
 def timed(sweep: Sweep, claim: Declared) -> bool:
     """Whether a run of the two arms made it of times."""
-    metric, arms = claim["metric"], (claim["arm"], claim["against"])
+    metric = claim["metric"]
+    arms = (claim["arm"], claim["against"])
     return any(kind(record, metric) == "time" for record in sweep.having(metric, arms))

@@ -33,11 +33,9 @@ def exchange(sweep: Sweep) -> dict[str, Any] | None:
 
 def margin_said(sweep: Sweep) -> str | None:
     """A margin that is declared in training, with what that is in nats; None of one that is a number."""
-    words, margin, told = (
-        sweep.experiment.in_words(sweep.experiment.margin),
-        sweep.margin,
-        sweep.asked.exchange,
-    )
+    words = sweep.experiment.in_words(sweep.experiment.margin)
+    margin = sweep.margin
+    told = sweep.asked.exchange
     if words is None:
         return None
     if margin is None or told is None:

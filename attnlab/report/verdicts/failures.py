@@ -104,7 +104,8 @@ def departures(sweep: Sweep) -> list[str] | None:
         alone = "one seed, so no difference has an interval: seed=0,1,2 gives each one"
         return ["no claim, no margin and no number of seeds", *([alone] if len(sweep.seeds) == 1 else ())]
     late = sweep.asked.on_record.departures if sweep.asked.on_record else []
-    declared, used = sweep.asked.declared, sweep.experiment.plain()
+    declared = sweep.asked.declared
+    used = sweep.experiment.plain()
     if not declared:
         return late or None
     said = {key: value for key, value in declared.items() if value is not None}

@@ -97,7 +97,8 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 def _ancestor_tokens(folder: Path, record: RunRecord | None) -> int | None:
     """Tokens that the ancestors of a run in the same store were trained on; None where one is missing."""
-    tokens, seen = 0, {folder.name}
+    tokens = 0
+    seen = {folder.name}
     while record is not None and (parent := record.config.get("parent")) and parent not in seen:
         seen.add(parent)
         record = store.record(folder.with_name(str(parent)))  # None of one that cannot be trusted
@@ -308,7 +309,8 @@ class Sweep:
         """
         out = []
         for seed in seeds:
-            ours, theirs = self.value(arm, seed, metric), self.value(against, seed, metric)
+            ours = self.value(arm, seed, metric)
+            theirs = self.value(against, seed, metric)
             lost = [self.at[name, seed].status == "diverged" for name in (arm, against)]
             if ours is not None and theirs is not None:
                 out.append(ours - theirs)
@@ -321,7 +323,8 @@ class Sweep:
         """The seeds that both arms finished: seed, value, against, difference."""
         rows = []
         for seed in self.seeds if seeds is None else seeds:
-            ours, theirs = self.value(arm, seed, metric), self.value(against, seed, metric)
+            ours = self.value(arm, seed, metric)
+            theirs = self.value(against, seed, metric)
             if ours is not None and theirs is not None:
                 rows.append({"seed": seed, "value": ours, "against": theirs, "difference": ours - theirs})
         return rows
@@ -329,7 +332,8 @@ class Sweep:
 
 def _mean_beyond(record: RunRecord, metric: str, left_out: int) -> float | None:
     """The mean over validation targets without the first ones of each window; None where none remain."""
-    counts, losses = record.targets_by_position[left_out:], record.by_position[metric][left_out:]
+    counts = record.targets_by_position[left_out:]
+    losses = record.by_position[metric][left_out:]
     scored = [(loss, count) for loss, count in zip(losses, counts, strict=True) if loss is not None and count]
     total = sum(count for _, count in scored)
     return sum(loss * count for loss, count in scored) / total if total else None

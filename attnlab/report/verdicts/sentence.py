@@ -107,7 +107,8 @@ def declared(value: float, digits: int = 0) -> str:
 
 def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
     """What the interval says, from the side that decided."""
-    low, high = decision.low, decision.high
+    low = decision.low
+    high = decision.high
     if claim.compare == "difference" and low == high == 0:
         return f"has the {claim.metric} of {claim.against} in every pair, to the last digit"
     if low is None or high is None or decision.exact or (math.isinf(low) and math.isinf(high)):
@@ -116,7 +117,8 @@ def _found(claim: Wording, decision: Decision, verdict: Verdict) -> str:
         value = _side(claim, decision.estimate, True, ("", ""), lambda v, _: f"{v:.6g}")
         return _say(claim, value) + ("" if decision.exact else f", which {_unbounded(decision)}")
 
-    digits, words = decimals(high - low), ("at most", "at least")
+    digits = decimals(high - low)
+    words = ("at most", "at least")
     upper, lower = (
         _side(claim, end, is_upper, words, lambda v, up: _outward(v, digits, up))
         if math.isfinite(end)
@@ -143,7 +145,8 @@ def _unbounded(decision: Decision) -> str:
 def _asked(claim: Wording, decision: Decision) -> str:
     """The threshold: a margin where "no difference" would satisfy the claim, else the claim itself."""
     low, high = region(claim.relation, claim.threshold, claim.centre)
-    decided, said = None if decision.exact else decision.interval, f", {claim.said}" if claim.said else ""
+    decided = None if decision.exact else decision.interval
+    said = f", {claim.said}" if claim.said else ""
     digits = 0 if decided is None else decimals(decided[1] - decided[0])
     if claim.compare == "difference" and low < 0 < high:
         return f"margin {declared(abs(claim.threshold), digits)}{said}"
@@ -168,9 +171,11 @@ def _side(
     if claim.compare == "ratio":
         return "has", f"{words[not upper]} {show(value, upper)}x".lstrip()
     cost, from_above = (-value, not upper) if claim.direction == "higher" else (value, upper)
-    plus, minus = "costs", "saves" if claim.unit == "steps" else "gains"
+    plus = "costs"
+    minus = "saves" if claim.unit == "steps" else "gains"
     if claim.direction is None:
-        plus, minus = f"raises {claim.metric} by", f"lowers {claim.metric} by"
+        plus = f"raises {claim.metric} by"
+        minus = f"lowers {claim.metric} by"
     is_cost = cost > 0 if from_above else cost >= 0
     most = is_cost == from_above
     return plus if is_cost else minus, f"{words[not most]} {show(abs(cost), most)}".lstrip()
@@ -213,7 +218,8 @@ def looked(looks: Mapping[str, Any] | None) -> str:
         return "" if looks is None or looks["made"] else "Not all seeds are in"
     if looks["design"] == "anytime":
         return "At any number of seeds" if looks["made"] else "Not all seeds are in"
-    made, planned = len(looks["made"]), NUMBERS[len(looks["planned"]) - 1]
+    made = len(looks["made"])
+    planned = NUMBERS[len(looks["planned"]) - 1]
     if looks["decided"]:
         return f"Decided at the {ORDINALS[looks['decided'] - 1]} of {planned} looks"
     if not made:

@@ -70,7 +70,8 @@ def sentence(sweep: Sweep) -> str:
     if not found:
         return "not declared, so read any difference as one at this learning rate"
     first, *others = found["seeds"]
-    rest, rates = ", ".join(map(str, others)), len(found["lr"])
+    rest = ", ".join(map(str, others))
+    rates = len(found["lr"])
     came = "the result lies beside the experiment" if found["committed"] else "trained for this report"
     ratio = _ratio(sweep, sweep.arms)
     cost = "" if ratio is None else f"; all that took {_percent(ratio)} of the comparison's tokens"

@@ -33,7 +33,8 @@ def holdout(rungs: Sequence[Rung], level: float = 0.95) -> Holdout:
     held = ladder(rungs)
     if len(held.x) < 3:
         raise ValueError("to predict the largest rung takes at least two others")
-    missed, observed = surprise(held).single(level), float(held.means[-1])
+    missed = surprise(held).single(level)
+    observed = float(held.means[-1])
     predicted = observed - missed.estimate
     if missed.low is None or missed.high is None:
         return Holdout(float(held.x[-1]), observed, predicted, None, None, None, level, None)

@@ -124,7 +124,8 @@ def multiplier(baseline: Sequence[Spent], arm: Spent, floor: float, level: float
     if fitted is None:
         return None
     slope, _ = _slope(compute, losses)
-    ours, arms = [np.log(each - floor) for each in losses], np.log(theirs - floor)
+    ours = [np.log(each - floor) for each in losses]
+    arms = np.log(theirs - floor)
 
     # log((B - E) / (b - E)) - ratio x alpha, 0 at the truth, sums means over rungs of own + ratio x bend
     bend = [c * y for c, y in zip(slope, ours, strict=True)]
@@ -143,7 +144,8 @@ def multiplier(baseline: Sequence[Spent], arm: Spent, floor: float, level: float
         half = -special.stdtrit(df, tail) * np.sqrt(shares.sum(0))
         return np.asarray(half - np.abs(sum(each.mean(0) for each in values)))
 
-    ratio, start = float(sum(each.mean() for each in own)) / fitted.alpha, math.log(compute[-1] / spent)
+    ratio = float(sum(each.mean() for each in own)) / fitted.alpha
+    start = math.log(compute[-1] / spent)
     judged = n.min() > 1 and any(np.ptp(a + ratio * b) for a, b in zip(own, bend, strict=True))
     ends = [_end(left, ratio, side) if judged else None for side in (-1, 1)]
     low, high = (None if end is None else math.exp(start + end) for end in ends)
@@ -173,7 +175,8 @@ def _read(rungs: Sequence[Spent], least: int) -> tuple[np.ndarray, list[np.ndarr
 
 def _slope(compute: np.ndarray, losses: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Weights of the rungs' means in the slope over log compute, of least squares over all seeds."""
-    n, x = np.array([each.size for each in losses]), np.log(compute)
+    n = np.array([each.size for each in losses])
+    x = np.log(compute)
     around = x - n @ x / n.sum()
     return n * around / (n @ around**2), x
 

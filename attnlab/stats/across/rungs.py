@@ -62,7 +62,8 @@ class Sums:
     def single(self, level: float) -> Estimate:
         """Of one ladder."""
         tail = (1 - fraction(level, "level")) / 2
-        estimate, half = float(self.estimate), float(self.half(tail))
+        estimate = float(self.estimate)
+        half = float(self.half(tail))
         if not np.isfinite(half):
             return Estimate(estimate, None, None, None, level)
         return Estimate(estimate, estimate - half, estimate + half, float(self.df), level)
@@ -100,7 +101,8 @@ class Ladder:
         known = np.isfinite(self.variances)
         own = weights**2 * np.where(known, self.variances, self.smooth) / self.n
         df = np.where(known, self.n - 1, (known * (self.n - 1)).sum(-1, keepdims=True))
-        variance, least = own.sum(-1), (weights**2 * self.smooth / self.n).sum(-1)
+        variance = own.sum(-1)
+        least = (weights**2 * self.smooth / self.n).sum(-1)
         with np.errstate(invalid="ignore", divide="ignore"):
             freedom = variance**2 / (own**2 / df).sum(-1)
         return Sums((weights * self.means).sum(-1), np.sqrt(np.maximum(variance, least)), freedom)

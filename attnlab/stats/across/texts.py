@@ -65,7 +65,8 @@ def texts(of: Sequence[Text], level: float = 0.95) -> Texts:
     df = len(of) - 1
     scatter = float(weights @ (effects - mean) ** 2) / df
     se = math.sqrt(max(1.0, scatter) / weights.sum())
-    overall, new = _by_t(mean, se, df, level), _by_t(mean, math.hypot(tau, se), df - 1, level)
+    overall = _by_t(mean, se, df, level)
+    new = _by_t(mean, math.hypot(tau, se), df - 1, level)
     says = (
         f"over {len(of)} texts the effect is {mean:.3g} {_ends(overall)}, with a standard deviation of "
         f"{tau:.3g} between texts; on a new text it would be in {_ends(new)}"

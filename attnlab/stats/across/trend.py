@@ -18,10 +18,12 @@ class Trend:
     """
 
     def __init__(self, rungs: Sequence[Rung], level: float = 0.95):
-        self.ladder, self.level = ladder(rungs), level
+        self.ladder = ladder(rungs)
+        self.level = level
         if len(self.ladder.x) < 2:
             raise ValueError("a trend needs at least two rungs")
-        self.bottom, self.top = float(self.ladder.x[0]), float(self.ladder.x[-1])
+        self.bottom = float(self.ladder.x[0])
+        self.top = float(self.ladder.x[-1])
 
     def slope(self) -> Estimate:
         """Nats per tenfold of compute."""

@@ -31,7 +31,11 @@ import numpy as np
 from attnlab.stats.across.holdout import surprise
 from attnlab.stats.across.rungs import Estimate, Ladder, Rung, Sums, ladder
 
-HOLDS, GROWS, SHRINKS, FLIPS, CANNOT_TELL = "HOLDS", "GROWS", "SHRINKS", "FLIPS", "CANNOT TELL"
+HOLDS = "HOLDS"
+GROWS = "GROWS"
+SHRINKS = "SHRINKS"
+FLIPS = "FLIPS"
+CANNOT_TELL = "CANNOT TELL"
 WORDS = (CANNOT_TELL, HOLDS, GROWS, SHRINKS, FLIPS)  # by the numbers of `rule`
 TAIL = 0.025  # beyond one end of an interval
 ENDS = 0.05  # the same, of the two tests against the margin and of the end rungs by themselves
@@ -61,7 +65,9 @@ class Findings:
 
 
 def findings(rungs: Ladder) -> Findings:
-    bottom, top, centre = rungs.only(0), rungs.only(-1), (rungs.x[0] + rungs.x[-1]) / 2
+    bottom = rungs.only(0)
+    top = rungs.only(-1)
+    centre = (rungs.x[0] + rungs.x[-1]) / 2
     line = rungs.sums(rungs.slope()).times(rungs.x[-1] - rungs.x[0])
     change = line, rungs.sums(top - bottom)
     midway = rungs.sums(rungs.at(centre)), rungs.sums((top + bottom) / 2)

@@ -51,7 +51,8 @@ def _form(value: Any) -> str:
     return "word" if value in (MARGIN, LESS) else "number"
 
 
-MARGIN, LESS = "margin", "-margin"
+MARGIN = "margin"
+LESS = "-margin"
 _Number: TypeAlias = Annotated[FiniteFloat, Tag("number")]
 _Training: TypeAlias = Annotated[Training, Tag("training")]
 _Word: TypeAlias = Annotated[Literal["margin", "-margin"], Tag("word")]

@@ -102,7 +102,8 @@ def declare(
     declaration that stands. `name` tells one place where it is asked from another. `slope`: nats per doubling
     of training. Refused where that cannot be written.
     """
-    size, content = experiment.size, terms(experiment, recipes, texts, slope)
+    size = experiment.size
+    content = terms(experiment, recipes, texts, slope)
     key = _hash(name, size, content.plain())
     with _writing(root) as path:
         log = read(root)
@@ -149,7 +150,8 @@ def entries(root: Path) -> list[Declared]:
 
 def read(root: Path) -> Log:
     """The log of a store. OSError where it is there and cannot be read."""
-    log, path = Log(), root / marks.LOG
+    log = Log()
+    path = root / marks.LOG
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     for number, line in enumerate(lines, 1):
         try:
@@ -182,7 +184,8 @@ def _contradicted(root: Path, log: Log, name: str, size: str | None, content: Te
 
 def _tell(root: Path, log: Log, declared: Declared, ids: Ids) -> None:
     """Appends what no line says yet of the runs of a declaration, if there is anything."""
-    old, told = log.ids(declared), log.told(declared)
+    old = log.ids(declared)
+    told = log.told(declared)
     new: dict[str, dict[int, str]] = {}
     for arm, seed, id in sorted(_runs(ids) - old):
         new.setdefault(arm, {})[seed] = id

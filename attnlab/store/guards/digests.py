@@ -13,7 +13,9 @@ from typing import Any
 
 from attnlab.store.schema import RunRecord
 
-WEIGHTS, CURVES, MAPS = "model.safetensors", "curves.parquet", "attention.npz"
+WEIGHTS = "model.safetensors"
+CURVES = "curves.parquet"
+MAPS = "attention.npz"
 VOCABULARY = "vocabulary.json"
 FILES = (WEIGHTS, CURVES, MAPS, VOCABULARY)
 PICTURED = (CURVES, MAPS)  # what a report shows; both are small

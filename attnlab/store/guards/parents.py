@@ -16,7 +16,8 @@ def refuse_other_vocabulary(
         theirs, ours: the data facts of both runs, as `Estimate.data` has them.
         differ: how the vocabularies differ, where both are known token by token.
     """
-    before, now = theirs.get("vocabulary"), ours.get("vocabulary")
+    before = theirs.get("vocabulary")
+    now = ours.get("vocabulary")
     same_kind = all(theirs.get(key) == ours.get(key) for key in ("vocab_size", "unit"))
     if before == now and (now is not None or same_kind):  # a task of a user's own may have no vocabulary
         return

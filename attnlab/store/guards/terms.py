@@ -100,7 +100,8 @@ def changed(before: Terms, now: Terms) -> list[str]:
 
 def _values(before: Terms, now: Terms) -> Iterator[str]:
     for key, say in _SAYING.items():
-        was, is_ = getattr(before, key), getattr(now, key)
+        was = getattr(before, key)
+        is_ = getattr(now, key)
         told = key == "seeds" and None in (was, is_)  # by the looks
         if was != is_ and not told:
             yield f"{key}: first {say(was)}, now {say(is_)}"

@@ -106,7 +106,8 @@ def ended(path: Path) -> None:
 
 def all_of(root: Path) -> tuple[dict[Path, User], list[Path]]:
     """The users of a store, and the files that cannot be read as one."""
-    found, broken = dict[Path, User](), list[Path]()
+    found = dict[Path, User]()
+    broken = list[Path]()
     for path in sorted((root / marks.USERS).glob("[!.]*.json")):
         one = _read(path)
         if one is None:

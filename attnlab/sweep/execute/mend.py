@@ -36,7 +36,8 @@ def unusable(folder: Path) -> str:
 
 def faults(folder: Path, most: int | None = None) -> dict[str, str]:
     """File name -> what is wrong with it, of an ended run whose record or files are not what it wrote."""
-    record, changed = runs.record(folder), list[str]()
+    record = runs.record(folder)
+    changed = list[str]()
     if record is None:
         record, changed = runs.edited(folder)
     found = {"run.json": f"was edited: {', '.join(changed)}"} if changed else {}

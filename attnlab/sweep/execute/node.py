@@ -8,7 +8,8 @@ from attnlab.errors import Refused
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan.trainer import Trainer
 
-TRIM, MMAP = -1, -3  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
+TRIM = -1
+MMAP = -3  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 KEPT = 1 << 28  # bytes
 
 
@@ -30,7 +31,8 @@ def alone() -> None:
 
 def refuse_other_device(trainer: Trainer, spec: RunSpec) -> None:
     """The kind of device is part of a run's id, so a run planned for one is not trained on another."""
-    here, planned = trainer.device_kind(spec.config), spec.estimate.device_kind
+    here = trainer.device_kind(spec.config)
+    planned = spec.estimate.device_kind
     if here != planned:
         raise Refused(
             f"planned for {planned}, and this machine would train on {here}: give the command on such a "

@@ -42,7 +42,8 @@ class Pool:
         self.max_time = limit(settings.get("max_time"), "sweep.max_time")
         self.fail_fast = bool(settings.get("fail_fast"))
         self.wanted, self.per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)
-        self.progress, self.context = progress, context
+        self.progress = progress
+        self.context = context
 
     def run(self, folders: Sequence[Path]) -> None:
         if not folders:
@@ -50,7 +51,8 @@ class Pool:
         specs = [store.spec(folder) for folder in folders]
         free = places.slots(specs[0].estimate.device_kind, self.wanted, self.per_gpu)[::-1]
         needs = {folder: _need(spec.config, free) for folder, spec in zip(folders, specs, strict=True)}
-        waiting, running = list(folders)[::-1], list[_Running]()
+        waiting = list(folders)[::-1]
+        running = list[_Running]()
         try:
             while waiting or running:
                 while waiting and len(free) >= needs[waiting[-1]]:
@@ -73,7 +75,9 @@ class Pool:
 
     def _start(self, folder: Path, taken: list[Slot]) -> _Running:
         """The run in its slots. Where the machine cannot start its worker, the run has ended already."""
-        slot, kills, since = places.together(taken), places.out_of_memory_kills(), time.time()
+        slot = places.together(taken)
+        kills = places.out_of_memory_kills()
+        since = time.time()
         try:
             worker = places.start(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
             return _Running(folder, taken, worker, since, kills)
@@ -103,7 +107,8 @@ class Pool:
 def admit(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> None:
     """Refused where a run asks for more than this machine has."""
     kinds = {run.estimate.device_kind for run in runs}
-    wanted, per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)
+    wanted = settings.get("slots")
+    per_gpu = settings.get("slots_per_gpu", 1)
     here = {kind: places.slots(kind, wanted, per_gpu) for kind in kinds}
     for run in runs:
         _need(run.config, here[run.estimate.device_kind])
@@ -115,7 +120,8 @@ def _need(config: Mapping[str, Any], slots: Sequence[Slot]) -> int:
     """
     if (config.get("measure") or {}).get("exclusive"):
         return len(slots)
-    need, gpus = devices(config), [slot.gpu for slot in slots]
+    need = devices(config)
+    gpus = [slot.gpu for slot in slots]
     here = len(gpus) if gpus[0] is None else len(set(gpus))
     if need > 1 and need > min(here, len(gpus)):
         raise Refused(f"trainer.devices={need}, and there are {here} here: ask for fewer, or for more slots")

@@ -15,7 +15,8 @@ from types import FrameType
 from attnlab.errors import no_space
 from attnlab.store import temporary
 
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # exit statuses
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM  # exit statuses
 FULL = 74  # the exit status of a worker that could not even record that there is no space left
 NOT_RECORDED = 78  # a worker's exit status: what failed is not the run's own
 RANK_LOST = 79  # a worker's exit status: a signal ended another rank of its run
@@ -53,7 +54,8 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 def _end_with_parent() -> None:
     """A forked child's system parent is the fork server, which outlives the sweep: ask for the real one."""
-    sweep, parent = multiprocessing.parent_process(), os.getppid()
+    sweep = multiprocessing.parent_process()
+    parent = os.getppid()
     while sweep.is_alive() if sweep else os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -65,7 +67,8 @@ def _end_with_parent() -> None:
 
 def _limit_threads() -> None:
     """A forked child inherits a torch that has read OMP_NUM_THREADS already; a new interpreter reads it."""
-    torch, threads = sys.modules.get("torch"), os.environ.get("OMP_NUM_THREADS", "")
+    torch = sys.modules.get("torch")
+    threads = os.environ.get("OMP_NUM_THREADS", "")
     if torch is not None and threads.isdigit():
         torch.set_num_threads(int(threads))
 

@@ -26,8 +26,11 @@ class Progress:
         out: TextIO | None = None,
         works: Mapping[Path, tuple[str, float]] | None = None,
     ) -> None:
-        self.labels, self.out = labels, out or sys.stdout
-        self.total, self.ended, self.failed = len(labels), 0, 0
+        self.labels = labels
+        self.out = out or sys.stdout
+        self.total = len(labels)
+        self.ended = 0
+        self.failed = 0
         self.last = time.monotonic()
         self._open = {folder: (works or {}).get(folder, ("", 0.0)) for folder in labels}
         self._time = TimeEstimate()
@@ -151,7 +154,8 @@ def _leakage(record: RunRecord) -> str:
 
 def fraction(at: Mapping[str, Any]) -> float:
     """How much of a run is done, by what it last said."""
-    step, most = at.get("step"), at.get("max_steps")
+    step = at.get("step")
+    most = at.get("max_steps")
     return min(1.0, step / most) if isinstance(step, int) and isinstance(most, int) and most > 0 else 0.0
 
 

@@ -75,7 +75,8 @@ def _signals(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
     """The signals that ended processes. A rank closes its connections, which fails the others, a moment
     before it has an exit status.
     """
-    deadline, codes = time.monotonic() + CLOSE, list[int]()
+    deadline = time.monotonic() + CLOSE
+    codes = list[int]()
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             codes.append(process.wait(max(0.0, deadline - time.monotonic())))

@@ -53,7 +53,8 @@ def launch(
     `experiments` names the experiment of each run, `composed` what the whole command names of a user's own.
     1 where the launcher itself failed.
     """
-    halving, again = bool(settings.get("halve_batch")), not settings.get("fail_fast")
+    halving = bool(settings.get("halve_batch"))
+    again = not settings.get("fail_fast")
     runs = [run.used(composed=tuple(composed)) for run in runs]
     status = _submit(runs, root, experiments, launcher)
     while halving and status == 0 and (smaller := [run for run in runs if halved(run, root)]):
@@ -90,7 +91,8 @@ def _submit(runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str],
     for run in runs:
         use = {"experiment": experiments.get(run.id), "split": store.split(root / run.id)}
         store.write_spec(root, run.used(**use))
-    waiting, index = list(runs), 0
+    waiting = list(runs)
+    index = 0
     while waiting:
         ready = _ready(waiting, root)
         waiting = [run for run in waiting if run not in ready]

@@ -45,7 +45,9 @@ def train(folder: Path) -> int:
     `process.NOT_RECORDED`.
     """
     with owning(folder):  # waits where another sweep trains this very run
-        started, record, reopened = time.time(), runs.record(folder), None
+        started = time.time()
+        record = runs.record(folder)
+        reopened = None
         if record is None:
             record = reopened = mend.reopened(folder)
         if record is not None and record.done:

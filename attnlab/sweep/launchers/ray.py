@@ -96,7 +96,9 @@ class _Tasks:
     def __init__(
         self, ray: Any, need: Mapping[str, float], settings: Mapping[str, Any], progress: Progress
     ) -> None:
-        self.ray, self.need, self.progress = ray, need, progress
+        self.ray = ray
+        self.need = need
+        self.progress = progress
         self.fail_fast, self.most = bool(settings.get("fail_fast")), settings.get("slots")
         self.key = f"attnlab-stop-{os.getpid()}-{time.time_ns()}"
         own = {name: much for name, much in need.items() if name not in ("CPU", "GPU")}
@@ -138,11 +140,14 @@ class _Tasks:
             self.ray.get(reference)
             return
         except errors.OutOfMemoryError:
-            status, message = "host_out_of_memory", "its node ran out of memory, and Ray ended the worker"
+            status = "host_out_of_memory"
+            message = "its node ran out of memory, and Ray ended the worker"
         except errors.RayTaskError as error:  # of the attempt: the worker records what the run itself raises
-            status, message = "killed", f"the attempt failed: {_line(error.cause or error)}"
+            status = "killed"
+            message = f"the attempt failed: {_line(error.cause or error)}"
         except errors.RayError as error:
-            status, message = "killed", f"Ray lost the worker or its node: {_line(error)}"
+            status = "killed"
+            message = f"Ray lost the worker or its node: {_line(error)}"
         lost(folder, status, message, self.began, self.progress)
 
     def _hopeless(self, folders: Any) -> str | None:

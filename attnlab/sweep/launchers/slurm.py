@@ -114,13 +114,15 @@ def _submit(executor: Any, folders: Sequence[Path], work: Sequence[Attempt]) -> 
 
 def _watch(running: list[_Job], progress: Progress, fail_fast: bool, poll: float) -> None:
     """Until every run has ended. The store is looked at every half second, SLURM every `poll` seconds."""
-    began, asked = time.time(), 0.0
+    began = time.time()
+    asked = 0.0
     while running:
         time.sleep(0.5)
         progress.tick(started([job.folder for job in running], began))
         states = None
         if time.monotonic() - asked >= poll:
-            states, asked = queue(sorted(_arrays(running))), time.monotonic()
+            states = queue(sorted(_arrays(running)))
+            asked = time.monotonic()
         for job in list(running):
             if runs.record(job.folder) is None and (
                 states is None or not _gone(job, states, began, progress)

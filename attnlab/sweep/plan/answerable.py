@@ -54,7 +54,8 @@ def _kind(estimate: Estimate, metric: str) -> str | None:
 def _refuse_unmeasured(
     experiment: Experiment, places: Sequence[int], estimates: Mapping[str, Estimate]
 ) -> None:
-    name, known = experiment.name, [*estimates.values()]
+    name = experiment.name
+    known = [*estimates.values()]
     resources = {*Budget.model_fields, *FIGURES, SPENT, *(key for one in known for key in one.budget())}
     for i, held in enumerate(experiment.held):
         if held not in resources:
@@ -97,7 +98,8 @@ def _measured(estimates: Sequence[Estimate], metric: str) -> str:
 def _refuse_ratio(
     experiment: Experiment, claim: Claim, place: int, estimates: Mapping[str, Estimate]
 ) -> None:
-    name, arms = experiment.metric_of(claim), experiment.arms_of(claim)
+    name = experiment.metric_of(claim)
+    arms = experiment.arms_of(claim)
     what = f"claim {place + 1} of {experiment.name}: a ratio of {name}"
     if estimates[arms[1]].get(name) == 0:
         raise Refused(f"{what}, which is 0 in arm {arms[1]}: compare differences", _at(place, "metric"))

@@ -34,7 +34,8 @@ class Arm:
 
     def runs(self, seeds: Sequence[int], called: str | None = None) -> list[RunSpec]:
         """A run per seed, under the arm's name or another."""
-        specs, chosen = [], axes(self.config.hydra.runtime.choices)
+        specs = []
+        chosen = axes(self.config.hydra.runtime.choices)
         for seed in seeds:
             OmegaConf.update(self.config, "seed", seed)
             use = Use(arm=called or self.name, axes=chosen, overrides=(*self.overrides, f"seed={seed}"))

@@ -99,7 +99,8 @@ class Checker:
     """`check(config)` of the trainer, at arm's length: an estimate, or Refused with one line."""
 
     def __init__(self, context: Context, module: str) -> None:
-        self.module, self._context = module, context
+        self.module = module
+        self._context = context
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None  # started by the first question: until then the server imports
 

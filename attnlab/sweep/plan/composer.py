@@ -54,7 +54,8 @@ class Composer:
     """Hydra's config loader, asked for one job of the sweep at a time."""
 
     def __init__(self, loader: Any, master: DictConfig) -> None:
-        self.loader, self.master = loader, master
+        self.loader = loader
+        self.master = master
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         config: DictConfig = self.loader.load_sweep_config(self.master, list(overrides))
@@ -247,7 +248,8 @@ def _refuse_mixtures(found: ConfigResult | None, where: Path | str) -> None:
     """Refused where the defaults list of a config gives a group a list of options."""
     for default in (found.defaults_list if found else None) or ():
         if isinstance(default, GroupDefault) and default.is_options():
-            group, options = str(default.group).removeprefix("/"), default.get_options()
+            group = str(default.group).removeprefix("/")
+            options = default.get_options()
             written = f"{group}: [{', '.join(options)}]"
             if describe_mixture(written, group, options):
                 raise Refused(f"{where}: defaults: {written}: a run has one option of {group}: choose one")

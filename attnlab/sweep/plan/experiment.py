@@ -66,7 +66,8 @@ def undeclared(
     """What a command asks that sweeps keys and names no experiment: how its combinations differ, by the loss.
     It declares no margin; the 0 in its place is never read.
     """
-    baseline, lines = next(iter(arms)), [line for own in arms.values() for line in own]
+    baseline = next(iter(arms))
+    lines = [line for own in arms.values() for line in own]
     values = dict[str, list[str]]()
     for line in dict.fromkeys(lines):
         key, _, value = line.lstrip("+").partition("=")
@@ -101,7 +102,8 @@ def refuse_declared(base: Mapping[str, Any]) -> None:
 
 def _seeds(declared: Mapping[str, Any], name: str) -> list[int]:
     """The seeds, each once; of declared looks as many as the last one has."""
-    seeds, looks = declared.get("seeds"), declared.get("looks")
+    seeds = declared.get("seeds")
+    looks = declared.get("looks")
     last = _last(looks, name) if isinstance(looks, list) else None
     if seeds is None and last is not None:
         return list(range(last))
@@ -148,7 +150,8 @@ def _read(record: type[_R], content: Any, what: str, at: Key) -> _R:
         fault = error.errors(include_url=False)[0]
         loc = fault["loc"]  # less what pydantic calls the form of an amount
         loc = tuple(part for i, part in enumerate(loc) if part not in FORMS or loc[i - 1] not in AMOUNTS)
-        place, where = (*at, *loc), ".".join(map(str, loc))
+        place = (*at, *loc)
+        where = ".".join(map(str, loc))
         fields = record.model_fields
         known = [field.alias or key for key, field in fields.items()]
         if fault["type"] == "missing" and len(fault["loc"]) == 1:

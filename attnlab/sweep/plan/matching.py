@@ -20,9 +20,11 @@ def solve(figure: Callable[[int], float], target: float, start: int, *, what: st
         guess = min(max(guess, low + 1), high - 1)
         at_guess = figure(guess)
         if at_guess <= target:
-            low, at_low = guess, at_guess
+            low = guess
+            at_low = at_guess
         else:
-            high, at_high = guess, at_guess
+            high = guess
+            at_high = at_guess
     return low if target - at_low <= at_high - target else high
 
 
@@ -32,7 +34,8 @@ def _bracket(
     low = high = start
     at_low = at_high = here
     while at_high < target:
-        low, at_low = high, at_high
+        low = high
+        at_low = at_high
         high *= 2
         at_high = figure(high)
         if at_high <= at_low:
@@ -42,7 +45,8 @@ def _bracket(
     while at_low > target:
         if low == 1:
             raise Refused(f"{what} is above the baseline's even at 1: choose another match_by, or match=none")
-        high, at_high = low, at_low
+        high = low
+        at_high = at_low
         low = max(1, low // 2)
         at_low = figure(low)
         if at_low >= at_high:

@@ -74,7 +74,8 @@ def _refuse_twice(given: Sequence[Override]) -> None:
     """
     lines: dict[str, str] = {}
     for override in given:
-        line, key = str(override.input_line), override.key_or_group
+        line = str(override.input_line)
+        key = override.key_or_group
         if lines.setdefault(key, line) != line and key.split(".")[0] not in HOW:
             several = f"{key}={lines[key].partition('=')[2]},{line.partition('=')[2]}"
             raise Refused(

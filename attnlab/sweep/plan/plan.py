@@ -154,7 +154,8 @@ def _places(
     base = composer.resolve(config)
     texts = (config if own is None else own).get("texts")
     places = replications(command.seeded(base, point, seeds), [*at_size, *point], texts)
-    composed, plans = (config, at_size, base), dict[str, Plan]()
+    composed = (config, at_size, base)
+    plans = dict[str, Plan]()
     for place in sorted(places, key=lambda place: bool(place and place.rates)):  # after the one they follow
         rung = plans[place.rates] if place and place.rates else None
         found = _plan(point, seeds, composed, composer, checker, lookup, place, rung)
@@ -223,7 +224,8 @@ def _swept(line: command.Command, composer: Composer, checker: Checker) -> Plan 
     another command, and of one that trains nothing.
     """
     config = composer.compose(line.points[0])
-    base, written = composer.resolve(config), _written(config, line.points[0], line.seeds)
+    base = composer.resolve(config)
+    written = _written(config, line.points[0], line.seeds)
     if "arms" in base or written.file is not None or base.get("measurement"):
         return None
     experiments.refuse_declared(base)

@@ -17,7 +17,10 @@ class Fitting:
     def __init__(
         self, title: str, headings: Mapping[str, str], spare: Sequence[str], wraps: Sequence[str]
     ) -> None:
-        self.title, self.headings, self.spare, self.wraps = title, headings, spare, wraps
+        self.title = title
+        self.headings = headings
+        self.spare = spare
+        self.wraps = wraps
         self.rows: list[Mapping[str, str]] = []
 
     def add(self, *cells: str) -> None:
@@ -25,7 +28,8 @@ class Fitting:
         self.rows.append(dict(zip(self.headings, cells, strict=True)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
-        kept, left_out = list(self.headings), []
+        kept = list(self.headings)
+        left_out = []
         for heading in (heading for heading in self.spare if heading in self.headings):
             if self._fits(kept, console, options):
                 break

@@ -26,8 +26,10 @@ def forecast_runs(
     plan: Plan, run_states: Mapping[str, State], finished: Sequence[RunRecord], root: Path
 ) -> dict[str, Forecast]:
     """A forecast per run id, from the finished runs of a store and the running runs of the plan."""
-    arms, kind = {run.id: run.arm for run in plan.all_runs}, plan.runs[0].estimate.device_kind
-    time, peaks = TimeEstimate(), dict[str, int]()
+    arms = {run.id: run.arm for run in plan.all_runs}
+    kind = plan.runs[0].estimate.device_kind
+    time = TimeEstimate()
+    peaks = dict[str, int]()
     for record in finished:
         if record.seconds is None or record.estimate.device_kind != kind:
             continue

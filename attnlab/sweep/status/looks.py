@@ -64,7 +64,8 @@ def states(plan: Plan, root: Path, weights: bool = False) -> dict[str, State]:
     found = states_of(plan.all_runs, root, weights)
     idle = dict[str, State]()
     if counts(plan):
-        claims, order = waiting(plan, root), _order(plan)
+        claims = waiting(plan, root)
+        order = _order(plan)
         at = {run.id for run in _first(plan, _wanted(plan, claims))}
         idle = {
             run.id: _idle(plan, claims, run.arm, order[run.seed]) for run in plan.runs if run.id not in at
@@ -97,7 +98,8 @@ def lines(plan: Plan, root: Path) -> list[str]:
     """A line per claim: its word so far, and the look that it waits for."""
     if not counts(plan) or plan.experiment is None:
         return []
-    declared, looks = plan.experiment.claims, counts(plan)
+    declared = plan.experiment.claims
+    looks = counts(plan)
     unseen: list[Waiting] = [{"open": True, "made": 0, "seeds": looks[0]}] * len(declared)
     return [
         f"claim {number}, {claim.says}: {_line(stand, len(looks))}"

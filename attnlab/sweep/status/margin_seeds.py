@@ -16,7 +16,8 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunRecord]) -> list[
     """A line per arm: the spread of its finished pairs of seeds, and the seeds that the margin asks for."""
     assert plan.experiment is not None
     experiment = plan.experiment
-    metric, base = experiment.metric, experiment.baseline
+    metric = experiment.metric
+    base = experiment.baseline
     margin = experiment.nats(experiment.margin, slope(plan.exchange, records.get))
     if margin is None:
         return [f"{experiment.margin}: not known in nats yet, and so not the seeds that it asks for"]

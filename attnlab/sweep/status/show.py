@@ -76,7 +76,8 @@ def _open(plans: Sequence[Plan], root: Path) -> bool:
 def _today(plans: Sequence[Plan], root: Path, again: Callable[[], Sequence[Plan]]) -> Sequence[Plan]:
     """The plans with the runs that what tuning has found by now asks for."""
     while any(plan.untuned for plan in plans) and not _open(plans, root):
-        before, plans = plans, again()
+        before = plans
+        plans = again()
         if _ids(before) == _ids(plans):
             break  # an arm whose runs failed
     return plans
@@ -158,11 +159,13 @@ def _tuning(plan: Plan) -> list[str]:
     if plan.tuned is None or plan.tuned.committed:
         return plan.tuned.stale() if plan.tuned else []
     arms = plan.tuned.arms.values()
-    known, most = len(plan.grid), plan.tuned.grid.most * len(arms)
+    known = len(plan.grid)
+    most = plan.tuned.grid.most * len(arms)
     line = f"tuning takes {known} runs as far as they are known, and at most {most}"
     if all_tokens := sum(arm.comparison for arm in arms):
         spent, limit = (sum(getattr(arm, key) for arm in arms) for key in ("tokens", "most"))
-        part, whole = spent / all_tokens, limit / all_tokens
+        part = spent / all_tokens
+        whole = limit / all_tokens
         line += f": {part:.0%}, and at most {whole:.0%}, of what the comparison takes with all its seeds"
     return [line]
 
@@ -239,14 +242,16 @@ def _seconds_left(
 
 
 def _slots(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> int:
-    kind, shared = runs[0].estimate.device_kind, settings.get("slots_per_gpu", 1)
+    kind = runs[0].estimate.device_kind
+    shared = settings.get("slots_per_gpu", 1)
     return len(slots.slots(kind, settings.get("slots"), shared))
 
 
 def _too_large(plan: Plan, forecasts: Mapping[str, Forecast], settings: Mapping[str, Any]) -> list[str]:
     """The warning that runs take more memory than their device has."""
     run = max(plan.all_runs, key=lambda run: forecasts[run.id].bytes or 0)
-    takes, room = forecasts[run.id].bytes or 0, run.estimate.room_bytes
+    takes = forecasts[run.id].bytes or 0
+    room = run.estimate.room_bytes
     on_cpu = run.estimate.device_kind == "cpu"
     sharing = _slots(plan.all_runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
     number = min(sharing, len(plan.all_runs))

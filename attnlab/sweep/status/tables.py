@@ -34,7 +34,8 @@ def table(
     shown = Fitting(title, headings, SPARE, wraps=("state",))
     groups: Iterable[list[RunSpec]] = arms.values() if by_arm else ([run] for run in plan.all_runs)
     for runs in groups:
-        first, states = runs[0], [run_states[run.id] for run in runs]
+        first = runs[0]
+        states = [run_states[run.id] for run in runs]
         named = (str(len(runs)), _seeds(runs)) if by_arm else (str(first.seed), first.id)
         cells = [] if forecasts is None else _figures(first.estimate, [forecasts[run.id] for run in runs])
         state = counted(states) if by_arm else str(states[0])

@@ -82,7 +82,8 @@ def refuse_mixtures(overrides: Sequence[str], config_dir: str | Path | None = No
     """Refuse overrides that give a group of `conf/`, or of a folder of the user's own, a list of options."""
     folders = [CONF] if config_dir is None else [CONF, Path(config_dir)]
     for override in OverridesParser.create().parse_overrides(list(overrides)):
-        group, value = override.key_or_group, None if override.is_sweep_override() else override.value()
+        group = override.key_or_group
+        value = None if override.is_sweep_override() else override.value()
         complaint = describe_mixture(str(override.input_line), group, value)
         if complaint and any((folder / group).is_dir() for folder in folders):
             raise Refused(complaint)

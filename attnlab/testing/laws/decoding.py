@@ -42,7 +42,8 @@ def _compare(
     visible = variant.visible(torch.arange(variant.length))
     layer = variant.layer()
     stretches = not isinstance(layer, Attention) or layer.changes_with_length
-    refusal, accepted = None, 0
+    refusal = None
+    accepted = 0
     for split in ways:
         try:
             got = fed(begin(), split, dim)
@@ -63,7 +64,9 @@ def _compare(
 @torch.no_grad()
 def check_decode_equals_full_pass(variant: Variant) -> None:
     """2. Prefill and decode, split anywhere, equal one full pass of the layer."""
-    layer, x, ways = variant.layer(), variant.x(), list(splits(variant.length))
+    layer = variant.layer()
+    x = variant.x()
+    ways = list(splits(variant.length))
 
     def begin() -> Step:
         cache = variant.new_cache()
@@ -84,7 +87,8 @@ def check_decode_equals_full_pass(variant: Variant) -> None:
 @torch.no_grad()
 def check_model_decode_equals_full_pass(variant: Variant) -> None:
     """2. Prefill and decode equal one full pass of a model of two layers, embedded positions included."""
-    model, tokens = variant.model(), variant.tokens()
+    model = variant.model()
+    tokens = variant.tokens()
 
     def begin() -> Step:
         caches = [variant.new_cache() for _ in model.blocks]
@@ -97,7 +101,9 @@ def check_model_decode_equals_full_pass(variant: Variant) -> None:
 @torch.no_grad()
 def check_left_padded_decode(variant: Variant) -> None:
     """2. Prompts of unequal length, padded on the left (positions below zero), decode as each alone does."""
-    model, tokens, T = variant.model(), variant.tokens(), variant.length
+    model = variant.model()
+    tokens = variant.tokens()
+    T = variant.length
     pads = [0, min(3, T - 1)][-variant.batch :]
     positions = torch.arange(T)[None] - torch.tensor(pads)[:, None]
     refusals = []
@@ -124,7 +130,9 @@ def check_cache_reorder(variant: Variant) -> None:
     """2. Where the rows of a cache change places (beam search), decoding goes on with the other row's
     past.
     """
-    layer, x, cut = variant.layer(), variant.x(2), max(variant.length - 2, 1)
+    layer = variant.layer()
+    x = variant.x(2)
+    cut = max(variant.length - 2, 1)
     cache = variant.new_cache()
     layer(x[:, :cut], cache=cache)
     for name, value in vars(cache).items():
@@ -147,7 +155,8 @@ def check_long_texts_decode(variant: Variant) -> None:
     """2. Far on, past the constants in the source of its parts, tokens that are decoded one by one get what
     they get in a full pass.
     """
-    layer, cache = variant.layer(), variant.new_cache()
+    layer = variant.layer()
+    cache = variant.new_cache()
     _, T = long(variant.attention, variant.cache)
     T = min(T, declared(cache, Cache, "room") or LONG)
     x = drawn(variant, 1, T)
@@ -159,7 +168,8 @@ def check_long_texts_decode(variant: Variant) -> None:
 @torch.no_grad()
 def check_cache_room(variant: Variant) -> None:
     """2. A cache takes the tokens that it declares to have room for; one more gets a ValueError."""
-    layer, cache = variant.layer(), variant.new_cache()
+    layer = variant.layer()
+    cache = variant.new_cache()
     room = declared(cache, Cache, "room")
     x = drawn(variant, 1, room + 1)
     layer(x[:, :room], cache=cache)
@@ -180,7 +190,9 @@ def check_state_size(variant: Variant) -> None:
     """14. state_size() is the bytes per token and row that the cache holds, of every key that a later
     query may see; carried_size() those of a row beside them.
     """
-    layer, x, T = variant.layer(), variant.x(), variant.length
+    layer = variant.layer()
+    x = variant.x()
+    T = variant.length
     cache = variant.new_cache()
     layer(x, cache=cache)
     live = cache.live_bytes() - declared(layer, Mixer, "carried_size")() * variant.batch

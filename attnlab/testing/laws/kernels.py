@@ -56,15 +56,21 @@ def by_hand(call: Call) -> Attended:
     G).
     """
     (B, H, T, _), (G, S) = call.q.shape, call.k.shape[1:3]
-    mask, normaliser = call.options["mask"], call.options.get("normaliser")
-    outs, lses, maps = [], [], []
+    mask = call.options["mask"]
+    normaliser = call.options.get("normaliser")
+    outs = []
+    lses = []
+    maps = []
     for n in range(B):
         q_pos, kv_pos = (
             call.options[name][n if len(call.options[name]) > 1 else 0, 0] for name in ("q_pos", "kv_pos")
         )
-        scores, sighted = [], []
+        scores = []
+        sighted = []
         for head in range(H):
-            b, h, group = torch.tensor(n), torch.tensor(head), head // (H // G)
+            b = torch.tensor(n)
+            h = torch.tensor(head)
+            group = head // (H // G)
             score = call.q[n, head] @ call.k[n, group].T * call.options["scale"]
             for function in call.options["scores"]:
                 score = function(score, b, h, q_pos, kv_pos)
@@ -90,7 +96,8 @@ def _calls(variant: Variant) -> dict[str, Call]:
     """The calls of a full pass, of the last queries alone (as in decoding), of a batch with a blind row, with
     scores of thousands, and of a text that is longer than a tile.
     """
-    layer, x = variant.layer(), variant.x()
+    layer = variant.layer()
+    x = variant.x()
     with torch.no_grad():
         full = asked(layer, x)
         lengths = torch.tensor([0, variant.length])[: variant.batch]
@@ -128,7 +135,8 @@ def check_kernel_agrees(variant: Variant) -> None:
 
 def check_kernel_keeps_its_word(variant: Variant) -> None:
     """1. A kernel gives the lse and the weights that it is asked for, and the right ones, or refuses."""
-    kernel, call = variant.layer().kernel, _calls(variant)["full pass"]
+    kernel = variant.layer().kernel
+    call = _calls(variant)["full pass"]
     call.answered(kernel)
     for need in ("lse", "weights"):
         try:
@@ -144,7 +152,8 @@ def check_kernel_keeps_its_word(variant: Variant) -> None:
 @torch.no_grad()
 def check_dropout_keeps_the_mean(variant: Variant) -> None:
     """23. A kernel that is asked for dropout drops attention weights, and the rest make up for it."""
-    kernel, call = variant.layer().kernel, asked(variant.layer(), variant.x())
+    kernel = variant.layer().kernel
+    call = asked(variant.layer(), variant.x())
     call = call._replace(v=torch.ones_like(call.v))
     whole = call.answered(eager).out[..., :1]  # one, where weights are a softmax's
     seeing = whole != 0  # all but queries that see no key
@@ -176,7 +185,8 @@ def check_weights_sum_to_one(variant: Variant) -> None:
     if isinstance(layer.epilogue, Sinks):
         logit = layer.epilogue.logit.detach()[:, None]
         share = logit.exp() / (logit.exp() + attended.lse.exp())
-    total, blind = attended.weights.sum(-1), attended.lse == -torch.inf
+    total = attended.weights.sum(-1)
+    blind = attended.lse == -torch.inf
     if layer.reweighs and not isinstance(layer.epilogue, Sinks):
         assert total.max() <= 1 + 1e-12, f"a row sums to {total.max():.6g}, which is more than one"
         return
@@ -195,7 +205,8 @@ def _check_own_weights(layer: Any, x: Tensor) -> None:
 
 def check_blind_rows_are_zero(variant: Variant) -> None:
     """5. A query that sees no key gets exactly zero, and gradients stay finite."""
-    layer, x = variant.layer(), variant.x()
+    layer = variant.layer()
+    x = variant.x()
     mask = padding(torch.tensor([0, variant.length])[: variant.batch])
     with torch.no_grad():
         out = asked(layer, x, mask=mask).answered(layer.kernel).out

@@ -24,7 +24,9 @@ def check_grouped_heads_repeat(variant: Variant) -> None:
     all of them).
     """
     grouped = variant.layer()
-    H, G, D = grouped.heads.n_heads, grouped.heads.n_kv_heads, grouped.heads.head_dim
+    H = grouped.heads.n_heads
+    G = grouped.heads.n_kv_heads
+    D = grouped.heads.head_dim
     full = variant.but(heads__n_kv_heads=H).layer()
     full.load_state_dict({k: v for k, v in grouped.state_dict().items() if ".qkv." not in k}, strict=False)
     for name, parameter in grouped.heads.qkv.named_parameters():
@@ -52,12 +54,14 @@ def check_wide_mask_is_causal(variant: Variant) -> None:
 @torch.no_grad()
 def check_rotation_is_relative(variant: Variant) -> None:
     """8. Rotated scores depend on the distance q_pos - kv_pos alone, and do depend on it."""
-    layer, T = variant.layer(), variant.length
+    layer = variant.layer()
+    T = variant.length
     q, k = (part.repeat(1, 1, 2, 1) for part in _heads(layer.heads.rope_dim, T))
     for shift in SHIFTS:
         rotate = layer.rotary(torch.cat((torch.arange(T), torch.arange(T) + shift))[None])
         score = rotate(q) @ rotate(k).transpose(-1, -2)
-        near, far = score[..., :T, :T], score[..., T:, T:]
+        near = score[..., :T, :T]
+        far = score[..., T:, T:]
         same(far, near, f"scores {shift} positions further on", 1e-6 * shift)  # as float32 has it
         differs(score[..., :T, T:], near, "scores of another distance")
 
@@ -74,9 +78,11 @@ def check_permutation(variant: Variant) -> None:
     """9. Without positions and mask, attention is permutation-equivariant; with positions in rotation or
     scores it is not.
     """
-    layer, x = variant.but(masks={}, kernel=EAGER).layer(), variant.x()
+    layer = variant.but(masks={}, kernel=EAGER).layer()
+    x = variant.x()
     order = torch.randperm(variant.length, generator=torch.Generator().manual_seed(3))
-    moved, expected = layer(x[:, order]), layer(x)[:, order]
+    moved = layer(x[:, order])
+    expected = layer(x)[:, order]
     placed = layer.rotary is not None or layer.looks_back or layer.selection is not None
     if not placed and not any(map(_positional, layer.scores)):
         same(moved, expected, "permuted input")
@@ -85,7 +91,8 @@ def check_permutation(variant: Variant) -> None:
 
 
 def _positional(score: Any) -> bool:
-    where, zero = torch.arange(40)[:, None], torch.zeros(1, dtype=torch.long)
+    where = torch.arange(40)[:, None]
+    zero = torch.zeros(1, dtype=torch.long)
     value = score(torch.ones(40, 40, dtype=torch.float64), zero, zero, where, where.T)
     return bool((value - value.flatten()[0]).abs().max() > 0)
 
@@ -97,8 +104,10 @@ def check_softcap(variant: Variant) -> None:
     """
     (name,) = variant.about(softcap)
     scores = dict(variant.attention["scores"])
-    layer, zero = variant.layer(), torch.zeros(1, dtype=torch.long)
-    cap, function = scores[name]["cap"], layer.scores[list(scores).index(name)]
+    layer = variant.layer()
+    zero = torch.zeros(1, dtype=torch.long)
+    cap = scores[name]["cap"]
+    function = layer.scores[list(scores).index(name)]
     wild = torch.linspace(-1e4, 1e4, 101, dtype=torch.float64)
     assert function(wild, zero, zero, zero, zero).abs().max() <= cap, f"scores beyond the cap of {cap}"
     huge = variant.but(scores={**scores, name: {**scores[name], "cap": 1e12}}, kernel=EAGER).layer()
@@ -123,7 +132,9 @@ def check_sink(variant: Variant) -> None:
     """12. A sink at minus infinity is no sink, and a sink equals one more visible key that has its logit
     as score and zero as value.
     """
-    layer, plain, x = variant.layer(), variant.but(epilogue=None).layer(), variant.x()
+    layer = variant.layer()
+    plain = variant.but(epilogue=None).layer()
+    x = variant.x()
     attended = by_hand(asked(layer, x))
     assert attended.weights is not None
     assert attended.lse is not None
@@ -133,7 +144,8 @@ def check_sink(variant: Variant) -> None:
         -1,
     )
     extended = keys.softmax(-1)[..., :-1]
-    H, G = attended.weights.shape[1], asked(layer, x).v.shape[1]
+    H = attended.weights.shape[1]
+    G = asked(layer, x).v.shape[1]
     values = asked(layer, x).v.repeat_interleave(H // G, dim=1)
     same(layer.attend(x).out, extended @ values, "one more key")
     layer.epilogue.logit.fill_(-torch.inf)
@@ -147,8 +159,11 @@ def check_gate(variant: Variant) -> None:
     """12. A gate at plus infinity is no gate; a gate at zero is open as it started, by half where it says
     nothing.
     """
-    layer, plain, x = variant.layer(), variant.but(epilogue=None).layer(), variant.x()
-    gate, without = layer.epilogue.gate, plain.attend(x).out
+    layer = variant.layer()
+    plain = variant.but(epilogue=None).layer()
+    x = variant.x()
+    gate = layer.epilogue.gate
+    without = plain.attend(x).out
     gate.weight.zero_()
     gate.bias.zero_()
     share = torch.tensor(getattr(layer.epilogue, "start", 0.0), dtype=x.dtype).sigmoid()
@@ -163,7 +178,8 @@ def check_absorbed(variant: Variant) -> None:
     same, cached or not.
     """
     layers = [variant.but(heads__absorbed=absorbed).layer() for absorbed in (False, True)]
-    x, cut = variant.x(), max(1, variant.length - 2)
+    x = variant.x()
+    cut = max(1, variant.length - 2)
     expanded, absorbed = (layer(x) for layer in layers)
     same(absorbed, expanded, "absorbed")
     if variant.cache is not None and cut < variant.length:

@@ -17,10 +17,13 @@ from attnlab.attention.scores.bias import Bias
 from attnlab.testing.laws.variant import Variant, named_generator, same
 
 Part = Callable[..., Tensor]
-LENGTH, LONG = 216, 1024  # of a long text, and how long it may get
+LENGTH = 216
+LONG = 1024  # of a long text, and how long it may get
 DENSE = 160  # positions from 0 on that are all asked about
 FARTHEST = 2**24  # of the constants that a part's source is searched for
-ROWS, SMALL, SHIFTS = 2, 23, (101, 1020)
+ROWS = 2
+SMALL = 23
+SHIFTS = (101, 1020)
 
 
 def constants(config: Any) -> set[int]:
@@ -103,7 +106,8 @@ def check_look_ahead_is_declared(variant: Variant) -> None:
     mask: Any = variant.specimen.mask
     if mask is None:
         return
-    where, within = _asked(variant), declared(mask, Mask, "within")
+    where = _asked(variant)
+    within = declared(mask, Mask, "within")
     distance = where[:, None] - where
     for head in _heads(variant).split(1):
         visible = _answers(mask, where, where, head)
@@ -125,7 +129,8 @@ def check_masks_and_scores_answer_by_position(variant: Variant) -> None:
     """20. Masks and scores say the same of a query and a key whichever others they are asked about with, in
     whatever order: they go by position, not by slot, and score by score.
     """
-    heads, everywhere = _heads(variant), torch.arange(SMALL)
+    heads = _heads(variant)
+    everywhere = torch.arange(SMALL)
     order = torch.randperm(SMALL, generator=named_generator(3, "order"))
     told = "it goes by slot or by its neighbours: use q_pos and kv_pos, which padding and caches shift"
     for name, part, score in _parts(variant, heads):
@@ -150,7 +155,8 @@ def _compare(
 @torch.no_grad()
 def check_bias_is_what_is_added(variant: Variant) -> None:
     """20. A `Bias` adds its `bias` and does nothing else, since a fused kernel takes only that."""
-    heads, where = _heads(variant), torch.arange(SMALL)
+    heads = _heads(variant)
+    where = torch.arange(SMALL)
     for name, part, score in _parts(variant, heads):
         if isinstance(part, Bias) and score is not None:
             added = score + _answers(part.bias, where, where, heads).double()
@@ -166,7 +172,9 @@ def check_shift_changes_nothing(variant: Variant) -> None:
     """8. Where masks and scores go by the distance and positions are turned, moving all positions on by the
     same number changes nothing.
     """
-    layer, x, where = variant.layer(), variant.x(), torch.arange(variant.length)
+    layer = variant.layer()
+    x = variant.x()
+    where = torch.arange(variant.length)
     for shift in SHIFTS:  # angles in float32 lose as much
         moved = layer(x, positions=where[None] + shift)
         same(moved, layer(x), f"{shift} positions further on", 1e-6 * shift)

@@ -27,7 +27,8 @@ def _without_dropout(layer: Any) -> Iterator[Any]:
     for module in layer.modules():
         if isinstance(module, Attention):
             module.dropout = 0.0
-    dropout, F.dropout = F.dropout, lambda x, *settings, **more: x
+    dropout = F.dropout
+    F.dropout = lambda x, *settings, **more: x
     try:
         yield layer
     finally:
@@ -37,7 +38,8 @@ def _without_dropout(layer: Any) -> Iterator[Any]:
 @torch.no_grad()
 def check_train_equals_eval(variant: Variant) -> None:
     """21. Without dropout, training computes what evaluation computes, however often."""
-    x, expected = variant.x(), variant.layer()(variant.x())
+    x = variant.x()
+    expected = variant.layer()(variant.x())
     with _without_dropout(variant.layer().train()) as training, torch.random.fork_rng(devices=[]):
         for n in ("first", "second"):
             same(training(x), expected, f"the {n} pass in training, and in evaluation")
@@ -57,7 +59,8 @@ def check_gradients_are_the_functions(variant: Variant) -> None:
     """24. The gradient is that of what is computed, along one direction of the input and of all weights:
     nothing is detached, and nothing rounded on the way.
     """
-    layer, x = variant.layer(), variant.x()
+    layer = variant.layer()
+    x = variant.x()
     tensors = [x, *(p for p in layer.parameters() if p.requires_grad)]
     towards = [
         torch.randn(t.shape, dtype=t.dtype, generator=named_generator(n, "direction")) * _size(t)
@@ -121,7 +124,8 @@ def check_can_be_measured(variant: Variant) -> None:
     """22. What a run measures can be measured: attention maps, head scores, parameters, FLOPs, cached bytes,
     and bytes kept for the backward pass.
     """
-    model, tokens = variant.model().float(), variant.tokens()[:1]
+    model = variant.model().float()
+    tokens = variant.tokens()[:1]
     attention_maps(model, tokens)
     head_scores(model, [tokens], variant.length)
     size.parameters(model)

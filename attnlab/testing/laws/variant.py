@@ -89,7 +89,8 @@ class Variant:
         """[T, T]: which tokens may have a say in which outputs: those that are visible, and those that parts
         which look back see beside them.
         """
-        reached, layer = self.visible(positions_T), self.specimen
+        reached = self.visible(positions_T)
+        layer = self.specimen
         if not self.is_attention or not layer.looks_back:
             return reached
         keys = math.inf if layer.forgetting is not None else layer.heads_look_back
@@ -171,7 +172,8 @@ def variants_of(config: Mapping[str, Any], name: str = "config") -> list[Variant
     layers = _apart(layers)
     kinds = {json.dumps(layer, sort_keys=True): layer for layer in layers}
     names = [name] if len(kinds) == 1 else [f"{name}, layer kind {n}" for n in range(len(kinds))]
-    cache, scaled = (config.get("decode") or {}).get("cache"), model.get("parametrization")
+    cache = (config.get("decode") or {}).get("cache")
+    scaled = model.get("parametrization")
     return [
         Variant(name, kind, model.get("positions"), cache, parametrization=scaled)
         for name, kind in zip(names, kinds.values(), strict=True)
@@ -193,7 +195,8 @@ def _apart(layers: Sequence[Any]) -> list[Any]:
     it reads.
     """
     shared = [_shares(layer) for layer in layers]
-    found, used = {n: layer for n, layer in enumerate(layers)}, set()
+    found = {n: layer for n, layer in enumerate(layers)}
+    used = set()
     for n, (reads, publishes) in enumerate(shared):
         if missing := reads - publishes:
             lender = next((m for m in range(n - 1, -1, -1) if missing <= shared[m][1]), None)
@@ -276,7 +279,8 @@ def _prototype(attention: str) -> nn.Module:
     config = json.loads(attention)
     if get_object(config["_target_"]) is not Attention:
         return randomised(make(config)).double().eval()
-    own, parts = {}, {}
+    own = {}
+    parts = {}
     for key, value in config.items():
         if isinstance(value, dict):
             parts[key] = _part(json.dumps(value)) if "_target_" in value else _built(value)

@@ -37,7 +37,9 @@ class Leak(AssertionError):
     """An output that depends on a token which it may not see, by a gradient of this size."""
 
     def __init__(self, token: int, key: int, size: float, heads: str = "") -> None:
-        self.token, self.key, self.size = token, key, size
+        self.token = token
+        self.key = key
+        self.size = size
         by = f" (a gradient of {size:.2g}{heads})"
         super().__init__(f"output {token} depends on token {key}, which it may not see{by}")
 
@@ -54,10 +56,13 @@ def check_masked_keys_get_no_gradient(variant: Variant) -> None:
     """3. The gradient of every output of the layer is exactly zero at the tokens it may not see, and not
     zero at those it sees.
     """
-    layer, rows, T = variant.layer(), _rows(variant.length), variant.length
+    layer = variant.layer()
+    rows = _rows(variant.length)
+    T = variant.length
     x = variant.x(1).repeat(len(rows), 1, 1).requires_grad_()
     (gradient,) = torch.autograd.grad(_weigh(layer(x), rows), x)
-    own, visible = torch.eye(T, dtype=torch.bool)[rows], variant.visible(torch.arange(T))[rows]
+    own = torch.eye(T, dtype=torch.bool)[rows]
+    visible = variant.visible(torch.arange(T))[rows]
     try:
         depends = _no_leak(gradient, rows, variant.reached(torch.arange(T))[rows] | own)
     except Leak as leak:
@@ -76,7 +81,9 @@ def check_model_does_not_leak(variant: Variant) -> None:
     """3. In a model of two layers an output depends on no token that it cannot see through two of their
     masks.
     """
-    model, rows, T = variant.model(), _rows(variant.length), variant.length
+    model = variant.model()
+    rows = _rows(variant.length)
+    T = variant.length
     embedded: list[Tensor] = []
     model.embedding.register_forward_hook(lambda module, given, out: embedded.append(out))
     y = model.hidden(variant.tokens()[:1].repeat(len(rows), 1))
@@ -93,7 +100,8 @@ def check_long_texts_do_not_leak(variant: Variant) -> None:
     layer, (places, T) = variant.layer(), long(variant.attention)
     x, other = drawn(variant, 2, T).split(1)
     random = torch.randperm(T - 2, generator=named_generator(1, "cuts"))[:3] + 1
-    visible, whole = variant.reached(torch.arange(T)), layer(x)
+    visible = variant.reached(torch.arange(T))
+    whole = layer(x)
     for cut in (T - 1, *random.tolist(), *(n + d for n in places[-PLACES:] for d in (0, 1))):
         blind = ~visible[:, cut:].any(-1)
         blind[cut:] = False
@@ -106,7 +114,9 @@ def check_long_texts_do_not_leak(variant: Variant) -> None:
 @torch.no_grad()
 def check_right_padding(variant: Variant) -> None:
     """17. A batch padded on the right gives each sequence what it gets alone."""
-    layer, x, T = variant.layer(), variant.x(), variant.length
+    layer = variant.layer()
+    x = variant.x()
+    T = variant.length
     lengths = [max(1, T - 3), T][: variant.batch]
     y = layer(x, mask=padding(torch.tensor(lengths)))
     for row, length in enumerate(lengths):
@@ -116,7 +126,9 @@ def check_right_padding(variant: Variant) -> None:
 @torch.no_grad()
 def check_left_padding(variant: Variant) -> None:
     """17. A batch padded on the left, at positions below zero, gives each sequence what it gets alone."""
-    layer, x, T = variant.layer(), variant.x(), variant.length
+    layer = variant.layer()
+    x = variant.x()
+    T = variant.length
     pads = [min(3, T - 1), 0][: variant.batch]
     positions = torch.arange(T)[None] - torch.tensor(pads)[:, None]
     y = layer(x, positions=positions, mask=real)
@@ -129,7 +141,9 @@ def check_documents(variant: Variant) -> None:
     """17. Documents packed into one row do not see each other: each gets what it gets alone at its
     positions.
     """
-    layer, x, T = variant.layer(), variant.x(), variant.length
+    layer = variant.layer()
+    x = variant.x()
+    T = variant.length
     cuts = [T // 2, T // 3][: variant.batch]
     ids = (torch.arange(T)[None] >= torch.tensor(cuts)[:, None]).long()
     y = layer(x, mask=documents(ids))

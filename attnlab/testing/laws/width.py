@@ -22,9 +22,12 @@ from attnlab.testing.laws.variant import VOCABULARY, Variant, named_generator
 
 MOST = 0.1  # slope of log size over log width
 LEAST = -0.15  # of changes; narrow heads, normalised, move a little more than wide ones
-FACTORS, STEPS, SEEDS = (2, 8), (1, 3), (0, 1)
+FACTORS = (2, 8)
+STEPS = (1, 3)
+SEEDS = (0, 1)
 RATE = 1e-3
-WIDE, MANY = ("dim", "width", "head_dim", "rank", "rope_dim"), ("dim", "width", "n_heads", "n_kv_heads")
+WIDE = ("dim", "width", "head_dim", "rank", "rope_dim")
+MANY = ("dim", "width", "n_heads", "n_kv_heads")
 SHRINK = re.compile(r"(scores|score_modules\.\d+|^head|^logits)$")  # 0 in the limit, at the start
 
 Place = tuple[str, int, str]  # "size" or "change", after so many steps, and of what
@@ -104,7 +107,8 @@ def _sizes(
     tokens = torch.randint(VOCABULARY, (4, 16), generator=named_generator(seed, "width"))
     first = _activations(model, tokens)
     found = {("size", 0, name): _rms(value) for name, value in first.items()}
-    optimizer, parameters = make_optimizer(model), dict(model.named_parameters())
+    optimizer = make_optimizer(model)
+    parameters = dict(model.named_parameters())
     for step in range(1, max(steps) + 1):
         logits = model(tokens)[:, :-1]
         optimizer.zero_grad()
@@ -159,7 +163,8 @@ def _activations(model: Transformer, tokens: Tensor) -> dict[str, Tensor]:
 def _watched_kernels(model: Transformer, seen: dict[str, Tensor]) -> Iterator[None]:
     """Keeps what the kernels are given."""
     layers = [(n, block.mixer) for n, block in enumerate(model.blocks) if isinstance(block.mixer, Attention)]
-    plain, heads = [layer.kernel for _, layer in layers], {n: layer.heads for n, layer in layers}
+    plain = [layer.kernel for _, layer in layers]
+    heads = {n: layer.heads for n, layer in layers}
 
     def watched(n: int, kernel: Callable[..., Attended]) -> Callable[..., Attended]:
         def watching(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Attended:

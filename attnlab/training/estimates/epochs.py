@@ -18,7 +18,8 @@ def epochs(config: Mapping[str, Any], task: Any) -> float | None:
 
 def check(config: Mapping[str, Any], data: Any) -> None:
     """ValueError, one line, where the run reads its text more often than it may."""
-    most, often = getattr(data, "max_epochs", None), epochs(config, data.task)
+    most = getattr(data, "max_epochs", None)
+    often = epochs(config, data.task)
     if most is None or often is None or often <= most:
         return
     fewer = math.floor(most * _steps(config, data.task))

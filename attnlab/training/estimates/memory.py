@@ -38,7 +38,8 @@ def peak(config: Mapping[str, Any], data: Any, device: str) -> int | None:
     has it, or `peak_rss_bytes` on a CPU. None where a part has to see numbers.
     """
     base, spread = (imported() + _mirror(config), 1 + HOLES) if device == "cpu" else (WORKSPACE, 1.0)
-    layers, period = config["model"]["n_layers"], len(mixer_configs(config))
+    layers = config["model"]["n_layers"]
+    period = len(mixer_configs(config))
     few = layers if layers <= 3 * period else period
     try:
         moments = _moments(config, few, data, spread)
@@ -90,7 +91,8 @@ class Live(TorchDispatchMode):
 
     def _count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
+        key = storage._cdata
+        size = storage.nbytes()
         if key not in self._seen:
             self._seen[key] = weakref.ref(storage, lambda _: self._free(key, size))
             self.now += size
@@ -105,7 +107,8 @@ def _moments(config: Mapping[str, Any], layers: int, data: Any, spread: float) -
     """Bytes at most in a forward pass, a backward pass, the optimiser's step and a validation, of a model
     with so many layers; what comes and goes counts `spread` times.
     """
-    trainer, task = config["trainer"], data.task
+    trainer = config["trainer"]
+    task = data.task
     like = task.train_batch(0, 0, 1)
     with FakeTensorMode(), _own_cells():
         model = _model({**config, "model": {**config["model"], "n_layers": layers}}, task.vocab_size)

@@ -30,7 +30,8 @@ class MuonAdamW(torch.optim.Optimizer):
     ) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(f"optim.optimizer.momentum must be at least 0 and below 1, got {momentum}")
-        hidden, rest = [], []
+        hidden = []
+        rest = []
         for weight, row in learned(model):
             if row.muon is not None and weight.ndim == 2:
                 hidden.append((weight, row.muon))
@@ -54,6 +55,7 @@ class MuonAdamW(torch.optim.Optimizer):
             (self._adamw, self.param_groups[:split]),
             (self._muon, self.param_groups[split:]),
         ):
-            part.param_groups, part.state = own, self.state
+            part.param_groups = own
+            part.state = self.state
             part.step()
         return loss

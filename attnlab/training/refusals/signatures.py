@@ -50,7 +50,8 @@ def _nodes(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _check(node: Any, path: str) -> None:
     if isinstance(node, Mapping):
-        target, task = node.get("_target_"), node.get("task")
+        target = node.get("_target_")
+        task = node.get("task")
         takes: Mapping[str, Any] = {}
         if isinstance(target, str) and not target.startswith(GETTERS):
             takes = annotations(located(target))
@@ -104,7 +105,8 @@ def find_problem(value: Any, hint: Any) -> str | None:
 
 def _schema(hint: Any) -> Any:
     """The strict annotation that pydantic checks; `{_target_: ...}` may stand for any value in it."""
-    origin, inner = get_origin(hint) or hint, get_args(hint)
+    origin = get_origin(hint) or hint
+    inner = get_args(hint)
     schema: Any = Any
     if origin in (Annotated, typing.Final):
         return _schema(inner[0])

@@ -21,14 +21,16 @@ CARDS = {  # GiB that torch sees of a card, where its name does not say
 
 def check_data(config: Mapping[str, Any]) -> None:
     """ValueError where a batch, or validation examples that are drawn at once, would not fit into memory."""
-    data, room = config["data"], memory("cpu")
+    data = config["data"]
+    room = memory("cpu")
     for key, value in data.items():
         ours = str(data.get("_target_", "")).startswith("attnlab.") and key not in _COUNTED
         if ours and type(value) is int and value > MOST:
             raise ValueError(f"data.{key}={value}: more than {MOST} is more than a task can have")
     text = (data.get("tokenizer"), data.get("path"), data.get("name")) != (None, None, None)
     for key in ("batch_size", "val_batch_size", "val_windows"):
-        rows, length = data.get(key), data.get("length")
+        rows = data.get(key)
+        length = data.get("length")
         read = text and key != "batch_size"  # as many as the text has, and no more
         whole = type(rows) is int and type(length) is int and not read
         if whole and (takes := rows * length * _BYTES) > room:
@@ -42,7 +44,8 @@ def check_model(config: Mapping[str, Any], model: nn.Module, vocabulary: int, de
     """ValueError where weights, gradients and moments, or a batch's logits, would not fit into the memory of
     the device that is planned for. `model` lives on the meta device. What trains nothing is not asked.
     """
-    data, room = config["data"], room_of(config, device)
+    data = config["data"]
+    room = room_of(config, device)
     if room is None or config.get("measurement"):
         return
     where = elsewhere(config) or "here"

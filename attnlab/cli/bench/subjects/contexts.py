@@ -31,7 +31,8 @@ OVERRIDES = [
     "position=rope", "decode=static", "data.length=272", "data.batch_size=1", "logger=none",
 ]  # fmt: skip
 ROUNDS = 5
-STEPS, PIECE = 16, 1024
+STEPS = 16
+PIECE = 1024
 CONTEXTS = {"cpu": (64, 256), "cuda": (2048, 8192, 32768), "debug": (16,)}
 Configs = dict[str, dict[str, Any]]
 
@@ -51,7 +52,8 @@ def prepare(overrides: Sequence[str], threads: int | None) -> Configs:
 def measure(configs: Configs, bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Milliseconds of a step of `data.batch_size` rows, and at which share of the copy bandwidth it reads."""
     config = next(iter(configs.values()))
-    device, batch = device_of(config), config["data"]["batch_size"]
+    device = device_of(config)
+    batch = config["data"]["batch_size"]
     dtype = torch.bfloat16 if in_bf16(config) else torch.float32
     say("measuring copy bandwidth and matrix products")
     limits = roofline(device, dtype)
@@ -114,7 +116,8 @@ def _others(config: Mapping[str, Any], context: int, device: str, dtype: torch.d
     @torch.inference_mode()
     def stream() -> Iterator[torch.Tensor]:
         cache.reset()
-        logits, at = None, 0
+        logits = None
+        at = 0
         for part in prompt.split(PIECE, 1):
             logits = model(part, past_key_values=cache, use_cache=True).logits[:, -1:]
             at += part.shape[1]

@@ -22,7 +22,8 @@ from attnlab.model.build import make
 OVERRIDES = ["data=code", "data/tokenizer=byte", "logger=none"]
 ROUNDS = 5
 SHAPES = {"M": (64, 512), "L": (64, 1024)}  # rows of a batch, and tokens of a window
-BATCHES, DEBUG_BATCHES = 200, 2  # in a sample
+BATCHES = 200
+DEBUG_BATCHES = 2  # in a sample
 
 
 def prepare(overrides: Sequence[str], threads: int | None) -> dict[str, Any]:

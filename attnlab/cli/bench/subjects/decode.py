@@ -31,7 +31,8 @@ OVERRIDES = [
     "heads=gqa", "position=rope", "decode=static", "data.length=272", "data.batch_size=1", "logger=none",
 ]  # fmt: skip
 ROUNDS = 7
-VOCABULARY, PROMPT = 256, 16
+VOCABULARY = 256
+PROMPT = 16
 STEPS = 16  # at a context, a few steps are timed
 CONTEXTS = {
     "cpu": (64, 128, 256, 512, 1024),
@@ -101,7 +102,9 @@ def _generation(
     new = length - given
     prompt = torch.arange(given, device=device)[None] % VOCABULARY
     static = functools.partial(StaticCache, length)
-    works, notes, facts = {}, {}, {}
+    works = {}
+    notes = {}
+    facts = {}
     if importlib.util.find_spec("transformers"):
         llama = theirs(config, n_kv_heads, length).to(device=device, dtype=model.embedding.weight.dtype)
         ours, other = (sum(p.numel() for p in network.parameters()) for network in (model, llama))
@@ -144,7 +147,10 @@ def _contexts(
 ) -> None:  # fmt: skip
     """Milliseconds of the token after N others, by N: all heads, the static cache and none."""
     model = _ours(config, config["model"]["n_heads"]).to(device=device, dtype=dtype)
-    cached, uncached, rooflines, facts = {}, {}, {}, {}
+    cached = {}
+    uncached = {}
+    rooflines = {}
+    facts = {}
     for context in CONTEXTS["debug" if is_debug(config) else device]:
         prompt = torch.arange(context, device=device)[None] % VOCABULARY
         name = f"N = {context}"

@@ -23,7 +23,8 @@ from attnlab.testing.laws.compose import options
 
 OVERRIDES = ["model.dim=256", "model.n_layers=4", "model.n_heads=8", "data.length=64", "logger=none"]
 ROUNDS = 1
-LENGTHS, DEBUG_LENGTHS = (128, 256, 512, 1024, 2048), (16, 32)
+LENGTHS = (128, 256, 512, 1024, 2048)
+DEBUG_LENGTHS = (16, 32)
 VOCABULARY = 256
 prepare = partial(here, OVERRIDES)
 

@@ -54,7 +54,8 @@ def measure(prepared: Shared, bench: Bench, say: Callable[[str], None], rounds: 
             hourly = 3600 * share * rounds / (ended - began)
             first = (bench.rows[0].median if bench.rows else None) or hourly
             facts = {"seconds_a_run": round(each, 2), "runs": share * rounds}
-            name, ratio = f"{share} at a time", hourly / first
+            name = f"{share} at a time"
+            ratio = hourly / first
             bench.rows.append(Row("runs an hour", name, "runs", [hourly], hourly, ratio=ratio, facts=facts))
 
 

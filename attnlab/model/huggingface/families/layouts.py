@@ -17,13 +17,15 @@ def _transposed(tensor: Tensor, config: Config) -> Tensor:
 
 
 def _by_part(tensor: Tensor, config: Config) -> Tensor:
-    heads, groups = _heads(config)["n_heads"], _heads(config)["n_kv_heads"]
+    heads = _heads(config)["n_heads"]
+    groups = _heads(config)["n_kv_heads"]
     parts = tensor.unflatten(0, (groups, heads // groups + 2, -1)).tensor_split((-2, -1), dim=1)
     return torch.cat([part.flatten(0, 2) for part in parts])
 
 
 def _by_group(tensor: Tensor, config: Config) -> Tensor:
-    heads, groups = _heads(config)["n_heads"], _heads(config)["n_kv_heads"]
+    heads = _heads(config)["n_heads"]
+    groups = _heads(config)["n_kv_heads"]
     parts = tensor.unflatten(0, (heads + 2 * groups, -1)).split((heads, groups, groups))
     return torch.cat([part.unflatten(0, (groups, -1)) for part in parts], dim=1).flatten(0, 2)
 
@@ -73,7 +75,8 @@ WIDE_VALUES = Layout(
 LAMBDAS = Layout(lambda tensor, config: tensor.unflatten(0, (4, -1)), lambda tensor, config: tensor.flatten())
 
 
-_HALVES, _PAIRS = (-1, 2), (2, -1)  # pairs (0, 1), (2, 3), ... as first members, then second ones; and back
+_HALVES = (-1, 2)
+_PAIRS = (2, -1)  # pairs (0, 1), (2, 3), ... as first members, then second ones; and back
 
 
 def _turn(rows: Tensor, blocks: int, turning: int, shape: tuple[int, int]) -> Tensor:

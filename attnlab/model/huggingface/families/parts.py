@@ -16,7 +16,8 @@ from attnlab.model.huggingface.rotation import Config
 from attnlab.model.huggingface.values import number
 
 REQUIRED = object()
-LAYER, HEADS = "blocks.{n}.", "blocks.{n}.mixer.heads."
+LAYER = "blocks.{n}."
+HEADS = "blocks.{n}.mixer.heads."
 
 
 def same(value: Any) -> Any:

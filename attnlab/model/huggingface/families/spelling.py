@@ -93,7 +93,8 @@ def settle_gemma2(theirs: Config) -> Config:
 
 
 def spell_gemma2(theirs: Config) -> Config:
-    scale, head = theirs["query_pre_attn_scalar"], theirs["head_dim"]
+    scale = theirs["query_pre_attn_scalar"]
+    head = theirs["head_dim"]
     width = round(head / scale**2) if scale and head else None
     return windows.spelled(theirs) | {"query_pre_attn_scalar": width}
 
@@ -138,7 +139,8 @@ _DENSE = "first_k_dense_replace"
 def settle_deepseek(theirs: Config) -> Config:
     usual = {"q_lora_rank": 1536, "kv_lora_rank": 512, "v_head_dim": 128, "qk_nope_head_dim": 128}
     theirs = rotation.settled(usual | {"qk_rope_head_dim": 64, _DENSE: 3} | theirs)
-    heads, layers = theirs.get("num_attention_heads"), theirs.get("num_hidden_layers")
+    heads = theirs.get("num_attention_heads")
+    layers = theirs.get("num_hidden_layers")
     if theirs.get("num_key_value_heads", heads) not in (None, heads):
         raise ValueError(
             f"num_key_value_heads = {theirs['num_key_value_heads']!r} is not supported (only {heads})"
@@ -154,7 +156,8 @@ def settle_deepseek(theirs: Config) -> Config:
 
 
 def spell_deepseek(theirs: Config) -> Config:
-    larger, scaling = theirs["multiplier"], theirs["rope_scaling"]
+    larger = theirs["multiplier"]
+    scaling = theirs["rope_scaling"]
     if scaling and scaling.get("factor", 1) > 1 and larger and larger > 0 and larger != 1:
         scaling = scaling | {"mscale_all_dim": (math.sqrt(larger) - 1) / (0.1 * math.log(scaling["factor"]))}
     same = {"num_key_value_heads": theirs["num_attention_heads"], _DENSE: theirs["num_hidden_layers"]}
@@ -180,7 +183,9 @@ def settle_mpt(theirs: Config) -> Config:
 
 
 def spell_mpt(theirs: Config) -> Config:
-    larger, width, heads = theirs["multiplier"], theirs["d_model"], theirs["n_heads"]
+    larger = theirs["multiplier"]
+    width = theirs["d_model"]
+    heads = theirs["n_heads"]
     scale = None if larger in (None, 1.0) else larger * (width // heads) ** -0.5
     return _without(theirs, "multiplier") | {"attn_config": theirs["attn_config"] | {"softmax_scale": scale}}
 
@@ -196,7 +201,8 @@ def settle_falcon(theirs: Config) -> Config:
         name: usual if theirs.get(name) is None else agreed({name: theirs[name]}, truth)
         for name, usual in _SWITCHES.items()
     }
-    newer, parallel = asked["new_decoder_architecture"], asked["parallel_attn"]
+    newer = asked["new_decoder_architecture"]
+    parallel = asked["parallel_attn"]
     norms = theirs.get("num_ln_in_parallel_attn")
     if norms not in (None, 1, 2) or (norms == 2 and not newer) or (newer and not parallel):
         raise ValueError(f"num_ln_in_parallel_attn = {norms!r} is not supported with these parallel_attn and "
@@ -220,7 +226,9 @@ def settle_falcon(theirs: Config) -> Config:
 
 def spell_falcon(theirs: Config) -> Config:
     """A parallel block without a shared norm, or with groups of heads, is of the newer kind."""
-    turn, groups, shared = theirs["rotary"] or {}, theirs["num_kv_heads"], theirs["num_ln_in_parallel_attn"]
+    turn = theirs["rotary"] or {}
+    groups = theirs["num_kv_heads"]
+    shared = theirs["num_ln_in_parallel_attn"]
     newer = bool(theirs["parallel_attn"] and not (shared and groups in (1, theirs["num_attention_heads"])))
     return _without(theirs, "rotary") | {
         "new_decoder_architecture": newer,

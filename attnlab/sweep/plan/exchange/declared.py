@@ -7,7 +7,8 @@ from attnlab.store.experiment_files import Key
 
 def refuse_margin(experiment: Experiment) -> None:
     """Refused where the margin is below 0, or is nothing and a claim lies within it."""
-    name, margin = experiment.name, experiment.margin
+    name = experiment.name
+    margin = experiment.margin
     if isinstance(margin, float) and margin < 0:
         raise Refused(f"margin={margin:g} of {name}: no margin is below 0", ("margin",))
     if margin == 0 and any(c.threshold == MARGIN and c.relation == "within" for c in experiment.claims):

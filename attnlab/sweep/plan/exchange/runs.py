@@ -56,7 +56,9 @@ def _at(baseline: Arm, steps: int, words: str, seeds: list[int], checker: Checke
 
 def _seeds(experiment: Experiment) -> list[int]:
     assert experiment.exchange is not None
-    name, seeds, at = experiment.name, experiment.exchange.seeds, ("exchange", "seeds")
+    name = experiment.name
+    seeds = experiment.exchange.seeds
+    at = ("exchange", "seeds")
     if len(set(seeds)) < max(2, len(seeds)):
         raise Refused(f"exchange.seeds={seeds} of {name}: give two or more different seeds, better three", at)
     others = {"the comparison": experiment.seeds, "tune": experiment.tune.seeds if experiment.tune else []}
@@ -70,7 +72,8 @@ def _seeds(experiment: Experiment) -> list[int]:
 
 def _refuse_untold(experiment: Experiment, baseline: Arm) -> None:
     """Refused where the metric is no loss in nats that training lowers."""
-    name, metric = experiment.name, canonical(experiment.metric)
+    name = experiment.name
+    metric = canonical(experiment.metric)
     said = baseline.estimate.declared.get(metric)
     if baseline.config.get("measurement"):
         why = f"the baseline {baseline.name} only measures and trains nothing"

@@ -33,8 +33,10 @@ class Exchange:
         """As the report shows it: a row per seed (None: not finished), the slope of each in nats per doubling
         and their mean with its interval; what a doubling is `worth` in words, or `why` nobody can say.
         """
-        few, many = half(self.steps), 2 * self.steps
-        rows, slopes = [], list[float]()
+        few = half(self.steps)
+        many = 2 * self.steps
+        rows = []
+        slopes = list[float]()
         for short, long in zip(self.runs[::2], self.runs[1::2], strict=True):
             early, late = (_value(lookup(run.id), self.metric) for run in (short, long))
             rows.append({"seed": short.seed, "half": early, "twice": late, "ids": [short.id, long.id]})

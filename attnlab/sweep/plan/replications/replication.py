@@ -57,7 +57,8 @@ def replications(
     """Where a composed command asks its experiment: None is the place that its config names itself. The first
     text that its file declares has the experiment's own report, whichever texts the command asks.
     """
-    given, texts = command.keys(point), base.get("texts")
+    given = command.keys(point)
+    texts = base.get("texts")
     if "arms" not in base:
         return [None]
     if base.get("ladder") is not None:

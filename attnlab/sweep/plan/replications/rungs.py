@@ -39,7 +39,8 @@ def keys(base: Mapping[str, Any], ladder: Ladder, rung: str) -> dict[str, Any]:
     """What an experiment declares at a rung: so many seeds of its own, its looks as far as these go, and
     the ladder's margin, which is a number: what training is worth is another thing at each size.
     """
-    seeds, looks = base.get("seeds"), base.get("looks")
+    seeds = base.get("seeds")
+    looks = base.get("looks")
     if not seeds and isinstance(looks, list) and looks:
         seeds = list(range(looks[-1]))
     if isinstance(seeds, list):
@@ -62,7 +63,8 @@ def carried(
 ) -> dict[str, float]:
     """Every arm's learning rate, from a run of its own at the rung where rates are tuned; to three digits."""
     assert ladder.rates is not None
-    here, there = arms[baseline].estimate.training_flops, rung[baseline].estimate.training_flops
+    here = arms[baseline].estimate.training_flops
+    there = rung[baseline].estimate.training_flops
     factor = (here / there) ** ladder.rates.power if here and there else 1.0
     rates = {name: run.estimate.lr for name, run in rung.items()}
     return {name: float(f"{rate * factor:.3g}") for name, rate in rates.items() if rate is not None}

@@ -123,7 +123,8 @@ class Tuning:
         return {**self.declared(), "committed": self.committed, "arms": arms}
 
     def _told(self, arm: str) -> dict[str, Any]:
-        entry, picked = self.arms[arm], self.picked(arm)
+        entry = self.arms[arm]
+        picked = self.picked(arm)
         found = entry.search
         return {
             "picked": picked,

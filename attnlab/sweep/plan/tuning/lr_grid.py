@@ -25,7 +25,9 @@ from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.tuning.found import ANEW, Entry, Kept, Tuning, kept
 from attnlab.sweep.plan.tuning.search import Grid, Search
 
-KEY, FIGURE, STEPS = "optim.lr", "lr", "trainer.max_steps"
+KEY = "optim.lr"
+FIGURE = "lr"
+STEPS = "trainer.max_steps"
 SEEDS = 3  # at least: of two, one bad one picks
 APART = 0.01  # nearer rates are one, and would be once those beyond them are rounded
 Lookup = Callable[[str], RunRecord | None]  # a run's id to its record, None where there is none
@@ -48,7 +50,8 @@ def tuned(
     _refuse_untunable(experiment, arms, point)
     tuning = Tuning(declared, experiment.metric, experiment.direction, str(size))
     before = kept(experiment, tuning)
-    tuning.committed, runs = before is not None, list[RunSpec]()
+    tuning.committed = before is not None
+    runs = list[RunSpec]()
     for name, arm in arms.items():
         today = settings(arm.runs(declared.seeds[:1])[0].config)
         comparison = (arm.estimate.tokens or 0) * len(experiment.seeds)
@@ -56,7 +59,8 @@ def tuned(
             short = _short(arm, declared, checker)
             search, tried = _tried(short, tuning, lookup)
             tokens = short.estimate.tokens or 0
-            spent, most = tokens * len(tried), tokens * declared.most
+            spent = tokens * len(tried)
+            most = tokens * declared.most
             tuning.arms[name] = Entry(search, today, today, spent, most, comparison)
             runs += tried
         elif (found := before.arms.get(name)) is None or (search := _again(found, tuning)).best is None:
@@ -68,10 +72,12 @@ def tuned(
 
 def grid(experiment: Experiment) -> Grid | None:
     """The declared rates and seeds, checked; None where the experiment tunes nothing."""
-    declared, name = experiment.tune, experiment.name
+    declared = experiment.tune
+    name = experiment.name
     if declared is None:
         return None
-    rates, seeds = declared.lr, declared.seeds
+    rates = declared.lr
+    seeds = declared.seeds
     apart = all(b > (1 + APART) * a > 0 for a, b in pairwise(sorted(rates)))
     if len(rates) < 2 or not apart:
         raise Refused(
@@ -130,7 +136,8 @@ def settings(config: Mapping[str, Any]) -> str:
 
 def _short(arm: Arm, grid: Grid, checker: Checker) -> Arm:
     """The arm as it is tried, checked at the lowest rate: with a whole schedule over a share of the steps."""
-    config, steps = arm.config.copy(), OmegaConf.select(arm.config, STEPS)
+    config = arm.config.copy()
+    steps = OmegaConf.select(arm.config, STEPS)
     if type(steps) is not int:
         raise Refused(
             f"tune of arm {arm.name} tries rates for a share of {STEPS}, which is {steps!r}: tune=null"
@@ -147,7 +154,8 @@ def _short(arm: Arm, grid: Grid, checker: Checker) -> Arm:
 
 def _tried(arm: Arm, tuning: Tuning, lookup: Lookup) -> tuple[Search, list[RunSpec]]:
     """How far the stored runs bring the search for an arm's rate, and all runs that it asks for."""
-    runs, at = list[RunSpec](), dict[float, Arm]()
+    runs = list[RunSpec]()
+    at = dict[float, Arm]()
 
     def found(rate: float, seed: int) -> float | None:
         if rate not in at:

@@ -62,7 +62,8 @@ def search(grid: Grid, found: Found) -> Search:
     The best lies between two rates that were tried with all seeds too, or at an end of the rates, where
     `grid.widen` of them were added already. Of equals it is the lowest: where all diverge, the way is down.
     """
-    rates, asked = list(grid.rates), dict[tuple[float, int], float | None]()
+    rates = list(grid.rates)
+    asked = dict[tuple[float, int], float | None]()
     middle: Middle = median if grid.steady is None else fmean
 
     def best(among: Collection[float], seeds: Sequence[int], near: float = 0.0) -> float | None:
