@@ -151,7 +151,7 @@ VERBS = {
         "attnlab.cli.verbs.report:report",
         "render a report, or a folder of them with index and ledger, from its data; --diff A B compares two",
         "FOLDER | --diff A B | --now OVERRIDE ... [--json]",
-        ("reports/gqa_vs_mha", "reports", "--diff reports/A reports/B"),
+        ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
         flags.report,
     ),
     "claims": Verb(
