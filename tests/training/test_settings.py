@@ -69,6 +69,12 @@ def test_what_is_the_harness_own_is_refused_in_one_line_that_says_what_to_do(com
     assert "\n" not in str(caught.value)
 
 
+def test_a_setting_of_a_later_lightning_is_refused(compose, monkeypatch):
+    monkeypatch.delitem(settings.REFUSED, "max_time")
+    with pytest.raises(ValueError, match=r"^trainer.max_time=3: attnlab has no use for this setting"):
+        check(compose("+trainer.max_time=3"))
+
+
 def test_what_is_left_to_the_user_reaches_the_trainer(compose, made, tmp_path):
     trainer = made(
         compose(
