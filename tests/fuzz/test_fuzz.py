@@ -18,7 +18,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException
-from sampling import FULL
 
 from attnlab.cli.hydra_errors import one_line
 from attnlab.errors import Refused
@@ -32,7 +31,7 @@ from attnlab.sweep.plan.plan import plan
 from attnlab.training import run
 
 torch.set_num_threads(1)
-COUNT = int(os.environ.get("FUZZ", "100" if FULL else "40"))
+COUNT = int(os.environ.get("FUZZ", "100"))
 FIRST = int(os.environ.get("FUZZ_FROM", "0"))
 SECONDS = 60
 MEMORY = 12 * 2**30

@@ -1,6 +1,8 @@
 import io
 import sys
-import time
+import threading
+
+from processes import wait_until
 
 from attnlab.sweep import waiting as module
 from attnlab.sweep.waiting import waiting
@@ -11,33 +13,47 @@ class Terminal(io.StringIO):
         return True
 
 
-def told(monkeypatch, stream, seconds):
+def open_terminal(monkeypatch):
+    """A terminal as stderr, where a wait is announced after 0.05 s."""
+    stream = Terminal()
     monkeypatch.setattr(module, "PATIENCE", 0.05)
     monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def test_a_slow_block_is_announced_while_it_runs(monkeypatch):
+    terminal = open_terminal(monkeypatch)
     with waiting("adding it up"):
-        time.sleep(seconds)
-    return stream.getvalue()
+        wait_until(terminal.getvalue, 60)
+    assert terminal.getvalue() == "adding it up ...\n"
 
 
-def test_who_waits_is_told_for_what(monkeypatch):
-    assert told(monkeypatch, Terminal(), 0.5) == "adding it up ...\n"
+def test_a_quick_block_is_announced_neither_at_once_nor_later(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    before = set(threading.enumerate())
+    with waiting("adding it up"):
+        [timer] = set(threading.enumerate()) - before
+    timer.join(60)
+    assert not timer.is_alive()
+    assert terminal.getvalue() == ""
 
 
-def test_what_is_quick_says_nothing(monkeypatch):
-    stream = Terminal()
-    assert told(monkeypatch, stream, 0.0) == ""
-    time.sleep(0.1)
-    assert stream.getvalue() == "", "nor later"
+def test_nothing_is_announced_in_a_pipe(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    before = set(threading.enumerate())
+    with waiting("adding it up"):
+        assert set(threading.enumerate()) == before, "no timer runs"
 
 
-def test_in_a_pipe_nobody_waits(monkeypatch):
-    assert told(monkeypatch, io.StringIO(), 0.2) == ""
+def test_a_decorated_function_is_announced_at_each_call(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    lines = iter((1, 2))
 
+    @waiting("adding it up")
+    def add_up():
+        line = next(lines)
+        wait_until(lambda: terminal.getvalue().count("\n") == line, 60)
 
-def test_a_function_is_told_of_each_time(monkeypatch):
-    stream = Terminal()
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
-    monkeypatch.setattr(sys, "stderr", stream)
-    slow = waiting("adding it up")(lambda: time.sleep(0.3))
-    slow(), slow()
-    assert stream.getvalue() == "adding it up ...\n" * 2
+    add_up()
+    add_up()
+    assert terminal.getvalue() == "adding it up ...\n" * 2
