@@ -21,7 +21,13 @@ from attnlab.report.schema import load
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "docs"
 SOURCE, SITE = BUILD / "source", BUILD / "site"
-PAGES = ("*.md", "docs/*.md", "reports/LOG.md", "reports/reference/OUTDATED.md", "reports/reference/bench/README.md")
+PAGES = (
+    "*.md",
+    "docs/*.md",
+    "reports/LOG.md",
+    "reports/reference/OUTDATED.md",
+    "reports/reference/bench/README.md",
+)
 HERE = {
     "reference/README.md)": "reference/ledger.html)",
     "tour.ipynb)": "tour.md)",

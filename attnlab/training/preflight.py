@@ -18,6 +18,7 @@ from attnlab.store import values
 from attnlab.store.guards import inputs
 from attnlab.training import end, measuring, settings, targets
 from attnlab.training.estimates import epochs, memory
+from attnlab.training.loggers import group
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import check_vocabulary
 from attnlab.training.refusals import signatures, sizes
@@ -98,7 +99,7 @@ def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
             f"trainer.precision={trainer['precision']}: half precision needs loss scaling; use bf16-mixed"
         )
     settings.check(config)
-    make(config["logger"])
+    group.validate(config["logger"])
     batch_size = config["data"]["batch_size"]
     if batch_size % devices:
         raise ValueError(

@@ -36,7 +36,6 @@ from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.plan.checks import warm
 from attnlab.training import callbacks, checkpoints, run, settings
-from attnlab.training.loggers.wandb import Mirror
 from attnlab.training.module import LanguageModel
 
 OVERRIDES = [
@@ -203,13 +202,13 @@ class _Clock(pl.Callback):
 
 
 WATCHED: dict[str, list[tuple[Any, str]]] = {
-    "curves and the mirror's lines": [(callbacks.Curves, "add")],
+    "curves and the logger's rows": [(callbacks.Curves, "add")],
     "checkpoints and heartbeat": [
         (checkpoints.Checkpoints, "on_train_batch_end"),
         (callbacks.Heartbeat, "on_train_batch_end"),
     ],
     "attention maps": [(callbacks.ProbeMaps, "take")],
-    "waiting for W&B": [(run, "logger_of"), (Mirror, "end")],
+    "waiting for W&B": [(run, "open_loggers"), (run, "end_loggers")],
     "evaluation": [(LanguageModel, "validation_step")],
     "measurements at the end": [(run, "measure")],
 }
