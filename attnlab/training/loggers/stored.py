@@ -31,7 +31,8 @@ def log(folder: Path, group: Mapping[str, Any], tag: str | None) -> None:
             shutil.rmtree(broken)  # its process was lost: all of the run is logged again
             notes.update(folder, notes.WANDB, last={})
     known = notes.read(folder, notes.WANDB).get("tags", ())
-    opened = open_loggers(group, runs.spec(folder), folder, names, [*known, *([tag] if tag else [])])
+    spec = runs.spec(folder).but(estimate=record.estimate)
+    opened = open_loggers(group, spec, folder, names, [*known, *([tag] if tag else [])])
     for step, named in sorted(_rows(folder).items()):
         for logger in opened:
             logger.log_metrics(named, step=step)

@@ -115,11 +115,9 @@ class Wandb:
                 first = (str(error).strip().splitlines() or [type(error).__name__])[0]
                 why = "the server refused" if first == "<no message>" else first
                 notes.go_offline(root, why)
-                print(
-                    f"W&B went offline: {why}; `wandb sync` uploads the run later",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                said = f"W&B went offline: {why}; `wandb sync` uploads the run later"
+                print(said, file=sys.stderr, flush=True)
+                wandb.teardown()  # its process holds the id of the run that it could not begin
         return wandb.init(**given, mode="offline")
 
 
