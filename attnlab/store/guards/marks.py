@@ -40,7 +40,7 @@ _LOGS = {  # folders of other loggers in a run's: the files that these write
     "tensorboard": re.compile(r"events\.out\.tfevents\..*|hparams\.yaml"),
     "mlflow": re.compile("run_id"),
 }
-_MIRROR = re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log")  # W&B's, in `wandb`
+_WANDB = re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log")  # W&B's, in `wandb`
 
 
 def mark(root: Path) -> None:
@@ -110,7 +110,7 @@ def remove(folder: Path) -> list[str]:
         if own(folder) is None:
             return sorted(path.name for path in folder.iterdir())
         half = sorted(path.name for path in folder.iterdir() if _HALF.fullmatch(path.name))
-        _remove_mirror(folder / "wandb")
+        _remove_wandb(folder / "wandb")
         for name, files in _LOGS.items():
             _remove_log(folder / name, files)
         for name in (*half, *WRITTEN):
@@ -123,12 +123,12 @@ def remove(folder: Path) -> list[str]:
         return left
 
 
-def _remove_mirror(folder: Path) -> None:
+def _remove_wandb(folder: Path) -> None:
     """W&B's own files in a run's folder."""
     if folder.is_symlink() or not folder.is_dir():
         return
     for path in folder.iterdir():
-        if _MIRROR.fullmatch(path.name):
+        if _WANDB.fullmatch(path.name):
             _remove_tree(path)
     with suppress(OSError):  # something else lies in it
         folder.rmdir()
