@@ -5,7 +5,7 @@ Imports nothing heavy: `--help` and `list` read it.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,17 @@ def _times(a: float, b: float) -> float:
     return a * b if isinstance(a, int) and isinstance(b, int) else float(f"{a * b:.12g}")
 
 
-def wandb_mode(wanted: str | None) -> str | None:
-    """`logger.mode`, or `WANDB_MODE` over it, as W&B's users expect; what is disabled here stays so."""
-    return os.environ.get("WANDB_MODE", wanted) if wanted in ("offline", "online") else wanted
+def wandb_mode(wanted: str | None, environment: Mapping[str, str] | None = None) -> str:
+    """`logger.mode`, or WANDB_MODE over it, or `disabled` with WANDB_DISABLED. A mode that is disabled here
+    stays so. W&B's older names of modes are read too.
+    """
+    if wanted in (None, "none", "disabled"):
+        return "disabled"
+    said = os.environ if environment is None else environment
+    if said.get("WANDB_DISABLED", "").lower() in ("1", "t", "true", "y", "yes"):
+        return "disabled"
+    mode = said.get("WANDB_MODE") or str(wanted)
+    return {"dryrun": "offline", "run": "online"}.get(mode, mode)
 
 
 def register_resolvers() -> None:

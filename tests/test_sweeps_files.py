@@ -110,8 +110,8 @@ def test_inside_an_agent_the_agents_run_id_wins(tmp_path):
 import sys
 from pathlib import Path
 from attnlab.training.loggers.wandb import Wandb
-mirror = Wandb(mode="offline", project="p", entity=None, report=False, workspace=False, patience=20)
-run = mirror.open(Path("here"), id="ours")
+wandb = Wandb(mode="offline", project="p", entity=None, report=False, workspace=False, patience=20)
+run = wandb.open(Path("here"), Path("."), id="ours")
 print(run.id, run.settings.sweep_id)
 run.finish()
 """

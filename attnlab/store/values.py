@@ -95,8 +95,8 @@ class Logger(Values):
     """Weights & Biases."""
 
     ours = True
-    mode: str = _told("offline, online or disabled")
-    project: str = _told("a name", min_length=1)
+    mode: str = _told("online, offline, shared or disabled")
+    project: str | None = _told("a name, or null", min_length=1)
     entity: str | None = _told("a name, or null", min_length=1)
     report: bool = _SWITCH
     workspace: bool = _SWITCH

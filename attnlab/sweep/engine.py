@@ -3,8 +3,10 @@
 However the runs end (done, failed, interrupted), the report is written and says what is missing.
 """
 
+import os
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +14,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.errors import Refused
+from attnlab.errors import Refused, printable
 from attnlab.store import fingerprint, runs, values
 from attnlab.store.guards import declared, users
 from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
-from attnlab.sweep.execute import slots, submit
+from attnlab.sweep.execute import slots, stored_runs, submit
 from attnlab.sweep.execute.process import INTERRUPTED, TERMINATED, Terminated, sigterm_raised
-from attnlab.sweep.execute.sending import Sending
 from attnlab.sweep.plan import checks, laws_gate
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.plan import Plan
@@ -29,8 +30,8 @@ from attnlab.sweep.plan.provenance import git
 from attnlab.sweep.plan.trainer import trainer_of
 from attnlab.sweep.status import looks
 from attnlab.sweep.timing import timing
+from attnlab.training.loggers import notes
 
-_WANDB = ("wandb", "wandb.sdk.launch", "opentelemetry.exporter.otlp.proto.http.metric_exporter")
 FAILED = submit.FAILED
 
 
@@ -50,6 +51,7 @@ def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launche
         cache=Path(config.paths.cache) if "cache" in config.paths else None,
         context=_warm(config, settings),
     )
+    os.environ[notes.COMMAND] = uuid.uuid4().hex[:12]
     with sigterm_raised():
         return sweep.run()
 
@@ -79,9 +81,6 @@ class _Sweep:
     users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
     declared: dict[int, Declared] = field(default_factory=dict)  # by plan: what its experiment declares
     line: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.sending = Sending(self.root, self.logger, self.context)
 
     def run(self) -> int:
         """The steps, in their order."""
@@ -211,8 +210,6 @@ class _Sweep:
         names = {
             run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs
         }
-        self.sending.watch(names)  # with what an earlier command did not get sent
-        self.sending.watch([run.id for run in todo])
         composed = submit.composed([run for plan in plans for run in plan.all_runs])
         return submit.launch(todo, self.root, names, self.launcher, self.settings, composed)
 
@@ -265,19 +262,22 @@ class _Sweep:
                 if publish:
                     users.ended(self.users[i])
         reporting.tell_ladders(ladders)
-        self.mirrored(published, publish)
+        self.log_rest(plans, published, publish)
 
-    def mirrored(self, published: Sequence[Path], patient: bool) -> None:
-        """What W&B is to have beside the runs, and the one wait for all that it has not been sent yet."""
-        mirror = (self.root, self.logger, self.context)
+    def log_rest(self, plans: Sequence[Plan], published: Sequence[Path], ended: bool) -> None:
+        """Logs the reports, and the finished runs that a logger lacks; prints how to upload the rest."""
+        every = [run.id for plan in plans for run in plan.all_runs]
+        folders = [self.root / name for name in dict.fromkeys(every)]
+        names = {run.id: plan.experiment.name for plan in plans if plan.experiment for run in plan.all_runs}
+        if ended:
+            stored_runs.log(folders, self.logger, names, self.context)
         for folder in published:
-            name = wandb_report.publish(folder, *mirror)
-            if name is not None:
-                self.sending.watch_report(name)
-        left = self.sending.end(None if patient else 2.0)
-        self.sending.tell()
-        for folder in published if self.logger.get("workspace") and not self.sending.trouble else ():
-            wandb_report.page(folder, *mirror, left)
+            wandb_report.publish(folder, self.root, self.logger, self.context)
+        if wandb_report.wanted(self.logger) and (
+            line := notes.closing_line(self.root, [folder.name for folder in folders])
+        ):
+            print(printable(line), flush=True)
+        notes.end_command(self.root)
 
 
 def _plain(node: Any) -> dict[str, Any]:
@@ -293,5 +293,5 @@ def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
     assert isinstance(plain, dict)
     own = {name.rpartition(".")[0] for name in fingerprint.targets(plain) if name.startswith("attnlab.")}
     late = ["pandas"] if own else []  # by pyarrow, which writes the curves of attnlab's own runs
-    late += _WANDB if wandb_report.wanted(plain.get("logger") or {}) else ()
+    late += ["wandb"] if wandb_report.wanted(plain.get("logger") or {}) else []
     return checks.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])

@@ -3,12 +3,13 @@
 Runs are found by the experiment's tag, so those that another experiment has trained are among them.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attnlab.store.files import read_json, write_json
-from attnlab.training.loggers.labels import TOKENS
+from attnlab.training.loggers.labels import PROJECT, TOKENS
 
 
 def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
@@ -22,31 +23,29 @@ def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
 
     report, kept = read_json(folder / "report.json"), root / "wandb" / f"{folder.name}.view"
     assert report is not None
-    experiment, project = report["experiment"], settings["project"]
-    entity = str(settings["entity"] or wandb.Api().default_entity)
+    experiment = report["experiment"]
+    project = str(settings["project"] or os.environ.get("WANDB_PROJECT") or PROJECT)
+    entity = str(settings["entity"] or wandb.Api().default_entity)  # WANDB_ENTITY, else the account's
     sections: dict[str, list[Any]] = {
         "loss": [pages.LinePlot(x=TOKENS, y=[name]) for name in _curves(report)],
         "memory": [pages.BarPlot(metrics=[f"memory/{name}"]) for name in _figures(report, "memory")],
         "speed": [pages.BarPlot(metrics=[f"speed/{name}"]) for name in _figures(report, "speed")],
         "attention": [pages.MediaBrowser(media_keys=_maps(report))] if _maps(report) else [],
     }
-    view: Any = views.Workspace(
-        entity=entity,
-        project=project,
-        name=f"attnlab: {folder.name}",
-        sections=[
-            views.Section(name=name, panels=panels, is_open=True)
-            for name, panels in sections.items()
-            if panels
-        ],
-        runset_settings=views.RunsetSettings(
-            filters=[Tags().isin([experiment["name"]])], groupby=[Config("arm")]
-        ),
+    saved = read_json(kept)
+    view: Any = (
+        views.Workspace.from_url(saved)
+        if isinstance(saved, str)
+        else views.Workspace(entity=entity, project=project, name=f"attnlab: {folder.name}")
     )
-    saved = read_json(kept) or {}
-    view._internal_name, view._internal_id = saved.get("name", ""), saved.get("id", "")
+    view.sections = [
+        views.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items() if panels
+    ]
+    view.runset_settings = views.RunsetSettings(
+        filters=[Tags().isin([experiment["name"]])], groupby=[Config("arm")]
+    )
     view.save()
-    write_json(kept, {"name": view._internal_name, "id": view._internal_id})
+    write_json(kept, view.url)
     print(f"W&B workspace: {view.url}", flush=True)
     runs = pages.Runset(
         entity=entity, project=project, filters=[Tags().isin([experiment["name"]])], groupby=["config.arm"]

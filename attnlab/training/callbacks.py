@@ -6,6 +6,7 @@ Curves and maps live in the checkpoint, so that a resumed run has the curves and
 import json
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -51,8 +52,8 @@ class Curves(OnStep):
         step = trainer.global_step
         named = {name.replace("__", "/"): value for name, value in values.items()}
         self.rows += [(step, step * self.batch_tokens, name, value) for name, value in named.items()]
-        if trainer.logger is not None:
-            trainer.logger.log_metrics(named, step=step)
+        for logger in trainer.loggers:
+            logger.log_metrics(named, step=step)
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, batch_idx: int) -> None:
         """Starts the clock of the training steps; validation in between does not count."""
@@ -136,13 +137,7 @@ class ProbeMaps(OnStep):
             return
         self.last = maps
         self.taken[step] = torch.from_numpy(encode(maps.weights))
-        if trainer.logger is not None:
-            images = [np.concatenate(list(layer), axis=1) for layer in self.taken[step].numpy()]
-            keys = [f"attention/layer{n}" for n in maps.layers]
-            read = "a row per query, a column per key, black: no attention; heads from left to right"
-            for key, image in zip(keys, images, strict=True):
-                caption = [f"{key.removeprefix('attention/')} after {step} steps: {read}"]
-                trainer.logger.log_image(key, [image], step=step, caption=caption)  # type: ignore[attr-defined]
+        show_maps(trainer.loggers, self.taken[step].numpy(), maps.layers, step)
 
     def save(self, path: Path, tokens: list[str]) -> None:
         """Writes attention.npz; nothing where no maps were taken."""
@@ -167,6 +162,17 @@ class ProbeMaps(OnStep):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues."""
         self.taken = state["taken"]
+
+
+def show_maps(loggers: Iterable[Any], maps: np.ndarray, layers: Sequence[int], step: int) -> None:
+    """Logs the encoded maps [layers, heads, T, T] of one step: a captioned picture per layer."""
+    read = "a row per query, a column per key, black: no attention; heads from left to right"
+    for n, layer in zip(layers, maps, strict=True):
+        caption = [f"layer{n} after {step} steps: {read}"]
+        for logger in loggers:
+            logger.log_image(
+                f"attention/layer{n}", [np.concatenate(list(layer), axis=1)], step=step, caption=caption
+            )
 
 
 @final

@@ -18,6 +18,7 @@ from attnlab.store import values
 from attnlab.store.guards import inputs
 from attnlab.training import end, measuring, settings, targets
 from attnlab.training.estimates import epochs, memory
+from attnlab.training.loggers import group
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import check_vocabulary
 from attnlab.training.refusals import signatures, sizes
@@ -94,7 +95,7 @@ def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
     trainer = config["trainer"]
     devices = trainer["devices"]
     settings.check(config)
-    make(config["logger"])
+    group.validate(config["logger"])
     batch_size = config["data"]["batch_size"]
     if batch_size % devices:
         raise ValueError(

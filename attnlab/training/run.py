@@ -21,7 +21,8 @@ from attnlab.training import callbacks, checkpoints, measuring, settings
 from attnlab.training import record as records
 from attnlab.training.again import measure_again as measure_again
 from attnlab.training.end import measure, summary
-from attnlab.training.loggers.labels import labels
+from attnlab.training.loggers.background import Background
+from attnlab.training.loggers.group import open_loggers
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent
 from attnlab.training.preflight import check
@@ -33,17 +34,17 @@ def run(folder: Path) -> None:
     """
     spec = _estimated(runs.spec(folder))
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of several devices, one speaks
-    logger, record, code = first and logger_of(spec, folder), None, 1
+    loggers = open_loggers(spec.config["logger"], spec, folder) if first else []
+    record, code = None, 1
     try:
         only_measures = bool(spec.config.get("measurement"))
-        record = measuring.measure(folder, spec) if only_measures else train(folder, spec, logger)
+        record = measuring.measure(folder, spec) if only_measures else train(folder, spec, loggers)
         code = 0
     except SystemExit as asked_to_stop:
         code = asked_to_stop.code if isinstance(asked_to_stop.code, int) else 1
         raise
     finally:
-        if logger:
-            logger.end({} if record is None else summary(record), code)
+        end_loggers(loggers, {} if record is None else summary(record), code)
 
 
 def device_kind(config: Mapping[str, Any]) -> str:
@@ -66,8 +67,8 @@ def _estimated(spec: RunSpec) -> RunSpec:
 
 
 @settings.quiet()
-def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
-    """The run itself, up to its record on disk, which is returned; nothing here waits for the logger."""
+def train(folder: Path, spec: RunSpec, loggers: list[Background]) -> RunRecord | None:
+    """The run itself, up to its record on disk, which is returned; nothing here waits for a logger."""
     clock, config, estimate = time.perf_counter(), spec.config, spec.estimate
     settings.refuse_environment()
     torch.manual_seed(config["seed"])
@@ -88,7 +89,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     trainer: pl.Trainer = make(
         {**config["trainer"], "log_every_n_steps": often, "accumulate_grad_batches": accumulate},
         **settings.QUIET,
-        logger=logger,
+        logger=loggers or False,
         default_root_dir=str(folder),
         max_epochs=1,
         val_check_interval=min(config["measure"]["every"], steps) * accumulate,
@@ -121,6 +122,7 @@ def train(folder: Path, spec: RunSpec, logger: Any) -> RunRecord | None:
     return record
 
 
-def logger_of(spec: RunSpec, folder: Path) -> Any:
-    """The run's logger."""
-    return make(spec.config["logger"]).logger(folder, spec.estimate.batch_tokens, **labels(spec))
+def end_loggers(loggers: list[Background], figures: Mapping[str, float], code: int) -> None:
+    """Closes each logger with the figures of the run and its exit code."""
+    for logger in loggers:
+        logger.end(figures, code)

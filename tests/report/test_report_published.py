@@ -4,13 +4,12 @@ import json
 from contextlib import suppress
 
 import pytest
-from wandb_files import records, summary_of
-from wandb_server import Server
+from wandb_files import records, server, summary_of
 
 from attnlab.sweep import wandb_report, wandb_view
 
 LOGGER = {
-    "_target_": "attnlab.training.loggers.wandb.Wandb", "mode": "offline", "project": "attnlab",
+    "mode": "offline", "project": "attnlab",
     "entity": None,
     "report": True, "workspace": False, "patience": 2,
 }  # fmt: skip
@@ -36,7 +35,9 @@ def written(made, tmp_path, monkeypatch):
 def test_the_report_run_holds_words_effects_table_and_the_report_itself(written, made, tmp_path):
     golden = made["good"][0]
     assert written() == written() == 0
-    (file,) = tmp_path.glob("runs/wandb/offline-run-*/*.wandb")  # the second takes the place of the first
+    (file,) = tmp_path.glob(
+        "runs/wandb/wandb/offline-run-*/*.wandb"
+    )  # the second takes the place of the first
     found = list(records(file))
     (run,) = [one.run for one in found if one.WhichOneof("record_type") == "run"][:1]
     assert (run.job_type, run.run_group, run.project) == ("report", golden["experiment"]["name"], "attnlab")
@@ -49,7 +50,7 @@ def test_the_report_run_holds_words_effects_table_and_the_report_itself(written,
     assert [told[f"{about}/{key}"] for key in ("difference", "low", "high")] == pytest.approx(
         [effect["mean"], effect["low"], effect["high"]]
     )
-    (table,) = tmp_path.glob("runs/wandb/offline-run-*/files/media/table/*.json")
+    (table,) = tmp_path.glob("runs/wandb/wandb/offline-run-*/files/media/table/*.json")
     shown = json.loads(table.read_text())
     columns, rows = wandb_report.comparison(golden)
     assert (shown["columns"], len(shown["data"])) == (columns, len(rows))
@@ -71,43 +72,46 @@ def test_a_table_has_a_row_per_arm_and_metric_and_the_baseline_has_no_effect(mad
     assert all(row["difference"] is None and row["mean"] is not None for row in baseline)
 
 
-def test_the_report_run_asks_no_server_and_is_noted_as_not_sent(written, monkeypatch, tmp_path):
-    with Server() as server:
-        monkeypatch.setenv("WANDB_BASE_URL", server.url)
-        monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+def test_without_a_server_the_report_run_is_on_disk(written, monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+    with server("closed") as url:
+        monkeypatch.setenv("WANDB_BASE_URL", url)
         assert written(mode="online") == 0
-    assert (server.operations, server.rows) == ([], {})
-    assert "wandb sync " in (tmp_path / "runs" / "wandb" / "unsent.txt").read_text()
-    assert list(tmp_path.glob("runs/wandb/offline-run-*/*.wandb"))
+    assert "W&B went offline: " in capfd.readouterr().err
+    assert list(tmp_path.glob("runs/wandb/wandb/offline-run-*/*.wandb"))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside wandb-workspaces
 def test_a_view_and_a_report_show_the_experiments_runs_by_arm(made, monkeypatch, tmp_path):
-    pytest.importorskip("wandb_workspaces")
+    views = pytest.importorskip("wandb_workspaces.workspaces")
+    pages = pytest.importorskip("wandb_workspaces.reports.v2")
     report, folder = made["good"]
-    with Server() as server:
-        monkeypatch.setenv("WANDB_BASE_URL", server.url)
-        monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
-        (tmp_path / "wandb").mkdir()
-        for _ in range(2):
-            wandb_view.save(folder, tmp_path, LOGGER | {"entity": "me"})
-    first, page, again, _ = server.views
-    assert (first.get("id"), again["id"]) == (None, "dmlldw==")  # the server's: the view is written anew
-    shown = json.loads(first["spec"])["section"]
-    (runs,) = shown["runSets"]
-    assert json.dumps(runs["grouping"]).count('"arm') == 1
-    assert "tags" in json.dumps(runs["filters"])
-    assert f'"{report["experiment"]["name"]}"' in json.dumps(runs["filters"])
-    panels = {group["name"]: json.dumps(group["panels"]) for group in shown["panelBankConfig"]["sections"]}
+    saved, asked = [], []
+    monkeypatch.setattr(views.Workspace, "url", "https://w.b/me/p?nw=1")
+    monkeypatch.setattr(views.Workspace, "save", lambda self: saved.append(self))
+    monkeypatch.setattr(
+        views.Workspace,
+        "from_url",
+        lambda url: asked.append(url) or views.Workspace(entity="me", project="p"),
+    )
+    monkeypatch.setattr(pages.Report, "url", "https://w.b/report")
+    monkeypatch.setattr(pages.Report, "save", lambda self: saved.append(self))
+    (tmp_path / "wandb").mkdir()
+    for _ in range(2):
+        wandb_view.save(folder, tmp_path, LOGGER | {"entity": "me"})
+    assert asked == ["https://w.b/me/p?nw=1"], "the saved view is not written anew"
+    view, page, _, _ = saved
+    panels = {section.name: str(section.panels) for section in view.sections}
     assert "val/loss" in panels["loss"]
-    assert '"tokens"' in panels["loss"]
+    assert "tokens" in panels["loss"]
     assert "memory/" in panels["memory"]
     assert "speed/train_tokens_per_s" in panels["speed"]
     assert "attention/layer0" in panels["attention"]
-    assert page["description"] == report["verdict"]["headline"]
-    blocks = {block["type"]: block for block in json.loads(page["spec"])["blocks"]}
-    assert report["verdict"]["claims"][0]["sentence"] in blocks["markdown-block"]["content"]
-    assert "val/loss" in json.dumps(blocks["panel-grid"])
-    grid = json.dumps(blocks["panel-grid"])
-    assert '"arm' in grid
-    assert f'"{report["experiment"]["name"]}"' in grid
+    runset = str(view.runset_settings)
+    assert "arm" in runset
+    assert report["experiment"]["name"] in runset
+    assert page.description == report["verdict"]["headline"]
+    text, grid = page.blocks
+    assert report["verdict"]["claims"][0]["sentence"] in text.text
+    assert "val/loss" in str(grid)
+    assert report["experiment"]["name"] in str(grid.runsets)

@@ -69,6 +69,7 @@ def test_all_that_ships_may_be_named(tmp_path):
         "attnlab.model.transformer.Transformer.__init__",
         "attnlab.training.loggers.wandb.Wandb.open",
         "pytorch_lightning.callbacks.model_checkpoint.os.system",
+        "pytorch_lightning.loggers.csv_logs.os.system",
         "pytorch_lightning.Trainer.fit",
         "eval",
         "",

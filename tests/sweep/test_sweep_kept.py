@@ -126,7 +126,7 @@ def test_a_refusal_is_told_again_where_the_cache_has_an_answer(tmp_path):
             line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
         found.append((ended.returncode, ended.stderr))
-    told = "attnlab: logger.mode must be offline, online or disabled, and WANDB_MODE=onlin replaces it: set"
+    told = "attnlab: logger.mode must be online, offline, shared or disabled, and WANDB_MODE=onlin replaces"
     assert [status for status, _ in found] == [2, 0, 2]
     assert found[0][1].startswith(told)
     assert found[2] == found[0]

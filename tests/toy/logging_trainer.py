@@ -9,13 +9,12 @@ from toy_trainer import check, device_kind, measure_again, verify  # noqa: F401 
 from attnlab.training.loggers.wandb import Wandb
 
 ROWS = 20
-NAMES = ("mode", "project", "entity", "report", "workspace", "patience")
 
 
 def run(folder: Path):
-    logger = json.loads((folder / "spec.json").read_text())["config"]["logger"]
-    mirror = Wandb(**{name: logger[name] for name in NAMES}).logger(folder, id=folder.name, group="toys")
+    group = json.loads((folder / "spec.json").read_text())["config"]["logger"]
+    log = Wandb.of(group).logger(folder, None, id=folder.name, group="toys", name=folder.name)
     for n in range(ROWS):
-        mirror.log_metrics({"val/loss": n / 10}, step=n)
+        log.log_metrics({"val/loss": n / 10}, step=n)
     toy_trainer.run(folder)
-    mirror.end({"memory/toy": 256}, 0)
+    log.end({"memory/toy": 256}, 0)

@@ -3,17 +3,19 @@
 import csv
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from pytorch_lightning.loggers.logger import Logger
 
 from attnlab.store import runs
 from attnlab.store.guards import marks
 from attnlab.store.schema import RunSpec, Use
 from attnlab.training import run as train
-from attnlab.training.loggers import mirror
+from attnlab.training.loggers import background, group
 from attnlab.training.loggers.labels import folders, labels
 
 torch.set_num_threads(1)
@@ -22,13 +24,13 @@ BATCH = 30
 
 
 def read_csv(folder):
-    rows = list(csv.DictReader((folder / "csv" / "metrics.csv").open(newline="")))
-    scalars = {
-        name: [(int(row["step"]), float(row[name])) for row in rows if row[name]]
-        for name in rows[0]
-        if name != "step"
-    }
-    return scalars, yaml.safe_load((folder / "csv" / "hparams.yaml").read_text()), None
+    scalars, files = {}, sorted(folder.glob("csv/version_*/metrics.csv"))
+    for file in files:  # a run that goes on has a version for each time
+        for row in csv.DictReader(file.open(newline="")):
+            for name, value in row.items():
+                if value and name != "step":
+                    scalars.setdefault(name, []).append((int(row["step"]), float(value)))
+    return scalars, yaml.safe_load((files[-1].parent / "hparams.yaml").read_text()), None
 
 
 def read_tensorboard(folder):
@@ -37,7 +39,10 @@ def read_tensorboard(folder):
     (events,) = {file.parent for file in folder.glob("tensorboard/**/events.out.*")}
     found = EventAccumulator(str(events), {"scalars": 0, "images": 0}).Reload()
     tags = found.Tags()
-    scalars = {name: [(one.step, one.value) for one in found.Scalars(name)] for name in tags["scalars"]}
+    scalars = {  # the last step's are in the table of hyper-parameters too
+        name: [*dict.fromkeys((one.step, one.value) for one in found.Scalars(name))]
+        for name in tags["scalars"]
+    }
     images = {(name, one.step) for name in tags["images"] for one in found.Images(name)}
     return scalars, yaml.safe_load((events / "hparams.yaml").read_text()), images
 
@@ -66,8 +71,7 @@ def installed(name, package):
 def patient(monkeypatch):
     """Their imports take long where many do."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it where it has been used
-    monkeypatch.setattr(mirror, "WRITING_SECONDS", 300.0)
-    monkeypatch.setattr(mirror, "LEAVING_SECONDS", 300.0)
+    monkeypatch.setattr(background, "DISK_SECONDS", 300.0)
 
 
 READ = {"csv": read_csv, "tensorboard": read_tensorboard, "mlflow": read_mlflow}
@@ -102,7 +106,7 @@ def test_a_run_leaves_its_numbers_and_its_config(spec, name, tmp_path, capfd):
     runs.write_spec(tmp_path / "runs", made)
     folder = tmp_path / "runs" / made.id
     train.run(folder)
-    assert "the run goes on" not in capfd.readouterr().err
+    assert "the run's records are on disk" not in capfd.readouterr().err
     scalars, told, images = READ[name](folder)
     batch = made.config["data"]["batch_size"] * made.config["data"]["length"]
     assert [step for step, _ in scalars["train/loss"]] == [2, 4, 6]
@@ -120,12 +124,12 @@ def test_a_run_leaves_its_numbers_and_its_config(spec, name, tmp_path, capfd):
 
 @pytest.mark.parametrize("name", LOGGERS)
 def test_a_run_that_goes_on_writes_no_point_twice(spec, name, tmp_path):
-    from attnlab.model.build import make
-
     folder, made = tmp_path / "runs" / "abcd0123abcd0123", spec(f"logger={name}")
+    made = made.but(estimate=made.estimate.model_copy(update={"batch_tokens": BATCH}))
+    folder.mkdir(parents=True)
     picture = np.arange(12, dtype=np.uint8).reshape(3, 4)
     for steps, code in ((range(1, 5), 1), (range(3, 7), 0), (range(5, 7), 0)):
-        logger = make(made.config["logger"]).logger(folder, BATCH, **labels(made))
+        (logger,) = group.open_loggers(made.config["logger"], made, folder)
         for step in steps:
             logger.log_metrics({"train/loss": 10.0 - step}, step=step)
             logger.log_metrics({"val/loss": 20.0 - step}, step=step) if step % 3 == 0 else None
@@ -138,46 +142,66 @@ def test_a_run_that_goes_on_writes_no_point_twice(spec, name, tmp_path):
     assert images is None or images == {("attention/layer0", step) for step in range(1, 7)}
 
 
-def test_a_row_that_was_cut_short_is_written_again(spec, tmp_path):
-    from attnlab.model.build import make
-
-    folder, made = tmp_path, spec("logger=csv")
-    for steps in ((1, 2), (2, 3)):
-        logger = make(made.config["logger"]).logger(folder, None, **labels(made))
-        for step in steps:
-            logger.log_metrics({"train/loss": 0.5}, step=step)
-        logger.end({}, 0)
-        file = folder / "csv" / "metrics.csv"
-        if steps == (1, 2):
-            file.write_text(file.read_text()[:-3])
-    assert read_csv(folder)[0] == {"train/loss": [(1, 0.5), (2, 0.5), (3, 0.5)]}
-
-
 def test_several_loggers_are_a_list_and_each_has_all(spec, tmp_path):
-    from attnlab.model.build import make
-
-    logger = spec("logger=[csv,wandb]", "logger.mode=offline").config["logger"]
-    assert {"csv", "mode", "project"} <= logger.keys()
-    opened = make(logger).logger(tmp_path, None, id="abcd0123abcd0123", name="a/seed=0")
-    opened.log_metrics({"train/loss": 1.0}, step=1)
-    opened.end({}, 0)
-    assert read_csv(tmp_path)[0] == {"train/loss": [(1, 1.0)]}
+    made = spec("logger=[csv,wandb]", "logger.mode=offline")
+    assert {"csv", "mode", "project"} <= made.config["logger"].keys()
+    opened = group.open_loggers(made.config["logger"], made, tmp_path)
+    assert len(opened) == 2
+    for logger in opened:
+        logger.log_metrics({"train/loss": 1.0}, step=1)
+        logger.end({}, 0)
+    assert read_csv(tmp_path)[0]["train/loss"] == [(1, 1.0)]
     assert list(tmp_path.glob("wandb/offline-run-*-abcd0123abcd0123/*.wandb"))
+
+
+class Mine(Logger):
+    """A logger of a user's own, which keeps what it gets."""
+
+    kept: ClassVar[list] = []
+
+    def __init__(self, flavor):
+        super().__init__()
+        self.flavor = flavor
+
+    name, version = "mine", None
+
+    def log_hyperparams(self, params):
+        pass
+
+    def log_metrics(self, metrics, step):
+        self.kept.append((self.flavor, step, dict(metrics)))
+
+
+def test_a_logger_of_a_users_own_gets_the_rows(spec, tmp_path):
+    made = spec("+logger.mine._target_=test_loggers.Mine", "+logger.mine.flavor=sour", "trainer.max_steps=2")
+    train.check(made.config)
+    runs.write_spec(tmp_path / "runs", made)
+    train.run(tmp_path / "runs" / made.id)
+    assert ("sour", 2) in [(flavor, step) for flavor, step, row in Mine.kept if "train/loss" in row]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["+logger.mine._target_=collections.OrderedDict"], r"mine._target_=.* is no pytorch_lightning"),
+        (
+            ["+logger.mine._target_=test_loggers.Mine"],
+            r"logger.mine: .*missing a required argument: 'flavor'",
+        ),
+        (["+logger._target_=test_loggers.Mine"], r"give a logger of your own a name, as in \+logger.mine"),
+        (["+logger.speed=3"], r"logger.speed=3 is no logger"),
+    ],
+)
+def test_what_is_no_logger_is_refused_before_training(spec, overrides, told):
+    with pytest.raises(ValueError, match=told):
+        train.check(spec("logger=csv", *overrides).config)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_one_that_is_not_installed_is_refused_before_training_and_names_its_extra(spec, name, monkeypatch):
-    from importlib import import_module
-
-    module = import_module(f"attnlab.training.loggers.{name}")
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    monkeypatch.setattr(group, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=rf"pip install 'attnlab\[{name}\]'"):
         train.check(spec(f"logger={name}").config)
-
-
-def test_what_is_no_logger_is_refused(spec):
-    with pytest.raises(ValueError, match=r"logger.speed=3 is no logger"):
-        train.check(spec("logger=csv", "+logger.speed=3").config)
 
 
 def test_a_log_that_cannot_be_written_costs_the_run_a_line(spec, tmp_path, capfd):
@@ -187,7 +211,7 @@ def test_a_log_that_cannot_be_written_costs_the_run_a_line(spec, tmp_path, capfd
     (folder / "csv").write_text("in its way")
     train.run(folder)
     assert runs.record(folder).done
-    assert capfd.readouterr().err.startswith("CSV gave up (")
+    assert capfd.readouterr().err.startswith("CSVLogger gave up (")
 
 
 def test_removing_a_run_removes_its_logs_and_leaves_what_is_somebody_elses(tmp_path):

@@ -36,8 +36,8 @@ WRONG = {
         r"^model.layers\[1\].epilogue._target_=attnlab.nowhere.Gate: attnlab has no nowhere",
     ),
     "a logger": (
-        ["logger._target_=attnlab.training.loggers.wandb.Wandbb"],
-        r"^logger._target_=.* has no Wandbb \(nearest: Wandb",
+        ["+logger.mine._target_=pytorch_lightning.loggers.CSVLoger"],
+        r"^logger.mine._target_=.* has no CSVLoger \(nearest: CSVLogger",
     ),
     "a callback": (
         ["+callbacks=ema", "callbacks.ema._target_=pytorch_lightning.callbacks.EMA"],

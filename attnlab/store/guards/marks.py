@@ -32,7 +32,7 @@ ID = re.compile(r"[0-9a-f]{16}")
 # What a run writes into its folder.
 WRITTEN = (
     "run.json", runs.BEFORE, runs.EDITED, *CHECKPOINTS, *FILES, "progress.json", "log.txt", "spec.json",
-    "owner.json", "lock",
+    "owner.json", "lock", "loggers.json",
 )  # fmt: skip
 _HALF = re.compile(rf"\.({'|'.join(map(re.escape, WRITTEN))})\.[a-z0-9_]{{8}}(\.[a-z]+)?")  # `replacing`'s
 _LOGS = {  # folders of other loggers in a run's: the files that these write
@@ -40,7 +40,7 @@ _LOGS = {  # folders of other loggers in a run's: the files that these write
     "tensorboard": re.compile(r"events\.out\.tfevents\..*|hparams\.yaml"),
     "mlflow": re.compile("run_id"),
 }
-_MIRROR = re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|unsent\.txt")  # W&B's, in `wandb`
+_WANDB = re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log")  # W&B's, in `wandb`
 
 
 def mark(root: Path) -> None:
@@ -109,7 +109,7 @@ def written(folder: Path) -> list[Path]:
             inner = [Path(at, file) for at, _, names in os.walk(folder / name) for file in names]
             found += [path for path in inner if files.fullmatch(path.name)]
     if not (folder / "wandb").is_symlink():
-        found += [path for path in (folder / "wandb").glob("*") if _MIRROR.fullmatch(path.name)]
+        found += [path for path in (folder / "wandb").glob("*") if _WANDB.fullmatch(path.name)]
     return found
 
 

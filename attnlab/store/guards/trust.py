@@ -31,6 +31,7 @@ LIBRARIES = {  # where a name of theirs may begin: where the class that it leads
     "torch.nn": ("torch.nn.modules",),
     "pytorch_lightning.Trainer": ("pytorch_lightning.trainer.trainer",),
     "pytorch_lightning.callbacks": ("pytorch_lightning.callbacks",),
+    "pytorch_lightning.loggers": ("pytorch_lightning.loggers",),
     "pytorch_lightning.profilers": ("pytorch_lightning.profilers",),
 }
 GETTERS = tuple(f"hydra.utils.get_{kind}" for kind in ("class", "method", "object", "static_method"))

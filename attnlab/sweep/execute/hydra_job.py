@@ -16,13 +16,13 @@ from attnlab.store import fingerprint, runs
 from attnlab.store.guards import trust, users
 from attnlab.store.guards.inputs import is_name
 from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
-from attnlab.sweep.execute import worker
+from attnlab.sweep.execute import stored_runs, worker
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, ending
-from attnlab.sweep.execute.sending import Sending
 from attnlab.sweep.plan.arms import identified
 from attnlab.sweep.plan.composer import Composer, axes
 from attnlab.sweep.plan.trainer import trainer, trainer_of
+from attnlab.training.loggers import notes
 
 
 def run(config: DictConfig) -> RunRecord | None:
@@ -40,13 +40,12 @@ def run(config: DictConfig) -> RunRecord | None:
         return runs.record(folder)
     folder, remembered = _prepare(config)
     logger: Any = OmegaConf.to_container(config.get("logger") or OmegaConf.create(), resolve=True)
-    sending = Sending(folder.parent, logger, None)
-    sending.watch([folder.name])
     status = worker.train(folder)
     users.ended(remembered)
-    sending.end()
-    sending.tell()
+    stored_runs.log([folder], logger, {}, None)
     print(printable(f"{ending(runs.record(folder))}  {folder}"), flush=True)
+    if line := notes.closing_line(folder.parent, [folder.name]):
+        print(printable(line), flush=True)
     if status:
         sys.exit(status)
     return runs.record(folder)

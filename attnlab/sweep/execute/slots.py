@@ -20,6 +20,7 @@ from attnlab.errors import Refused
 from attnlab.sweep.execute import process
 from attnlab.sweep.plan import checks
 from attnlab.sweep.plan.checks import Context
+from attnlab.training.loggers.notes import COMMAND
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Slot:
         variables = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         if self.gpu is not None:
             variables["CUDA_VISIBLE_DEVICES"] = self.gpu
+        if name := os.environ.get(COMMAND):  # the fork server may be older than the command
+            variables[COMMAND] = name
         return variables
 
 

@@ -27,7 +27,7 @@ from attnlab.sweep.execute.process import GRACE, TERMINATED
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import devices
 
-_CARRIED = ("PYTHONPATH", "WANDB_MODE", "HF_HUB_OFFLINE")
+_CARRIED = ("PYTHONPATH", "ATTNLAB_COMMAND", "HF_HUB_OFFLINE")
 _LOSS = 60.0  # seconds after which a run that is held still is somebody else's
 _WARNINGS = {signal.SIGUSR1, signal.SIGUSR2}  # for the attempt; they would end a worker
 
@@ -104,7 +104,8 @@ class Attempt:
 def attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int) -> list[Attempt]:
     """An attempt per stored run. An earlier failure is forgotten, so that a record means an end."""
     max_time = limit(settings.get("max_time"), "sweep.max_time")
-    environment = {name: os.environ[name] for name in _CARRIED if name in os.environ}
+    carried = [name for name in os.environ if name in _CARRIED or name.startswith("WANDB_")]
+    environment = {name: os.environ[name] for name in carried if name != "WANDB_API_KEY"}  # no secret travels
     work = []
     for folder in folders:
         kind = runs.spec(folder).estimate.device_kind

@@ -32,9 +32,9 @@ _DEVICES = ("nvidia*", "nvidia*/*", "kfd", "dri/render*")  # below /dev
 # Variables of a terminal, a login or a shell, which a check does not read. All others count: a user's own
 # parts may read any, and one too many costs a check, no more.
 _SESSION = frozenset({
-    "_", "COLORTERM", "COLUMNS", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "GPG_TTY", "HISTFILE",
-    "INVOCATION_ID", "JOURNAL_STREAM", "LINES", "LS_COLORS", "OLDPWD", "PROMPT_COMMAND", "PS1", "PWD",
-    "SHLVL", "STY", "TERM", "TMUX", "TMUX_PANE", "WAYLAND_DISPLAY", "WINDOWID",
+    "_", "ATTNLAB_COMMAND", "COLORTERM", "COLUMNS", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "GPG_TTY",
+    "HISTFILE", "INVOCATION_ID", "JOURNAL_STREAM", "LINES", "LS_COLORS", "OLDPWD", "PROMPT_COMMAND", "PS1",
+    "PWD", "SHLVL", "STY", "TERM", "TMUX", "TMUX_PANE", "WAYLAND_DISPLAY", "WINDOWID",
     "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID",
 })  # fmt: skip
 _SESSIONS = ("GNOME_TERMINAL_", "ITERM_", "KONSOLE_", "SSH_", "TERM_", "VSCODE_", "WT_")  # how others begin

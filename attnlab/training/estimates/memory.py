@@ -29,7 +29,7 @@ from attnlab.model.loss import cross_entropy
 
 WORKSPACE = 2**25  # bytes that cuBLAS takes for itself
 HOLES = 0.35  # of what comes and goes on a CPU, on top of it
-MIRROR = 155_000_000  # bytes of W&B's client, as measured with 0.31
+WANDB = 155_000_000  # bytes of W&B's client, as measured with 0.31
 SHORT = 16  # tokens of a window, where nothing is kept of the tokens before
 
 
@@ -37,7 +37,7 @@ def peak(config: Mapping[str, Any], data: Any, device: str) -> int | None:
     """Bytes of one device at the worst moment of training and validation, as a record's `peak_cuda_bytes`
     has it, or `peak_rss_bytes` on a CPU. None where a part has to see numbers.
     """
-    base, spread = (imported() + _mirror(config), 1 + HOLES) if device == "cpu" else (WORKSPACE, 1.0)
+    base, spread = (imported() + _wandb(config), 1 + HOLES) if device == "cpu" else (WORKSPACE, 1.0)
     layers = config["model"]["n_layers"]
     period = len(mixer_configs(config))
     few = layers if layers <= 3 * period else period
@@ -59,10 +59,10 @@ def imported() -> int:
     return int(peak_memory(torch.device("cpu"))["peak_rss_bytes"])
 
 
-def _mirror(config: Mapping[str, Any]) -> int:
+def _wandb(config: Mapping[str, Any]) -> int:
     """What W&B takes of a run's process, where the run has a logger."""
     mode = wandb_mode((config.get("logger") or {}).get("mode"))
-    return 0 if mode in (None, "disabled") else MIRROR
+    return 0 if mode in (None, "disabled") else WANDB
 
 
 class Live(TorchDispatchMode):

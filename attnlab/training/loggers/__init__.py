@@ -1,1 +1,1 @@
-"""Loggers that mirror a run elsewhere; what is on disk is the result."""
+"""Loggers beside a run's own records; the records on disk are the result."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from attnlab.store.schema import RunSpec
 
+PROJECT = "attnlab"  # in W&B, where nothing names another
 TOKENS = "tokens"  # seen in training so far: the x-axis
 _NO_NAME = ("experiment", "seed", "size", "logger", "ladder", "paths", "hydra", "sweep", "arms")
 

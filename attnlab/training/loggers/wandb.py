@@ -1,58 +1,60 @@
-"""Weights & Biases as a mirror.
+"""Weights & Biases through its public client, in the process of the run.
 
-Surprising: a run never talks to W&B. What it logs goes into a W&B run that is offline whatever the mode. With
-the mode `online` a note beside it says that it is to be sent, and `sweep.execute.sending` sends it, while the
-run goes on. `WANDB_MODE` is honoured over the config, as W&B's users expect.
+The environment variables that W&B documents hold. Where its server is mute, slow or refuses, the run is
+logged offline, and so are the later runs of the same command.
 """
 
 import os
+import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, final
 
 from attnlab.config import wandb_mode
-from attnlab.training.loggers.files import records
-from attnlab.training.loggers.labels import TOKENS
-from attnlab.training.loggers.mirror import Mirror
-from attnlab.training.loggers.unsent import command, note
+from attnlab.training.loggers import notes
+from attnlab.training.loggers.background import Background, Log
+from attnlab.training.loggers.labels import PROJECT, TOKENS
 
-_STEP = "trainer/global_step"  # as Lightning calls it; W&B's own counts the rows
-MODES = ("offline", "online", "disabled")
+MODES = ("online", "offline", "shared", "disabled")
+_SETTINGS: dict[str, Any] = {  # each unless the environment has its variable
+    "silent": True, "console": "off", "disable_git": True, "disable_code": True, "x_disable_stats": True,
+    "x_save_requirements": False,  # takes longer than all else; the config has the versions
+}  # fmt: skip
 
 
 @final
 @dataclass(frozen=True)
 class Wandb:
-    """The settings of the mirror. ValueError, one line, where they cannot hold; nothing is contacted.
+    """W&B's keys of the group `logger`. ValueError, one line, for values that cannot hold.
 
-    `patience`: the seconds that a command waits for W&B in all, once its runs have ended. It, `report` and
-    `workspace` are the sweep's business.
+    `project` and `entity` are W&B's own where they are null: WANDB_PROJECT (else attnlab) and WANDB_ENTITY.
+    `patience`: the seconds that `init` and `finish` may each take.
     """
 
     mode: str
-    project: str
+    project: str | None
     entity: str | None
     report: bool
     workspace: bool
     patience: float
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"logger.mode must be offline, online or disabled, got {self.mode}")
-        object.__setattr__(self, "mode", wandb_mode(self.mode))
-        if self.mode not in MODES:
+        given, mode = wandb_mode(self.mode, {}), wandb_mode(self.mode)
+        if given not in MODES:
+            raise ValueError(f"logger.mode must be online, offline, shared or disabled, got {self.mode}")
+        if mode not in MODES:
             raise ValueError(
-                f"logger.mode must be offline, online or disabled, and WANDB_MODE={self.mode} replaces it: "
-                "set WANDB_MODE to one of these, or unset it"
+                "logger.mode must be online, offline, shared or disabled, and "
+                f"WANDB_MODE={mode} replaces it: set WANDB_MODE to one of these, or unset it"
             )
+        object.__setattr__(self, "mode", mode)
         if not self.patience > 0:
             raise ValueError(f"logger.patience must be more than 0 seconds, got {self.patience}")
-        if self.workspace and self.mode != "online":
+        if self.workspace and mode not in ("online", "shared"):
             raise ValueError(
-                f"logger.workspace=true needs a W&B server, and the mode is {self.mode}: add "
+                f"logger.workspace=true needs a W&B server, and the mode is {mode}: add "
                 "logger.mode=online, or leave it out (logger.report=true works offline)"
             )
         if self.workspace and find_spec("wandb_workspaces") is None:
@@ -62,82 +64,111 @@ class Wandb:
 
     @classmethod
     def of(cls, group: Mapping[str, Any]) -> "Wandb":
-        """Its part of the group `logger`."""
-        return cls(**{field.name: group[field.name] for field in fields(cls) if field.name in group})
+        """W&B's part of the group `logger`."""
+        return cls(**{name: group[name] for name in notes.WANDB_KEYS})
 
-    def logger(self, folder: Path, batch_tokens: int | None = None, **run: Any) -> "Mirror | Literal[False]":
-        """Lightning's logger over a W&B run that a thread of its own holds, or False where it is `disabled`.
+    def logger(self, folder: Path, batch_tokens: int | None, **run: Any) -> Background:
+        """A Lightning logger over a W&B run; `run`: what `wandb.init` takes.
 
-        `batch_tokens` make tokens the x-axis of its charts; `run`: what `wandb.init` takes. The W&B id is
-        the run's own, so that a resumed run goes on in the same W&B run.
+        The W&B id is the run's own, so a run that goes on from a checkpoint goes on in the same W&B run.
         """
-        if self.mode == "disabled":
-            return False
-        if self.mode == "online":
-            _note(folder, "has not been sent all of this run yet")
+        opened = list[Any]()
 
-        def told(trouble: str) -> str:
-            _note(folder, trouble)
-            return f", and what it has logged stays on disk: {command(folder / 'wandb')}"
+        def open_log() -> Log:
+            opened.append(self.open(folder, folder.parent, **run))
+            notes.update(folder, notes.WANDB, tags=list(opened[0].tags or ()))
+            return _Log(opened[0], batch_tokens, folder)
 
-        def opened() -> _Log:
-            last = _last(folder, run["id"])
-            return _Log(self.open(folder, **run), batch_tokens, last)
+        def on_error(why: str) -> None:
+            if opened:
+                _note_upload(folder, opened[0], why)
 
-        return Mirror("W&B", opened, batch_tokens, told)
+        return Background("W&B", open_log, folder, notes.WANDB, batch_tokens, self.patience, on_error)
 
-    def open(self, folder: Path, **run: Any) -> Any:
-        """An open W&B run that is written into `folder`/wandb; no server is asked for anything."""
+    def open(self, folder: Path, root: Path, **run: Any) -> Any:
+        """An open W&B run whose files lie below `folder`; offline where this command has gone offline."""
         os.environ.setdefault("WANDB_SILENT", "true")
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # its farewell waits 10 s for a mute server
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
-        settings = wandb.Settings(
-            silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True,
-            reinit="create_new",  # somebody else's run in this process stays as it is
-        )  # fmt: skip
-        begun = any(folder.glob(f"wandb/*run-*-{run['id']}/*.wandb"))  # then it goes on where that ends
-        given: dict[str, Any] = {**run, "project": self.project, "entity": self.entity, "dir": str(folder)}
-        return wandb.init(**given, mode="offline", resume="allow" if begun else None, settings=settings)
+        settings = {
+            **{name: value for name, value in _SETTINGS.items() if _variable(name) not in os.environ},
+            "reinit": "create_new",  # somebody else's run in this process stays as it is
+            "use_dot_wandb": False,
+            "init_timeout": self.patience,
+            "finish_timeout": self.patience,
+            "finish_timeout_raises": True,
+        }
+        given: dict[str, Any] = {
+            **_labeled(run),
+            "project": self.project or os.environ.get("WANDB_PROJECT") or PROJECT,
+            "entity": self.entity,
+            "dir": None if os.environ.get("WANDB_DIR") else str(folder),
+            "resume": "allow",
+            "settings": wandb.Settings(**settings),
+        }
+        if self.mode != "offline" and not notes.offline_reason(root):
+            try:
+                return wandb.init(**given, mode=self.mode)  # type: ignore[arg-type]
+            except Exception as error:  # the server's, the network's, or no login
+                first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                why = "the server refused" if first == "<no message>" else first
+                notes.go_offline(root, why)
+                said = f"W&B went offline: {why}; `wandb sync` uploads the run later"
+                print(said, file=sys.stderr, flush=True)
+                wandb.teardown()  # its process holds the id of the run that it could not begin
+        return wandb.init(**given, mode="offline")
 
 
-def _note(folder: Path, why: str) -> None:
-    with suppress(OSError):
-        note(folder / "wandb", why)
+def _variable(name: str) -> str:
+    """The environment variable of a W&B setting."""
+    return "WANDB_" + name.removeprefix("x").upper()
 
 
-def _last(folder: Path, name: str) -> dict[str, int]:
-    """Name -> the last step of it in the W&B files of a run."""
-    last = dict[str, int]()
-    for file in folder.glob(f"wandb/*run-*-{name}/*.wandb"):
-        for record in records(file.read_bytes()):
-            row = {(item.key or item.nested_key[0]): item.value_json for item in record.history.item}
-            if _STEP in row:
-                last |= {key: max(last.get(key, -1), int(row[_STEP])) for key in row}
-    return last
+def _labeled(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What `wandb.init` takes, with the labels that the environment sets: a group and a job type in place of
+    ours, tags beside ours, and a name before ours, since one name for all runs would tell none from another.
+    """
+    given, said = dict(run), os.environ.get
+    given["group"] = said("WANDB_RUN_GROUP") or run.get("group")
+    given["job_type"] = said("WANDB_JOB_TYPE") or run.get("job_type")
+    more = [tag.strip() for tag in (said("WANDB_TAGS") or "").split(",")]
+    given["tags"] = sorted({*(run.get("tags") or ()), *filter(None, more)})
+    if prefix := said("WANDB_NAME"):
+        given["name"] = f"{prefix} {run.get('name') or ''}".strip()
+    return given
 
 
-class _Log:
+def _note_upload(folder: Path, run: Any, why: str) -> None:
+    """A W&B run that the server does not have whole is uploaded by `wandb sync` later."""
+    notes.update(folder, notes.WANDB, upload=[str(Path(run.dir).parent)])
+    if not run.offline:
+        notes.go_offline(folder.parent, why)
+
+
+class _Log(Log):
     """An open W&B run."""
 
-    def __init__(self, run: Any, batch_tokens: int | None, last: dict[str, int]) -> None:
+    def __init__(self, run: Any, batch_tokens: int | None, folder: Path) -> None:
         from pytorch_lightning.loggers import WandbLogger
 
-        self._logger, self._last = WandbLogger(experiment=run), last
+        super().__init__(WandbLogger(experiment=run), {})
+        self._run, self._folder = run, folder
         if batch_tokens:
             run.define_metric(TOKENS)
             run.define_metric("*", step_metric=TOKENS, step_sync=True)
 
-    def last(self) -> dict[str, int]:
-        return self._last
-
-    def metrics(self, values: Mapping[str, float], step: int | None) -> None:
-        self._logger.log_metrics({**values}, step=step)
-
-    def image(self, key: str, image: Any, step: int | None, caption: str) -> None:
-        self._logger.log_image(key, [image], step=step, caption=[caption])
-
     def end(self, summary: Mapping[str, float], fresh: Mapping[str, float], step: int, code: int) -> None:
-        self._logger.experiment.summary.update(dict(summary))
-        self._logger.experiment.finish(exit_code=code)
+        self._run.summary.update(dict(summary))
+        finish(self._run, code, self._folder)
+
+
+def finish(run: Any, code: int, folder: Path) -> None:
+    """Ends a W&B run. One whose upload takes longer than `logger.patience` stays on disk, to be uploaded."""
+    try:
+        run.finish(exit_code=code)
+    except TimeoutError:
+        why = f"the upload took longer than {run.settings.finish_timeout:g} s"
+        _note_upload(folder, run, why)
+        print(f"W&B: {why}; `wandb sync` uploads the rest later", file=sys.stderr, flush=True)

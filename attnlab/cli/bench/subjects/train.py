@@ -36,7 +36,6 @@ from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.plan.checks import warm
 from attnlab.training import callbacks, checkpoints, run, settings
-from attnlab.training.loggers.wandb import Mirror
 from attnlab.training.module import LanguageModel
 
 OVERRIDES = [
@@ -78,6 +77,7 @@ def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None],
     bench.rows += _run(size, say)
     if device == "cpu":
         bench.rows.append(_start(size, say))
+        bench.rows += _logging(size, say)
 
 
 def _steps(
@@ -203,13 +203,13 @@ class _Clock(pl.Callback):
 
 
 WATCHED: dict[str, list[tuple[Any, str]]] = {
-    "curves and the mirror's lines": [(callbacks.Curves, "add")],
+    "curves and the logger's rows": [(callbacks.Curves, "add")],
     "checkpoints and heartbeat": [
         (checkpoints.Checkpoints, "on_train_batch_end"),
         (callbacks.Heartbeat, "on_train_batch_end"),
     ],
     "attention maps": [(callbacks.ProbeMaps, "take")],
-    "waiting for W&B": [(run, "logger_of"), (Mirror, "end")],
+    "waiting for W&B": [(run, "open_loggers"), (run, "end_loggers")],
     "evaluation": [(LanguageModel, "validation_step")],
     "measurements at the end": [(run, "measure")],
 }
@@ -268,6 +268,38 @@ def _start(size: str, say: Callable[[str], None]) -> Row:
                     f"the run ended with {child.code()}: {(place / 'log.txt').read_text()[-500:]}"
                 )
     return rows("start of a run", {"process to first step, warm slot": samples[1:]}, "s")[0]
+
+
+def _logging(size: str, say: Callable[[str], None]) -> list[Row]:
+    """Whole short runs, each in a process of its own, in turn without a logger and with W&B's offline files.
+    The first of each, which warms the slot, does not count.
+    """
+    context = warm(run.__name__, 1, ["wandb", "pandas"])
+    samples: dict[str, list[float]] = {"logger=none": [], "logger.mode=offline": []}
+    for n in range(DEBUG_STARTS if size == "debug" else STARTS):
+        for logger, taken in samples.items():
+            say(f"logging a run, {n + 1}: {logger}")
+            with tempfile.TemporaryDirectory() as folder:
+                config = composed([f"size={size}", logger, f"paths.cache={folder}"])
+                place = _spec(Path(folder), config)
+                began = time.perf_counter()
+                _finish(slots.start(slots.Slot(0, None, 1), context, WORKER, [str(place)], place / "log.txt"))
+                taken.append(time.perf_counter() - began)
+    return rows(
+        "a run, from its process to its end", {name: taken[1:] for name, taken in samples.items()}, "s"
+    )
+
+
+def _finish(child: slots.Child) -> None:
+    """Waits for a worker; a signal ends it."""
+    try:
+        while child.code() is None:
+            time.sleep(0.01)
+    except BaseException:
+        slots.end([child])
+        raise
+    if child.code():
+        raise RuntimeError(f"the run ended with {child.code()}")
 
 
 def _spec(folder: Path, config: Mapping[str, Any]) -> Path:
