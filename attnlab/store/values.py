@@ -19,7 +19,8 @@ MOST_TOKENS = 2**31  # of a batch, or of a window
 MOST_WORKERS = 1024
 EPOCHS = "epochs"  # of a run's estimate: how often it reads its text
 WORN = 4  # epochs beyond which a text's tokens are worth less than new ones (Muennighoff 2023, 2305.16264)
-LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1  # that torch's generators take
+LEAST_SEED = -(2**63)
+MOST_SEED = 2**63 - 1  # that torch's generators take
 
 Number = Annotated[int, Strict()] | Annotated[float, Strict()]
 
@@ -215,7 +216,8 @@ def worn(epochs: Mapping[str, float | None]) -> str | None:
     often = {arm: read for arm, read in epochs.items() if read is not None and read > WORN}
     if not often:
         return None
-    least, most = min(often.values()), max(often.values())
+    least = min(often.values())
+    most = max(often.values())
     every = often.keys() == epochs.keys() and least == most
     who, whose = ("each arm", "its") if every else (", ".join(often), "its" if len(often) == 1 else "their")
     read = times(least) if least == most else f"{times(least)} to {times(most)}"

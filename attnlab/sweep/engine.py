@@ -102,7 +102,9 @@ class _Sweep:
         took = time.monotonic() - began
         self.admit(plans)
         self.using(plans)
-        status, todo, times = 0, list[RunSpec](), dict[int, dict[str, Any] | None]()
+        status = 0
+        todo = list[RunSpec]()
+        times = dict[int, dict[str, Any] | None]()
         try:
             plans, status = self.tuned(plans)
             status = self.exchanged(plans) or status
@@ -158,7 +160,8 @@ class _Sweep:
 
     def tuned(self, plans: list[Plan]) -> tuple[list[Plan], int]:
         """Trains what tuning asks for and plans again with what that found, until it asks for nothing new."""
-        status, asked = 0, set[str]()
+        status = 0
+        asked = set[str]()
         while rung := [
             run for run in self.todo([run for plan in plans for run in plan.grid]) if run.id not in asked
         ]:
@@ -222,7 +225,8 @@ class _Sweep:
             trained = not run.config.get("measurement")
             if trained and run.arm not in folders and runs.is_done(self.root / run.id):
                 folders[run.arm] = self.root / run.id
-        kind, composed = plan.runs[0].estimate.device_kind, submit.composed(plan.all_runs)
+        kind = plan.runs[0].estimate.device_kind
+        composed = submit.composed(plan.all_runs)
         times, note = timing(folders, kind, self.context, composed)
         if note:
             print(f"no timing: {note}", flush=True)

@@ -113,7 +113,8 @@ def paths(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
 def main(arguments: list[str]) -> int:
     """The process: logs the W&B run of a report, and the W&B Report of it. 0, or 1 after one line."""
     task = json.loads(arguments[0])
-    folder, root = Path(task["folder"]), Path(task["root"])
+    folder = Path(task["folder"])
+    root = Path(task["root"])
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):  # what an artifact stages stays with the store
         os.environ.setdefault(name, str(root / "wandb"))
     try:
@@ -128,7 +129,9 @@ def main(arguments: list[str]) -> int:
 def _write(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
     from attnlab.training.loggers.wandb import Wandb, finish  # late: with it comes torch
 
-    wandb, report, name = Wandb.of(settings), read_json(folder / "report.json"), _name(folder)
+    wandb = Wandb.of(settings)
+    report = read_json(folder / "report.json")
+    name = _name(folder)
     assert report is not None
     for old in notes.wandb_folder(root / "wandb").glob(f"offline-run-*-{name}"):  # about to be written anew
         shutil.rmtree(old)

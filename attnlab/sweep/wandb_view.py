@@ -21,7 +21,8 @@ def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
     import wandb_workspaces.workspaces as views
     from wandb_workspaces.expr import Config, Tags
 
-    report, kept = read_json(folder / "report.json"), root / "wandb" / f"{folder.name}.view"
+    report = read_json(folder / "report.json")
+    kept = root / "wandb" / f"{folder.name}.view"
     assert report is not None
     experiment = report["experiment"]
     project = str(settings["project"] or os.environ.get("WANDB_PROJECT") or PROJECT)

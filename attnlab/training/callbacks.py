@@ -44,7 +44,8 @@ class Curves(OnStep):
     def __init__(self, batch_tokens: int) -> None:
         self.batch_tokens = batch_tokens
         self.rows: list[tuple[int, int, str, float]] = []
-        self.busy_seconds, self.busy_steps = 0.0, 0
+        self.busy_seconds = 0.0
+        self.busy_steps = 0
         self._mark: float | None = None
 
     def add(self, trainer: pl.Trainer, **values: float) -> None:
@@ -185,7 +186,9 @@ class Heartbeat(OnStep):
     """
 
     def __init__(self, path: Path, every: float = 1.0) -> None:
-        self.path, self.every, self.last = path, every, 0.0
+        self.path = path
+        self.every = every
+        self.last = 0.0
         self._first: tuple[int, float] | None = None  # the first step of this process, and when it ended
         self.resumed: list[dict[str, Any]] = []
         self._then: dict[str, Any] = {}

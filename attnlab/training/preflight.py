@@ -102,7 +102,8 @@ def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
             f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
         )
     length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
-    patches, layers = len(config["model"].get("layers") or []), config["model"]["n_layers"]
+    patches = len(config["model"].get("layers") or [])
+    layers = config["model"]["n_layers"]
     if isinstance(layers, int) and patches > layers:
         raise ValueError(
             f"model.layers has {patches} patches for {layers} layers, so some say nothing: raise "
@@ -120,7 +121,8 @@ def _try_cache(config: Mapping[str, Any], model: Transformer) -> None:
 
 def _device(config: Mapping[str, Any]) -> str:
     """ "cpu" or "cuda"; ValueError where there are fewer devices than the run asks for."""
-    device, devices = device_of(config), config["trainer"]["devices"]
+    device = device_of(config)
+    devices = config["trainer"]["devices"]
     if device == "cuda" and devices > torch.cuda.device_count():
         raise ValueError(
             f"trainer.devices={devices}: there are {torch.cuda.device_count()} CUDA devices here"
@@ -130,7 +132,8 @@ def _device(config: Mapping[str, Any]) -> str:
 
 def _sizes(config: Mapping[str, Any], model: Transformer, context: int) -> dict[str, Any]:
     """The budget: what the model costs, and what it will be trained on. `model` lives on the meta device."""
-    trainer, mixer = config["trainer"], model.blocks[0].mixer
+    trainer = config["trainer"]
+    mixer = model.blocks[0].mixer
     batch_tokens = trainer["accumulate_grad_batches"] * config["data"]["batch_size"] * context
     trained = {"steps": 0, "tokens": 0, "lr": None}
     if not config.get("measurement"):
@@ -172,7 +175,8 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
     """Runs every kind of layer once on a few tokens, backward where it will be trained here: a kernel that
     refuses does it now.
     """
-    x, channel = torch.zeros(2, 5, config["model"]["dim"]), Channel()
+    x = torch.zeros(2, 5, config["model"]["dim"])
+    channel = Channel()
     for mixer in mixer_configs(config):
         layer = make(mixer)
         told = any(declared(layer, Mixer, way) for way in ("reads", "publishes"))

@@ -35,7 +35,8 @@ def run(folder: Path) -> None:
     spec = _estimated(runs.spec(folder))
     first = os.environ.get("LOCAL_RANK", "0") == "0"  # of several devices, one speaks
     loggers = open_loggers(spec.config["logger"], spec, folder) if first else []
-    record, code = None, 1
+    record = None
+    code = 1
     try:
         only_measures = bool(spec.config.get("measurement"))
         record = measuring.measure(folder, spec) if only_measures else train(folder, spec, loggers)
@@ -69,7 +70,9 @@ def _estimated(spec: RunSpec) -> RunSpec:
 @settings.quiet()
 def train(folder: Path, spec: RunSpec, loggers: list[Background]) -> RunRecord | None:
     """The run itself, up to its record on disk, which is returned; nothing here waits for a logger."""
-    clock, config, estimate = time.perf_counter(), spec.config, spec.estimate
+    clock = time.perf_counter()
+    config = spec.config
+    estimate = spec.estimate
     settings.refuse_environment()
     torch.manual_seed(config["seed"])
     data = make(config["data"])
@@ -78,7 +81,8 @@ def train(folder: Path, spec: RunSpec, loggers: list[Background]) -> RunRecord |
     if config["parent"] and checkpoint is None:
         load_parent(module.model, config, folder.parent, spec.use.composed)
 
-    steps, shown = config["trainer"]["max_steps"], probe(data)
+    steps = config["trainer"]["max_steps"]
+    shown = probe(data)
     maps = callbacks.ProbeMaps(shown, config["measure"]["maps"], steps)
     assert estimate.batch_tokens is not None, "a run that trains has batches"
     curves = callbacks.Curves(estimate.batch_tokens)

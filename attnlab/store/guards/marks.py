@@ -22,7 +22,9 @@ from attnlab.store.guards.digests import FILES
 from attnlab.store.lease import elsewhere
 from attnlab.store.schema import RunSpec
 
-MARK, LOCK, WHAT = ".attnlab", ".attnlab.lock", "a store of attnlab's runs"
+MARK = ".attnlab"
+LOCK = ".attnlab.lock"
+WHAT = "a store of attnlab's runs"
 REMOVING = ".removing"  # a folder for runs that are being removed
 USERS = "users"  # who uses the runs: attnlab/store/guards/users.py
 LOG = "declarations.jsonl"  # what was declared: attnlab/store/guards/declared.py

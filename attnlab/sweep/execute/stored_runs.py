@@ -57,7 +57,8 @@ def run_child(module: str, task: Mapping[str, Any], log: Path, context: Context 
         elif code and not lines:
             lines = [f"W&B lacks something; {log} shows the reason"]
     except (OSError, EOFError) as error:  # EOFError: the fork server ended
-        lines, code = [f"W&B lacks something: {error or 'the fork server ended'}"], 1
+        lines = [f"W&B lacks something: {error or 'the fork server ended'}"]
+        code = 1
     for line in lines:
         print(printable(line), flush=True)
     return code == 0

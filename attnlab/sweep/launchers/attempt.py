@@ -48,7 +48,9 @@ class Attempt:
         """`unwanted`: asked twice a second whether to stop, for engines that cannot send a signal."""
         if unwanted():
             return TERMINATED
-        folder, since, kills = self._enter(), time.time(), slots.out_of_memory_kills()
+        folder = self._enter()
+        since = time.time()
+        kills = slots.out_of_memory_kills()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _WARNINGS)  # a worker inherits it
         slot = slots.Slot(0, "" if self.cpu else None, self.threads)
         try:
@@ -90,7 +92,8 @@ class Attempt:
             os.killpg(pid, signal.SIGKILL)  # its group's stragglers, such as data workers
 
     def _enter(self) -> Path:
-        folder, host = Path(self.folder), platform.node()
+        folder = Path(self.folder)
+        host = platform.node()
         if not (folder / "spec.json").is_file():
             raise RuntimeError(f"{host} does not see {folder}: paths.runs must be on a disk that all share")
         try:
@@ -114,7 +117,8 @@ def attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int)
             (folder / "run.json").unlink(missing_ok=True)
         if record is not None and record.done and digests.broken(folder, record):
             runs.set_aside(folder)
-        path, home = str(folder.absolute()), os.getcwd()
+        path = str(folder.absolute())
+        home = os.getcwd()
         work.append(Attempt(path, home, threads, kind == "cpu", max_time, environment))
     return work
 

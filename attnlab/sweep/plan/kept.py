@@ -119,7 +119,8 @@ def _sources(names: tuple[str, ...]) -> dict[str, str]:
 @cache
 def _code() -> str:
     """All of attnlab's own source: also what no run's id counts may decide what a check says."""
-    digest, home = hashlib.sha256(), Path(attnlab.__file__).parent
+    digest = hashlib.sha256()
+    home = Path(attnlab.__file__).parent
     for file in sorted(home.rglob("*.py")):
         digest.update(f"{file.relative_to(home)}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()

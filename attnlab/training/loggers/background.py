@@ -26,7 +26,8 @@ class Log:
     """An open Lightning logger."""
 
     def __init__(self, logger: Any, parameters: Mapping[str, Any]) -> None:
-        self.logger, self.parameters = logger, dict(parameters)
+        self.logger = logger
+        self.parameters = dict(parameters)
         if parameters:
             logger.log_hyperparams(self.parameters)
             logger.save()
@@ -80,9 +81,14 @@ class Background(Logger):
         on_error: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__()
-        self.called, self.warned, self.batch_tokens, self.patience = called, False, batch_tokens, patience
-        self._open, self._on_error = open_log, on_error
-        self._folder, self._key = folder, key
+        self.called = called
+        self.warned = False
+        self.batch_tokens = batch_tokens
+        self.patience = patience
+        self._open = open_log
+        self._on_error = on_error
+        self._folder = folder
+        self._key = key
         self._last: dict[str, int] = notes.read(folder, key).get("last", {})
         self._step = 0
         self._queue = SimpleQueue[Callable[[Log], Any] | None]()

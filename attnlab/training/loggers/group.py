@@ -68,7 +68,8 @@ def open_loggers(
     tags: Iterable[str] = (),
 ) -> list[Background]:
     """Opens the loggers of a run (or those of `names`), each in a thread of its own; `tags` is for W&B."""
-    run, tokens = labels(spec), spec.estimate.batch_tokens
+    run = labels(spec)
+    tokens = spec.estimate.batch_tokens
     run["tags"] = [*run["tags"], *tags]
     opened = []
     for name in notes.enabled(group) if names is None else names:

@@ -108,7 +108,8 @@ def closing_line(root: Path, names: Iterable[str]) -> str:
     waiting = [path for found in folders.values() for path in found]
     if not waiting:
         return ""
-    number, why = sum(map(bool, folders.values())), offline_reason(root)
+    number = sum(map(bool, folders.values()))
+    why = offline_reason(root)
     runs = f"{number} run{'s'[: number != 1]}"
     because = f" ({why})" if why else ""
     return f"W&B: {runs} on disk only{because}; upload with: {sync_command(root, waiting)}"

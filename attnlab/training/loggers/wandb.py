@@ -41,7 +41,8 @@ class Wandb:
     patience: float
 
     def __post_init__(self) -> None:
-        given, mode = wandb_mode(self.mode, {}), wandb_mode(self.mode)
+        given = wandb_mode(self.mode, {})
+        mode = wandb_mode(self.mode)
         if given not in MODES:
             raise ValueError(f"logger.mode must be online, offline, shared or disabled, got {self.mode}")
         if mode not in MODES:
@@ -130,7 +131,8 @@ def _labeled(run: Mapping[str, Any]) -> dict[str, Any]:
     """What `wandb.init` takes, with the labels that the environment sets: a group and a job type in place of
     ours, tags beside ours, and a name before ours, since one name for all runs would tell none from another.
     """
-    given, said = dict(run), os.environ.get
+    given = dict(run)
+    said = os.environ.get
     given["group"] = said("WANDB_RUN_GROUP") or run.get("group")
     given["job_type"] = said("WANDB_JOB_TYPE") or run.get("job_type")
     more = [tag.strip() for tag in (said("WANDB_TAGS") or "").split(",")]
@@ -154,7 +156,8 @@ class _Log(Log):
         from pytorch_lightning.loggers import WandbLogger
 
         super().__init__(WandbLogger(experiment=run), {})
-        self._run, self._folder = run, folder
+        self._run = run
+        self._folder = folder
         if batch_tokens:
             run.define_metric(TOKENS)
             run.define_metric("*", step_metric=TOKENS, step_sync=True)

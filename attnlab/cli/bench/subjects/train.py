@@ -43,8 +43,12 @@ OVERRIDES = [
     "position=learned", "logger=none", "optim.lr=1e-3",
 ]  # fmt: skip
 SMALL = {"n_layers": 2, "dim": 64, "n_heads": 4, "length": 32, "batch_size": 8}
-STEPS, WARM_UP, ROUNDS, STARTS = 20, 4, 9, 7
-DEBUG_STEPS, DEBUG_STARTS = 2, 2
+STEPS = 20
+WARM_UP = 4
+ROUNDS = 9
+STARTS = 7
+DEBUG_STEPS = 2
+DEBUG_STARTS = 2
 WAITING = "of which: waiting for a batch"
 prepare = partial(here, OVERRIDES)
 
@@ -86,8 +90,10 @@ def _steps(
     """Bare loops step by step in turn, so that a busy moment of the machine hits them all (on a GPU many
     steps at a time, since it must not wait after each); then whole fits of Lightning beside our bare loop.
     """
-    data, device = make(config["data"]), device_of(config)
-    model, vocab_size = config["model"], data.task.vocab_size
+    data = make(config["data"])
+    device = device_of(config)
+    model = config["model"]
+    vocab_size = data.task.vocab_size
     compiled = torch.compile if config["optim"]["compile"] else lambda network: network
     steps = DEBUG_STEPS if is_debug(config) else STEPS
     burst = 1 if device == "cpu" else steps
@@ -167,7 +173,8 @@ def _loop(
     bursts: Iterable[int],
 ) -> Iterator[float]:
     """A plain training loop that yields the milliseconds of a step, after each burst of so many."""
-    device, clip = device_of(config), config["trainer"]["gradient_clip_val"]
+    device = device_of(config)
+    clip = config["trainer"]["gradient_clip_val"]
     optimizer, schedule = make(config["optim"], model=network).optimizer(10**6)
     for group in optimizer.param_groups:
         group["fused"] = fused
