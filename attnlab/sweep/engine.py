@@ -297,5 +297,5 @@ def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
     assert isinstance(plain, dict)
     own = {name.rpartition(".")[0] for name in fingerprint.targets(plain) if name.startswith("attnlab.")}
     late = ["pandas"] if own else []  # by pyarrow, which writes the curves of attnlab's own runs
-    late += ["wandb"] if wandb_report.wanted(plain.get("logger") or {}) else []
+    late += notes.WANDB_IMPORTS if wandb_report.wanted(plain.get("logger") or {}) else []
     return checks.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])

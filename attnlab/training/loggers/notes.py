@@ -17,6 +17,8 @@ NOTE = "loggers.json"  # in a run's folder
 COMMAND = "ATTNLAB_COMMAND"  # the environment variable that names one command to all its processes
 WANDB = "wandb"
 WANDB_KEYS = ("mode", "project", "entity", "report", "workspace", "patience")  # of the group `logger`
+# What `wandb.init` imports, half a second of a run's CPU time where its process has not done so before.
+WANDB_IMPORTS = ("wandb", "wandb.apis.public", "requests", "yaml")
 _LOCK = threading.Lock()
 
 

@@ -36,6 +36,7 @@ from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.plan.checks import warm
 from attnlab.training import callbacks, checkpoints, run, settings
+from attnlab.training.loggers import notes
 from attnlab.training.module import LanguageModel
 
 OVERRIDES = [
@@ -281,7 +282,7 @@ def _logging(size: str, say: Callable[[str], None]) -> list[Row]:
     """Whole short runs, each in a process of its own, in turn without a logger and with W&B's offline files.
     The first of each, which warms the slot, does not count.
     """
-    context = warm(run.__name__, 1, ["wandb", "pandas"])
+    context = warm(run.__name__, 1, [*notes.WANDB_IMPORTS, "pandas"])
     samples: dict[str, list[float]] = {"logger=none": [], "logger.mode=offline": []}
     for n in range(DEBUG_STARTS if size == "debug" else STARTS):
         for logger, taken in samples.items():
