@@ -106,8 +106,17 @@ def attention_maps(model: Transformer, tokens_1T: Tensor) -> Maps | None:
         difference = _difference(inputs, [attended.out for attended in reference])
     weights = torch.stack([attended.weights[0].float().cpu() for attended in reference])
     T = tokens_1T.shape[1]
-    visible = torch.stack([_visible(layer, T) for layer in layers])
-    return Maps(list(found), weights, visible, _groups(layers), difference)
+    where = torch.arange(T)[None]
+    visible = torch.stack(  # by any head
+        [seen(layer.mask, where, where, layer.heads.n_heads)[0].any(0) for layer in layers]
+    )
+    groups = torch.stack(
+        [
+            torch.arange(layer.heads.n_heads) // (layer.heads.n_heads // layer.heads.n_kv_heads)
+            for layer in layers
+        ]
+    )
+    return Maps(list(found), weights, visible, groups, difference)
 
 
 def _difference(inputs: list[Given], outputs: list[Tensor]) -> float | None:
@@ -116,21 +125,6 @@ def _difference(inputs: list[Given], outputs: list[Tensor]) -> float | None:
     except Unsupported:
         return None
     return max((a - b).abs().max().item() for a, b in zip(own, outputs, strict=True))
-
-
-def _visible(layer: Attention, T: int) -> Tensor:
-    """By any head."""
-    where = torch.arange(T)[None]
-    return seen(layer.mask, where, where, layer.heads.n_heads)[0].any(0)
-
-
-def _groups(layers: list[Attention]) -> Tensor:
-    return torch.stack(
-        [
-            torch.arange(layer.heads.n_heads) // (layer.heads.n_heads // layer.heads.n_kv_heads)
-            for layer in layers
-        ]
-    )
 
 
 def encode(weights: Tensor) -> np.ndarray:

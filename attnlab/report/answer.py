@@ -120,13 +120,10 @@ def _sentence(report: Report, arms: list[dict[str, Any]]) -> str:
     both = f"{price} and {effect}" if price else effect
     opening = "Undecided: " if claim["verdict"] == "INCONCLUSIVE" else ""
     training = f": {claim['training']['words']}" if claim["training"] else ""
-    seeing = [arm for arm in (claim["arm"], claim["against"]) if arm in _by_design(report)]
+    by_design = report["leakage"]["by_design"] if report["leakage"] else []
+    seeing = [arm for arm in (claim["arm"], claim["against"]) if arm in by_design]
     caveat = "".join(f" {arm} sees future tokens (by design)." for arm in seeing)
     return f"{opening}{claim['arm']} {both}{training}{_scope(report, claim['decision']['n'])}.{caveat}"
-
-
-def _by_design(report: Report) -> list[str]:
-    return list((report["leakage"] or {"by_design": []})["by_design"])
 
 
 def _subject(report: Report) -> Any:

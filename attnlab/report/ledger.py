@@ -159,13 +159,10 @@ def _cited(line: Line) -> tuple[str, ...]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([_cell(value) for value in row] for row in rows)]
-    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
-
-
-def _cell(value: str) -> str:
-    """One line that ends no cell."""
-    return " ".join(value.split()).replace("|", "\\|")
+    # each value is one line that ends no cell
+    cells = [[" ".join(value.split()).replace("|", "\\|") for value in row] for row in rows]
+    lines = [head, ["---"] * len(head), *cells]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def _link(line: Line | Ran) -> str:

@@ -82,7 +82,11 @@ def read(folder: Path, sizes: Sizes = MappingProxyType({}), agreement: str = "")
     if not sources:
         raise ValueError(f"{folder}: no */report.json here; give the folder that holds the reports' folders")
     found = {quote(source.parent.name): load(source) for source in sources}
-    reports = {name: report for name, report in found.items() if not _of_another(name, report)}
+    reports = {
+        name: report
+        for name, report in found.items()
+        if not report["place"] or unquote(name) == report["place"]["together"]
+    }
     lines = [
         _line(name, report, claim, told, sizes)
         for name, report in reports.items()
@@ -90,12 +94,6 @@ def read(folder: Path, sizes: Sizes = MappingProxyType({}), agreement: str = "")
     ]
     noise = _noise(reports[NULL]) if NULL in reports else None
     return Ledger(lines, [_ran(name, report) for name, report in reports.items()], noise, agreement)
-
-
-def _of_another(name: str, report: Mapping[str, Any]) -> bool:
-    """Whether a report is one of the places of an experiment that is told elsewhere."""
-    place = report["place"]
-    return bool(place) and unquote(name) != place["together"]
 
 
 def _line(

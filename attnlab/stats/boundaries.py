@@ -85,8 +85,8 @@ def _key(looks: Sequence[int]) -> str:
 def _simulated(looks: tuple[int, ...], paths: int, seed: int = 0) -> np.ndarray:
     draw = np.random.default_rng(seed)
     parts = list[np.ndarray]()
-    for size in _chunks(paths, 500_000):
-        found = _path(looks, size, draw)
+    for start in range(0, paths, 500_000):
+        found = _path(looks, min(500_000, paths - start), draw)
         few = (found < 2 * LEVELS[-1]).any(1)
         many = (found > 1 - 2 * LEVELS[-1]).any(1)  # the same path with its sign turned
         parts += [found[few], 1 - found[many]]
@@ -123,10 +123,6 @@ def _path(looks: Sequence[int], size: int, draw: np.random.Generator) -> np.ndar
         t = sums / n / np.sqrt(squares / (n - 1) / n)
         tails[:, column] = special.stdtr(n - 1, -t)
     return tails
-
-
-def _chunks(total: int, most: int) -> list[int]:
-    return [min(most, total - start) for start in range(0, total, most)]
 
 
 if __name__ == "__main__":

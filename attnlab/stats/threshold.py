@@ -55,7 +55,10 @@ def race(a: Steps, b: Steps, budget: float, level: float = 0.95) -> Race:
     """
     if len(a) != len(b) or not len(a):
         raise ValueError(f"race: {len(a)} and {len(b)} runs; need the same seeds in both arms, at least one")
-    times = np.array([_clip(steps, budget) for steps in (*a, *b)])
+    for steps in (*a, *b):
+        if steps is not None and not steps > 0:  # NaN too
+            raise ValueError(f"race: {steps} steps; give a positive number, or None where it was not reached")
+    times = np.array([budget if steps is None else min(steps, budget) for steps in (*a, *b)])
     reached = np.array([steps is not None and steps <= budget for steps in (*a, *b)])
     n, (first, second) = len(a), np.split(times, 2)
     from scipy import stats  # as above
@@ -77,12 +80,6 @@ def race(a: Steps, b: Steps, budget: float, level: float = 0.95) -> Race:
         sign_flip(scores[:n] - scores[n:]),
         logrank_p,
     )
-
-
-def _clip(steps: float | None, budget: float) -> float:
-    if steps is not None and not steps > 0:  # NaN too
-        raise ValueError(f"race: {steps} steps; give a positive number, or None where it was not reached")
-    return budget if steps is None else min(steps, budget)
 
 
 def _scores(times: np.ndarray, reached: np.ndarray) -> np.ndarray:

@@ -70,7 +70,10 @@ def _claim(path: Path, token: str, *, patient: bool) -> None:
         with suppress(FileExistsError):  # created by one process alone, on network file systems too
             _create(path, token)
             return
-        text = _text(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            text = ""
         if _host(text) == HOST:  # of a process that died here: the lock is ours
             _take(path, token)
             return
@@ -136,13 +139,6 @@ def _take(path: Path, token: str) -> None:
 
 def _words(token: str) -> str:
     return json.dumps({"host": HOST, "pid": os.getpid(), "time": time.time(), "token": token})
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
 
 
 def _host(text: str) -> str | None:

@@ -86,7 +86,11 @@ class Pruning:
         whole = loss(1, [])
         alone = [loss(1, [head]) for head in heads]
         importance = {head: loss(0, [head]) for head in heads}
-        order = self._shuffled(heads) if self.shuffled else sorted(heads, key=importance.__getitem__)
+        if self.shuffled:
+            drawn = torch.randperm(len(heads), generator=named_generator(self.seed, "pruning"))
+            order = [heads[n] for n in drawn.tolist()]
+        else:
+            order = sorted(heads, key=importance.__getitem__)
         rises = {count: loss(1, order[:count]) - whole for count in range(1, len(heads) + 1)}
         rises[0] = 0.0
         metrics = {f"pruned/{share}": rises[round(share * len(heads) / 100)] for share in SHARES}
@@ -94,10 +98,6 @@ class Pruning:
         metrics["labels/agreement"] = _agreement(model, halves, data.task.length)
         series = {"loss_rise_by_heads_gone": dict(sorted(rises.items()))}
         return Measured(metrics, declared=METRICS, series=series)
-
-    def _shuffled(self, heads: Sequence[Head]) -> list[Head]:
-        order = torch.randperm(len(heads), generator=named_generator(self.seed, "pruning"))
-        return [heads[n] for n in order.tolist()]
 
 
 def removable(alone: Sequence[float], whole: float, tolerance: float) -> float:

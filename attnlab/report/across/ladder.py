@@ -54,7 +54,9 @@ def build(reports: Mapping[str, Report]) -> dict[str, Any]:
         "experiment": experiment["name"],
         "question": experiment["question"],
         "metric": experiment["metric"],
-        "unit": _unit(first),
+        "unit": next(
+            (str(row["unit"]) for row in first["effects"] if row["metric"] == experiment["metric"]), ""
+        ),
         "direction": experiment["direction"],
         "margin": experiment["margin"],
         "margin_reason": experiment["margin_reason"],
@@ -72,11 +74,6 @@ def build(reports: Mapping[str, Report]) -> dict[str, Any]:
             key: first["reproduce"].get(key) for key in ("command", "commit", "dirty", "date", "device")
         },
     }
-
-
-def _unit(report: Report) -> str:
-    rows = [row for row in report["effects"] if row["metric"] == report["experiment"]["metric"]]
-    return str(rows[0]["unit"]) if rows else ""
 
 
 def _rung(title: str, report: Report, baseline: str) -> dict[str, Any]:

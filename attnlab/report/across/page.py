@@ -175,7 +175,11 @@ def markdown(ladder: Mapping[str, Any]) -> str:
     rows = [
         [
             f"{cell(row['arm'])} against {cell(row['against'])}",
-            *(_effect(effect) for effect in row["effects"]),
+            *(
+                f"{text(effect['mean'], 3, sign=True)} {span(effect['low'], effect['high'], 3)}, "
+                f"{effect['n']} seeds"
+                for effect in row["effects"]
+            ),
         ]
         for row in ladder["comparisons"]
     ]
@@ -200,8 +204,3 @@ def markdown(ladder: Mapping[str, Any]) -> str:
     ]
     lines += [cell(rates(ladder)), "", "```", str(ladder["reproduce"]["command"]), "```"]
     return "\n".join(lines) + "\n"
-
-
-def _effect(effect: Mapping[str, Any]) -> str:
-    ends = span(effect["low"], effect["high"], 3)
-    return f"{text(effect['mean'], 3, sign=True)} {ends}, {effect['n']} seeds"

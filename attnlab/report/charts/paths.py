@@ -56,6 +56,8 @@ def _spec(claim: dict[str, Any], rows: Sequence[dict[str, Any]], width: int) -> 
     foot = {"datum": low}
     dot = {"filled": True, "size": 90, "opacity": 1}
     word = {"dx": 10, "dy": -9, "align": "left", "fontWeight": "bold"}
+    # where an interval goes on beyond the picture
+    cut = [{"seeds": mark["seeds"], "word": mark["word"], **tip} for mark in made for tip in mark.pop("cut")]
     tip = {"field": "shape", "type": "nominal", "scale": None}
     layers: list[Spec | None] = [
         layer("rect", {"color": BAND, **clip}, [holds], y={**y, "field": "from"}, y2="to"),
@@ -65,7 +67,7 @@ def _spec(claim: dict[str, Any], rows: Sequence[dict[str, Any]], width: int) -> 
         layer("tick", tick, bounds, x=x, y={**y, "field": "at"}),
         layer("line", {"color": MUTED, "strokeWidth": 1}, x=x, y=y),
         layer("rule", {"strokeWidth": 3}, x=x, y={**y, "field": "low"}, y2="high", color=code["color"]),
-        layer("point", {"filled": True, "size": 45, "opacity": 1}, _cut(made), x=x, y={**y, "field": "at"},
+        layer("point", {"filled": True, "size": 45, "opacity": 1}, cut, x=x, y={**y, "field": "at"},
               color=code["color"], shape=tip),
         layer("point", {**dot, "fill": PAPER, "strokeWidth": 2}, open_, x=x, y=y, description="said",
               stroke=code["color"], shape=code["shape"]),
@@ -93,11 +95,6 @@ def _mark(claim: dict[str, Any], row: dict[str, Any], domain: tuple[float, float
             if end is None or not low <= end <= high
         ],
     }
-
-
-def _cut(made: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where an interval goes on beyond the picture."""
-    return [{"seeds": mark["seeds"], "word": mark["word"], **tip} for mark in made for tip in mark.pop("cut")]
 
 
 def _boundaries(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

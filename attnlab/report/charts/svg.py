@@ -85,11 +85,6 @@ def _with_config(spec: dict[str, Any]) -> str:
     )
 
 
-def _shorten(attribute: re.Match[str]) -> str:
-    """A hundredth of a pixel is enough."""
-    return re.sub(r"(\d\.\d{2})\d+", r"\1", attribute[0])
-
-
 def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
     """The chart as an inline SVG; `name` makes its ids unique in the page, screen readers say `label`."""
     import vl_convert
@@ -102,7 +97,11 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
     for n, id in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', text))):
         text = re.sub(rf'(\bid="|url\(#){re.escape(id)}(?=["\)])', rf"\g<1>{name}-{n}", text)
     text = re.sub(r' font-family="[^"]*"', "", text)
-    text = re.sub(r'\b(?:d|transform|x2|y2)="[^"]*"', _shorten, text)
+    text = re.sub(  # a hundredth of a pixel is enough
+        r'\b(?:d|transform|x2|y2)="[^"]*"',
+        lambda attribute: re.sub(r"(\d\.\d{2})\d+", r"\1", attribute[0]),
+        text,
+    )
     text = re.sub(
         r'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="arm"',
         r'data-arm="\1" aria-hidden="true"',

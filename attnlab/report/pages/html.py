@@ -173,11 +173,8 @@ def _explorer(report: dict[str, Any], selected: dict[str, Any] | None) -> dict[s
     lots = chosen.get("picks") or {"top": [], "random": []}
     picked = [entry for top in lots["top"] for entry in top["heads"]] + lots["random"]
     kept = {key: chosen.get(key, []) for key in ("maps", "earlier", "seeds")}
-    return {**kept, "picked": _distinct(picked), "scores": scores}
-
-
-def _distinct(picked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return list({_place(entry): entry for entry in picked}.values())
+    distinct = {_place(entry): entry for entry in picked}
+    return {**kept, "picked": list(distinct.values()), "scores": scores}
 
 
 def _place(entry: dict[str, Any]) -> tuple[Any, ...]:

@@ -47,7 +47,9 @@ def markdown(report: dict[str, Any], undrawn: Sequence[str] = ()) -> str:
         lines += [f"**EXPLORATORY**: {why}.", ""]
         lines += [f"- {cell(item)}" for item in verdict["departures"]] + [""]
     lines += [line for sentence in (*verdict["unlike"], *undrawn) for line in (f"**{cell(sentence)}**", "")]
-    lines += [cell(report["answer"]["sentence"]), "", *_arms(report)]
+    lines += [cell(report["answer"]["sentence"]), ""]
+    header, rows = told(report)  # the arms, best first
+    lines += table([cell(word) for word in header], [[cell(word) for word in row] for row in rows])
     lines += _verdict(report) + _texts(report)
     lines += ["## Fair fight?", "", *_budget(report), *_layers(report)]
     lines += ["## Effects", "", *_effects(report), *_kinds(report)]
@@ -83,18 +85,15 @@ def _layers(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _arms(report: dict[str, Any]) -> list[str]:
-    """The arms, best first."""
-    header, rows = told(report)
-    return table([cell(word) for word in header], [[cell(word) for word in row] for row in rows])
-
-
 def _verdict(report: dict[str, Any]) -> list[str]:
     lines = []
     for number, claim in enumerate(report["verdict"]["claims"], 1):
         lines += [f"{number}. {MARKS[claim['verdict']]} **{cell(claim['sentence'])}** {cell(claim['plain'])}"]
     lines += [""] if lines else ["No claim was declared.", ""]
-    lines += _training(report)
+    if report["exchange"]:
+        lines += [f"{cell(report['exchange']['words'])}.", ""]
+    if said := report["experiment"]["margin_said"]:  # a margin that was declared in training
+        lines += [f"Margin {cell(said)}.", ""]
     for number, claim in enumerate(report["verdict"]["claims"], 1):
         if deciding := claim["deciding"]:
             lines += [f"Claim {number}: {_deciding(deciding)}", ""]
@@ -136,13 +135,6 @@ def _texts(report: dict[str, Any]) -> list[str]:
     says = [f"- {cell(claim['says'])}: {cell(claim['together'])}." for claim in found if claim["together"]]
     lines += table(["claim", "text", "verdict", "effect", "95 % interval"], rows) if rows else []
     return [*lines, *says, ""] if lines else []
-
-
-def _training(report: dict[str, Any]) -> list[str]:
-    """What training is worth, and a margin that was declared in it."""
-    said = report["experiment"]["margin_said"]
-    lines = [f"{cell(report['exchange']['words'])}."] if report["exchange"] else []
-    return [line for text in (*lines, *([f"Margin {cell(said)}."] if said else [])) for line in (text, "")]
 
 
 def _deciding(answer: dict[str, Any]) -> str:

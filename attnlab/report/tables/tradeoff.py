@@ -39,12 +39,10 @@ def _cost(sweep: Sweep, key: str) -> tuple[Ranges, str]:
             arm: (value, None, None) for arm, value in values.items() if value is not None
         }, "counted, exact"
     seen = {arm: sweep.values(arm, key) for arm in sweep.arms}
-    ranges: Ranges = {arm: (_middle(v), min(v), max(v)) for arm, v in seen.items() if v}
+    ranges: Ranges = {
+        arm: (float(stats.median_interval(v).estimate), min(v), max(v)) for arm, v in seen.items() if v
+    }
     return ranges, "indicative only: other runs were busy beside it; bar = range over seeds"
-
-
-def _middle(values: list[float]) -> float:
-    return float(stats.median_interval(values).estimate)
 
 
 def tradeoff(sweep: Sweep, effects: list[dict[str, Any]]) -> list[Panel]:

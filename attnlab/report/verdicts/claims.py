@@ -96,22 +96,22 @@ def claims(sweep: Sweep, budget: dict[str, Any], exploratory: bool) -> list[dict
 
 
 def _numbers(sweep: Sweep, budget: dict[str, Any], claim: dict[str, Any], found: Found) -> dict[str, Any]:
-    """The decision in numbers, and what stands beside it; of arms that cannot be compared there are none."""
-    decision = _plain(found.decision)
+    """The decision in numbers, and what stands beside it; of arms that cannot be compared there are none.
+
+    The interval has one level for all claims, and comes from the same evidence as the decision.
+    """
+    decision = {key: value for key, value in asdict(found.decision).items() if key != "holds"}
     if _unequal(sweep, budget, claim):
         decision |= dict.fromkeys(("estimate", "low", "high", "p", "p_holm"))
         return {"decision": decision, "interval": None, "deciding": None, "flipped": None, **beside([])}
+    ends = found.evidence.interval(LEVEL) if found.evidence is not None else None
     return {
         "decision": decision,
-        "interval": _interval(found),
+        "interval": ends and {"low": ends[0], "high": ends[1], "level": LEVEL},
         "deciding": _deciding(claim, found),
         "flipped": _flipped(claim, found),
         **beside(found.pairs if claim["compare"] == "difference" else []),
     }
-
-
-def _plain(decision: stats.Decision) -> dict[str, Any]:
-    return {key: value for key, value in asdict(decision).items() if key != "holds"}
 
 
 def _looks(sweep: Sweep, found: Found) -> dict[str, Any] | None:
@@ -137,12 +137,6 @@ def _looks(sweep: Sweep, found: Found) -> dict[str, Any] | None:
             for step in found.steps
         ],
     }
-
-
-def _interval(found: Found) -> dict[str, Any] | None:
-    """The interval at one level for all claims, from the same evidence as the decision."""
-    ends = found.evidence.interval(LEVEL) if found.evidence is not None else None
-    return ends and {"low": ends[0], "high": ends[1], "level": LEVEL}
 
 
 def _flipped(claim: Mapping[str, Any], found: Found) -> dict[str, Any] | None:

@@ -86,7 +86,11 @@ def found(sweep: Sweep, claims: Sequence[Declared]) -> list[Found]:
                     steps[i].append(Step(count, decisions[i]))
     return [
         Found(
-            decision, evidence, basis(sweep, claim, _reach(looks)), tuple(looks), _pairs(sweep, claim, looks)
+            decision,
+            evidence,
+            basis(sweep, claim, looks[-1].seeds if looks else None),
+            tuple(looks),
+            _pairs(sweep, claim, looks),
         )
         for claim, decision, evidence, looks in zip(claims, decisions, seen, steps, strict=True)
     ]
@@ -109,10 +113,6 @@ def needs(
             (one, one.steps[-1].seeds if made and closed else counts[0 if closed else made], not closed)
         )
     return out
-
-
-def _reach(looks: Sequence[Step]) -> int | None:
-    return looks[-1].seeds if looks else None
 
 
 def _made(sweep: Sweep, claim: Declared, count: int) -> bool:

@@ -54,7 +54,11 @@ def _fault(path: Path, wanted: str | None, most: int | None) -> str:
 
 def seal(content: Mapping[str, Any]) -> dict[str, str]:
     """Field -> digest of a record's values, as JSON has them."""
-    return {key: _digest(value) for key, value in content.items() if key != "seal"}
+    return {
+        key: hashlib.sha256(_encode(value).encode()).hexdigest()[:16]
+        for key, value in content.items()
+        if key != "seal"
+    }
 
 
 def edited(content: Mapping[str, Any]) -> list[str]:
@@ -63,10 +67,6 @@ def edited(content: Mapping[str, Any]) -> list[str]:
         return []
     now = seal(content)
     return [key for key in {**was, **now} if was.get(key) != now.get(key)]
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(_encode(value).encode()).hexdigest()[:16]
 
 
 def _sha256(path: Path) -> str:
