@@ -43,8 +43,8 @@ def main(names: list[str]) -> int:
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     if subprocess.run(command, cwd=BUILD, check=False).returncode:
         return 1
-    for path in SOURCE.glob("reports/reference/*/*.md"):  # which their pages offer as files
-        copy(path, SOURCE, SITE)
+    for path in ROOT.glob("reports/reference/**/*.md"):  # which their pages offer as files
+        copy(path, ROOT, SITE)
     broken = links.broken(SITE)
     print("\n".join(broken) or f"{SITE}: every link leads somewhere")
     return int(bool(broken))
