@@ -63,7 +63,9 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        character if character in keep or not _commands(character) else _escape(character)
+        character
+        if character in keep or not _commands(character)
+        else character.encode("unicode_escape").decode()
         for character in text
     )
 
@@ -71,10 +73,6 @@ def printable(text: str, keep: str = "") -> str:
 def _commands(character: str) -> bool:
     turns = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
     return turns or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def no_space(error: BaseException, where: object = "the output") -> str | None:

@@ -95,18 +95,14 @@ def _keys(config_dirs: Sequence[Path]) -> set[str]:
             text = _text(path)
             package = "" if group == "." or "@package _global_" in text else group + "."
             names |= {f"{package}{key}" for key in _flat(text)}
-    return names | _launcher_keys()
+    # What the launchers may be told: their schemas are in Python, not in a yaml file.
+    schemas = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {})
+    nodes = [schema.node for schema in schemas.values() if hasattr(schema, "node")]
+    return names | {f"hydra.launcher.{key}" for node in nodes for key in node}
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
-def _launcher_keys() -> set[str]:
-    """What the launchers may be told: their schemas are in Python, not in a yaml file."""
-    schemas = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {})
-    nodes = [schema.node for schema in schemas.values() if hasattr(schema, "node")]
-    return {f"hydra.launcher.{key}" for node in nodes for key in node}
 
 
 def _flat(text: str) -> set[str]:

@@ -29,7 +29,9 @@ def find(given: Mapping[str, Any], words: Sequence[str]) -> Path:
     arms = sorted({of for _, of, _ in used})
     if arm is None:
         raise Refused(f"experiment={name} of which arm? Add arm={'|'.join(arms) or 'NAME'}")
-    of_arm = [(spec, seed) for spec, of, seed in _specs(store, used) if of == arm]
+    begun = [(id_, of, seed) for id_, of, seed in used if id_ and (store / id_ / "spec.json").is_file()]
+    specs = [(runs.spec(store / id_), of, seed) for id_, of, seed in begun]
+    of_arm = [(spec, seed) for spec, of, seed in specs if of == arm]
     named = [(spec, seed) for spec, seed in of_arm if all(_chose(spec, word) for word in words)]
     records = [(record, seed) for spec, seed in named if (record := runs.record(store / spec.id))]
     finished = [(record, seed) for record, seed in records if record.done]
@@ -63,12 +65,6 @@ def _used(store: Path, name: str) -> Iterator[tuple[str, str, int]]:
         report = read_json(Path(user.report) / "report.json")
         for run in report.get("runs", []) if isinstance(report, dict) else []:
             yield run["id"], run["arm"], run["seed"]
-
-
-def _specs(store: Path, used: Sequence[tuple[str, str, int]]) -> Iterator[tuple[RunSpec, str, int]]:
-    for id_, arm, seed in used:
-        if id_ and (store / id_ / "spec.json").is_file():
-            yield runs.spec(store / id_), arm, seed
 
 
 def _chose(spec: RunSpec, word: str) -> bool:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from attnlab.sweep.status import looks
 from attnlab.sweep.waiting import waiting
 
 if TYPE_CHECKING:
-    from attnlab.report import Asked, Run
+    from attnlab.report import Run
 
 TONES = {"SUPPORTED": "green", "REFUTED": "red", "INCONCLUSIVE": "blue", "EXPLORATORY": "red"}
 
@@ -83,7 +83,7 @@ def built(
     now: bool = False,
 ) -> Report:
     """The report of a plan's runs, finished or not; `now`: while some may be under way."""
-    from attnlab.report import Run, build, read_run  # late: a plan or a status needs none of it
+    from attnlab.report import Asked, Run, build, read_run  # late: a plan or a status needs none of it
 
     assert plan.experiment is not None
     runs = []
@@ -96,9 +96,20 @@ def built(
     device = plan.runs[0].estimate.device_kind
     records = [run.record for run in runs if run.record]
     source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    wanted = looks.wanted(plan, root)
-    exchange = looks.exchanged(plan, root)
-    asked = replace(_asked(plan, _outdated(plan, root), wanted, declared, exchange), under_way=now)
+    asked = Asked(  # with what the file declares beside it, so that the report can name each departure
+        plan.experiment,
+        overrides=plan.changed,
+        unchecked=plan.unchecked,
+        outdated=_outdated(plan, root),
+        wanted=looks.wanted(plan, root),
+        tuning=plan.tuned.told() if plan.tuned is not None else None,
+        exchange=looks.exchanged(plan, root),
+        declared={key: value for key, value in (plan.declared or {}).items() if key in Experiment.decisive()},
+        undeclared=plan.declared is None,
+        on_record=declared,
+        place=plan.replication.told(plan.together) if plan.replication else None,
+        under_way=now,
+    )
     return Report(plan, build(asked, runs, times, source), runs, declared)
 
 
@@ -219,32 +230,6 @@ def _outdated(plan: Plan, root: Path) -> dict[str, int]:
             for part in (*record.outdated(run.estimate), *record.unseen(run.estimate)):
                 counts[part] = counts.get(part, 0) + 1
     return counts
-
-
-def _asked(
-    plan: Plan,
-    outdated: dict[str, int],
-    wanted: dict[str, int],
-    on_record: Declared | None,
-    exchange: dict[str, Any] | None,
-) -> "Asked":
-    """The experiment, with what its file declares beside it, so that the report can name each departure."""
-    from attnlab.report import Asked
-
-    assert plan.experiment is not None
-    return Asked(
-        plan.experiment,
-        overrides=plan.changed,
-        unchecked=plan.unchecked,
-        outdated=outdated,
-        wanted=wanted,
-        tuning=plan.tuned.told() if plan.tuned is not None else None,
-        exchange=exchange,
-        declared={key: value for key, value in (plan.declared or {}).items() if key in Experiment.decisive()},
-        undeclared=plan.declared is None,
-        on_record=on_record,
-        place=plan.replication.told(plan.together) if plan.replication else None,
-    )
 
 
 def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds: float) -> None:

@@ -54,7 +54,7 @@ def eager(
     """
     if normaliser is not None and "lse" in need:
         raise Unsupported("weights that are no softmax have no lse: use normaliser=softmax, or epilogue=none")
-    normalise = normaliser or _softmax
+    normalise = normaliser or (lambda score: score.softmax(-1))
     B, H, T, D = q.shape
     G, S, V = v.shape[1:]
     b, h = batch_and_head(B, H, q.device)
@@ -75,7 +75,3 @@ def eager(
     dropped = F.dropout(weights, dropout) if dropout else weights
     out = dropped.to(v.dtype).view(B, G, H // G, T, S) @ v.unsqueeze(2)
     return Attended(out.view(B, H, T, V), lse, weights if "weights" in need else None)
-
-
-def _softmax(score: Tensor) -> Tensor:
-    return score.softmax(-1)

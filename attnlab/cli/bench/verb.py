@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -41,10 +42,11 @@ def main(options: argparse.Namespace) -> int:
         subject = importlib.import_module(f"attnlab.cli.bench.subjects.{names[0]}")
     prepared = subject.prepare(overrides, options.given.get("threads"))
     bench = Bench(names[0])
+    say = partial(print, file=sys.stderr, flush=True)
     status = 0
     try:
         with _raise_on_signals():
-            subject.measure(prepared, bench, _say, options.given.get("rounds") or subject.ROUNDS)
+            subject.measure(prepared, bench, say, options.given.get("rounds") or subject.ROUNDS)
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else 1
         bench.failure = f"ended by {signal.Signals(status - 128).name}" if status > 128 else "ended"
@@ -89,7 +91,3 @@ def _describe(error: Exception) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1]
     said = no_space(error) or f"{type(error).__name__}: {' '.join(str(error).split())}"
     return f"{said} ({Path(place.filename).name}:{place.lineno})"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -36,7 +36,7 @@ def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
                 f"paths.reports={folder}: there is no such folder, and its reports are to keep their runs; "
                 "name the one that holds them"
             )
-    specs = _specs(root)
+    specs = {path.name: spec for path in sorted(root.iterdir()) if (spec := marks.own(path))}
     _refuse_unknown(options.forget, root, specs)
     rules = (reports, set(options.forget), options.given["days"])
     reasons = _reasons(root, specs, *rules)
@@ -98,10 +98,6 @@ def _forget(root: Path, names: set[str]) -> None:
             print(f"forgotten: {user.title} keeps no runs any more")
         if (named or user.forgotten or user.published) and not any((root / id).exists() for id in user.runs):
             users.ended(path)
-
-
-def _specs(root: Path) -> dict[str, RunSpec]:
-    return {path.name: spec for path in sorted(root.iterdir()) if (spec := marks.own(path))}
 
 
 def _refuse_unknown(names: Sequence[str], root: Path, specs: Mapping[str, RunSpec]) -> None:

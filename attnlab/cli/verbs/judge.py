@@ -76,7 +76,9 @@ def asked(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         raise Refused(f"{', '.join(sorted(hidden))}: A or B sets it, so a word for both would hide it")
     words = [*HELD[options.budget or "tokens"], *rest]
     words += [f"metric={options.metric}"] if options.metric is not None else []
-    words += [f"margin={_margin(options.margin)}"] if options.margin is not None else []
+    if options.margin is not None:
+        share = re.fullmatch(r"\s*([\d.]+)\s*%\s*", options.margin)
+        words.append(f"margin={{training:{share[1]}%}}" if share else f"margin={options.margin}")
     said = overrides.keys(words)
     if "looks" not in said and "seed" not in said:
         words.append(LOOKS)
@@ -136,11 +138,6 @@ def _report(folder: Path, name: str, since: float) -> dict[str, Any] | None:
         return None
     _, path, read = max(own, key=lambda one: one[0])
     return {**read, "at": str(path.with_name("report.html"))}
-
-
-def _margin(text: str) -> str:
-    share = re.fullmatch(r"\s*([\d.]+)\s*%\s*", text)
-    return f"{{training:{share[1]}%}}" if share else text
 
 
 def _arm(word: str) -> list[str]:

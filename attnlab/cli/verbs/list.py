@@ -99,13 +99,10 @@ def _print_experiments(experiments: Mapping[str, Path]) -> None:
     width = max(map(len, experiments), default=0)
     for name, path in experiments.items():
         told = _experiment(path)
-        print(printable(f"  {name:{width}}  {_bracketed(told['fault'])}{told['question']}".rstrip()))
+        fault = f"({told['fault']}) " if told["fault"] else ""
+        print(printable(f"  {name:{width}}  {fault}{told['question']}".rstrip()))
         if told["cost"]:
             print(f"  {'':{width}}  {printable(told['cost'])}")
-
-
-def _bracketed(fault: str) -> str:
-    return f"({fault}) " if fault else ""
 
 
 def _print_group(folders: Sequence[Path], group: str, options: Sequence[str]) -> None:

@@ -34,12 +34,14 @@ def file_corpus(path: str, cache: str) -> Corpus:
 
     def look() -> dict[str, Any]:
         data = read()
+        # Names below the folder that the files share: where that lies is nobody else's business.
+        folder = os.path.commonpath([each.parent for each in paths])
         return About(
             name=_name(path, paths),
             sha256=sha256(data).hexdigest(),
             bytes=len(data),
             counts={"files": len(paths)},
-            sources=_names(paths),
+            sources=tuple(printable(os.path.relpath(each, folder or None)) for each in paths),
         ).model_dump(mode="json")
 
     try:
@@ -55,12 +57,6 @@ def _name(path: str, paths: list[Path]) -> str:
     if len(paths) == 1:
         return Path(paths[0].stem).stem if paths[0].suffix in PACKED else paths[0].stem
     return "/".join(Path(path).parts[-2:])
-
-
-def _names(paths: list[Path]) -> tuple[str, ...]:
-    """The files' names, below the folder that they share: where that lies is nobody else's business."""
-    folder = os.path.commonpath([each.parent for each in paths])
-    return tuple(printable(os.path.relpath(each, folder or None)) for each in paths)
 
 
 def _joined(paths: list[Path], key: str) -> bytes:

@@ -58,7 +58,8 @@ def record_lost(folder: Path, status: Status, message: str, since: float, wait: 
     """
     try:
         with owning(folder, patience=wait):
-            _look_again(folder)
+            with suppress(OSError), tempfile.TemporaryFile(dir=folder):
+                pass  # a network disk may still remember no record: a change of the folder ends that
             if not runs.is_done(folder):
                 runs.write_failure(folder, status, message, since)
     except Timeout:
@@ -68,9 +69,3 @@ def record_lost(folder: Path, status: Status, message: str, since: float, wait: 
             raise
         print(f"{folder}: {message}; that could not be recorded: {full}", file=sys.stderr, flush=True)
     return True
-
-
-def _look_again(folder: Path) -> None:
-    """A network disk may still remember that there is no record: a change of the folder ends that."""
-    with suppress(OSError), tempfile.TemporaryFile(dir=folder):
-        pass

@@ -149,16 +149,13 @@ def refuse_strangers(runs: Sequence[RunSpec], root: Path) -> None:
         record = store.record(root / run.id)
         if record is not None and record.done:
             file = root / run.id / "run.json"
-            if fingerprint.canonical(fingerprint.kept(record.config)) != _said(run):
+            stored = fingerprint.canonical(fingerprint.kept(record.config))
+            if stored != fingerprint.canonical(fingerprint.kept(run.config)):
                 raise Refused(f"{file} has another config than run {run.id}: move that folder away")
             trust.refuse_unknown(record.config, file, own)
         parent = root / str(run.config.get("parent"))
         if run.config.get("convert") and (begun := store.record(parent)) is not None:
             trust.refuse_unknown(begun.config, parent / "run.json", own)
-
-
-def _said(run: RunSpec) -> str:
-    return fingerprint.canonical(fingerprint.kept(run.config))
 
 
 def refuse_unknown_parents(runs: Sequence[RunSpec], root: Path) -> None:

@@ -56,7 +56,10 @@ def check_rotation_is_relative(variant: Variant) -> None:
     """8. Rotated scores depend on the distance q_pos - kv_pos alone, and do depend on it."""
     layer = variant.layer()
     T = variant.length
-    q, k = (part.repeat(1, 1, 2, 1) for part in _heads(layer.heads.rope_dim, T))
+    drawn = torch.randn(
+        2, 1, 1, T, layer.heads.rope_dim, dtype=torch.float64, generator=torch.Generator().manual_seed(5)
+    )
+    q, k = (part.repeat(1, 1, 2, 1) for part in drawn)
     for shift in SHIFTS:
         rotate = layer.rotary(torch.cat((torch.arange(T), torch.arange(T) + shift))[None])
         score = rotate(q) @ rotate(k).transpose(-1, -2)
@@ -64,13 +67,6 @@ def check_rotation_is_relative(variant: Variant) -> None:
         far = score[..., T:, T:]
         same(far, near, f"scores {shift} positions further on", 1e-6 * shift)  # as float32 has it
         differs(score[..., :T, T:], near, "scores of another distance")
-
-
-def _heads(width: int, length: int) -> tuple[Tensor, Tensor]:
-    drawn = torch.randn(
-        2, 1, 1, length, width, dtype=torch.float64, generator=torch.Generator().manual_seed(5)
-    )
-    return drawn[0], drawn[1]
 
 
 @torch.no_grad()

@@ -91,7 +91,8 @@ def _parts(variant: Variant, heads: Tensor) -> list[tuple[str, Any, Tensor | Non
     drawn = torch.randn(shape, dtype=torch.float64, generator=named_generator(2, "scores"))
     layer = variant.specimen
     masks = [] if layer.mask is None else [("the mask", layer.mask, None)]
-    return [*masks, *((_name(score), score, drawn) for score in layer.scores)]
+    scores = [(getattr(score, "__name__", type(score).__name__), score, drawn) for score in layer.scores]
+    return [*masks, *scores]
 
 
 def _heads(variant: Variant) -> Tensor:
@@ -161,10 +162,6 @@ def check_bias_is_what_is_added(variant: Variant) -> None:
         if isinstance(part, Bias) and score is not None:
             added = score + _answers(part.bias, where, where, heads).double()
             same(_answers(part, where, where, heads, score), added, f"{name}, forward and score + bias")
-
-
-def _name(part: Any) -> str:
-    return getattr(part, "__name__", type(part).__name__)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median_high
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ def measure(configs: Configs, bench: Bench, say: Callable[[str], None], rounds: 
             facts = {
                 key: {
                     "bytes": moved,
-                    "of_copy_bandwidth": round(_share(moved, values, limits.bytes_per_s), 3),
+                    "of_copy_bandwidth": round(moved / (median_high(values) * 1e-3) / limits.bytes_per_s, 3),
                 }
                 for key, values in samples.items()
             }
@@ -90,10 +91,6 @@ def measure(configs: Configs, bench: Bench, say: Callable[[str], None], rounds: 
             del model, works
             if device == "cuda":
                 torch.cuda.empty_cache()
-
-
-def _share(moved: float, milliseconds: Sequence[float], bytes_per_s: float) -> float:
-    return moved / (sorted(milliseconds)[len(milliseconds) // 2] * 1e-3) / bytes_per_s
 
 
 def _ours(model: Transformer, context: int, batch: int, device: str) -> Callable[[], float]:

@@ -36,7 +36,8 @@ def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None],
     """Tokens a second, and seconds until the data module is there."""
     bench.conditions |= conditions(config)
     say("preparing the text")
-    facts = {"once cached": _facts(make(config["data"]).task)}
+    kept = make(config["data"]).task
+    facts = {"once cached": {"tokens": kept.train_tokens + kept.val_tokens}}
     samples: dict[str, list[float]] = {"once cached": []}
     try:
         for turn in range(2 * rounds):
@@ -96,10 +97,6 @@ def _works(task: Text, batch_size: int, batches: int) -> dict[str, Callable[[], 
 def _drained(batches: Any) -> None:
     for _ in batches:
         pass
-
-
-def _facts(task: Text) -> dict[str, int]:
-    return {"tokens": task.train_tokens + task.val_tokens}
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -48,22 +48,18 @@ def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None],
     dtype = torch.bfloat16 if in_bf16(config) else torch.float32
     say("measuring copy bandwidth and matrix products")
     limits = roofline(device, dtype)
-    bench.conditions |= conditions(config) | _facts(config, limits)
+    bench.conditions |= conditions(config) | {
+        "copy_bytes_per_s": limits.bytes_per_s,
+        "matmul_flops_per_s": limits.flops_per_s,
+        "vocabulary": VOCABULARY,
+        "prompt": _prompt_length(config),
+    }
     n_heads = config["model"]["n_heads"]
     for n_kv_heads in sorted({n_heads, max(1, n_heads // 4), 1}, reverse=True):
         say(f"{n_kv_heads} KV heads")
         model = _ours(config, n_kv_heads).to(device=device, dtype=dtype)
         bench.rows += _generation(config, model, n_kv_heads, limits, device, say, rounds)
     _contexts(config, limits, device, dtype, bench, say, rounds)
-
-
-def _facts(config: Mapping[str, Any], limits: Roofline) -> dict[str, Any]:
-    return {
-        "copy_bytes_per_s": limits.bytes_per_s,
-        "matmul_flops_per_s": limits.flops_per_s,
-        "vocabulary": VOCABULARY,
-        "prompt": _prompt_length(config),
-    }
 
 
 def _prompt_length(config: Mapping[str, Any]) -> int:

@@ -42,7 +42,13 @@ def prepare(overrides: Sequence[str], threads: int | None) -> Started:
 
 def measure(prepared: Started, bench: Bench, say: Callable[[str], None], rounds: int) -> None:
     """Seconds; in a group all are compared with its first row."""
-    bench.conditions |= _conditions(prepared)
+    bench.conditions |= {
+        "cores": os.cpu_count(),
+        "threads": prepared.threads,
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "command": " ".join(prepared.line),
+    }
     threads = {} if prepared.threads is None else {"OMP_NUM_THREADS": str(prepared.threads)}
     lines = {"--help": ["--help"], **{f"{verb} --help": [verb, "--help"] for verb in VERBS}, "list": ["list"]}
     group = f"the experiment {prepared.line[0].partition('=')[2]}, finished"
@@ -84,13 +90,3 @@ def _seconds(line: Sequence[str], environment: Mapping[str, str]) -> float:
     if ended.returncode:
         raise RuntimeError(f"{' '.join(line)} ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
     return seconds
-
-
-def _conditions(prepared: Started) -> dict[str, object]:
-    return {
-        "cores": os.cpu_count(),
-        "threads": prepared.threads,
-        "python": platform.python_version(),
-        "torch": metadata.version("torch"),
-        "command": " ".join(prepared.line),
-    }

@@ -30,13 +30,12 @@ def _by_group(tensor: Tensor, config: Config) -> Tensor:
     return torch.cat([part.unflatten(0, (groups, -1)) for part in parts], dim=1).flatten(0, 2)
 
 
-def _from_one(tensor: Tensor, config: Config) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1  # as theirs is computed
-
-
 TRANSPOSED = Layout(_transposed, _transposed)
 GROUPED = Layout(_by_part, _by_group)  # by KV head: its queries, its key, its value
-PLUS_ONE = Layout(_from_one, lambda tensor, config: tensor - 1)  # gains stored as what they are beyond 1
+PLUS_ONE = Layout(  # gains stored as what they are beyond 1; the sum as theirs is computed
+    lambda tensor, config: tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1,
+    lambda tensor, config: tensor - 1,
+)
 
 
 def _flip(tensor: Tensor) -> Tensor:
@@ -44,16 +43,12 @@ def _flip(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, -1) if tensor.ndim > 2 else tensor
 
 
-def _apart(tensor: Tensor, config: Config) -> Tensor:
-    return _flip(tensor).unflatten(1, (-1, 2)).transpose(1, 2).flatten(0, 2)
-
-
-def _interleaved(tensor: Tensor, config: Config) -> Tensor:
-    parts = tensor.unflatten(0, (config["ffn"]["n_experts"], 2, -1))
-    return _flip(parts.transpose(1, 2).flatten(1, 2))
-
-
-EXPERTS_UP = Layout(_apart, _interleaved)  # gate and up are interleaved
+EXPERTS_UP = Layout(  # gate and up are interleaved
+    lambda tensor, config: _flip(tensor).unflatten(1, (-1, 2)).transpose(1, 2).flatten(0, 2),
+    lambda tensor, config: _flip(
+        tensor.unflatten(0, (config["ffn"]["n_experts"], 2, -1)).transpose(1, 2).flatten(1, 2)
+    ),
+)
 EXPERTS_DOWN = Layout(
     lambda tensor, config: _flip(tensor).flatten(0, 1),
     lambda tensor, config: _flip(tensor.unflatten(0, (config["ffn"]["n_experts"], -1))),

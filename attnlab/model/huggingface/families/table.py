@@ -79,14 +79,6 @@ def _four_times(width: str) -> Any:
     return lambda theirs: 4 * number(theirs.get(width))
 
 
-def _root(width: Any) -> Any:
-    return number(width) ** 0.5
-
-
-def _square(scale: float) -> int:
-    return round(scale**2)
-
-
 def _norms(layout: Layout = PLAIN, **names: str) -> tuple[Row, ...]:
     """Rows of norms of a layer, by our names."""
     return tuple(Row(f"{LAYER}{ours}.*", {f"{L}{theirs}.*": ()}, layout) for ours, theirs in names.items())
@@ -212,7 +204,12 @@ GEMMA2 = LLAMA.derive(  # norms on both sides of each part, capped scores and lo
     "Gemma2ForCausalLM",
     model={"bias": False, "block": BLOCK | {"norms": "sandwich"}, "attention.kernel": EAGER},
     keys=[
-        Key("hidden_size", ("embedding_scale",), read=_root, write=_square),
+        Key(
+            "hidden_size",
+            ("embedding_scale",),
+            read=lambda width: number(width) ** 0.5,
+            write=lambda scale: round(scale**2),
+        ),
         Key("hidden_size", ("dim", "attention.heads.dim")),
         Key("head_dim", ("attention.heads.head_dim",)),
         Key("hidden_activation", ("ffn.activation",), "gelu_pytorch_tanh", *GATED),
