@@ -26,6 +26,7 @@ def test_one_slot_per_gpu_each_seeing_its_own_only(monkeypatch):
 
 
 def test_one_slot_per_core_with_one_thread_each(monkeypatch):
+    monkeypatch.delenv("ATTNLAB_COMMAND", raising=False)  # of an earlier command in this process
     monkeypatch.setattr(slots, "_cores", lambda: 5)
     found = slots.slots("cpu")
     assert [slot.threads for slot in found] == [1] * 5
