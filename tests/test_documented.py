@@ -69,6 +69,7 @@ def list_parameters(commands):
     return [pytest.param(command, id=str(command)) for command in commands]
 
 
+@pytest.mark.rare(sample=48)
 @pytest.mark.parametrize("command", list_parameters(command for command in OURS if command.words))
 def test_a_documented_command_can_be_read(command):
     how, words = classify(command), fill_words(command)

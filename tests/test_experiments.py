@@ -163,6 +163,7 @@ def all_end_in_a_report(names, tmp_path, cache):
         assert found <= set(run["estimate"]["figures"]), "a claim about the others would be refused"
 
 
+@pytest.mark.rare
 def test_a_command_ends_in_a_report_and_a_second_one_trains_nothing(tmp_path):
     command = [sys.executable, "-m", "attnlab", *line(BY_HAND, tmp_path, tmp_path / "cache")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=ROOT)

@@ -66,6 +66,7 @@ def test_the_command_of_a_script_composes_with_its_launcher(path, tmp_path):
     assert config.arms
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("target", [f"gpu-{n}" for n in range(1, 9)])
 def test_what_is_tried_on_a_card_composes(target):
     made = subprocess.run(

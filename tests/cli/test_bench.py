@@ -114,6 +114,7 @@ def test_transformers_model_has_as_many_parameters_as_ours(n_kv_heads):
     assert len({sum(p.numel() for p in network.parameters()) for network in networks}) == 1
 
 
+@pytest.mark.rare
 def test_bytes_grow_with_the_square_in_eager_and_linearly_in_sdpa(monkeypatch):
     monkeypatch.setattr(memory, "LENGTHS", (256, 512))
     shape = ["model.dim=16", "model.n_heads=4", "model.n_layers=1"]

@@ -136,6 +136,7 @@ def test_what_reads_other_rows_of_the_batch_is_found_at_the_size_of_the_batch(co
     assert leakage(built, batch(rows=9))["sees_rows"] == 1
 
 
+@pytest.mark.rare
 def test_padding_and_other_documents_do_not_count(compose):
     lengths, documents = torch.tensor([12, 7, 3]), (torch.arange(12) > 4).long().expand(3, -1)
     for more in (

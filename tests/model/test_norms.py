@@ -25,6 +25,7 @@ def relative_error(found, wanted):
     return ((found.double() - wanted).norm() / wanted.norm()).item()
 
 
+@pytest.mark.rare
 def test_the_norms_of_every_model_have_an_epsilon_that_the_number_format_does_not_change(compose):
     seen = set()
     for choice in [*CHOICES, *PAIRS]:

@@ -104,6 +104,7 @@ def test_no_two_of_43_arms_have_the_same_colour_and_shape() -> None:
     assert len(set(marks.style(arms, arms[0]).values())) == 43
 
 
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("name", ["good", "broken", "nothing", "single"])
 def test_the_slide_is_one_sheet_with_answer_arms_and_claims(name: str, made: dict) -> None:
     report, folder = made[name]

@@ -106,6 +106,7 @@ def test_where_no_process_can_be_started_there_is_a_page(
     assert "no process could be started to draw: No such file" in render(rendered).read_text("utf-8")
 
 
+@pytest.mark.rare
 def test_a_nul_in_a_name_is_drawn_as_a_sign_that_pictures_have(tmp_path: Path) -> None:
     drawn = drawing.draw([Figure("svg", POINT, "a point")], [Figure("png", POINT, "a point")])
     assert drawn.lost == {}

@@ -73,6 +73,7 @@ def rendered(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     return {name.partition("/")[0] for name in pages if before.get(name) != after[name]}
 
 
+@pytest.mark.rare
 def test_all_pages_of_a_folder_are_rendered_by_several_processes(
     made: dict, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_worker_that_cannot_be_started_is_an_infrastructure_failure(tmp_path, 
         assert record.failure.message.startswith("its worker process could not be started: ")
 
 
+@pytest.mark.rare
 def test_a_run_that_is_lost_every_time_fails_the_command_and_no_arm(attnlab):
     line = ("+experiment=ends", "arms=[train,kill]", "seed=0")
     status, out, _ = attnlab(*line)
@@ -138,6 +139,7 @@ def test_a_run_out_of_memory_is_run_again_in_smaller_parts_where_that_is_asked(a
     assert status == 1, "three examples have no half"
 
 
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize(
     ("override", "line"),
     [
@@ -207,6 +209,7 @@ def test_a_temporary_folder_with_a_long_name_stops_nothing(attnlab):
     assert status == 0, err
 
 
+@pytest.mark.rare
 def test_on_gpus_every_run_is_an_interpreter_that_sees_its_own_device_only(attnlab):
     attnlab.environment["CUDA_VISIBLE_DEVICES"] = "3,GPU-abc"
     status, _, errors = attnlab("model.device=toy card", "seed=0,1", "model.act=train", "sweep.slots=null")

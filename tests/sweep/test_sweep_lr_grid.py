@@ -52,6 +52,7 @@ FIRST = {(f"{arm} lr={rate}", 7) for arm in BEST for rate in RATES}
 SECOND = {(f"{arm} lr={rate}", seed) for arm in BEST for rate in SEARCHED[arm] for seed in (7, 8, 9)}
 
 
+@pytest.mark.rare
 def test_the_first_rung_is_every_arm_at_every_rate_with_one_seed_for_a_third_of_the_steps(rounds):
     plan = rounds[0]
     assert told(plan) == FIRST

@@ -168,6 +168,7 @@ def test_a_row_per_arm_names_what_failed(planned, tmp_path, capsys):
     assert out.index("of the work") < out.index("arm "), "the summary is on top"
 
 
+@pytest.mark.rare
 def test_a_report_may_be_written_before_all_runs_have_ended_and_says_so(attnlab):
     now = ("+experiment=heads", "seed=0,1", "++sweep.show=report")
     status, _, errors = attnlab(*now)

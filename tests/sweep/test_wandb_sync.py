@@ -33,6 +33,7 @@ def losses(folder):
     return [float(row["val/loss"]) for row in history(file) if "val/loss" in row]
 
 
+@pytest.mark.rare
 def test_the_closing_line_uploads_every_run_of_the_sweep(attnlab):
     status, out, err = attnlab(*SWEEP, *line(mode="offline"))
     assert status == 0, err

@@ -74,6 +74,7 @@ def faults(variants, laws):
 ALL = {law.name for law in LAWS}
 
 
+@pytest.mark.rare(sample=11)
 @pytest.mark.parametrize("axis", ["model", *AXES, SCALED])
 def test_each_value_alone_obeys_every_law(axis):
     """The usual value of every axis is the usual model, which the first of them tries."""
@@ -82,6 +83,7 @@ def test_each_value_alone_obeys_every_law(axis):
             assert faults([alone(axis, option)], FLEX if option == "flex" else ALL) == []
 
 
+@pytest.mark.rare(sample=3)
 @pytest.mark.parametrize("option", options("layers"))
 def test_every_kind_of_layer_of_a_hybrid_obeys_every_law(option):
     sizes = (*SIZES, "kernel=eager", "heads=gqa")

@@ -62,6 +62,7 @@ def losses_of_whole_steps(monkeypatch):
     assert all(len(count) == 1 for count in counts) or any(len({*count}) > 1 for count in counts)
 
 
+@pytest.mark.rare(sample=3)
 @pytest.mark.parametrize(("batches", "split"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 4), (3, 2)])
 def test_a_steps_gradient_and_loss_are_those_of_one_batch_of_all_its_examples(
     prepare_names_run, losses_of_whole_steps, batches, split

@@ -84,6 +84,7 @@ def identity(config):
     return fingerprint.identify(config, Estimate(), source)[0]
 
 
+@pytest.mark.rare
 def test_the_average_of_the_weights_is_what_is_validated_and_kept(train):
     plain = train("plain", "measure.every=4")
     last = train("last", "measure.every=4", "+callbacks=ema", "callbacks.ema.decay=0.0")

@@ -122,6 +122,7 @@ def test_what_a_process_holds_by_reading_a_text_is_none_of_a_runs(compose, monke
     assert order.count("memory") == 1
 
 
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize(("mode", "more"), [("offline", memory.WANDB), ("disabled", 0)])
 def test_a_run_with_wandb_takes_more(compose, monkeypatch, mode, more):
     monkeypatch.delenv("WANDB_MODE", raising=False)

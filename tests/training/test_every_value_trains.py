@@ -24,9 +24,8 @@ def overrides(value):
     return [value, *kernel, *beside, *deep]
 
 
-@pytest.mark.parametrize(
-    "value", [pytest.param(value, marks=[pytest.mark.rare] if value in DEEP else []) for value in VALUES]
-)
+@pytest.mark.rare(sample=16)
+@pytest.mark.parametrize("value", VALUES)
 def test_it_trains_two_steps_on_text(compose, value):
     config = compose("size=debug", *overrides(value))
     if value == "kernel=flex":

@@ -101,6 +101,7 @@ def test_a_full_disk_is_recorded_as_that_and_loses_no_bit(compose, store, start,
     assert_same_weights(whole, broken)
 
 
+@pytest.mark.rare
 def test_a_run_that_diverges_is_stopped_at_once_and_recorded_with_its_step(compose, store, start):
     line = ("optim.lr=1e30", "optim.warmup=0", "trainer.gradient_clip_val=null", "trainer.max_steps=9")
     folder = store("run", compose(*line))

@@ -82,6 +82,7 @@ def files(folder):
     return sorted(folder.glob("wandb/offline-run-*/*.wandb"))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("kind", ["mute", "closed", "refusing"])
 def test_a_server_that_cannot_be_had_costs_its_patience_once(compose, store, monkeypatch, capfd, kind):
     folders = [
@@ -134,6 +135,7 @@ def test_training_never_waits_for_wandb(compose, store, monkeypatch):
     assert early == []
 
 
+@pytest.mark.rare
 def test_a_killed_service_costs_a_line_and_the_run_is_logged_again(compose, store, monkeypatch, capfd):
     folder = store("abcd0123abcd0128", compose(*TINY))
 

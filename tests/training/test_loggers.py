@@ -100,6 +100,7 @@ def spec(compose):
     return make
 
 
+@pytest.mark.rare(sample=2)
 @pytest.mark.parametrize("name", LOGGERS)
 def test_a_run_leaves_its_numbers_and_its_config(spec, name, tmp_path, capfd):
     made = spec(f"logger=[{name},none]")

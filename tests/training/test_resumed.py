@@ -12,6 +12,7 @@ from attnlab.training import callbacks, run
 torch.set_num_threads(1)
 
 
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("off", [0.0, 0.25])
 def test_a_run_that_goes_on_says_how_close_the_steps_come_that_it_trains_again(
     compose, store, monkeypatch, off

@@ -95,6 +95,7 @@ def assert_close(a, b):
         torch.testing.assert_close(a[name], b[name], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("split", [2, 4])
 def test_a_batch_trained_in_parts_trains_the_same_model(double, split):
     whole, parts = double("whole"), double("parts")
@@ -167,6 +168,7 @@ def test_a_torn_checkpoint_gives_way_to_the_one_before_it(compose, store, monkey
     assert_same_bits(weights(whole), weights(broken))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("older", [False, True])
 def test_a_checkpoint_of_another_run_is_not_resumed_and_not_lost(compose, store, monkeypatch, capfd, older):
     a, b, whole = (
@@ -229,6 +231,7 @@ def test_a_record_says_what_was_trained_measured_and_where(compose, store, tmp_p
     assert record["estimate"]["data"]["vocabulary"] == Vocabulary(**kept).digest()
 
 
+@pytest.mark.rare(sample=2)
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
 def test_other_precisions_train(compose, store, precision):
     folder = store("run", compose(f"trainer.precision={precision}", "trainer.max_steps=3"))
@@ -239,6 +242,7 @@ def test_other_precisions_train(compose, store, precision):
     assert 3 < record["metrics"]["val/loss"] < 4
 
 
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("choice", ["model=lstm", "position=rope_dynamic_ntk", "mask=full"])
 def test_what_cannot_be_cached_trains_all_the_same(compose, store, choice):
     folder = store("run", compose(choice, "trainer.max_steps=2"))

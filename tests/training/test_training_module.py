@@ -61,6 +61,7 @@ def test_the_learning_rate_rises_then_falls_as_a_cosine_to_its_floor(module):
     assert rates[24] == pytest.approx(0.1)
 
 
+@pytest.mark.rare(sample=3)
 @pytest.mark.parametrize(
     ("steps", "warmup", "wanted"),
     [
