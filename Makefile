@@ -28,7 +28,7 @@ fuzz: .venv/dev  ## plan 2,000 command lines drawn by lot: each is refused in on
 	FUZZ=2000 $(BIN)/python -m pytest -m rare tests/fuzz
 
 survive: .venv/dev  ## kill sweeps at random for some minutes and compare every bit
-	$(BIN)/python -m pytest tests/sweep/test_survival.py
+	ATTNLAB_TESTS=all $(BIN)/python -m pytest tests/sweep/test_survival.py
 
 claims: .venv/run  ## run again what references found exact or clearly apart, as much as 15 minutes suffice for; fails where it is no longer so
 	$(BIN)/python -m attnlab claims reports/reference logger=none
@@ -46,8 +46,8 @@ tour: .venv/dev  ## run docs/tour.ipynb and keep in it what its cells show
 	$(BIN)/python .ci/site/notebook.py docs/tour.ipynb
 
 calibration: .venv/dev  ## draw sweeps and ladders whose truth is known and write how often their verdicts are wrong
-	$(BIN)/python .ci/calibration/calibration.py > docs/calibration.md
-	$(BIN)/python .ci/calibration/calibration_ladders.py > docs/calibration_ladders.md
+	$(BIN)/python .ci/calibration/calibration.py > calibration.new && mv calibration.new docs/calibration.md
+	$(BIN)/python .ci/calibration/calibration_ladders.py > calibration.new && mv calibration.new docs/calibration_ladders.md
 
 pins:  ## write constraints.txt from .venv, once the tests have passed in it
 	$(BIN)/python .ci/pins > constraints.new && mv constraints.new constraints.txt

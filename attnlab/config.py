@@ -50,10 +50,10 @@ def wandb_mode(wanted: str | None, environment: Mapping[str, str] | None = None)
     """
     if wanted in (None, "none", "disabled"):
         return "disabled"
-    said = os.environ if environment is None else environment
-    if said.get("WANDB_DISABLED", "").lower() in ("1", "t", "true", "y", "yes"):
+    variables = os.environ if environment is None else environment
+    if variables.get("WANDB_DISABLED", "").lower() in ("1", "t", "true", "y", "yes"):
         return "disabled"
-    mode = said.get("WANDB_MODE") or str(wanted)
+    mode = variables.get("WANDB_MODE") or str(wanted)
     return {"dryrun": "offline", "run": "online"}.get(mode, mode)
 
 

@@ -124,6 +124,7 @@ def test_the_ledger_is_made_from_the_references():
     ladders = [page.load(FOLDER / name) for name in LADDERS]
     told = lines.read(FOLDER, page.sizes(ladders), page.agreement(ladders))
     stored = (FOLDER / "README.md").read_text("utf-8")
+    assert lines.totals(told) in ledger.html(told, FOLDER)
     assert stored.replace("reports/reference", "") == ledger.markdown(told, FOLDER).replace(
         FOLDER.as_posix(), ""
     )

@@ -80,8 +80,9 @@ def render_reports(names: list[str]) -> bool:
         for kept in (ROOT / "reports" / "reference" / path.name).glob("*.*"):
             copy(kept, ROOT, SOURCE)
         (path / "report.html").touch()
-    for made in (folder / "README.md", folder / ".rendered.json"):
-        made.unlink(missing_ok=True)
+    markdown = [path for path in folder.glob("*/*.md") if path.parent.name != "bench"]  # pages show the same
+    for path in (folder / "README.md", folder / ".rendered.json", *markdown):
+        path.unlink(missing_ok=True)
     return done.returncode == 0
 
 

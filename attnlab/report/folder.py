@@ -15,6 +15,7 @@ from attnlab.report.pages.index import LADDER, sources
 from attnlab.report.tables.maps import ARCHIVE
 from attnlab.store.files import read_json, write_json
 
+FILES = {"report.json": ("report.html", "report.md", "runs.csv"), LADDER: ("report.html", "ladder.md")}
 RENDERED = ".rendered.json"  # report folder -> the digest of the sources of its page
 
 
@@ -36,7 +37,8 @@ def render(folder: Path) -> Iterator[tuple[int, int, str]]:
     due = [
         source
         for source in found
-        if known.get(source.parent.name) != digests[source] or not (source.parent / "report.html").is_file()
+        if known.get(source.parent.name) != digests[source]
+        or not all((source.parent / name).is_file() for name in FILES[source.name])
     ]
     done = len(found) - len(due)
     yield done, len(found), ""
@@ -62,10 +64,15 @@ def render(folder: Path) -> Iterator[tuple[int, int, str]]:
 
 
 def _render_page(source: Path) -> None:
-    if source.name == LADDER:
-        ladders.render_alone(source.parent)
-    else:
-        render_alone(source)
+    try:
+        if source.name == LADDER:
+            ladders.render_alone(source.parent)
+        else:
+            render_alone(source)
+    except (KeyError, IndexError, TypeError) as error:  # a file of somebody else's, or an edited one
+        raise ValueError(
+            f"{source}: cannot be rendered ({type(error).__name__}: {error}); run its command again"
+        ) from error
 
 
 def _digest(source: Path, code: str) -> str:

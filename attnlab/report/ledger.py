@@ -16,7 +16,8 @@ from attnlab.report.pages.html import asset, environment
 from attnlab.report.pages.index import LADDER
 from attnlab.report.tables.format import percent
 
-MARK = "python -m attnlab report"  # in the first lines of each page that was made here
+MARK = "python -m attnlab report"  # the command that makes both pages
+OURS = ("makes it from the reports beside it", f'name="generator" content="{MARK}')  # words of theirs alone
 HEAD = """# Ledger
 
 Every claim that was put to the test, what its source says, and what was found here. `{mark} {folder}`
@@ -71,7 +72,8 @@ def write(folder: Path) -> list[Path]:
     ledger = read(folder, page.sizes(ladders), page.agreement(ladders))
     pages = {folder / "README.md": markdown(ledger, folder), folder / "ledger.html": html(ledger, folder)}
     for path in pages:
-        if path.exists() and MARK not in path.read_text("utf-8", errors="replace")[:600]:
+        head = " ".join(path.read_text("utf-8", errors="replace")[:900].split()) if path.exists() else OURS[0]
+        if not any(text in head for text in OURS):
             raise ValueError(f"{path}: is no ledger, and one would replace it; move it out of the way")
     for path, content in pages.items():
         put(path, content.encode())

@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from filelock import FileLock
 from attnlab.cli.commands import parse
 from attnlab.cli.main import main
 from attnlab.cli.verbs import clean
+from attnlab.errors import Refused
 from attnlab.store import fingerprint
 from attnlab.store.guards import marks, users
 from attnlab.store.schema import RunSpec, Use
@@ -37,11 +40,14 @@ def stored(root, name, experiment=None, parent=None, days=100):
     return spec.id
 
 
-def used(root, experiment, ids, reports=Path("reports"), *, published=False):
-    """A command that said that it uses runs."""
-    [path] = users.begin(
-        root, [users.user(experiment, experiment, f"+experiment={experiment}", reports, ids)]
-    )
+def used(root, experiment, ids, reports=Path("reports"), *, published=False, running=False):
+    """A command that uses runs; this process where it is running, else one that has ended."""
+    user = users.user(experiment, experiment, f"+experiment={experiment}", reports, ids)
+    if not running:
+        ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+        ended.wait()
+        user = user.model_copy(update={"pid": ended.pid})
+    [path] = users.begin(root, [user])
     if published:
         users.published(path)
 
@@ -261,7 +267,7 @@ def test_a_command_that_begins_while_the_question_is_open_keeps_its_runs(root, c
     name = stored(root, "single")
     run(ask=lambda _: used(root, "mine", [name]) or "y")
     assert here(root) == {name}
-    assert f"{name} stays: it is one of mine, which has not finished" in capsys.readouterr().out
+    assert f"{name} stays: kept of mine, which has not finished" in capsys.readouterr().out
 
 
 def test_what_cannot_be_removed_is_named_and_the_status_is_1(root, monkeypatch, capsys):
@@ -377,3 +383,11 @@ def test_runs_that_were_copied_without_the_memory_of_their_store_stay_until_they
     assert "of mine, whose report is not known here (--forget mine)" in capsys.readouterr().out
     run("--yes", "--forget", "mine")
     assert here(root) == set()
+
+
+def test_a_running_command_is_not_forgotten(root, capsys):
+    name = stored(root, "one", "mine")
+    used(root, "mine", [name], running=True)
+    with pytest.raises(Refused, match=r"--forget mine: its command runs \(process \d+\); stop it first or"):
+        run("--yes", "--forget", "mine")
+    assert here(root) == {name}

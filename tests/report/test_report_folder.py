@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnlab.cli.main import main
@@ -13,6 +14,7 @@ from attnlab.report import folder as together
 from attnlab.report import ledger
 from attnlab.report.lines import read
 from attnlab.report.schema import SCHEMA
+from attnlab.report.tables import maps
 
 FILES = {"report.html", "report.md", "runs.csv", "summary.png", "report.json", "attention.npz", "figures"}
 EXPLORER = b'id="head-view"'
@@ -150,12 +152,25 @@ def test_a_report_of_another_version_is_named_and_the_others_are_rendered(
 def test_a_page_of_somebody_elses_is_not_replaced(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / name).write_text("# My notes\n")
+    notes = "# My notes\n\n`python -m attnlab report reports` renders these.\n"
+    (folder / name).write_text(notes)
     assert main(["report", str(folder)]) == 2
     assert f"{name}: is no ledger, and one would replace it" in capsys.readouterr().err
-    assert (folder / name).read_text() == "# My notes\n"
+    assert (folder / name).read_text() == notes
     assert set(beside(folder)) == {name, "index.html", ".rendered.json"}
     assert (folder / "single" / "report.html").is_file()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_an_archive_without_its_arrays_is_named_and_the_others_are_rendered(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = json.loads((folder / "single" / "report.json").read_text("utf-8"))["runs"][0]
+    key = run["arm"], run["seed"]
+    (folder / "single" / maps.ARCHIVE).write_bytes(maps.archive({key: {"tokens": np.arange(3)}}))
+    assert main(["report", str(folder)]) == 2
+    assert "single/report.json: cannot be rendered (KeyError: 'maps')" in capsys.readouterr().err
+    assert (folder / "nothing" / "report.html").is_file()
 
 
 def test_a_folder_without_reports_is_refused_by_name(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from wandb_files import history, records, run_of, server, summary_of
 from attnlab.store import runs
 from attnlab.store.schema import RunSpec, Use
 from attnlab.training import run as train
-from attnlab.training.loggers import notes, stored, wandb
+from attnlab.training.loggers import group, notes, stored, wandb
 
 torch.set_num_threads(1)
 TINY = ("trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2", "logger=wandb")
@@ -263,7 +264,8 @@ def test_a_run_that_goes_on_repeats_no_step(tmp_path):
         for step in steps:
             log.log_metrics({"train/loss": 10.0 - step}, step=step)
         log.end({}, code)
-        time.sleep(1.1)  # W&B names its folders by the second
+        second = int(time.time())
+        wait_until(lambda now=second: int(time.time()) > now)  # W&B names its folders by the second
     found = [[int(row["trainer/global_step"]) for row in history(file)] for file in files(folder)]
     assert found == [[1, 2, 3, 4], [5, 6]]
     assert {run_of(file).run_id for file in files(folder)} == {folder.name}
@@ -327,3 +329,44 @@ def test_no_logger_leaves_no_folder(compose, store):
     folder = store("abcd0123abcd0125", compose("trainer.max_steps=2"))
     train.run(folder)
     assert not (folder / "wandb").exists()
+
+
+def test_an_online_run_is_opened_with_its_id_and_bounds(tmp_path, monkeypatch):
+    import wandb as client
+
+    folder, given = tmp_path / "runs" / "abcd0123abcd012e", {}
+    real = client.init
+
+    def init(**arguments):
+        given.update(arguments)
+        return real(**arguments | {"mode": "offline"})
+
+    monkeypatch.setattr(client, "init", init)
+    settings = SETTINGS | {"mode": "online", "patience": 7.0}
+    run = wandb.Wandb(**settings).open(folder, folder.parent, id=folder.name, name="gqa/seed=0")
+    run.finish()
+    assert (given["mode"], given["id"], given["resume"]) == ("online", folder.name, "allow")
+    assert (given["settings"].init_timeout, given["settings"].finish_timeout) == (7.0, 7.0)
+
+
+def test_uploads_that_take_too_long_are_noted_and_the_command_goes_offline(tmp_path):
+    folder = tmp_path / "runs" / "abcd0123abcd012f"
+
+    def give_up(**_):
+        raise TimeoutError
+
+    for number in (1, 2):  # a run that went on from a checkpoint has two folders
+        files_folder = folder / "wandb" / f"run-{number}-{folder.name}" / "files"
+        files_folder.mkdir(parents=True)
+        settings = SimpleNamespace(finish_timeout=2.0)
+        run = SimpleNamespace(dir=str(files_folder), offline=False, settings=settings, finish=give_up)
+        wandb.finish(run, 0, folder)
+    assert sorted(path.name for path in notes.pending(folder)) == [
+        f"run-{number}-{folder.name}" for number in (1, 2)
+    ]
+    assert "took longer than 2 s" in notes.offline_reason(folder.parent)
+
+
+def test_incomplete_keys_of_wandb_are_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"^logger has no project: use 'logger=\[wandb,csv\]'"):
+        group.validate({"mode": "offline"})

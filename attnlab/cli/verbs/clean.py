@@ -54,18 +54,20 @@ def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
     what = f"{len(unwanted)} that nothing refers to, {_megabytes(sizes[id] for id in unwanted)}"
     if not unwanted:
         print("nothing to remove")
-    elif not options.yes and not _agreed(f"remove {what}? [y/N] ", ask):
+    elif not options.yes and not _is_confirmed(f"remove {what}? [y/N] ", ask):
         print("nothing removed")
         return 0
-    if not (unwanted or options.forget or marks.interrupted(root)):
+    if not (unwanted or options.forget or marks.list_interrupted_removals(root)):
         return 0
     runs.refuse_unwritable(root)
     with marks.guarding(root):
-        for rest in marks.interrupted(root):
+        for rest in marks.list_interrupted_removals(root):
             _remove(rest)
+        specs = {id: spec for id in specs if (spec := marks.own(root / id))}  # another `clean` may have ended
+        unwanted = [id for id in unwanted if id in specs]
         reasons = _reasons(root, specs, *rules)
         for id in reasons.keys() & set(unwanted):
-            print(f"{root / id} stays: it is one {reasons[id]}")
+            print(f"{root / id} stays: kept {reasons[id]}")
         outcomes = {id: _remove(root / id) for id in unwanted if id not in reasons}
         _forget(root, set(options.forget))
     removed = [sizes[id] for id, outcome in outcomes.items() if outcome == "removed"]
@@ -106,6 +108,11 @@ def _refuse_unknown(names: Sequence[str], root: Path, specs: Mapping[str, RunSpe
     for name in names:
         if name not in known:
             raise Refused(f"--forget {name}: nothing in {root} is of that name{nearest(name, known)}")
+        for user in users.all_of(root)[0].values():
+            if name in user.names and user.is_running:
+                raise Refused(
+                    f"--forget {name}: its command runs (process {user.pid}); stop it first or wait for it"
+                )
 
 
 def _reasons(
@@ -145,7 +152,7 @@ def _reasons(
         of = spec.use.experiment or ""
         if of and of not in forget and id not in remembered:
             keep([id], f"of {of}, whose report is not known here (--forget {of})")
-        if id not in reasons and time.time() - _changed(root / id) < days * 86400:
+        if id not in reasons and time.time() - _last_change(root / id) < days * 86400:
             keep([id], f"newer than {days} days")
     started = list(reasons)
     for id in started:  # grows as it goes: parents have parents
@@ -186,7 +193,7 @@ def _read_reports(folders: Iterable[Path]) -> tuple[dict[str, set[str]], list[Pa
     return listed, unreadable
 
 
-def _agreed(question: str, ask: Callable[[str], str]) -> bool:
+def _is_confirmed(question: str, ask: Callable[[str], str]) -> bool:
     """Whether the answer is a yes; without a terminal it is a no."""
     try:
         return ask(question).strip().lower() in ("y", "yes")
@@ -194,7 +201,7 @@ def _agreed(question: str, ask: Callable[[str], str]) -> bool:
         return False
 
 
-def _changed(folder: Path) -> float:
+def _last_change(folder: Path) -> float:
     """When a run last wrote a file. Its lock is none: who only asks whether it is held changes that."""
     return max(path.lstat().st_mtime for path in marks.written(folder) if path.name != "lock")
 

@@ -80,13 +80,17 @@ def render(path: Path) -> Path:
     runs.csv from report.json and attention.npz alone, the same bytes every time.
     """
     source = find(path)
-    _until_still(lambda: [source, source.with_name(maps.ARCHIVE)], lambda: render_alone(source))
+    render_alone(source)
     list_again(source.parent)
     return source.parent / "report.html"
 
 
 def render_alone(source: Path) -> None:
     """Renders the files of one report.json beside it; the index of all reports stays as it is."""
+    _until_still(lambda: [source, source.with_name(maps.ARCHIVE)], lambda: _render_files(source))
+
+
+def _render_files(source: Path) -> None:
     report = load(source)
     pictures = pngs(report)
     drawn = draw(inline(report), pictures, {SUMMARY: slide(report)})
@@ -104,7 +108,7 @@ def render_alone(source: Path) -> None:
 
 
 def list_again(folder: Path) -> None:
-    """The index beside a report, where it is ours, tells of it as it is now."""
+    """The index beside a report, where it is ours, lists it as it is now."""
     if ours(folder.absolute().parent / "index.html"):
         refresh(folder.absolute().parent)
 

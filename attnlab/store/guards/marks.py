@@ -118,9 +118,9 @@ def written(folder: Path) -> list[Path]:
 def remove(folder: Path) -> list[str]:
     """Removes what a run wrote, and its folder where it is then empty; returns the names that are left.
 
-    The run is moved aside first, so that it is whole or gone whenever this is interrupted; what is left then
-    is in `interrupted`, and removed by this function too. Raises filelock's Timeout (an OSError), nothing
-    removed, where a process holds the run.
+    The run is moved aside first, so that it is whole or gone whenever this is interrupted.
+    `list_interrupted_removals` finds the rest, which this function removes too. Raises filelock's Timeout (an
+    OSError), nothing removed, where a process holds the run.
     """
     if folder.parent.name == REMOVING:
         return _finish(folder)
@@ -133,7 +133,7 @@ def remove(folder: Path) -> list[str]:
         return _finish(aside)
 
 
-def interrupted(root: Path) -> list[Path]:
+def list_interrupted_removals(root: Path) -> list[Path]:
     """What interrupted removals have left of runs."""
     folder = root / REMOVING
     return [] if folder.is_symlink() else [path for path in folder.glob("*") if ID.fullmatch(path.name)]

@@ -49,6 +49,19 @@ class User(Record):
         """What it may be called: its experiment, or its title where the command changed that."""
         return {self.title, self.experiment or self.title}
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its command still runs on this host."""
+        if self.published or self.host != HOST:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # another user's process
+            return True
+        return True
+
 
 def user(title: str, experiment: str | None, command: str, reports: Path, runs: Iterable[str]) -> User:
     """This process as a user of runs, from now on."""

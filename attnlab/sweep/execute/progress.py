@@ -16,8 +16,8 @@ _REDRAW = 0.25
 
 
 class Progress:
-    """Told what runs and what ended. `labels` names the runs by their folder, `works` has the arm of each and
-    its FLOPs; use as a context manager.
+    """Shows which runs are running and which have ended. `labels` names the runs by their folder, `works` has
+    the arm of each and its FLOPs; use as a context manager.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ def log(
     folders: Sequence[Path], group: Mapping[str, Any], tags: Mapping[str, str], context: Context | None
 ) -> None:
     """Logs the finished runs of attnlab's own trainer that a logger of `group` lacks, or W&B their tag."""
-    names = notes.enabled(group)
+    names = notes.list_loggers(group)
     lacking = [
         folder
         for folder in folders
@@ -51,13 +51,14 @@ def run_child(module: str, task: Mapping[str, Any], log: Path, context: Context 
             code = child.code()
         finally:
             slots.end([child], grace=0.5)
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("W&B ")]
+        printed = log.read_text(errors="replace").splitlines()
+        lines = [line for line in printed if line.startswith("W&B ") or line.endswith(notes.ON_DISK)]
         if code is None:
-            lines = [f"W&B did not take everything within {bound:g} s; the results are on disk"]
+            lines = [f"the loggers did not take everything within {bound:g} s; the results are on disk"]
         elif code and not lines:
-            lines = [f"W&B lacks something; {log} shows the reason"]
+            lines = [f"logging failed; {log} shows the reason"]
     except (OSError, EOFError) as error:  # EOFError: the fork server ended
-        lines = [f"W&B lacks something: {error or 'the fork server ended'}"]
+        lines = [f"logging failed: {error or 'the fork server ended'}"]
         code = 1
     for line in lines:
         print(printable(line), flush=True)

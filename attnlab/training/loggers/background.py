@@ -18,7 +18,7 @@ from pytorch_lightning.loggers.logger import Logger
 from attnlab.training.loggers import notes
 from attnlab.training.loggers.labels import TOKENS
 
-LEAVING_SECONDS = 5.0  # for a run that was told to stop; its checkpoint is saved already
+LEAVING_SECONDS = 5.0  # for a run that was asked to stop; its checkpoint is saved already
 DISK_SECONDS = 30.0  # beside the server's time, for starting the logger and writing files
 
 
@@ -166,7 +166,7 @@ class Background(Logger):
         if self.warned:
             return
         self.warned = True
-        said = " ".join(trouble.split())
+        message = " ".join(trouble.split())
         if self._on_error:
-            self._on_error(f"{self.called} {said}")
-        print(f"{self.called} {said}; the run's records are on disk", file=sys.stderr, flush=True)
+            self._on_error(f"{self.called} {message}")
+        print(f"{self.called} {message}; {notes.ON_DISK}", file=sys.stderr, flush=True)

@@ -30,7 +30,7 @@ def validate(group: Mapping[str, Any]) -> None:
             f"logger._target_={group['_target_']}: give a logger of your own a name, as in "
             f"+logger.mine._target_={group['_target_']}"
         )
-    if "mode" in group:
+    if any(key in group for key in notes.WANDB_KEYS):
         Wandb.of(group)
     for key, part in group.items():
         if key not in (*notes.WANDB_KEYS, "_target_"):
@@ -52,7 +52,7 @@ def _validate_part(key: str, part: Any) -> None:
             raise ValueError(f"logger={package} needs the package: pip install 'attnlab[{package}]'")
     given = {
         **{name: value for name, value in part.items() if not name.startswith("_")},
-        **_filled(kind, part),
+        **_default_arguments(kind, part),
     }
     try:
         inspect.signature(kind).bind(**given)
@@ -72,23 +72,25 @@ def open_loggers(
     tokens = spec.estimate.batch_tokens
     run["tags"] = [*run["tags"], *tags]
     opened = []
-    for name in notes.enabled(group) if names is None else names:
+    for name in notes.list_loggers(group) if names is None else names:
         if name == notes.WANDB:
             opened.append(Wandb.of(group).logger(folder, tokens, **run))
         else:
             called = located(group[name]["_target_"]).__name__
             opened.append(
-                Background(called, _opening(group[name], name, folder, run), folder, name, tokens, PATIENCE)
+                Background(
+                    called, _make_opener(group[name], name, folder, run), folder, name, tokens, PATIENCE
+                )
             )
     return opened
 
 
-def _opening(part: Mapping[str, Any], name: str, folder: Path, run: Mapping[str, Any]) -> Any:
+def _make_opener(part: Mapping[str, Any], name: str, folder: Path, run: Mapping[str, Any]) -> Any:
     """A function that opens a Lightning logger for a run."""
 
     def open_log() -> Log:
         kind = located(part["_target_"])
-        given = {**part, **_filled(kind, part, folder, run)}
+        given = {**part, **_default_arguments(kind, part, folder, run)}
         if issubclass(kind, MLFlowLogger):
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             given["run_id"] = notes.read(folder, name).get("run_id")
@@ -101,7 +103,7 @@ def _opening(part: Mapping[str, Any], name: str, folder: Path, run: Mapping[str,
     return open_log
 
 
-def _filled(
+def _default_arguments(
     kind: type, part: Mapping[str, Any], folder: Path = Path(), run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The arguments that a run's folder and labels give where the config leaves them out."""

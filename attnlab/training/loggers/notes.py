@@ -19,12 +19,13 @@ WANDB = "wandb"
 WANDB_KEYS = ("mode", "project", "entity", "report", "workspace", "patience")  # of the group `logger`
 # What `wandb.init` imports, half a second of a run's CPU time where its process has not done so before.
 WANDB_IMPORTS = ("wandb", "wandb.apis.public", "requests", "yaml")
+ON_DISK = "the run's records are on disk"  # ends each line about a logger that failed
 _LOCK = threading.Lock()
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    """What a logger has of a run: the last step of each name (`last`), `tags`, `done`, and W&B folders whose
-    upload did not finish (`upload`).
+    """The note of a logger about a run: the last step of each name (`last`), `tags`, `done`, and W&B folders
+    whose upload did not finish (`upload`).
     """
     content = read_json(folder / NOTE)
     found = content.get(name) if isinstance(content, dict) else None
@@ -41,7 +42,7 @@ def update(folder: Path, name: str, **values: Any) -> None:
             temporary.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
-def enabled(group: Mapping[str, Any]) -> list[str]:
+def list_loggers(group: Mapping[str, Any]) -> list[str]:
     """The loggers that the group `logger` asks for, by name."""
     own = [name for name, part in group.items() if isinstance(part, Mapping) and "_target_" in part]
     return own + ([WANDB] if wandb_mode(group.get("mode")) != "disabled" else [])
@@ -105,7 +106,7 @@ def sync_command(root: Path, folders: Iterable[Path]) -> str:
 
 
 def closing_line(root: Path, names: Iterable[str]) -> str:
-    """What a command says at its end of W&B runs that are on disk alone; empty where there are none."""
+    """The closing line of a command about W&B runs that are on disk only; empty where there are none."""
     folders = {name: pending(root / name) for name in {*names, WANDB}}
     waiting = [path for found in folders.values() for path in found]
     if not waiting:

@@ -22,7 +22,7 @@ from attnlab.training.loggers.group import open_loggers
 
 def log(folder: Path, group: Mapping[str, Any], tag: str | None) -> None:
     """Logs a finished run to the loggers of the group `logger` that lack it; `tag` is one more for W&B."""
-    names = [name for name in notes.enabled(group) if notes.lacks(folder, name, tag)]
+    names = [name for name in notes.list_loggers(group) if notes.lacks(folder, name, tag)]
     record = runs.record(folder)
     if not names or record is None or not record.done:
         return
@@ -58,17 +58,17 @@ def _show(folder: Path, opened: list[Any]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The process that a sweep starts at its end: logs finished runs. 0, or 1 after one line."""
+    """The process that a sweep starts at its end: logs finished runs. 0, or 1 after a line per failure."""
     task = json.loads(arguments[0])
+    status = 0
     for folder in map(Path, task["folders"]):
         try:
             log(folder, task["logger"], task["tags"].get(folder.name))
         except Exception as error:  # a logger's own, or the disk's: the records stay as they are
-            print(
-                f"W&B gave up on {folder.name} ({type(error).__name__}: {error})", file=sys.stderr, flush=True
-            )
-            return 1
-    return 0
+            reason = f"{type(error).__name__}: {error}"
+            print(f"logging {folder.name} failed ({reason}); {notes.ON_DISK}", file=sys.stderr, flush=True)
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -66,6 +66,10 @@ class Wandb:
     @classmethod
     def of(cls, group: Mapping[str, Any]) -> "Wandb":
         """W&B's part of the group `logger`."""
+        if missing := [name for name in notes.WANDB_KEYS if name not in group]:
+            raise ValueError(
+                f"logger has no {missing[0]}: use 'logger=[wandb,csv]' for W&B beside another logger"
+            )
         return cls(**{name: group[name] for name in notes.WANDB_KEYS})
 
     def logger(self, folder: Path, batch_tokens: int | None, **run: Any) -> Background:
@@ -102,7 +106,7 @@ class Wandb:
             "finish_timeout_raises": True,
         }
         given: dict[str, Any] = {
-            **_labeled(run),
+            **_add_environment_labels(run),
             "project": self.project or os.environ.get("WANDB_PROJECT") or PROJECT,
             "entity": self.entity,
             "dir": None if os.environ.get("WANDB_DIR") else str(folder),
@@ -127,24 +131,26 @@ def _variable(name: str) -> str:
     return "WANDB_" + name.removeprefix("x").upper()
 
 
-def _labeled(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What `wandb.init` takes, with the labels that the environment sets: a group and a job type in place of
-    ours, tags beside ours, and a name before ours, since one name for all runs would tell none from another.
+def _add_environment_labels(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `wandb.init`, with the labels that the environment sets: a group and a job type in
+    place of ours, tags beside ours, and a name before ours, since runs of one name could not be told apart.
     """
     given = dict(run)
-    said = os.environ.get
-    given["group"] = said("WANDB_RUN_GROUP") or run.get("group")
-    given["job_type"] = said("WANDB_JOB_TYPE") or run.get("job_type")
-    more = [tag.strip() for tag in (said("WANDB_TAGS") or "").split(",")]
+    variable = os.environ.get
+    given["group"] = variable("WANDB_RUN_GROUP") or run.get("group")
+    given["job_type"] = variable("WANDB_JOB_TYPE") or run.get("job_type")
+    more = [tag.strip() for tag in (variable("WANDB_TAGS") or "").split(",")]
     given["tags"] = sorted({*(run.get("tags") or ()), *filter(None, more)})
-    if prefix := said("WANDB_NAME"):
+    if prefix := variable("WANDB_NAME"):
         given["name"] = f"{prefix} {run.get('name') or ''}".strip()
     return given
 
 
 def _note_upload(folder: Path, run: Any, why: str) -> None:
     """A W&B run that the server does not have whole is uploaded by `wandb sync` later."""
-    notes.update(folder, notes.WANDB, upload=[str(Path(run.dir).parent)])
+    here = str(Path(run.dir).parent)
+    before = [path for path in notes.read(folder, notes.WANDB).get("upload", ()) if path != here]
+    notes.update(folder, notes.WANDB, upload=[*before, here])
     if not run.offline:
         notes.go_offline(folder.parent, why)
 
