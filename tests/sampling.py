@@ -9,9 +9,12 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
+import pytest
+
 T = TypeVar("T")
 
 FULL = os.environ.get("ATTNLAB_TESTS") == "all"
+full = pytest.mark.skipif(not FULL, reason="make test-all runs it")
 CASES = 4  # of a rare test with many parameters, unless its marker has `sample=`
 
 

@@ -29,7 +29,7 @@ TUNED = sorted({path.stem for path in (CONF / "tuned").glob("*.yaml")} - {"none"
 BY_HAND = "gqa_vs_mha"
 GRID = "mla_vs_gqa"
 PARTS = 2
-SAMPLE = 8
+SAMPLE = 4
 MANY_ARMS = 3  # and more
 FEW_ARMS = 20  # and fewer: more take minutes
 MANY = """
@@ -130,7 +130,7 @@ class Here:
         return Estimate.model_validate(check(config))
 
 
-@pytest.mark.rare
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("name", TUNED)
 def test_a_committed_rate_was_found_with_the_settings_of_today(name, tmp_path, texts_kept, monkeypatch):
     monkeypatch.setattr("attnlab.training.estimates.memory.peak", lambda *_given, **_more: 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sampling import FULL
+from sampling import FULL, full
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / ".ci" / "site"))
@@ -22,6 +22,7 @@ TOUR = ROOT / "docs" / "tour.ipynb"
 
 
 @pytest.mark.rare
+@full
 @pytest.mark.timeout(900)
 def test_the_tour_shows_what_its_cells_show(monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -263,7 +263,7 @@ def test_batches_of_a_text_are_compared_with_a_loop_over_the_same(tmp_path, monk
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)
-@pytest.mark.rare(sample=3)
+@pytest.mark.rare(sample=1)
 @pytest.mark.timeout(900)
 def test_every_subject_is_measured_at_its_smallest_setting(subject, tmp_path):
     about = ["experiment=kv_cache_bytes"] if subject == "start" else []  # whose plan reads no text
@@ -359,7 +359,7 @@ def test_a_signal_meanwhile_prints_the_rows_before_it(monkeypatch, capfd, number
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.rare
+@pytest.mark.rare(sample=1)
 def test_a_signal_ends_a_bench_with_its_rows_and_its_children(tmp_path, number, status):
     words = ["start", "experiment=kv_cache_bytes", "rounds=50"]  # its plan, --help, and one more
     found, rows, errors = end_by_signal(number, tmp_path, words, 3, "round 1 of 50")
@@ -376,7 +376,7 @@ def test_a_signal_ends_a_bench_with_its_rows_and_its_children(tmp_path, number, 
     ],
 )
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.rare
+@pytest.mark.rare(sample=1)
 def test_a_signal_ends_what_trains(tmp_path, words, begins, due, number, status):
     found, _, errors = end_by_signal(number, tmp_path, words, due, begins)
     assert found == status, errors

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from sampling import full
 from toys import attnlab  # noqa: F401 - a fixture
 
 from attnlab.errors import Refused
@@ -71,6 +72,7 @@ def test_a_mask_that_shows_the_target_wins_nothing_though_it_says_so(run):
 
 
 @pytest.mark.rare
+@full
 @pytest.mark.timeout(900)
 def test_tokenizers_are_compared_by_the_byte_alone(run):
     pair = ("judge", "data/tokenizer=bpe", "data/tokenizer=char", "--margin", "0.05", "seed=range(4)", *SMALL)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from sampling import full
 
 from attnlab import testing
 from attnlab.cli.commands import parse
@@ -111,6 +112,7 @@ def test_what_is_written_passes_its_own_test(folder, kind):
 
 
 @pytest.mark.rare
+@full
 def test_all_that_is_written_passes_under_plain_pytest(folder):
     for kind in NAMES:
         new(kind)

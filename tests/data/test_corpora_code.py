@@ -4,6 +4,7 @@ import random
 from importlib.metadata import distribution, distributions
 
 import pytest
+from sampling import full
 
 from attnlab.data import text
 from attnlab.data.corpora import code
@@ -137,6 +138,7 @@ def test_what_is_not_installed_is_named_with_the_remedy(monkeypatch, tmp_path):
 
 
 @pytest.mark.rare
+@full
 def test_this_environment_has_some_hundred_megabytes(tmp_path):
     """And preparing it twice gives the same bytes."""
     one, other = (code.code_corpus(str(tmp_path / name)) for name in ("one", "other"))

@@ -108,7 +108,7 @@ def test_a_value_that_we_cannot_compute_is_named(edited, kind, keys, message):
     assert str(folder) in str(refused.value)
 
 
-@pytest.mark.rare
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("kind", [kind for kind, changes in CASES.items() if changes])
 def test_whatever_a_config_says_is_read_or_refused_in_a_line(edited, folders, kind):
     usual = json.loads((folders[kind] / "config.json").read_text())

@@ -156,7 +156,7 @@ def test_the_page_has_the_figures_that_the_code_gives():
         assert calibration.line(row) in page
 
 
-@pytest.mark.rare
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("name", calibration.TABLES)
 def test_each_table_of_the_page_is_made_by_its_command(name):
     table = calibration.TABLES[name]()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from processes import alive, records, records_by_act, wait_until
+from sampling import full
 
 installed = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install .[ray]")
 CLUSTER = """
@@ -93,6 +94,7 @@ def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ra
 
 
 @pytest.mark.rare
+@full
 @installed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupt_ends_the_runs_and_the_report_is_written(on_ray, number):

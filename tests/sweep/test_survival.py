@@ -16,7 +16,7 @@ import pytest
 import torch
 from processes import children, wait_until
 from processes import parent as starter
-from sampling import FULL
+from sampling import FULL, full
 
 from attnlab.store import runs as store
 from attnlab.sweep.execute.pool import Pool
@@ -91,7 +91,7 @@ def test_kills_of_worker_parent_or_both_change_no_bit(folder):
         shutil.copy(spec, broken / spec.parent.name)
     folders, context, dice = sorted(broken.iterdir()), warm("attnlab.training.run"), random.Random(7)
     running, victims = None, []
-    while len(victims) < (20 if FULL else 6):
+    while len(victims) < (20 if FULL else 4):
         if running is None or not running.is_alive():
             running = context.Process(target=parent, args=([f for f in folders if not store.is_done(f)],))
             running.start()
@@ -116,6 +116,7 @@ def test_kills_of_worker_parent_or_both_change_no_bit(folder):
     assert weights(broken) == weights(whole)
 
 
+@full
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the fork server in /proc")
 @pytest.mark.parametrize("victims", ["fork server", "fork server and its workers", "one worker"])
 def test_one_command_outlives_its_fork_server_and_its_workers_bit_by_bit(folder, victims):

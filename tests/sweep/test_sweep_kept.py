@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sampling import full
 
 from attnlab.sweep.plan import kept
 
@@ -115,6 +116,7 @@ def test_a_variable_of_the_environment_asks_again(variable, config, ask, monkeyp
 
 
 @pytest.mark.rare
+@full
 def test_a_refusal_is_told_again_where_the_cache_has_an_answer(tmp_path):
     """Without the variable the check passes and is kept; with it, it is refused before and after that."""
     (tmp_path / "book.txt").write_text("the quick brown fox jumps over the lazy dog. " * 40)

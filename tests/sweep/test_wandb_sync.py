@@ -47,7 +47,7 @@ def test_the_closing_line_uploads_every_run_of_the_sweep(attnlab):
     assert all(losses(folder) == LOSSES for folder in folders)
 
 
-@pytest.mark.rare
+@pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("kind", ["mute", "closed", "refusing"])
 def test_a_bad_server_delays_a_sweep_once_and_everything_can_be_uploaded(attnlab, kind):
     attnlab.environment |= {"WANDB_API_KEY": "x" * 40}

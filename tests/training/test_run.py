@@ -16,6 +16,7 @@ import pytest
 import torch
 from processes import children, wait_until
 from safetensors.torch import load_file
+from sampling import full
 
 from attnlab.data.vocabulary import Vocabulary
 from attnlab.store.files import read_json
@@ -108,6 +109,7 @@ def test_a_batch_trained_in_parts_trains_the_same_model(double, split):
 
 
 @pytest.mark.rare
+@full
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_two_devices_train_the_same_model(double, tmp_path, accumulate):
     (tmp_path / "names.txt").write_text("bo\nal\nmaximiliane\nu\nida\nwilhelmina\nzo\nea\nkonstantin\nli\n")
