@@ -139,6 +139,7 @@ def test_one_command_outlives_its_fork_server_and_its_workers_bit_by_bit(folder,
     assert weights(broken) == weights(whole)
 
 
+@full
 def test_sigterm_saves_a_checkpoint_exits_143_and_neither_it_nor_a_full_disk_loses_a_bit(folder):
     whole, broken = folder / "whole", folder / "broken"
     line = ("heads=mha", "seed=0", "sweep.checkpoint_every=1000")
