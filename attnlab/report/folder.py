@@ -59,8 +59,11 @@ def render(folder: Path) -> Iterator[tuple[int, int, str]]:
                     yield done, len(found), str(error or "")
             finally:
                 pool.shutdown(cancel_futures=True)
-    refresh(folder)
-    ledger.write(folder)
+    try:
+        ledger.write(folder)  # and the index
+    except ValueError:
+        refresh(folder)
+        raise
 
 
 def _render_page(source: Path) -> None:
