@@ -12,7 +12,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Cache, Mask, State, Unsupported, declared, declares
+from attnlab.attention.contracts import Capabilities, State, Unsupported, declares
 
 
 class Carrying(ABC):  # noqa: B024 - what the caches of tokens share beside their tokens
@@ -166,7 +166,7 @@ class SlidingWindowCache(Carrying):
 @declares(of_layer=True)
 def rolling(layer: Any) -> Any:
     """What this layer's mask can still show: its window, or all where it has none."""
-    within = declared(getattr(layer, "mask", None), Mask, "within")
+    within = Capabilities.of(getattr(layer, "mask", None)).within
     return DynamicCache() if within is None else SlidingWindowCache(*within)
 
 
@@ -180,7 +180,7 @@ def new_cache(make_cache: Callable[..., Any], layer: Any) -> Any:
 def new_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -> list[Any]:
     """One for each layer. Unsupported where they should roll and no layer has a window to roll in."""
     caches = [new_cache(make_cache, layer) for layer in layers]
-    if getattr(make_cache, "of_layer", False) and not any(declared(each, Cache, "holds") for each in caches):
+    if getattr(make_cache, "of_layer", False) and not any(Capabilities.of(each).holds for each in caches):
         raise Unsupported("decode=rolling: no layer's mask has a window to roll in: use decode=growing")
     return caches
 

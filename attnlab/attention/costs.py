@@ -4,7 +4,7 @@ from abc import ABC
 
 from torch import nn
 
-from attnlab.attention.contracts import Epilogue, Heads, Normaliser, declared
+from attnlab.attention.contracts import Capabilities, Epilogue, Heads, Normaliser
 from attnlab.attention.past.forgetting import Forgetting
 from attnlab.attention.selection import Blocks
 
@@ -24,14 +24,14 @@ class Costs(nn.Module, ABC):
 
     def carried_size(self) -> int:
         """Bytes carried beside them, however long the text."""
-        parts = ((self.heads, Heads), (self.epilogue, Epilogue), (self.forgetting, Heads))
-        return sum(declared(part, contract, "carried_size")() for part, contract in parts)
+        parts = (self.heads, self.epilogue, self.forgetting)
+        return sum(Capabilities.of(part).carried_size() for part in parts)
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """Of heads and scores: `new` queries over `held` keys, two a multiplication."""
         own = self.heads.flops(new, held, absorbed)
         heads = self.heads
-        own += declared(self.normaliser, Normaliser, "flops")(heads.n_heads, new, held)
+        own += Capabilities.of(self.normaliser).flops(heads.n_heads, new, held)
         if self.forgetting is not None:
             own += self.forgetting.flops(new, held, 1 if absorbed else heads.n_kv_heads)
         if self.selection is not None:

@@ -13,18 +13,15 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import declared
+from attnlab.attention.contracts import Capabilities
 
 Table = tuple[Tensor, Tensor]
 
 
 class Scaling(Protocol):
     """(frequencies [R / 2], base, positions) -> (frequencies, magnitude); hashable, like what it is part of.
-
-    `changes_with_length`: it looks at the positions.
+    One that looks at the positions declares `changes_with_length` (`contracts.Capabilities`).
     """
-
-    changes_with_length: bool = False
 
     def __call__(self, frequencies: Tensor, base: float, positions: Tensor, /) -> tuple[Tensor, float]: ...
 
@@ -46,7 +43,7 @@ class Rope:
     @property
     def changes_with_length(self) -> bool:
         """As the scaling does."""
-        return self.scaling is not None and declared(self.scaling, Scaling, "changes_with_length")
+        return Capabilities.of(self.scaling).changes_with_length
 
     def __call__(self, positions_BT: Tensor) -> "Turn":
         """positions [B or 1, T] integers. Angles are computed in float32 (float64 for float64 input):

@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask, declares
+from attnlab.attention.contracts import AttentionInputs, Mask, declares
 from attnlab.attention.kernels.visibility import batch_and_head
 
 
@@ -26,13 +26,12 @@ class Blocks:
         self.count = count
         self.at_random = at_random
 
-    def __call__(
-        self, q: Tensor, k: Tensor, q_pos: Tensor, kv_pos: Tensor, mask: Mask | None, end: int
-    ) -> Mask:
-        """q [B, H, T, D], k [B, G, S, D], positions as of a `Kernel`, all that hides keys besides, and one
-        more than the queries' last position. The mask of what is chosen; positions of a row follow one
-        another.
+    def __call__(self, inputs: AttentionInputs, end: int) -> Mask:
+        """The mask of what is chosen, from what a kernel is given, its mask all that hides keys besides;
+        `end` is one more than the queries' last position. Positions of a row follow one another.
         """
+        q, k, _, q_pos, kv_pos = inputs[:5]
+        mask = inputs.mask
         (B, H, T, D), G = q.shape, k.shape[1]
         b, h = batch_and_head(B, H, q.device)
         own = q_pos.clamp(min=0) // self.size

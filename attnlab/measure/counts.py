@@ -7,13 +7,12 @@ tokens to make N, so for 1000 tokens "500 times fewer projections" is a count, a
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnlab.attention.contracts import Attended, Cache
+from attnlab.attention.contracts import Attended, AttentionInputs, Cache, Kernel
 from attnlab.attention.layer import Attention
 from attnlab.measure.size import reference_kernel, saved_for_backward
 from attnlab.model.generation import Decoder
@@ -42,11 +41,11 @@ def counted(
     products = [0] * len(layers)
     reads = [0] * len(layers)
 
-    def watched(n: int, kernel: Callable[..., Attended]) -> Callable[..., Attended]:
-        def watching(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Attended:
-            products[n] += q.shape[2] * k.shape[2]
-            reads[n] = _distinct_bytes(k, v)
-            return kernel(q, k, v, **rest)
+    def watched(n: int, kernel: Kernel) -> Kernel:
+        def watching(inputs: AttentionInputs) -> Attended:
+            products[n] += inputs.q.shape[2] * inputs.k.shape[2]
+            reads[n] = _distinct_bytes(inputs.k, inputs.v)
+            return kernel(inputs)
 
         return watching
 

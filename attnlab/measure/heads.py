@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Heads, State, declared
+from attnlab.attention.contracts import Capabilities, Heads, State
 from attnlab.attention.past.past import Past
 from attnlab.attention.positions import Positions
 from attnlab.attention.rotary import identity
@@ -32,7 +32,7 @@ class WritingHeads(Heads, Protocol):
 
 
 def _write(heads: Heads) -> TypeGuard[WritingHeads]:
-    return bool(declared(heads, Heads, "has_own_values"))
+    return Capabilities.of(heads).has_own_values
 
 
 def probe_texts(batch: dict[str, Tensor], count: int = TEXTS) -> list[Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask, declared
+from attnlab.attention.contracts import Capabilities
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import of_batch
 from attnlab.model.loss import cross_entropy
@@ -143,8 +143,8 @@ def _cuts(length: int) -> list[int]:
 def longest_prefix(model: Transformer) -> int:
     """The longest prefix that a mask which looks ahead shows by its declaration, and nothing else ahead."""
     masks = [block.mixer.mask for block in model.blocks if isinstance(block.mixer, Attention)]
-    ahead = [mask for mask in masks if declared(mask, Mask, "looks_ahead")]
-    return max((declared(mask, Mask, "prefix") or 0 for mask in ahead), default=0)
+    declared = [Capabilities.of(mask) for mask in masks]
+    return max((each.prefix or 0 for each in declared if each.looks_ahead), default=0)
 
 
 def _is_next_token(batch: Mapping[str, Tensor]) -> int:

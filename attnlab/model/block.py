@@ -6,7 +6,7 @@ from typing import Any, Literal, final
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Mixer, declared
+from attnlab.attention.contracts import Capabilities
 from attnlab.model.residual import DepthAttention
 
 
@@ -52,7 +52,8 @@ class Block(nn.Module):
         self.dropout = dropout
         self.multiplier = multiplier
         self.plain = norms == "pre" and not (parallel or residual or dropout) and multiplier == 1.0
-        self.shares = bool(declared(mixer, Mixer, "reads") or declared(mixer, Mixer, "publishes"))
+        declared = Capabilities.of(mixer)
+        self.shares = bool(declared.reads or declared.publishes)
 
     def forward(self, x: Any, **context: Any) -> Any:
         """`context` is the mixer's: positions, mask, cache, and where it shares something, the channel."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attnlab.attention.cache import StaticCache, new_caches
-from attnlab.attention.contracts import Cache, Mask, Unsupported, declared
+from attnlab.attention.contracts import Capabilities, Mask, Unsupported
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import TOO_EARLY, answers_too_early
 from attnlab.attention.masks.data import reached, real
@@ -210,7 +210,7 @@ class Decoder:
             return _logits(self.stepper, tokens, positions, mask, None), self._anew(tokens, positions, mask)
         self._refuse_answers_too_early(tokens.shape[1], positions, new_tokens)
         caches = rooms.caches
-        room = declared(caches[0], Cache, "room")
+        room = Capabilities.of(caches[0]).room
         if room is not None and tokens.shape[1] + new_tokens - 1 > room:
             raise ValueError(
                 f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones do not fit into a static "

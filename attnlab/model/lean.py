@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Heads, declared
+from attnlab.attention.contracts import Capabilities
 from attnlab.attention.layer import Attention
 
 M = TypeVar("M", bound=nn.Module)
@@ -75,5 +75,6 @@ def _rms_norm(self: Any, x: Tensor) -> Tensor:
 def absorb(model: nn.Module) -> None:
     """Sets heads that can to read their cache as it is, where their layer allows it."""
     for layer in model.modules():
-        if isinstance(layer, Attention) and declared(layer.heads, Heads, "can_absorb"):
-            layer.heads.absorbed = layer.can_absorb
+        if isinstance(layer, Attention) and Capabilities.of(layer.heads).can_absorb:
+            heads: Any = layer.heads
+            heads.absorbed = layer.can_absorb

@@ -11,7 +11,7 @@ from typing import Protocol, TypeGuard, overload
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Heads, declared
+from attnlab.attention.contracts import Capabilities, Heads
 from attnlab.attention.heads.projections import Fused
 from attnlab.attention.layer import Attention
 from attnlab.model.initial import named_generator
@@ -57,7 +57,7 @@ class PoolingHeads(Heads, Protocol):
 
 
 def _pools(heads: Heads) -> TypeGuard[PoolingHeads]:
-    return bool(declared(heads, Heads, "pools"))
+    return Capabilities.of(heads).pools
 
 
 @overload

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Cache, Channel, Mask, Mixer, declared
+from attnlab.attention.contracts import Cache, Capabilities, Channel, Mask
 from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
 from attnlab.attention.layer import Attention
 from attnlab.attention.positions import Positions
@@ -265,7 +265,7 @@ class Transformer(nn.Module):
 
     def carried_size(self) -> int:
         """Bytes cached beside them at a fixed size, all layers."""
-        return sum(declared(block.mixer, Mixer, "carried_size")() for block in self.blocks)
+        return sum(Capabilities.of(block.mixer).carried_size() for block in self.blocks)
 
 
 def _require_masks(mixers: Sequence[Any]) -> None:
@@ -281,8 +281,9 @@ def _require_masks(mixers: Sequence[Any]) -> None:
 def _require_published(mixers: Sequence[Any]) -> None:
     published: set[str] = set()
     for layer, mixer in enumerate(mixers):
-        published.update(declared(mixer, Mixer, "publishes"))
-        missing = [name for name in declared(mixer, Mixer, "reads") if name not in published]
+        declared = Capabilities.of(mixer)
+        published.update(declared.publishes)
+        missing = [name for name in declared.reads if name not in published]
         if missing:
             raise ValueError(
                 f"layer {layer} reads {' and '.join(missing)}, which no earlier layer publishes: change "

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from attnlab.attention.cache import new_caches
-from attnlab.attention.contracts import Channel, Mixer, declared
+from attnlab.attention.contracts import Capabilities, Channel
 from attnlab.attention.layer import Attention
 from attnlab.measure import length, maps, size, timing
 from attnlab.measure.leakage import longest_prefix
@@ -179,10 +179,11 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
     channel = Channel()
     for mixer in mixer_configs(config):
         layer = make(mixer)
-        told = any(declared(layer, Mixer, way) for way in ("reads", "publishes"))
+        declared = Capabilities.of(layer)
+        shares = bool(declared.reads or declared.publishes)
         try:
             with torch.set_grad_enabled(device == "cpu"):
-                y = layer(x, channel=channel) if told else layer(x)
+                y = layer(x, channel=channel) if shares else layer(x)
         except RuntimeError as error:
             raise ValueError(f"the parts of {mixer['_target_']} do not fit together: {error}") from error
         if y.shape != x.shape:
@@ -190,4 +191,4 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
                 f"{mixer['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape"
             )
         if y.requires_grad:
-            y.sum().backward(retain_graph=told)  # what it published is read by the next one
+            y.sum().backward(retain_graph=shares)  # what it published is read by the next one

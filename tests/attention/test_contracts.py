@@ -3,7 +3,6 @@
 import inspect
 import textwrap
 from dataclasses import dataclass
-from types import FunctionType
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 
 from attnlab.attention import contracts
 from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache, rolling
-from attnlab.attention.contracts import Cache, Epilogue, Mask, Unsupported, declared, declares
+from attnlab.attention.contracts import Capabilities, Unsupported, declares
 from attnlab.attention.epilogue import Gate, Sinks
 from attnlab.attention.heads.differential import DifferentialHeads
 from attnlab.attention.heads.grouped import GroupedHeads
@@ -60,12 +59,8 @@ def layer(**parts):
 
 
 def required(contract):
-    """What a part cannot leave out: all that the contract names without a value."""
-    names = {name for name in {**vars(contract), **contract.__annotations__} if not name.startswith("_")}
-    values = {name: vars(contract).get(name, ...) for name in names}
-    return [
-        name for name, value in values.items() if value is ... or isinstance(value, FunctionType | property)
-    ]
+    """What a part cannot leave out: all that the contract names."""
+    return {name for name in {**vars(contract), **contract.__annotations__} if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("contract", "part"), SHIPPED, ids=name_of)
@@ -101,6 +96,24 @@ def test_heads_of_the_example_are_heads():
     assert cache.live_bytes() == 2 * 9 * own.state_size()
 
 
+def test_capabilities_are_those_that_a_part_declares_and_else_the_defaults():
+    class Own:
+        looks_back = 3
+
+        @property
+        def needs(self):
+            return ("lse",)
+
+        def carried_size(self):
+            return 7
+
+    own, silent = Capabilities.of(Own()), Capabilities.of(None)
+    assert silent == Capabilities()
+    assert silent.carried_size() == silent.flops(2, 3, 5) == 0
+    assert (own.looks_back, own.needs, own.carried_size()) == (3, ("lse",), 7)
+    assert own._replace(looks_back=0, needs=(), carried_size=silent.carried_size) == silent
+
+
 # --- masks ---
 
 MASKS = {
@@ -117,7 +130,7 @@ MASKS = {
 @pytest.mark.parametrize("name", MASKS)
 def test_a_mask_looks_ahead_where_it_says_so(name):
     where = torch.arange(11)[None]
-    assert declared(MASKS[name], Mask, "looks_ahead") is combine.looks_ahead(MASKS[name], where, where, 1)
+    assert Capabilities.of(MASKS[name]).looks_ahead is combine.looks_ahead(MASKS[name], where, where, 1)
 
 
 @pytest.mark.parametrize("heads", [(0, 1, 2, 3), (3,)], ids=["all heads", "the last head"])
@@ -135,8 +148,8 @@ def test_a_mask_that_looks_ahead_is_looked_at_in_every_step(heads):
 
 def test_what_a_mask_is_within_joins_and_makes_the_rolling_cache():
     both = combine.every(window(5), window(3, keep=1), causal)
-    assert declared(both, Mask, "within") == (3, 1)
-    assert declared(combine.every(causal, data.real), Mask, "within") is None
+    assert Capabilities.of(both).within == (3, 1)
+    assert Capabilities.of(combine.every(causal, data.real)).within is None
     cache = rolling(Attention(HEADS["grouped"](), eager, {"own": both}))
     assert (cache.size, cache.keep) == (3, 1)
     assert type(rolling(Attention(HEADS["grouped"](), eager, {"own": causal}))) is DynamicCache
@@ -224,7 +237,7 @@ def test_an_epilogue_that_says_nothing_needs_nothing_and_keeps_heads_from_absorb
         name: Attention(HEADS["latent"](), eager, epilogue=own).can_absorb for name, own in given.items()
     }
     assert absorbing == {"none": True, "silent": False, "sinks": True, "gate": False, "per head": True}
-    assert declared(Half(), Epilogue, "needs") == ()
+    assert Capabilities.of(Half()).needs == ()
 
 
 def test_a_kernel_names_the_score_that_it_cannot_have_module_or_function():
@@ -242,7 +255,7 @@ def test_a_kernel_names_the_score_that_it_cannot_have_module_or_function():
 
 def test_caches_say_how_much_they_take_and_keep():
     said = {
-        type(cache).__name__: (declared(cache, Cache, "room"), declared(cache, Cache, "holds"))
+        type(cache).__name__: (Capabilities.of(cache).room, Capabilities.of(cache).holds)
         for cache in (DynamicCache(), StaticCache(7), SlidingWindowCache(5, keep=2), object())
     }
     assert said == {

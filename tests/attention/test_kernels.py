@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from attnlab.attention.cache import DynamicCache, StaticCache
+from attnlab.attention.contracts import AttentionInputs
 from attnlab.attention.heads.differential import DifferentialHeads
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
@@ -37,10 +38,10 @@ def drawn(dtype, spread, groups):
     return (spread * q).to(dtype), (spread * k).to(dtype), v.to(dtype)
 
 
-def options(mask):
+def inputs(q, k, v, mask, **changes):
     where = torch.arange(T)[None]
-    places = {"q_pos": where[:, None, :, None], "kv_pos": where[:, None, None, :], "aligned": True}
-    return {"mask": mask, "scores": (), "scale": D**-0.5, **places}
+    q_pos, kv_pos = where[:, None, :, None], where[:, None, None, :]
+    return AttentionInputs(q, k, v, q_pos, kv_pos, D**-0.5, mask, aligned=True)._replace(**changes)
 
 
 def by_hand(q, k, v, mask):
@@ -67,10 +68,10 @@ def test_the_reference_is_at_least_as_exact_as_the_fused_kernels(dtype, spread, 
     """
     q, k, v = drawn(dtype, spread, groups)
     out, lse, weights = by_hand(q, k, v, mask)
-    found, fused = eager(q, k, v, need=NEED, **options(mask)), sdpa(q, k, v, **options(mask))
-    flexed = Flex()(q, k, v, need=("lse",), **options(mask))
+    found, fused = eager(inputs(q, k, v, mask, need=NEED)), sdpa(inputs(q, k, v, mask))
+    flexed = Flex()(inputs(q, k, v, mask, need=("lse",)))
     rows = torch.eye(T, dtype=dtype).expand(B, groups, T, T)  # as values, they show a kernel's weights
-    shown, eps = sdpa(q, k, rows, **options(mask)).out, torch.finfo(torch.float32).eps
+    shown, eps = sdpa(inputs(q, k, rows, mask)).out, torch.finfo(torch.float32).eps
     lost = eps / 8 * spread**2
     assert [part.dtype for part in found] == [dtype, torch.float32, torch.float32]
     assert error(found.out, out) <= 1.01 * min(error(fused.out, out), error(flexed.out, out)) + lost
@@ -82,9 +83,9 @@ def test_the_reference_is_at_least_as_exact_as_the_fused_kernels(dtype, spread, 
 def test_autocast_changes_nothing_in_the_reference(dtype, spread, mask, groups):
     q, k, v = drawn(dtype, spread, groups)
     for parts in ((q, k, v), (q.float(), k.float(), v), (q.float(), k.float(), v.float())):
-        plain = eager(*parts, need=NEED, **options(mask))
+        plain = eager(inputs(*parts, mask, need=NEED))
         with torch.autocast("cpu", torch.bfloat16):
-            mixed = eager(*parts, need=NEED, **options(mask))
+            mixed = eager(inputs(*parts, mask, need=NEED))
         for found, wanted in zip(mixed, plain, strict=True):
             assert found.dtype == wanted.dtype
             assert torch.equal(found, wanted)
@@ -99,14 +100,14 @@ def test_the_reference_is_the_plain_formula_bit_for_bit_where_nothing_is_rounded
     hidden = torch.ones(T, T).triu(1) > 0
     weights = score.view(B, H, T, T).masked_fill(hidden, -torch.inf).softmax(-1)
     out = (weights.view(B, groups, H // groups, T, T) @ values).view(B, H, T, D)
-    found = eager(q, k, v, need=NEED, **options(causal))
+    found = eager(inputs(q, k, v, causal, need=NEED))
     assert torch.equal(found.out, out)
     assert torch.equal(found.weights, weights)
 
 
 def test_what_the_reference_is_trained_through_is_finite_in_half_precision():
     q, k, v = (part.requires_grad_() for part in drawn(torch.float16, 100, 2))
-    eager(q, k, v, **options(causal) | {"scale": 1.0}).out.sum().backward()
+    eager(inputs(q, k, v, causal, scale=1.0)).out.sum().backward()
     assert all(part.grad.dtype == torch.float16 and part.grad.isfinite().all() for part in (q, k, v))
 
 
@@ -153,7 +154,7 @@ def test_sdpa_is_one_graph_whatever_the_sizes(mask, traced):
     def call(q, k, v):
         T, S = q.shape[2], k.shape[2]
         q_pos, kv_pos = torch.arange(S - T, S)[None, None, :, None], torch.arange(S)[None, None, None]
-        return sdpa(q, k, v, q_pos=q_pos, kv_pos=kv_pos, mask=mask, scores=(), scale=0.3, aligned=True).out
+        return sdpa(AttentionInputs(q, k, v, q_pos, kv_pos, 0.3, mask, aligned=True)).out
 
     compiled = traced(call, dynamic=True)
     for rows, heads, groups, new, length in (

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from attnlab.attention.cache import DynamicCache
+from attnlab.attention.contracts import AttentionInputs
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
@@ -72,7 +73,7 @@ def test_random_blocks_are_the_same_in_any_precision():
     seen = {}
     for dtype in (torch.float64, torch.bfloat16):
         q = k = torch.ones(1, 2, length, 4, dtype=dtype)
-        chosen = Blocks(2, 9, at_random=True)(q, k, q_pos, kv_pos, causal, length)
+        chosen = Blocks(2, 9, at_random=True)(AttentionInputs(q, k, q, q_pos, kv_pos, 0.5, causal), length)
         seen[dtype] = chosen(*every)
     assert torch.equal(seen[torch.float64], seen[torch.bfloat16])
 

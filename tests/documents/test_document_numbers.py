@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnlab.attention.contracts import AttentionInputs
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.masks.causal import causal
@@ -20,9 +21,9 @@ def attend(q, k, v=None, scale=None, mask=None):
     q, k = (torch.as_tensor(part, dtype=torch.float64)[None, None] for part in (q, k))
     v = k if v is None else torch.as_tensor(v, dtype=torch.float64)[None, None]
     q_pos, kv_pos = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]
-    at = {"q_pos": q_pos[None, None], "kv_pos": kv_pos[None, None]}
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    done = eager(q, k, v, **at, mask=mask, scores=(), scale=scale, need=("weights",))
+    at = (q_pos[None, None], kv_pos[None, None])
+    done = eager(AttentionInputs(q, k, v, *at, scale, mask, need=("weights",)))
     return done.weights[0, 0], done.out[0, 0]
 
 
@@ -36,7 +37,7 @@ def scored(q, k, scale=None):
 
     q, k = (torch.as_tensor(part, dtype=torch.float64)[None, None] for part in (q, k))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    eager(q, k, k, q_pos=torch.zeros(1), kv_pos=torch.zeros(1), mask=None, scores=(spy,), scale=scale)
+    eager(AttentionInputs(q, k, k, torch.zeros(1), torch.zeros(1), scale, scores=(spy,)))
     return seen[0][0, 0]
 
 
@@ -213,8 +214,8 @@ def test_document_003_unscaled_weights_saturate_and_scaled_ones_do_not(dim, expo
     generator = torch.Generator().manual_seed(dim)
     q = torch.randn(rows, 1, per_row, dim, generator=generator)
     k = torch.randn(rows, 1, 64, dim, generator=generator)
-    at = {"q_pos": torch.zeros(1, 1, 1, 1), "kv_pos": torch.zeros(1, 1, 1, 1)}
-    weights = eager(q, k, k, **at, mask=None, scores=(), scale=dim**exponent, need=("weights",)).weights
+    at = torch.zeros(1, 1, 1, 1)
+    weights = eager(AttentionInputs(q, k, k, at, at, dim**exponent, need=("weights",))).weights
     entropy = torch.special.entr(weights).sum(-1)
     for measured, want in zip(
         (weights.amax(-1), entropy), SATURATION[exponent][DIMS.index(dim)], strict=True
@@ -231,8 +232,7 @@ def test_document_004_a_common_shift_of_all_scores_changes_nothing():
 def test_document_003_a_masked_weight_is_zero_and_a_row_that_sees_nothing_is_not_nan():
     nothing = torch.full((1, 1, 1, 1), -1)
     x = torch.ones(1, 1, 2, 3)
-    at = {"q_pos": nothing, "kv_pos": torch.arange(2)}
-    done = eager(x, x, x, **at, mask=causal, scores=(), scale=1.0, need=("weights",))
+    done = eager(AttentionInputs(x, x, x, nothing, torch.arange(2), 1.0, causal, need=("weights",)))
     assert torch.equal(
         done.weights, torch.zeros(1, 1, 2, 2)
     )  # with -inf alone it is NaN; no document says so

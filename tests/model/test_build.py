@@ -1,5 +1,6 @@
 """From a config to a model: patches of layers."""
 
+from attnlab.attention.masks.causal import causal
 from attnlab.model.build import build_model, mixer_configs
 
 
@@ -9,8 +10,10 @@ def test_a_patch_of_layers_repeats_over_them(compose):
     model = build_model(config, 7)
     turning = [block.mixer.rotary is not None for block in model.blocks]
     assert turning == [True, False, True, True, False]
-    masks = [block.mixer.mask.__name__ for block in model.blocks]
-    assert masks == ["causal", "causal", "every_mask", "causal", "causal"]
+    masks = [block.mixer.mask for block in model.blocks]
+    assert [mask is causal for mask in masks] == [True, True, False, True, True]
+    assert masks[2].parts[0] is causal
+    assert masks[2].within == (3, 0)
 
 
 def test_a_patch_of_layers_puts_one_part_in_the_place_of_another():

@@ -19,53 +19,53 @@ from attnlab.attention.rotary import Rope
 from attnlab.attention.scores.alibi import Alibi
 
 
-def sees_the_next(q, k, v, *, q_pos, **options):
-    return eager(q, k, v, q_pos=q_pos + 1, **options)
+def sees_the_next(inputs):
+    return eager(inputs._replace(q_pos=inputs.q_pos + 1))
 
 
-def misses_itself(q, k, v, *, q_pos, **options):
-    return eager(q, k, v, q_pos=q_pos - 1, **options)
+def misses_itself(inputs):
+    return eager(inputs._replace(q_pos=inputs.q_pos - 1))
 
 
-def masks_after_softmax(q, k, v, *, q_pos, kv_pos, mask, **options):
-    options = {**options, "q_pos": q_pos, "kv_pos": kv_pos, "need": ("weights",)}
-    weights = eager(q, k, v, mask=None, **options).weights
-    if mask is not None:
-        weights = weights * mask(torch.zeros(1).long(), torch.zeros(1).long(), q_pos, kv_pos)
+def masks_after_softmax(inputs):
+    q, _, v, q_pos, kv_pos = inputs[:5]
+    weights = eager(inputs._replace(mask=None, need=("weights",))).weights
+    if inputs.mask is not None:
+        weights = weights * inputs.mask(torch.zeros(1).long(), torch.zeros(1).long(), q_pos, kv_pos)
     return Attended(weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1), None, weights)
 
 
-def transposes_the_mask(q, k, v, *, q_pos, kv_pos, **options):
-    return eager(q, k, v, q_pos=kv_pos, kv_pos=q_pos, **options)
+def transposes_the_mask(inputs):
+    return eager(inputs._replace(q_pos=inputs.kv_pos, kv_pos=inputs.q_pos))
 
 
-def forgets_the_scale(q, k, v, *, scale, **options):
-    return eager(q, k, v, scale=scale**2, **options)
+def forgets_the_scale(inputs):
+    return eager(inputs._replace(scale=inputs.scale**2))
 
 
-def ignores_blind_rows(q, k, v, *, q_pos, kv_pos, mask, scores, scale, **options):
-    score = q @ k.transpose(-1, -2) * scale
-    if mask is not None:
+def ignores_blind_rows(inputs):
+    q, k, v, q_pos, kv_pos = inputs[:5]
+    score = q @ k.transpose(-1, -2) * inputs.scale
+    if inputs.mask is not None:
         b, h = torch.arange(len(q))[:, None, None, None], torch.arange(q.shape[1])[None, :, None, None]
-        score = score.masked_fill(~mask(b, h, q_pos, kv_pos), -torch.inf)
+        score = score.masked_fill(~inputs.mask(b, h, q_pos, kv_pos), -torch.inf)
     return Attended(score.softmax(-1) @ v)
 
 
-def deaf(q, k, v, **options):
-    return eager(q, k, v, **{**options, "need": ()})
+def deaf(inputs):
+    return eager(inputs._replace(need=()))
 
 
-def falls_back(q, k, v, **options):
+def falls_back(inputs):
     try:
-        return sdpa(q, k, v, **options)
+        return sdpa(inputs)
     except Unsupported:
-        return eager(q, k, v, **options)
+        return eager(inputs)
 
 
-def causal_from_the_top_left(q, k, v, *, mask, **options):
-    return Attended(
-        nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=options["scale"])
-    )
+def causal_from_the_top_left(inputs):
+    q, k, v = inputs[:3]
+    return Attended(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=inputs.scale))
 
 
 def starts_again(positions, **options):

@@ -6,14 +6,14 @@ tables. Compiled on CUDA; on a CPU it runs its own slow reference, forward only.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import final
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 
-from attnlab.attention.contracts import Attended, Mask, Normaliser, Score, Unsupported
+from attnlab.attention.contracts import Attended, AttentionInputs, Mask, Unsupported
 from attnlab.attention.kernels.visibility import settled
 
 KEPT = 4  # block masks a layer keeps: training, validation, the probe, and one more
@@ -34,28 +34,15 @@ class Flex:
 
     __name__ = "flex"
 
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        q_pos: Tensor,
-        kv_pos: Tensor,
-        mask: Mask | None,
-        scores: Sequence[Score],
-        scale: float,
-        normaliser: Normaliser | None = None,
-        dropout: float = 0.0,
-        need: Sequence[str] = (),
-        aligned: bool = False,
-    ) -> Attended:
+    def __call__(self, inputs: AttentionInputs) -> Attended:
         """See `contracts.Kernel`."""
-        if dropout:
+        q, k, v, q_pos, kv_pos = inputs[:5]
+        mask, scores, need = inputs.mask, inputs.scores, inputs.need
+        if inputs.dropout:
             raise Unsupported(
                 "kernel flex has no dropout on attention weights: use kernel=eager or kernel=sdpa"
             )
-        if normaliser is not None:
+        if inputs.normalizer is not None:
             raise Unsupported("kernel flex knows the softmax only: use kernel=eager")
         if "weights" in need:
             raise Unsupported("kernel flex gives no weights: use kernel=eager")
@@ -85,7 +72,7 @@ class Flex:
             def mask_mod(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
                 return mask(b, h, q_at[b, query], kv_at[b, key])
 
-            block_mask = self._block_mask(mask, mask_mod, (B, T, S), q.device, aligned)
+            block_mask = self._block_mask(mask, mask_mod, (B, T, S), q.device, inputs.aligned)
         attend = flex_attention
         if self.compile if self.compile is not None else not on_cpu:
             self._compiled = self._compiled or torch.compile(flex_attention, dynamic=False)
@@ -98,7 +85,7 @@ class Flex:
                 v,
                 score_mod=score_mod if scores else None,
                 block_mask=block_mask,
-                scale=scale,
+                scale=inputs.scale,
                 enable_gqa=settled(k.shape[1] != H),
                 return_aux=AuxRequest(lse=True),
             )

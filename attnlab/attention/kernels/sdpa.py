@@ -1,33 +1,17 @@
 """torch's fused attention."""
 
-from collections.abc import Sequence
 from functools import reduce
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from attnlab.attention.contracts import Attended, Mask, Normaliser, Score, Unsupported
+from attnlab.attention.contracts import Attended, AttentionInputs, Unsupported
 from attnlab.attention.kernels.visibility import batch_and_head, open_blind_rows, settled
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.scores.bias import Bias
 
 
-def sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    q_pos: Tensor,
-    kv_pos: Tensor,
-    mask: Mask | None,
-    scores: Sequence[Score],
-    scale: float,
-    normaliser: Normaliser | None = None,
-    dropout: float = 0.0,
-    need: Sequence[str] = (),
-    aligned: bool = False,
-) -> Attended:
+def sdpa(inputs: AttentionInputs) -> Attended:
     """`torch.nn.functional.scaled_dot_product_attention`: fused where the mask is causal, or an explicit
     mask.
 
@@ -35,12 +19,16 @@ def sdpa(
     it is used where there is no past and nothing else. Grouped heads go through `enable_gqa`:
     keys are never repeated.
     """
-    if need:
-        raise Unsupported(f"kernel sdpa gives no {' or '.join(need)}: use kernel=eager (or flex for lse)")
-    if normaliser is not None:
+    q, k, v, q_pos, kv_pos = inputs[:5]
+    mask, scale, dropout = inputs.mask, inputs.scale, inputs.dropout
+    if inputs.need:
+        raise Unsupported(
+            f"kernel sdpa gives no {' or '.join(inputs.need)}: use kernel=eager (or flex for lse)"
+        )
+    if inputs.normalizer is not None:
         raise Unsupported("kernel sdpa knows the softmax only: use kernel=eager")
     biases: list[Bias] = []
-    for function in scores:
+    for function in inputs.scores:
         if not isinstance(function, Bias):
             name = getattr(function, "__name__", type(function).__name__)
             raise Unsupported(
@@ -53,7 +41,7 @@ def sdpa(
     if in_rows:
         q = q.reshape(B, G, H // G, D)
     grouped = settled(H != G and not in_rows)
-    if mask is causal and aligned and not scores and T in (1, S):  # the newest query sees every key
+    if mask is causal and inputs.aligned and not biases and T in (1, S):  # the newest query sees every key
         out = F.scaled_dot_product_attention(
             q, k, v, is_causal=settled(T > 1), dropout_p=dropout, scale=scale, enable_gqa=grouped
         )

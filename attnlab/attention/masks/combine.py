@@ -1,11 +1,12 @@
 """Several masks as one, and whether a mask looks ahead."""
 
 from functools import lru_cache
+from typing import final
 
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask, Unsupported, declared, declares
+from attnlab.attention.contracts import Capabilities, Mask, Unsupported
 
 TOO_EARLY = (
     "an earlier token should have seen these later ones: use decode=none, or a first chunk as long as "
@@ -20,41 +21,44 @@ def every(*masks: Mask | None) -> Mask | None:
     parts = tuple(mask for mask in masks if mask is not None)
     if len(parts) < 2:
         return parts[0] if parts else None
+    return Conjunction(parts)
 
-    @declares(
-        looks_ahead=all(declared(part, Mask, "looks_ahead") for part in parts),
-        within=_tightest(parts),
-        prefix=_shortest_prefix(parts),
-    )
-    def every_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
-        visible = parts[0](b, h, q_pos, kv_pos)
-        for part in parts[1:]:
+
+@final
+class Conjunction:
+    """A query sees a key where all parts show it. What it declares is worked out when it is asked for: most
+    are of one pass, and nobody asks.
+    """
+
+    def __init__(self, parts: tuple[Mask, ...]) -> None:
+        self.parts = parts
+
+    def __call__(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
+        """Where all of them answer True."""
+        visible = self.parts[0](b, h, q_pos, kv_pos)
+        for part in self.parts[1:]:
             visible = visible & part(b, h, q_pos, kv_pos)
         return visible
 
-    return every_mask
+    @property
+    def looks_ahead(self) -> bool:
+        """Where one part shows no later key, all together show none."""
+        return all(Capabilities.of(part).looks_ahead for part in self.parts)
 
+    @property
+    def within(self) -> tuple[int, int] | None:
+        """What one part is within, all are together: the tightest."""
+        declared = [Capabilities.of(part).within for part in self.parts]
+        return min((within for within in declared if within is not None), key=sum, default=None)
 
-def _tightest(parts: tuple[Mask, ...]) -> tuple[int, int] | None:
-    """What one part is within, all are together. A plain loop: it is traced by torch.compile."""
-    tightest = None
-    for part in parts:
-        within = declared(part, Mask, "within")
-        if within is not None and (tightest is None or sum(within) < sum(tightest)):
-            tightest = within
-    return tightest
-
-
-def _shortest_prefix(parts: tuple[Mask, ...]) -> int | None:
-    """The prefix that all parts show: a part that does not look ahead shows none. None where each part that
-    looks ahead shows more than a prefix. A plain loop: it is traced by torch.compile.
-    """
-    shortest = None
-    for part in parts:
-        prefix = declared(part, Mask, "prefix") if declared(part, Mask, "looks_ahead") else 0
-        if prefix is not None and (shortest is None or prefix < shortest):
-            shortest = prefix
-    return shortest
+    @property
+    def prefix(self) -> int | None:
+        """The prefix that all parts show: a part that does not look ahead shows none. None where each part
+        that looks ahead shows more than a prefix.
+        """
+        declared = [Capabilities.of(part) for part in self.parts]
+        prefixes = [each.prefix if each.looks_ahead else 0 for each in declared]
+        return min((prefix for prefix in prefixes if prefix is not None), default=None)
 
 
 def seen(mask: Mask | None, queries_BT: Tensor, keys_BS: Tensor, heads: int) -> Tensor:

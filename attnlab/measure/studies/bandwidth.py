@@ -9,6 +9,7 @@ from statistics import median
 
 import torch
 
+from attnlab.attention.contracts import AttentionInputs
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.masks.causal import causal
 from attnlab.measure.measurement import Measured
@@ -106,10 +107,9 @@ class Bandwidth:
         k, v = (torch.randn(shape, device=device, dtype=self.dtype) for _ in range(2))
         q = torch.randn(self.batch, self.n_heads, 1, self.head_dim, device=device, dtype=self.dtype)
         where = torch.arange(context, device=device)
-        settings = {
-            "q_pos": where[None, None, -1:, None], "kv_pos": where[None, None, None, :], "mask": causal,
-            "scores": (), "scale": self.head_dim**-0.5, "aligned": True,
-        }  # fmt: skip
+        q_pos = where[None, None, -1:, None]
+        kv_pos = where[None, None, None, :]
+        scale = self.head_dim**-0.5
         copied = self.repeated and heads < self.n_heads
         repeats = max(1, LEAST // self._bytes(self.n_heads if copied else heads, context))
 
@@ -119,6 +119,6 @@ class Bandwidth:
                 values = v
                 if copied:
                     keys, values = (part.repeat_interleave(self.n_heads // heads, 1) for part in (k, v))
-                sdpa(q, keys, values, **settings)
+                sdpa(AttentionInputs(q, keys, values, q_pos, kv_pos, scale, causal, aligned=True))
 
         return timed(work, repeats, device)

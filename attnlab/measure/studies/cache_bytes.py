@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from attnlab.attention.cache import DynamicCache, new_cache
-from attnlab.attention.contracts import Cache, Heads, declared
+from attnlab.attention.contracts import Cache, Capabilities, Heads
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.rotary import identity
@@ -60,7 +60,7 @@ class CacheBytes:
     def _layer(self, mixer: Any, like: torch.Tensor) -> tuple[int, int]:
         """Bytes that one layer's cache holds, and that it should hold."""
         cache = new_cache(self.make_cache, mixer)
-        holds = declared(cache, Cache, "holds")
+        holds = Capabilities.of(cache).holds
         kept = self.tokens if holds is None else min(self.tokens, holds)
         x = torch.empty(self.batch, self.tokens, like.shape[1], device="meta", dtype=like.dtype)
         return _held(cache, mixer.heads, x), self.batch * kept * mixer.state_size()

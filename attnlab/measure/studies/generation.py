@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnlab.attention.cache import new_caches
-from attnlab.attention.contracts import Cache, Mixer, declared
+from attnlab.attention.contracts import Cache, Capabilities
 from attnlab.measure.measurement import Measured
 from attnlab.measure.studies.fits import exponent, increasing, positive
 from attnlab.measure.timing import interleave, timed
@@ -68,13 +68,13 @@ class Generation:
 
     def check(self, model: Transformer, data: Any) -> None:
         """ValueError where the model cannot be cached, or does not reach that far."""
-        if any(declared(block.mixer, Mixer, "changes_with_length") for block in model.blocks):
+        if any(Capabilities.of(block.mixer).changes_with_length for block in model.blocks):
             raise ValueError("measurement: a rotation that changes with the length cannot be cached")
         longest = getattr(model.positions, "length", math.inf)
         wanted = self.prompt + max([self.compared, *self.lengths])
         if wanted > longest:
             raise ValueError(f"measurement needs {wanted} positions, the model has learned {longest}")
-        rooms = [declared(cache, Cache, "room") for cache in self._caches(model)]
+        rooms = [Capabilities.of(cache).room for cache in self._caches(model)]
         if any(room is not None and wanted > room for room in rooms):
             raise ValueError(f"measurement needs a cache of {wanted} tokens: raise decode.cache.length")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnlab.attention.contracts import Kernel
+from attnlab.attention.contracts import AttentionInputs, Kernel
 from attnlab.attention.masks.causal import causal
 from attnlab.measure.measurement import Measured
 from attnlab.measure.size import reference_kernel, saved_for_backward
@@ -88,9 +88,8 @@ class Scaling:
         q_pos = where[None, None, :, None]
         kv_pos = where[None, None, None, :]
         scale = self.head_dim**-0.5
-        return self.kernel(
-            *inputs, q_pos=q_pos, kv_pos=kv_pos, mask=causal, scores=(), scale=scale, aligned=True
-        ).out
+        q, k, v = inputs
+        return self.kernel(AttentionInputs(q, k, v, q_pos, kv_pos, scale, causal, aligned=True)).out
 
     def _work(self, length: int, device: str, backward: bool) -> Callable[[], None]:
         """Tensors are made at each call: what many lengths would hold together may not fit."""

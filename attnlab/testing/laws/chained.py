@@ -5,7 +5,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Cache, Channel, Mask, Mixer, declared
+from attnlab.attention.contracts import Cache, Capabilities, Channel, Mask
 from attnlab.attention.positions import Positions
 
 
@@ -19,11 +19,9 @@ class Chained(nn.Module):
         super().__init__()
         self.dim = dim
         self.layers: Any = nn.ModuleList(layers)
-        holding = [
-            layer for layer in layers if layer.state_size() or declared(layer, Mixer, "carried_size")()
-        ]
+        holding = [layer for layer in layers if layer.state_size() or Capabilities.of(layer).carried_size()]
         assert len(holding) == 1, "a cache for each layer is not what this is for"
-        self.changes_with_length = any(declared(layer, Mixer, "changes_with_length") for layer in layers)
+        self.changes_with_length = any(Capabilities.of(layer).changes_with_length for layer in layers)
 
     def forward(
         self,
@@ -39,7 +37,7 @@ class Chained(nn.Module):
         x = x_BTM
         for layer in self.layers:
             held = cache if layer.state_size() else None
-            shared = {"channel": channel} if declared(layer, Mixer, "reads") or layer.publishes else {}
+            shared = {"channel": channel} if Capabilities.of(layer).reads or layer.publishes else {}
             x = x + layer(x, positions=positions, mask=mask, cache=held, **shared)
         return x - x_BTM
 
@@ -49,4 +47,4 @@ class Chained(nn.Module):
 
     def carried_size(self) -> int:
         """Of all layers."""
-        return sum(declared(layer, Mixer, "carried_size")() for layer in self.layers)
+        return sum(Capabilities.of(layer).carried_size() for layer in self.layers)

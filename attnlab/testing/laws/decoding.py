@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Cache, Mixer, Unsupported, declared
+from attnlab.attention.contracts import Capabilities, Unsupported
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import real
 from attnlab.testing.laws.positions import LONG, drawn, long
@@ -158,7 +158,7 @@ def check_long_texts_decode(variant: Variant) -> None:
     layer = variant.layer()
     cache = variant.new_cache()
     _, T = long(variant.attention, variant.cache)
-    T = min(T, declared(cache, Cache, "room") or LONG)
+    T = min(T, Capabilities.of(cache).room or LONG)
     x = drawn(variant, 1, T)
     steps = min(3, T - 1)
     got = fed(lambda part: layer(x[:, part], cache=cache), (T - steps, *[1] * steps))
@@ -170,7 +170,8 @@ def check_cache_room(variant: Variant) -> None:
     """2. A cache takes the tokens that it declares to have room for; one more gets a ValueError."""
     layer = variant.layer()
     cache = variant.new_cache()
-    room = declared(cache, Cache, "room")
+    room = Capabilities.of(cache).room
+    assert room is not None
     x = drawn(variant, 1, room + 1)
     layer(x[:, :room], cache=cache)
     try:
@@ -182,7 +183,7 @@ def check_cache_room(variant: Variant) -> None:
 
 def has_room(variant: Variant) -> bool:
     """A cache that says how many tokens it takes."""
-    return variant.cache is not None and declared(variant.new_cache(), Cache, "room") is not None
+    return variant.cache is not None and Capabilities.of(variant.new_cache()).room is not None
 
 
 @torch.no_grad()
@@ -195,7 +196,7 @@ def check_state_size(variant: Variant) -> None:
     T = variant.length
     cache = variant.new_cache()
     layer(x, cache=cache)
-    live = cache.live_bytes() - declared(layer, Mixer, "carried_size")() * variant.batch
+    live = cache.live_bytes() - Capabilities.of(layer).carried_size() * variant.batch
     if layer.state_size() == 0:
         assert live == 0, f"{live} bytes are held for tokens, and state_size() says that there are none"
         return
@@ -203,6 +204,6 @@ def check_state_size(variant: Variant) -> None:
     assert not remainder, f"{live} bytes are no multiple of {layer.state_size()} x {variant.batch} rows"
     assert live == 0 or live % T == 0 or held < T, "not a whole number of bytes per token"
     needed = variant.visible(torch.arange(T + 1))[-1, :T].sum().item() if variant.tells_its_mask else 0
-    holds = declared(cache, Cache, "holds")
+    holds = Capabilities.of(cache).holds
     assert holds is None or held <= holds, f"the cache holds {held} tokens and declares to hold {holds}"
     assert needed <= held <= T, f"the cache holds {held} tokens of {T}, the next query needs {needed}"

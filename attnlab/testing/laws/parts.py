@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Heads, declared
+from attnlab.attention.contracts import Capabilities
 from attnlab.attention.epilogue import Gate, Sinks
 from attnlab.attention.masks.prefix import prefix
 from attnlab.attention.masks.window import window
@@ -192,7 +192,7 @@ def has_grouped_heads(variant: Variant) -> bool:
     if not variant.is_attention:
         return False
     heads = variant.specimen.heads
-    return declared(heads, Heads, "pools") and heads.n_kv_heads < heads.n_heads
+    return Capabilities.of(heads).pools and heads.n_kv_heads < heads.n_heads
 
 
 def has_absorbing_heads(variant: Variant) -> bool:

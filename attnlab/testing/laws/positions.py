@@ -12,7 +12,7 @@ import torch
 from hydra.utils import get_object
 from torch import Tensor
 
-from attnlab.attention.contracts import Mask, declared
+from attnlab.attention.contracts import Capabilities
 from attnlab.attention.scores.bias import Bias
 from attnlab.testing.laws.variant import Variant, named_generator, same
 
@@ -108,11 +108,12 @@ def check_look_ahead_is_declared(variant: Variant) -> None:
     if mask is None:
         return
     where = _asked(variant)
-    within = declared(mask, Mask, "within")
+    declared = Capabilities.of(mask)
+    within = declared.within
     distance = where[:, None] - where
     for head in _heads(variant).split(1):
         visible = _answers(mask, where, where, head)
-        if not declared(mask, Mask, "looks_ahead"):
+        if not declared.looks_ahead:
             _refuse(visible & (distance < 0), where, head, "a later one: declare looks_ahead, if it is meant")
         if within is not None:
             beyond = (distance >= within[0]) & (where >= within[1])

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from attnlab.attention.cache import new_cache
-from attnlab.attention.contracts import Cache, Mask, Mixer, declared
+from attnlab.attention.contracts import Cache, Capabilities, Mask
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.combine import every, seen
 from attnlab.model.build import make, mixer_configs
@@ -214,7 +214,8 @@ def _shares(mixer: Mapping[str, Any]) -> tuple[set[str], set[str]]:
         layer = make(mixer)
     except ValueError:  # the law that builds it tells why
         return set(), set()
-    return set(declared(layer, Mixer, "reads")), set(declared(layer, Mixer, "publishes"))
+    declared = Capabilities.of(layer)
+    return set(declared.reads), set(declared.publishes)
 
 
 def randomised(module: M) -> M:

@@ -5,7 +5,7 @@ through what each row gets alone.
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Mixer, declared
+from attnlab.attention.contracts import Capabilities
 from attnlab.attention.masks.data import documents, padding, real
 from attnlab.testing.laws.positions import drawn, long
 from attnlab.testing.laws.variant import Variant, named_generator, same
@@ -159,4 +159,4 @@ def keeps_its_past(variant: Variant) -> bool:
     """Whether a token's representation is the same in a longer sequence: not where a rotation stretches
     with the length.
     """
-    return not declared(variant.specimen, Mixer, "changes_with_length")
+    return not Capabilities.of(variant.specimen).changes_with_length

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Attended, Unsupported
+from attnlab.attention.contracts import Attended, AttentionInputs, Kernel, Unsupported
 from attnlab.attention.layer import Attention
 from attnlab.model.parametrization import kinds, rows
 from attnlab.model.transformer import Transformer
@@ -166,13 +166,14 @@ def _watched_kernels(model: Transformer, seen: dict[str, Tensor]) -> Iterator[No
     plain = [layer.kernel for _, layer in layers]
     heads = {n: layer.heads for n, layer in layers}
 
-    def watched(n: int, kernel: Callable[..., Attended]) -> Callable[..., Attended]:
-        def watching(q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Attended:
+    def watched(n: int, kernel: Kernel) -> Kernel:
+        def watching(inputs: AttentionInputs) -> Attended:
+            q, k, v = inputs[:3]
             each = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
             own = heads[n].score_dim  # beyond it are features that scores alone are made of
-            parts = {"q": q[..., :own], "k": k[..., :own], "v": v, "scores": q @ each.mT * rest["scale"]}
+            parts = {"q": q[..., :own], "k": k[..., :own], "v": v, "scores": q @ each.mT * inputs.scale}
             seen.update({f"blocks.{n}.{name}": part for name, part in parts.items()})
-            return kernel(q, k, v, **rest)
+            return kernel(inputs)
 
         return watching
 

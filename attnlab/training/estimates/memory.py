@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from attnlab.attention.contracts import Attended, Unsupported
+from attnlab.attention.contracts import Attended, AttentionInputs, Unsupported
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import of_batch
 from attnlab.config import wandb_mode
@@ -173,10 +173,11 @@ def _model(config: Mapping[str, Any], vocabulary: int) -> Any:
 def _or_fused(kernel: Any) -> Any:
     """A kernel, or where it cannot compute here what any other fused one keeps: its inputs and outputs."""
 
-    def either(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Attended:
+    def either(inputs: AttentionInputs) -> Attended:
         try:
-            return kernel(q, k, v, **options)
+            return kernel(inputs)
         except (Unsupported, NotImplementedError):
+            q, k, v = inputs[:3]
             out = F.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
             return Attended(out, lse=q.new_empty(q.shape[:3], dtype=torch.float32))
 

@@ -10,63 +10,68 @@ from attnlab.attention.kernels.sdpa import sdpa
 from .making import Make, attention, found, made
 
 
-def open_steps(q, k, v, *, mask, **rest):
+def open_steps(inputs):
     """A step of one query sees all that is held, it says."""
-    return eager(q, k, v, mask=None if q.shape[2] == 1 else mask, **rest)
+    return eager(inputs._replace(mask=None) if inputs.q.shape[2] == 1 else inputs)
 
 
-def aligned_is_causal(q, k, v, *, aligned, mask, scale, **rest):
-    if aligned and q.shape[2] == k.shape[2]:
-        return Attended(F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True))
-    return eager(q, k, v, aligned=aligned, mask=mask, scale=scale, **rest)
+def aligned_is_causal(inputs):
+    q, k, v = inputs[:3]
+    if inputs.aligned and q.shape[2] == k.shape[2]:
+        return Attended(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=inputs.scale, enable_gqa=True)
+        )
+    return eager(inputs)
 
 
-def own_scale(q, k, v, *, scale, **rest):
+def own_scale(inputs):
     """Always by the root of the width that it sees."""
-    return eager(q, k, v, scale=q.shape[-1] ** -0.5, **rest)
+    return eager(inputs._replace(scale=inputs.q.shape[-1] ** -0.5))
 
 
-def scaled_twice(q, k, v, *, scale, **rest):
-    return eager(q * scale, k * scale, v, scale=1.0, **rest)
+def scaled_twice(inputs):
+    q, k, scale = inputs.q, inputs.k, inputs.scale
+    return eager(inputs._replace(q=q * scale, k=k * scale, scale=1.0))
 
 
-def first_scale(q, k, v, *, scale, **rest):
+def first_scale(inputs):
     """Scores before the scale: what is added is scaled too."""
-    scores = [lambda s, *at, f=f: f(s / scale, *at) * scale for f in rest.pop("scores")]
-    return eager(q, k, v, scale=scale, scores=scores, **rest)
+    scale = inputs.scale
+    scores = [lambda s, *at, f=f: f(s / scale, *at) * scale for f in inputs.scores]
+    return eager(inputs._replace(scores=scores))
 
 
-def scores_last(q, k, v, *, q_pos, kv_pos, mask, scores, scale, dropout=0.0, need=(), **rest):
+def scores_last(inputs):
     """The mask first, then the scores, which may lift what was hidden."""
-    return by_hand(q, k, v, q_pos, kv_pos, mask, scores, scale, need, mask_last=False)
+    return by_hand(inputs, mask_last=False)
 
 
-def softmax_over_queries(q, k, v, *, q_pos, kv_pos, mask, scores, scale, dropout=0.0, need=(), **rest):
-    return by_hand(q, k, v, q_pos, kv_pos, mask, scores, scale, need, dim=-2)
+def softmax_over_queries(inputs):
+    return by_hand(inputs, dim=-2)
 
 
-def forty_below(q, k, v, *, q_pos, kv_pos, mask, scores, scale, dropout=0.0, need=(), **rest):
+def forty_below(inputs):
     """Hidden scores are minus forty: a weight of 1e-18 is left."""
-    return by_hand(q, k, v, q_pos, kv_pos, mask, scores, scale, need, hidden=-40.0)
+    return by_hand(inputs, hidden=-40.0)
 
 
-def far_below(q, k, v, *, q_pos, kv_pos, mask, scores, scale, dropout=0.0, need=(), **rest):
+def far_below(inputs):
     """Hidden scores are finite, so a query that sees nothing sees all alike."""
-    return by_hand(q, k, v, q_pos, kv_pos, mask, scores, scale, need, hidden=-1e9)
+    return by_hand(inputs, hidden=-1e9)
 
 
-def no_maximum(q, k, v, *, q_pos, kv_pos, mask, scores, scale, dropout=0.0, need=(), **rest):
+def no_maximum(inputs):
     """The exponents as they are: a score of 800 is infinite."""
-    return by_hand(q, k, v, q_pos, kv_pos, mask, scores, scale, need, top=False)
+    return by_hand(inputs, top=False)
 
 
-def by_hand(
-    q, k, v, q_pos, kv_pos, mask, scores, scale, need, mask_last=True, dim=-1, hidden=-torch.inf, top=True
-):
+def by_hand(inputs, mask_last=True, dim=-1, hidden=-torch.inf, top=True):
+    q, k, v, q_pos, kv_pos = inputs[:5]
+    mask, scores, need = inputs.mask, inputs.scores, inputs.need
     times = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
     b, h = torch.arange(len(q))[:, None, None, None], torch.arange(q.shape[1])[:, None, None]
-    score, seen = q @ k.mT * scale, q_pos.new_ones(1, 1, 1, 1).bool()
+    score, seen = q @ k.mT * inputs.scale, q_pos.new_ones(1, 1, 1, 1).bool()
     if mask is not None:
         seen = mask(b, h, q_pos, kv_pos)
     for change in (None, *scores) if not mask_last else (*scores, None):
@@ -79,18 +84,18 @@ def by_hand(
     return Attended(weights @ v, lse, weights if "weights" in need else None)
 
 
-def drops_always(q, k, v, *, dropout=0.0, **rest):
-    return eager(q, k, v, dropout=dropout or 0.05, **rest)
+def drops_always(inputs):
+    return eager(inputs._replace(dropout=inputs.dropout or 0.05))
 
 
-def drops_never(q, k, v, *, dropout=0.0, **rest):
-    return eager(q, k, v, **rest)
+def drops_never(inputs):
+    return eager(inputs._replace(dropout=0.0))
 
 
-def drops_and_leaves(q, k, v, *, dropout=0.0, **rest):
+def drops_and_leaves(inputs):
     """What stays is not made larger."""
-    attended = eager(q, k, v, dropout=dropout, **rest)
-    return attended._replace(out=attended.out * (1 - dropout))
+    attended = eager(inputs)
+    return attended._replace(out=attended.out * (1 - inputs.dropout))
 
 
 class Stale:
@@ -98,86 +103,93 @@ class Stale:
 
     kept: dict = {}  # noqa: RUF012
 
-    def __call__(self, q, k, v, *, q_pos, kv_pos, mask, **rest):
+    def __call__(self, inputs):
+        q, k, _, q_pos, kv_pos = inputs[:5]
         b, h = torch.arange(len(q))[:, None, None, None], torch.arange(q.shape[1])[:, None, None]
         key = (len(q), q.shape[2], k.shape[2])
-        if mask is not None and key not in self.kept:
-            self.kept[key] = mask(b, h, q_pos, kv_pos)
-        seen = None if mask is None else lambda *at: self.kept[key]
-        return eager(q, k, v, q_pos=q_pos, kv_pos=kv_pos, mask=seen, **rest)
+        if inputs.mask is None:
+            return eager(inputs)
+        if key not in self.kept:
+            self.kept[key] = inputs.mask(b, h, q_pos, kv_pos)
+        return eager(inputs._replace(mask=lambda *at: self.kept[key]))
 
 
-def tiles_groups(q, k, v, **rest):
+def tiles_groups(inputs):
+    q, k, v = inputs[:3]
     times = q.shape[1] // k.shape[1]
-    return eager(q, k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1), **rest)
+    return eager(inputs._replace(k=k.repeat(1, times, 1, 1), v=v.repeat(1, times, 1, 1)))
 
 
-def bare_lse(q, k, v, *, scores, **rest):
-    bare = eager(q, k, v, scores=(), **rest)
-    return eager(q, k, v, scores=scores, **rest)._replace(lse=bare.lse)
+def bare_lse(inputs):
+    return eager(inputs)._replace(lse=eager(inputs._replace(scores=())).lse)
 
 
-def bare_weights(q, k, v, *, mask, need=(), **rest):
-    attended = eager(q, k, v, mask=mask, need=need, **rest)
-    return attended._replace(weights=eager(q, k, v, mask=None, need=need, **rest).weights)
+def bare_weights(inputs):
+    return eager(inputs)._replace(weights=eager(inputs._replace(mask=None)).weights)
 
 
-def swallows(q, k, v, *, scores, need=(), **rest):
+def swallows(inputs):
     """What the fused kernel does not take is left out."""
     try:
-        return sdpa(q, k, v, scores=scores, need=need, **rest)
+        return sdpa(inputs)
     except Unsupported:
-        return sdpa(q, k, v, scores=(), **rest)
+        return sdpa(inputs._replace(scores=(), need=()))
 
 
-def in_half(q, k, v, **rest):
-    attended = eager(q.half(), k.half(), v.half(), **rest)
+def in_half(inputs):
+    q, k, v = inputs[:3]
+    attended = eager(inputs._replace(q=q.half(), k=k.half(), v=v.half()))
     return attended._replace(out=attended.out.to(q.dtype))
 
 
-def open_beyond_128(q, k, v, *, mask, **rest):
-    return eager(q, k, v, mask=mask if q.shape[2] <= 128 else None, **rest)
+def open_beyond_128(inputs):
+    return eager(inputs if inputs.q.shape[2] <= 128 else inputs._replace(mask=None))
 
 
-def last_row_for_all(q, k, v, *, q_pos, **rest):
+def last_row_for_all(inputs):
     """The newest query's row of the mask serves all."""
-    return eager(q, k, v, q_pos=q_pos[:, :, -1:], **rest)
+    return eager(inputs._replace(q_pos=inputs.q_pos[:, :, -1:]))
 
 
-def places_of_the_first_row(q, k, v, *, q_pos, kv_pos, **rest):
-    return eager(q, k, v, q_pos=q_pos[:1], kv_pos=kv_pos[:1], **rest)
+def places_of_the_first_row(inputs):
+    return eager(inputs._replace(q_pos=inputs.q_pos[:1], kv_pos=inputs.kv_pos[:1]))
 
 
-def first_row_asked(q, k, v, *, mask, **rest):
+def first_row_asked(inputs):
     """The mask is asked for row 0 alone."""
-    asked = mask and (lambda b, *at: mask(b * 0, *at))
-    return eager(q, k, v, mask=asked, **rest)
+    mask = inputs.mask
+    return eager(inputs._replace(mask=mask and (lambda b, *at: mask(b * 0, *at))))
 
 
-def scores_by_group(q, k, v, *, scores, **rest):
+def scores_by_group(inputs):
     """Scores are asked with the number of the KV head."""
-    times = q.shape[1] // k.shape[1]
-    grouped = [lambda s, b, h, *at, f=f: f(s, b, h // times, *at) for f in scores]
-    return eager(q, k, v, scores=grouped, **rest)
+    times = inputs.q.shape[1] // inputs.k.shape[1]
+    grouped = [lambda s, b, h, *at, f=f: f(s, b, h // times, *at) for f in inputs.scores]
+    return eager(inputs._replace(scores=grouped))
 
 
-def best_sixty_four(q, k, v, *, scores, **rest):
+def best_sixty_four(inputs):
     def best(score, *at):
         least = score.topk(min(64, score.shape[-1]), -1).values[..., -1:]
         return score.masked_fill(score < least, -torch.inf)
 
-    return eager(q, k, v, scores=(*scores, best), **rest)
+    return eager(inputs._replace(scores=(*inputs.scores, best)))
 
 
-def unscaled_tiles(q, k, v, *, kv_pos, need=(), **rest):
-    """Tiles of 32 keys, joined as though each had the same denominator."""
-    if "weights" in need:
+def tiled(inputs, size):
+    """The attention over `size` keys at a time, with its lse."""
+    if "weights" in inputs.need:
         raise Unsupported("no weights in tiles")
-    keys = zip(k.split(32, 2), v.split(32, 2), kv_pos.split(32, -1), strict=True)
-    tiles = [eager(q, *pair, kv_pos=at, need=("lse",), **rest) for *pair, at in keys]
+    tiles = zip(inputs.k.split(size, 2), inputs.v.split(size, 2), inputs.kv_pos.split(size, -1), strict=True)
+    return [eager(inputs._replace(k=k, v=v, kv_pos=at, need=("lse",))) for k, v, at in tiles]
+
+
+def unscaled_tiles(inputs):
+    """Tiles of 32 keys, joined as though each had the same denominator."""
+    tiles = tiled(inputs, 32)
     seen = torch.stack([tile.lse for tile in tiles]).isfinite().sum(0).clamp(min=1)
     lse = torch.stack([tile.lse for tile in tiles]).logsumexp(0)
-    return Attended(sum(tile.out for tile in tiles) / seen[..., None], lse if "lse" in need else None)
+    return Attended(sum(tile.out for tile in tiles) / seen[..., None], lse if "lse" in inputs.need else None)
 
 
 def attending(kernel, **choices) -> Make:

@@ -7,11 +7,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from attnlab.attention.contracts import Attended, Unsupported
-from attnlab.attention.kernels.eager import eager
 from attnlab.attention.positions import Positions
 
 from .heads import headed
-from .kernels import attending
+from .kernels import attending, tiled
 from .making import Make, found, mixer
 from .mixers import Bare, Convolution, Wrapper
 from .parts import OwnHeads, near
@@ -101,34 +100,32 @@ class Dropping(OwnHeads):
         return F.dropout(super().merge(y), 0.1, self.training) * self.gain
 
 
-def einsum(q, k, v, *, q_pos, kv_pos, mask, scores, scale, dropout=0.0, need=(), aligned=False):
-    """With nothing beside the output, and no dropout."""
-    if need or dropout:
+def einsum(inputs):
+    """With nothing beside the output, no dropout, and the softmax alone."""
+    if inputs.need or inputs.dropout or inputs.normalizer:
         raise Unsupported("outputs only")
+    q, k, v, q_pos, kv_pos = inputs[:5]
     B, H, G = len(q), q.shape[1], k.shape[1]
-    score = torch.einsum("bgntd,bgsd->bgnts", q.unflatten(1, (G, H // G)), k).flatten(1, 2) * scale
+    score = torch.einsum("bgntd,bgsd->bgnts", q.unflatten(1, (G, H // G)), k).flatten(1, 2) * inputs.scale
     b, h = torch.arange(B).view(B, 1, 1, 1), torch.arange(H).view(1, H, 1, 1)
-    for function in scores:
+    for function in inputs.scores:
         score = function(score, b, h, q_pos, kv_pos)
-    visible = mask(b, h, q_pos, kv_pos) if mask else torch.ones_like(score).bool()
+    visible = inputs.mask(b, h, q_pos, kv_pos) if inputs.mask else torch.ones_like(score).bool()
     weights = torch.where(visible, score, -torch.inf).softmax(-1)
     weights = torch.where(visible.any(-1, keepdim=True), weights.nan_to_num(), 0.0)
     return Attended(torch.einsum("bgnts,bgsv->bgntv", weights.unflatten(1, (G, -1)), v).flatten(1, 2))
 
 
-def tiles(q, k, v, *, kv_pos, need=(), **rest):
+def tiles(inputs):
     """Tiles of four keys, joined by their denominators."""
-    if "weights" in need:
-        raise Unsupported("no weights in tiles")
-    keys = zip(k.split(4, 2), v.split(4, 2), kv_pos.split(4, -1), strict=True)
-    done = [eager(q, *pair, kv_pos=at, need=("lse",), **rest) for *pair, at in keys]
+    done = tiled(inputs, 4)
     each = torch.stack([tile.lse for tile in done])
     top = each.detach().amax(0).nan_to_num(neginf=0.0)
     parts = (each - top).exp()
     total = parts.sum(0)
     shares = parts / total.masked_fill(total == 0, 1.0)
     out = sum(share[..., None] * tile.out for share, tile in zip(shares, done, strict=True))
-    return Attended(out, total.log() + top if "lse" in need else None)
+    return Attended(out, total.log() + top if "lse" in inputs.need else None)
 
 
 class Windowed(Wrapper):

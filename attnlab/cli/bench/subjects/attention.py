@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from attnlab.attention.contracts import AttentionInputs, Kernel
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.flex import Flex
 from attnlab.attention.kernels.sdpa import sdpa
@@ -25,7 +26,7 @@ LENGTHS = {
     "cuda": (1024, 2048, 4096, 8192, 16384, 32768, 65536),
     "debug": (16, 32),
 }
-KERNELS: Mapping[str, Callable[..., Any]] = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
+KERNELS: Mapping[str, Kernel] = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
 prepare = partial(here, OVERRIDES)
 
 
@@ -61,7 +62,7 @@ def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None],
 
 
 def _work(
-    kernel: Callable[..., Any],
+    kernel: Kernel,
     length: int,
     n_heads: int,
     width: int,
@@ -71,17 +72,17 @@ def _work(
 ) -> Callable[[], None]:
     """Tensors are made at each call, so that what does not fit is that call's trouble."""
     where = torch.arange(length, device=device)
-    settings = {
-        "q_pos": where[None, None, :, None], "kv_pos": where[None, None, None, :], "mask": causal,
-        "scores": (), "scale": width**-0.5, "aligned": True,
-    }  # fmt: skip
+    q_pos = where[None, None, :, None]
+    kv_pos = where[None, None, None, :]
 
     def work() -> None:
         q, k, v = (
             torch.randn(1, n_heads, length, width, device=device, dtype=dtype, requires_grad=backward)
             for _ in range(3)
         )
-        out = kernel(q, k, v, **settings).out
+        out = kernel(
+            AttentionInputs(q, k, v, q_pos, kv_pos, scale=width**-0.5, mask=causal, aligned=True)
+        ).out
         if backward:
             out.sum().backward()
 
