@@ -87,6 +87,7 @@ class Capabilities(NamedTuple):
 
 class Heads(Protocol):
     """What is projected and cached, how it becomes keys and values, how outputs are merged: an nn.Module.
+    `heads.base.BaseHeads` has all of it but the projections; heads need not derive from it.
 
     Query head h reads KV head h // (n_heads // n_kv_heads). `score_dim` is the width that the scale counts,
     `rope_dim` the width that turns.

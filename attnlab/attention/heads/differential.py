@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width, merged
-from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.heads.base import BaseHeads
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
 from attnlab.attention.past.past import Past
 
 
 @final
-class DifferentialHeads(nn.Module):
+class DifferentialHeads(BaseHeads):
     """(softmax_1 - λ softmax_2) v, normalised per head and scaled by 1 - λ_0 (Ye et al. 2024, arXiv
     2410.05258, eq. 1-3).
 
@@ -44,7 +44,6 @@ class DifferentialHeads(nn.Module):
         norm_gain: bool = True,
         norm_eps: float = 1e-6,
     ) -> None:
-        super().__init__()
         if value_residual:
             raise Unsupported("heads=differential has wide values, which two maps share: use values=own")
         if n_heads < 2 or n_heads % 2 or n_kv_heads < 2 or n_kv_heads % 2 or n_heads % n_kv_heads:
@@ -54,20 +53,17 @@ class DifferentialHeads(nn.Module):
             )
         if not 0 <= lambda_init < 1:
             raise ValueError(f"lambda_init must lie in [0, 1), got {lambda_init}")
-        self.n_heads = n_heads
-        self.n_kv_heads = n_kv_heads
+        width = head_width(dim, n_heads, head_dim)
+        super().__init__(n_heads, n_kv_heads, width, value_dim=2 * width)
         self.lambda_init = lambda_init
-        self.head_dim = head_width(dim, n_heads, head_dim)
-        self.score_dim = self.rope_dim = self.head_dim
         wide = n_heads * self.head_dim
         narrow = n_kv_heads * self.head_dim
         self.qkv = Fused(dim, {"q": wide, "k": narrow, "v": narrow}, bias)
         self.q_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None
-        self.convolution = ShortConvolution(2 * narrow, convolution)
-        self.looks_back = self.convolution.looks_back
+        self.convolve(2 * narrow, convolution)
         self.lambdas = nn.Parameter(torch.full((4, self.head_dim), 0.1))  # zeros would stay zeros
-        self.norm = nn.RMSNorm(2 * self.head_dim, norm_eps, elementwise_affine=norm_gain)
+        self.norm = nn.RMSNorm(self.value_dim, norm_eps, elementwise_affine=norm_gain)
         self.out = IntoResidual(wide, dim, bias=out_bias)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
@@ -75,7 +71,7 @@ class DifferentialHeads(nn.Module):
         q, k, v = self.convolution.beside(self.qkv(x_BTM), self.qkv.widths, past, "heads")
         q = by_head(q, self.head_dim)
         k = by_head(k, self.head_dim)
-        v = by_head(v, 2 * self.head_dim)
+        v = by_head(v, self.value_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q = self.q_norm(q)
             k = self.k_norm(k)
@@ -92,26 +88,8 @@ class DifferentialHeads(nn.Module):
         a, b, c, d = self.lambdas
         share = (a @ b).exp() - (c @ d).exp() + self.lambda_init
         y = self.norm(first - share * second) * (1 - self.lambda_init)
-        return self.out(merged(y))
+        return super().merge(y)
 
-    def state_size(self) -> int:
-        """2 G D numbers per token, in bytes of the weights' dtype."""
-        return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()
-
-    def carried_size(self) -> int:
-        """What the convolution carries."""
-        return self.convolution.carried_size()
-
-    @property
-    def projection(self) -> nn.Module:
-        """The fused one."""
-        return self.qkv
-
-    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """A map's scores take D multiplications a key, its values 2 D: both maps read the wide ones."""
-        own = self.qkv.weight.numel() + self.out.weight.numel()
-        return 2 * (new * own + self.n_heads * 3 * self.head_dim * new * held)
-
-    def read_width(self, absorbed: bool = False) -> int:
-        """G keys of D, and G values of 2 D, each wide value once for either map."""
-        return self.n_kv_heads * 3 * self.head_dim
+    def state_width(self) -> int:
+        """2 G D."""
+        return 2 * self.n_kv_heads * self.head_dim

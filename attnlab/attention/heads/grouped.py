@@ -8,21 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Channel, Rotate, State, Unsupported
-from attnlab.attention.heads.projections import (
-    Fused,
-    IntoResidual,
-    by_head,
-    head_width,
-    merged,
-    require_groups,
-)
-from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.heads.base import BaseHeads
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
 from attnlab.attention.past.past import Past
 from attnlab.attention.rotary import identity
 
 
 @final
-class GroupedHeads(nn.Module):
+class GroupedHeads(BaseHeads):
     """Single-head, multi-head, grouped and multi-query attention (Vaswani 2017 §3.2.2; Shazeer 2019;
     Ainslie 2023).
 
@@ -36,7 +29,7 @@ class GroupedHeads(nn.Module):
     [B, G, S, D].
     """
 
-    pools = has_own_values = True
+    has_own_values = True
 
     def __init__(
         self,
@@ -53,14 +46,9 @@ class GroupedHeads(nn.Module):
         norm_over: Literal["head", "width"] = "head",
         norm_eps: float = 1e-6,
     ) -> None:
-        super().__init__()
-        self.head_dim = head_width(dim, n_heads, head_dim)
-        require_groups(n_heads, n_kv_heads)
+        super().__init__(n_heads, n_kv_heads, head_width(dim, n_heads, head_dim))
         if tied and n_kv_heads != n_heads:
             raise ValueError(f"tied q, k, v need as many KV heads as heads, got {n_kv_heads} and {n_heads}")
-        self.n_heads = n_heads
-        self.n_kv_heads = n_kv_heads
-        self.score_dim = self.rope_dim = self.head_dim
         wide = n_heads * self.head_dim
         narrow = n_kv_heads * self.head_dim
         self.tied = tied
@@ -78,8 +66,7 @@ class GroupedHeads(nn.Module):
         self.pools = not (convolution or value_residual or self.norms_width)
         self.shares = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
         self.reads = self.publishes = ("values",) if value_residual else ()
-        self.convolution = ShortConvolution(2 * narrow, convolution)
-        self.looks_back = self.convolution.looks_back
+        self.convolve(2 * narrow, convolution)
 
     def project(
         self,
@@ -126,37 +113,6 @@ class GroupedHeads(nn.Module):
             k = self.k_norm(k)
         return rotate(q), (rotate(k), v)
 
-    def expand(self, state: State) -> tuple[Tensor, Tensor]:
-        """k, v [B, G, S, D]: the state itself."""
-        k, v = state
-        return k, v
-
-    def merge(self, y_BHTV: Tensor) -> Tensor:
-        """Concatenates the heads and projects them out."""
-        return self.out(merged(y_BHTV))
-
-    def state_size(self) -> int:
-        """2 G D numbers per token, in bytes of the weights' dtype."""
-        return 2 * self.n_kv_heads * self.head_dim * self.qkv.weight.element_size()
-
-    def carried_size(self) -> int:
-        """What the convolution carries."""
-        return self.convolution.carried_size()
-
-    @property
-    def projection(self) -> nn.Module:
-        """The fused one."""
-        return self.qkv
-
-    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """Scores and values take D multiplications a key each, for every query head."""
-        own = self.qkv.weight.numel() + self.out.weight.numel()
-        return 2 * (new * own + self.n_heads * 2 * self.head_dim * new * held)
-
-    def read_width(self, absorbed: bool = False) -> int:
-        """G keys and G values of D."""
+    def state_width(self) -> int:
+        """2 G D."""
         return 2 * self.n_kv_heads * self.head_dim
-
-    def written(self, state: State) -> Tensor:
-        """[B, H, S, M]: the value of a head's group, through the head's slice of the output projection."""
-        return self.out.written(self.expand(state)[1], self.n_heads)

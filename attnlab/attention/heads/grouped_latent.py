@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
-from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.heads.base import BaseHeads
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head
 from attnlab.attention.past.past import Past
 
 
 @final
-class GroupedLatentHeads(nn.Module):
+class GroupedLatentHeads(BaseHeads):
     """GLA (Zadouri et al. 2025, arXiv 2505.21487, §3.2): `groups` latents of `rank`, each rebuilt to the keys
     and values of its share of the heads, so that devices can hold a latent each; of one group it is MLA.
 
@@ -41,7 +41,6 @@ class GroupedLatentHeads(nn.Module):
         value_residual: bool = False,
         norm_eps: float = 1e-6,
     ) -> None:
-        super().__init__()
         if value_residual:
             raise Unsupported("heads=gla has values made of a latent: use values=own")
         if min(n_heads, groups, rank, head_dim, rope_dim) < 1 or n_heads % groups:
@@ -53,19 +52,14 @@ class GroupedLatentHeads(nn.Module):
             raise Unsupported(
                 "heads=gla has no per-head keys to normalise before they turn: use another score than qk_norm"
             )
-        self.n_heads = n_heads
-        self.n_kv_heads = n_heads
+        super().__init__(n_heads, n_heads, head_dim, score_dim=head_dim + rope_dim, rope_dim=rope_dim)
         self.groups = groups
-        self.head_dim = head_dim
-        self.rope_dim = rope_dim
         self.rank = rank
-        self.score_dim = head_dim + rope_dim
         self.absorbed = absorbed
         self.down = Fused(
             dim, {"q": n_heads * self.score_dim, "latent": groups * rank, "k_rope": rope_dim}, bias
         )
-        self.convolution = ShortConvolution(groups * rank + rope_dim, convolution)
-        self.looks_back = self.convolution.looks_back
+        self.convolve(groups * rank + rope_dim, convolution)
         self.norm = nn.RMSNorm(rank, norm_eps)
         self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
         self.out = IntoResidual(n_heads * head_dim, dim, bias=out_bias)
@@ -100,31 +94,25 @@ class GroupedLatentHeads(nn.Module):
         """Values up from the latents where absorbed, then as other heads do."""
         if self.absorbed:
             y_BHTV = (y_BHTV.unflatten(1, (self.groups, -1)) @ self._up()[1].transpose(-1, -2)).flatten(1, 2)
-        return self.out(merged(y_BHTV))
+        return super().merge(y_BHTV)
 
-    def state_size(self) -> int:
-        """L rank + R numbers per token, in bytes of the weights' dtype."""
-        return (self.groups * self.rank + self.rope_dim) * self.down.weight.element_size()
-
-    def carried_size(self) -> int:
-        """What the convolution carries."""
-        return self.convolution.carried_size()
+    def state_width(self) -> int:
+        """L rank + R."""
+        return self.groups * self.rank + self.rope_dim
 
     @property
-    def projection(self) -> nn.Module:
+    def projection(self) -> Fused:
         """The one that makes the latents."""
         return self.down
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """As of `LatentHeads`, since a head reads one latent."""
-        own = self.down.weight.numel() + self.out.weight.numel()
         up = self.up.weight.numel()
         if absorbed:
-            return 2 * new * (own + up + self.n_heads * (2 * self.rank + self.rope_dim) * held)
-        width = 2 * self.head_dim + self.rope_dim
-        return 2 * (new * own + held * up + self.n_heads * width * new * held)
+            over_latents = self.n_heads * (2 * self.rank + self.rope_dim) * held
+            return super().flops(new, 0) + 2 * new * (up + over_latents)
+        return super().flops(new, held) + 2 * held * up
 
     def read_width(self, absorbed: bool = False) -> int:
-        """L latents with the turned key, and the latents as values; else H keys and values made of them."""
-        own = self.groups * (2 * self.rank + self.rope_dim)
-        return own if absorbed else self.n_heads * (2 * self.head_dim + self.rope_dim)
+        """Absorbed, L latents with the turned key, and the latents as values."""
+        return self.groups * (2 * self.rank + self.rope_dim) if absorbed else super().read_width()

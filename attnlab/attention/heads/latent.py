@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, merged
-from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.heads.base import BaseHeads
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head
 from attnlab.attention.past.past import Past
 
 
 @final
-class LatentHeads(nn.Module):
+class LatentHeads(BaseHeads):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1): keys and values rebuilt from one
     small latent.
 
@@ -46,11 +46,10 @@ class LatentHeads(nn.Module):
         value_dim: int | None = None,
         norm_eps: float = 1e-6,
     ) -> None:
-        super().__init__()
         if value_residual:
             raise Unsupported("heads=mla has values made of a latent: use values=own")
-        self.value_dim = head_dim if value_dim is None else value_dim
-        sizes = (n_heads, rank, head_dim, rope_dim, self.value_dim, 1 if q_rank is None else q_rank)
+        value_dim = head_dim if value_dim is None else value_dim
+        sizes = (n_heads, rank, head_dim, rope_dim, value_dim, 1 if q_rank is None else q_rank)
         if min(sizes) < 1:
             raise ValueError(
                 "latent heads need n_heads, rank, head_dim, rope_dim, value_dim and q_rank >= 1, got "
@@ -60,22 +59,20 @@ class LatentHeads(nn.Module):
             raise Unsupported(
                 "heads=mla has no per-head keys to normalise before they turn: use another score than qk_norm"
             )
-        self.n_heads = n_heads
-        self.n_kv_heads = n_heads
-        self.head_dim = head_dim
-        self.rope_dim = rope_dim
+        score_dim = head_dim + rope_dim
+        super().__init__(
+            n_heads, n_heads, head_dim, score_dim=score_dim, value_dim=value_dim, rope_dim=rope_dim
+        )
         self.rank = rank
-        self.score_dim = head_dim + rope_dim
         self.absorbed = absorbed
-        wide = n_heads * self.score_dim
+        wide = n_heads * score_dim
         self.down = Fused(dim, {"q": q_rank or wide, "latent": rank, "k_rope": rope_dim}, bias)
         self.q_norm = None if q_rank is None else nn.RMSNorm(q_rank, norm_eps)
         self.q_up = None if q_rank is None else nn.Linear(q_rank, wide, bias=False)
-        self.convolution = ShortConvolution(rank + rope_dim, convolution)
-        self.looks_back = self.convolution.looks_back
+        self.convolve(rank + rope_dim, convolution)
         self.norm = nn.RMSNorm(rank, norm_eps)
-        self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * self.value_dim}, bias=False)
-        self.out = IntoResidual(n_heads * self.value_dim, dim, bias=out_bias)
+        self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * value_dim}, bias=False)
+        self.out = IntoResidual(n_heads * value_dim, dim, bias=out_bias)
 
     def _up(self) -> tuple[Tensor, Tensor]:
         """Up-projections of keys [H, head_dim, rank] and values [H, value_dim, rank]."""
@@ -107,18 +104,14 @@ class LatentHeads(nn.Module):
         """Values up from the latent where absorbed, then as other heads do."""
         if self.absorbed:
             y_BHTV = y_BHTV @ self._up()[1].transpose(-1, -2)
-        return self.out(merged(y_BHTV))
+        return super().merge(y_BHTV)
 
-    def state_size(self) -> int:
-        """rank + rope_dim numbers per token, in bytes of the weights' dtype."""
-        return (self.rank + self.rope_dim) * self.down.weight.element_size()
-
-    def carried_size(self) -> int:
-        """What the convolution carries."""
-        return self.convolution.carried_size()
+    def state_width(self) -> int:
+        """rank + rope_dim."""
+        return self.rank + self.rope_dim
 
     @property
-    def projection(self) -> nn.Module:
+    def projection(self) -> Fused:
         """The one that makes the latent."""
         return self.down
 
@@ -126,15 +119,13 @@ class LatentHeads(nn.Module):
         """The up-projections pass every held key, or absorbed, every query and every output; scores and
         values are then as wide as the latent.
         """
-        own = self.down.weight.numel() + self.out.weight.numel()
         up = self.up.weight.numel()
-        own += 0 if self.q_up is None else self.q_up.weight.numel()
+        q_up = 0 if self.q_up is None else self.q_up.weight.numel()
         if absorbed:
-            return 2 * new * (own + up + self.n_heads * (2 * self.rank + self.rope_dim) * held)
-        width = self.score_dim + self.value_dim
-        return 2 * (new * own + held * up + self.n_heads * width * new * held)
+            over_latents = self.n_heads * (2 * self.rank + self.rope_dim) * held
+            return super().flops(new, 0) + 2 * new * (q_up + up + over_latents)
+        return super().flops(new, held) + 2 * (new * q_up + held * up)
 
     def read_width(self, absorbed: bool = False) -> int:
-        """The latent and the turned key, the values within; else H keys and values made of them."""
-        own = self.rank + self.rope_dim
-        return own if absorbed else self.n_heads * (self.score_dim + self.value_dim)
+        """Absorbed, the latent and the turned key, the values within."""
+        return self.rank + self.rope_dim if absorbed else super().read_width()

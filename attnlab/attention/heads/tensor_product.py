@@ -3,16 +3,16 @@
 from types import MappingProxyType
 from typing import final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width, merged
-from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.heads.base import BaseHeads
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
 from attnlab.attention.past.past import Past
 
 
 @final
-class TensorProductHeads(nn.Module):
+class TensorProductHeads(BaseHeads):
     """Queries, keys and values are means of outer products, 1/R sum over r of a_r b_r: a_r [H] says how much
     of b_r [D] each head gets, both projections of the token (Zhang et al. 2025, arXiv 2501.06425, §3).
 
@@ -40,7 +40,6 @@ class TensorProductHeads(nn.Module):
         convolution: int = 0,
         value_residual: bool = False,
     ) -> None:
-        super().__init__()
         if value_residual:
             raise Unsupported("heads=tpa has values made of factors: use values=own")
         if qk_norm:
@@ -49,19 +48,15 @@ class TensorProductHeads(nn.Module):
             )
         if min(rank, q_rank) < 1:
             raise ValueError(f"heads=tpa needs rank and q_rank >= 1, got {rank} and {q_rank}")
-        self.n_heads = n_heads
-        self.n_kv_heads = n_heads
+        super().__init__(n_heads, n_heads, head_width(dim, n_heads, head_dim))
         self.rank = rank
         self.q_rank = q_rank
-        self.head_dim = head_width(dim, n_heads, head_dim)
-        self.score_dim = self.rope_dim = self.head_dim
         parts: dict[str, int] = {}
         for name, terms in (("q", q_rank), ("k", rank), ("v", rank)):
             parts |= {f"{name}_heads": terms * n_heads, name: terms * self.head_dim}
         self.factors = Fused(dim, parts, bias, unit=("q_heads", "k_heads", "v_heads"))
         _, _, *cached = self.factors.widths
-        self.convolution = ShortConvolution(sum(cached), convolution)
-        self.looks_back = self.convolution.looks_back
+        self.convolve(sum(cached), convolution)
         self.out = IntoResidual(n_heads * self.head_dim, dim, bias=out_bias)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
@@ -85,37 +80,19 @@ class TensorProductHeads(nn.Module):
         k_heads, k, v_heads, v = state
         return _mean_product(k_heads, k), _mean_product(v_heads, v)
 
-    def merge(self, y_BHTV: Tensor) -> Tensor:
-        """Concatenates the heads and projects them out."""
-        return self.out(merged(y_BHTV))
-
-    def state_size(self) -> int:
-        """2 R (H + D) numbers per token, in bytes of the weights' dtype."""
-        return 2 * self.rank * (self.n_heads + self.head_dim) * self.factors.weight.element_size()
-
-    def carried_size(self) -> int:
-        """What the convolution carries."""
-        return self.convolution.carried_size()
+    def state_width(self) -> int:
+        """2 R (H + D)."""
+        return 2 * self.rank * (self.n_heads + self.head_dim)
 
     @property
-    def projection(self) -> nn.Module:
+    def projection(self) -> Fused:
         """The one that makes the factors."""
         return self.factors
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """Every query, and every held key and value, is put together; then as of `GroupedHeads`."""
-        own = self.factors.weight.numel() + self.out.weight.numel()
-        wide = self.n_heads * self.head_dim
-        together = wide * (self.q_rank * new + 2 * self.rank * held)
-        return 2 * (new * own + together + 2 * wide * new * held)
-
-    def read_width(self, absorbed: bool = False) -> int:
-        """H keys and values of D, once they are put together."""
-        return 2 * self.n_heads * self.head_dim
-
-    def written(self, state: State) -> Tensor:
-        """[B, H, S, M]: the value of a head, through the head's slice of the output projection."""
-        return self.out.written(self.expand(state)[1], self.n_heads)
+        """Every query, and every held key and value, is put together first."""
+        together = self.n_heads * self.head_dim * (self.q_rank * new + 2 * self.rank * held)
+        return super().flops(new, held) + 2 * together
 
 
 def _mean_product(a_BRTH: Tensor, b_BRTD: Tensor) -> Tensor:

@@ -3,23 +3,16 @@
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
-from attnlab.attention.heads.projections import (
-    Fused,
-    IntoResidual,
-    by_head,
-    head_width,
-    merged,
-    require_groups,
-)
-from attnlab.attention.past.convolution import ShortConvolution
+from attnlab.attention.heads.base import BaseHeads
+from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
 from attnlab.attention.past.past import Past
 
 
 @final
-class TiedHeads(nn.Module):
+class TiedHeads(BaseHeads):
     """GTA (Zadouri et al. 2025, arXiv 2505.21487, §3.1): one vector a KV head, D wide, is the value; its
     first D - R features are those of the key that do not turn, the R others are one turned key for all heads.
 
@@ -42,26 +35,20 @@ class TiedHeads(nn.Module):
         convolution: int = 0,
         value_residual: bool = False,
     ) -> None:
-        super().__init__()
         if value_residual:
             raise Unsupported("heads=gta has values that are keys too: use values=own")
-        self.head_dim = head_width(dim, n_heads, head_dim)
-        require_groups(n_heads, n_kv_heads)
+        width = head_width(dim, n_heads, head_dim)
+        super().__init__(n_heads, n_kv_heads, width, rope_dim=width // 2 if rope_dim is None else rope_dim)
         if qk_norm:
             raise Unsupported(
                 "heads=gta has no keys to normalise that are not values too: use another score than qk_norm"
             )
-        self.n_heads = n_heads
-        self.n_kv_heads = n_kv_heads
-        self.rope_dim = self.head_dim // 2 if rope_dim is None else rope_dim
         if not 0 < self.rope_dim < self.head_dim:
             raise ValueError(f"heads=gta needs 0 < rope_dim < {self.head_dim}, got {self.rope_dim}")
-        self.score_dim = self.head_dim
         wide = n_heads * self.head_dim
         narrow = n_kv_heads * self.head_dim
         self.qkv = Fused(dim, {"q": wide, "kv": narrow, "k_rope": self.rope_dim}, bias)
-        self.convolution = ShortConvolution(narrow + self.rope_dim, convolution)
-        self.looks_back = self.convolution.looks_back
+        self.convolve(narrow + self.rope_dim, convolution)
         self.out = IntoResidual(wide, dim, bias=out_bias)
 
     def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
@@ -80,32 +67,6 @@ class TiedHeads(nn.Module):
         still = kv[..., : self.head_dim - self.rope_dim]
         return torch.cat((still, k_rope.expand(-1, self.n_kv_heads, -1, -1)), dim=-1), kv
 
-    def merge(self, y_BHTV: Tensor) -> Tensor:
-        """Concatenates the heads and projects them out."""
-        return self.out(merged(y_BHTV))
-
-    def state_size(self) -> int:
-        """G D + R numbers per token, in bytes of the weights' dtype."""
-        return (self.n_kv_heads * self.head_dim + self.rope_dim) * self.qkv.weight.element_size()
-
-    def carried_size(self) -> int:
-        """What the convolution carries."""
-        return self.convolution.carried_size()
-
-    @property
-    def projection(self) -> nn.Module:
-        """The fused one."""
-        return self.qkv
-
-    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """Scores and values take D multiplications a key each, for every query head."""
-        own = self.qkv.weight.numel() + self.out.weight.numel()
-        return 2 * (new * own + self.n_heads * 2 * self.head_dim * new * held)
-
-    def read_width(self, absorbed: bool = False) -> int:
-        """G keys, once they are put together, and G values of D."""
-        return 2 * self.n_kv_heads * self.head_dim
-
-    def written(self, state: State) -> Tensor:
-        """[B, H, S, M]: the value of a head's group, through the head's slice of the output projection."""
-        return self.out.written(state[0], self.n_heads)
+    def state_width(self) -> int:
+        """G D + R."""
+        return self.n_kv_heads * self.head_dim + self.rope_dim
