@@ -135,8 +135,8 @@ class Attention(Costs):
         kernel: Kernel | None = None,
         need: Sequence[str] = (),
     ) -> Attended:
-        """The layer up to the merge, in stages: project the new tokens, append them to the cache, expand all
-        that is held, attend, finish.
+        """The layer up to the merge, in stages: project the new tokens, append their state to the cache,
+        expand the whole state, attend, finish.
 
         `positions` [B or 1, T] default to 0..T-1, or go on from the cache; `mask` joins the design masks.
         `need=("weights",)` with another kernel is how attention maps are read.
@@ -146,32 +146,21 @@ class Attention(Costs):
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
         positions = Positions.of_pass(positions, cache, x_BTM)
-        behind = {"past": Past(positions, mask, cache)} if self.looks_back else {}
-        q, new = self.project(x_BTM, positions.rotation(self.rotary), channel=channel, **behind)
-        shown: dict[str, Any] = {"values": self.heads.expand(new)[1]} if self.shows_values else {}
+        past = {"past": Past(positions, mask, cache)} if self.looks_back else {}
+        q, new_state = self.project(x_BTM, positions.rotation(self.rotary), channel=channel, **past)
+        epilogue_inputs: dict[str, Any] = {**past} if self.epilogue_looks_back else {}
+        if self.shows_values:
+            epilogue_inputs["values"] = self.heads.expand(new_state)[1]
         if self.forgetting is not None:
-            new = (*new, self.forgetting.project(x_BTM, **behind))
-        held, keys = self._append(new, positions, cache, channel)
-        q, k, v = self._expand(q, new, held)
-        watched: Sequence[str] = getattr(cache, "needs", ())
-        kv_pos = keys.view(keys.shape[0], 1, 1, keys.shape[1])
-        hiding = self.mask if mask is None else every(self.mask, mask)
-        dropout = self.dropout if self.training else 0.0
-        need = (*need, *self.needs, *watched)
-        inputs = AttentionInputs(  # by position: that takes a third of the time, at every step of decoding
-            q, k, v, positions.of_queries, kv_pos, self.scale, hiding, self.scores, self.normaliser, dropout,
-            need, positions.consecutive,
-        )  # fmt: skip
-        if self.selection is not None:
-            inputs = inputs._replace(mask=every(inputs.mask, self.selection(inputs, positions.end)))
+            new_state = (*new_state, self.forgetting.project(x_BTM, **past))
+        state, keys = self._append(new_state, positions, cache, channel)
+        q, k, v = self._expand(q, new_state, state)
+        cache_needs: Sequence[str] = getattr(cache, "needs", ())
+        inputs = self._kernel_inputs(q, k, v, positions, keys, mask, (*need, *self.needs, *cache_needs))
         attended = (kernel or self.kernel)(inputs)
-        if watched:
+        if cache_needs:
             cache.attended(attended.weights)  # type: ignore[union-attr]
-        if self.epilogue is None:
-            return attended
-        if self.epilogue_looks_back:
-            shown.update(behind)
-        return self._finish(self.epilogue, attended, x_BTM, shown)
+        return self._finish(attended, x_BTM, epilogue_inputs)
 
     def project(
         self, x_BTM: Tensor, rotate: Rotate, *, past: Past | None = None, channel: Channel | None = None
@@ -179,11 +168,11 @@ class Attention(Costs):
         """As of `Heads`, which are given what they ask for."""
         if not (self.heads_look_back or self.reads):
             return self.heads.project(x_BTM, rotate)
-        behind: dict[str, Any] = {"past": past} if self.heads_look_back else {}
-        return self.heads.project(x_BTM, rotate, **behind, **({"channel": channel} if self.reads else {}))
+        given: dict[str, Any] = {"past": past} if self.heads_look_back else {}
+        return self.heads.project(x_BTM, rotate, **given, **({"channel": channel} if self.reads else {}))
 
     def _append(
-        self, new: State, positions: Positions, cache: Cache | None, channel: Channel | None
+        self, new_state: State, positions: Positions, cache: Cache | None, channel: Channel | None
     ) -> tuple[State, Tensor]:
         """State and positions of all keys that the queries may see: the cache's, or those that an earlier
         layer lends.
@@ -192,29 +181,59 @@ class Attention(Costs):
         if self.borrows_keys:
             if channel is None or "keys" not in channel:
                 raise Unsupported("a layer that borrows keys needs an earlier one with lends_keys: true")
-            held, keys = channel["keys"]
+            state, keys = channel["keys"]
         else:
-            held, keys = (new, positions.of) if cache is None else cache.append(new, positions.of)
+            state, keys = (
+                (new_state, positions.of) if cache is None else cache.append(new_state, positions.of)
+            )
         if self.lends_keys and channel is not None:
-            channel["keys"] = held, keys
+            channel["keys"] = state, keys
         if past and self.looks_ahead:
             consecutive = past if positions.consecutive else None
             refuse_answers_too_early(self.mask, positions.of, keys, self.heads.n_heads, consecutive)
-        return held, keys
+        return state, keys
 
-    def _expand(self, q: Tensor, new: State, held: State) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v; where the layer forgets, the last member of a state is what was let go of."""
+    def _expand(self, q: Tensor, new_state: State, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v; with `forgetting`, whose part of a state is its last member, with its features."""
         if self.forgetting is None:
-            return q, *self.heads.expand(held)
-        k, v = self.heads.expand(held[:-1])
-        return *self.forgetting.beside(q, k, new[-1], held[-1], self.scale), v
+            return q, *self.heads.expand(state)
+        k, v = self.heads.expand(state[:-1])
+        return *self.forgetting.beside(q, k, new_state[-1], state[-1], self.scale), v
 
-    def _finish(
-        self, epilogue: Epilogue, attended: Attended, x_BTM: Tensor, shown: dict[str, Any]
-    ) -> Attended:
+    def _kernel_inputs(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        positions: Positions,
+        keys_BS: Tensor,
+        mask: Mask | None,
+        need: Sequence[str],
+    ) -> AttentionInputs:
+        inputs = AttentionInputs(  # by position: half the time of keywords, in every step of decoding
+            q,
+            k,
+            v,
+            positions.of_queries,
+            keys_BS.view(keys_BS.shape[0], 1, 1, keys_BS.shape[1]),
+            self.scale,
+            self.mask if mask is None else every(self.mask, mask),
+            self.scores,
+            self.normaliser,
+            self.dropout if self.training else 0.0,
+            need,
+            positions.consecutive,
+        )
+        if self.selection is None:
+            return inputs
+        return inputs._replace(mask=every(inputs.mask, self.selection(inputs, positions.end)))
+
+    def _finish(self, attended: Attended, x_BTM: Tensor, epilogue_inputs: dict[str, Any]) -> Attended:
         """The epilogue on the output, and on the weights where it reweighs."""
+        if self.epilogue is None:
+            return attended
         weights = attended.weights
         if weights is not None and self.reweighs:
-            weights = epilogue(weights, attended.lse, x_BTM)
-        out = epilogue(attended.out, attended.lse, x_BTM, **shown)
+            weights = self.epilogue(weights, attended.lse, x_BTM)
+        out = self.epilogue(attended.out, attended.lse, x_BTM, **epilogue_inputs)
         return attended._replace(out=out, weights=weights)
