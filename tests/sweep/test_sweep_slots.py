@@ -5,7 +5,7 @@ from processes import wait_until
 
 from attnlab.errors import Refused
 from attnlab.sweep.execute import process, slots
-from attnlab.sweep.plan import checks
+from attnlab.sweep.plan import fork_server
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_worker_outlives_its_fork_server_and_is_waited_for(tmp_path, monkeypat
     (tmp_path / "waits.py").write_text(WAITS)
     monkeypatch.syspath_prepend(tmp_path)
     log, gate = tmp_path / "log.txt", tmp_path / "open"
-    child = slots.start(slots.Slot(0, None, 1), checks.warm("json"), "waits", [str(gate)], log)
+    child = slots.start(slots.Slot(0, None, 1), fork_server.warm("json"), "waits", [str(gate)], log)
     wait_until(lambda: log.exists() and "here" in log.read_text())
-    checks.end_server()
+    fork_server.end_server()
     wait_until(lambda: child._process.exitcode == 255)  # what multiprocessing makes of it
     assert child.code() is None
     assert slots.is_running(child.pid)

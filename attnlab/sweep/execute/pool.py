@@ -20,7 +20,7 @@ from attnlab.sweep.execute.process import TERMINATED
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import devices
 from attnlab.sweep.execute.slots import Child, Slot
-from attnlab.sweep.plan.checks import Context, warm
+from attnlab.sweep.plan.fork_server import Context, warm
 from attnlab.sweep.plan.trainer import trainer_of
 
 WORKER = "attnlab.sweep.execute.worker"

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from attnlab.errors import Refused
 from attnlab.sweep.execute import process
-from attnlab.sweep.plan import checks
-from attnlab.sweep.plan.checks import Context
+from attnlab.sweep.plan import fork_server
+from attnlab.sweep.plan.fork_server import Context
 from attnlab.training.loggers.notes import COMMAND
 
 
@@ -108,7 +108,7 @@ class _Forked:
             target=process.enter, args=(module, arguments, log, slot.environment())
         )
         self._process.start()
-        self.pid, self._server = self._process.pid or 0, checks.find_server()
+        self.pid, self._server = self._process.pid or 0, fork_server.find_server()
 
     def code(self) -> int | None:
         code: int | None = self._process.exitcode
