@@ -15,7 +15,6 @@ from attnlab.measure.measurement import length_names, on_paper
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
 from attnlab.store import values
-from attnlab.store.guards import inputs
 from attnlab.training import end, measuring, settings, targets
 from attnlab.training.estimates import epochs, memory
 from attnlab.training.loggers import group
@@ -27,21 +26,16 @@ from attnlab.training.refusals.building import building
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
     """Everything about a run that can be known without training it. ValueError, one line, where it cannot
-    run.
+    run. Keys of a sweep (`values.SWEEP`) are valid already.
 
     Builds the data (and its cache), the model once, on the meta device, and one small real pass through every
     kind of layer.
     """
     memory.imported()  # before a text is read
-    values.refuse(config)
-    targets.check(config)
-    inputs.check(config)
-    settings.refuse(config)
-    signatures.check(config)
-    sizes.check_data(config)
+    _validate(config)
     with building("data"):
         data = make(config["data"])
-    _refuse_settings(config, data)
+    length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
     if config["parent"]:
         check_vocabulary(config, data)
     often = epochs.check(config, data)
@@ -69,6 +63,31 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
+def _validate(config: Mapping[str, Any]) -> None:
+    """ValueError, one line, for the first key that has a wrong value, before anything is built."""
+    values.refuse(config, values.TRAINING)
+    targets.check(config)
+    signatures.check(config)
+    settings.check(config)
+    group.validate(config["logger"])
+    sizes.check_data(config)
+    devices = config["trainer"]["devices"]
+    batch_size = config["data"]["batch_size"]
+    if batch_size % devices:
+        raise ValueError(
+            f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
+        )
+    patches = len(config["model"].get("layers") or [])
+    layers = config["model"]["n_layers"]
+    if patches > layers:
+        raise ValueError(
+            f"model.layers has {patches} patches for {layers} layers, so some say nothing: raise "
+            "model.n_layers, or leave some out"
+        )
+    if config.get("convert") and not config["parent"]:
+        raise ValueError("convert is for the weights of another run: set parent, or convert=null")
+
+
 def _build(config: Mapping[str, Any], data: Any) -> tuple[Any, Transformer]:
     """The module that trains and its model, on the meta device."""
     with building("model"), torch.device("meta"):
@@ -80,29 +99,6 @@ def _build(config: Mapping[str, Any], data: Any) -> tuple[Any, Transformer]:
     with building("decode"):
         _try_cache(config, model)
     return module, model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
-
-
-def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
-    """What is wrong with single settings, before anything is built of them."""
-    trainer = config["trainer"]
-    devices = trainer["devices"]
-    settings.check(config)
-    group.validate(config["logger"])
-    batch_size = config["data"]["batch_size"]
-    if batch_size % devices:
-        raise ValueError(
-            f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
-        )
-    length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
-    patches = len(config["model"].get("layers") or [])
-    layers = config["model"]["n_layers"]
-    if isinstance(layers, int) and patches > layers:
-        raise ValueError(
-            f"model.layers has {patches} patches for {layers} layers, so some say nothing: raise "
-            "model.n_layers, or leave some out"
-        )
-    if config.get("convert") and not config["parent"]:
-        raise ValueError("convert is for the weights of another run: set parent, or convert=null")
 
 
 def _try_cache(config: Mapping[str, Any], model: Transformer) -> None:

@@ -44,10 +44,6 @@ def slots(kind: str, wanted: int | None = None, per_gpu: int = 1) -> list[Slot]:
     """The slots for a device kind (cpu, or a GPU's name). `wanted` is sweep.slots: their number, or None;
     `per_gpu` is sweep.slots_per_gpu: how many runs share a GPU.
     """
-    if wanted is not None and (type(wanted) is not int or wanted < 1):
-        raise Refused(f"sweep.slots={wanted}: give the number of runs at a time, or null")
-    if type(per_gpu) is not int or per_gpu < 1:
-        raise Refused(f"sweep.slots_per_gpu={per_gpu}: give the number of runs that share a GPU, at least 1")
     cores = _cores()
     if kind != "cpu":
         gpus = visible_gpus()

@@ -79,7 +79,9 @@ def annotations(target: Any) -> Mapping[str, Any]:
         return {}
     written: Any = target
     try:
-        hints = typing.get_type_hints(written.__init__ if isinstance(target, type) else target)
+        hints = typing.get_type_hints(
+            written.__init__ if isinstance(target, type) else target, include_extras=True
+        )
     except Exception:  # names that are there for a type checker alone
         hints = {}
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -108,7 +110,9 @@ def _schema(hint: Any) -> Any:
     origin = get_origin(hint) or hint
     inner = get_args(hint)
     schema: Any = Any
-    if origin in (Annotated, typing.Final):
+    if origin is Annotated:  # with its ranges, such as pydantic's Field(ge=1)
+        return Annotated[_schema(inner[0]), *hint.__metadata__]
+    if origin is typing.Final:
         return _schema(inner[0])
     if origin in _CONTAINERS:
         schema = _CONTAINERS[origin]
