@@ -3,9 +3,10 @@
 import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 from torch import nn
 
 from attnlab.errors import Refused
@@ -160,6 +161,9 @@ def test_a_users_own_class_without_annotations_takes_what_it_is_given():
         (True, float, "it should be a valid number"),
         (float("nan"), float, "it should be a finite number"),
         (3, str | None, "it should be a valid string, or None"),
+        (2, Annotated[int, Field(ge=2)] | None, None),
+        (1, Annotated[int, Field(ge=2)] | None, "it should be greater than or equal to 2, or None"),
+        ({"_target_": "x"}, Annotated[int, Field(ge=2)], None),
         (True, Literal[1, "a"], "it should be 1"),
         ([1, "a"], list[int], "[1] should be a valid integer"),
         ("abc", Sequence[str], "it should be a valid list"),

@@ -110,11 +110,11 @@ def _schema(hint: Any) -> Any:
     origin = get_origin(hint) or hint
     inner = get_args(hint)
     schema: Any = Any
-    if origin is Annotated:  # with its ranges, such as pydantic's Field(ge=1)
-        return Annotated[_schema(inner[0]), *hint.__metadata__]
     if origin is typing.Final:
         return _schema(inner[0])
-    if origin in _CONTAINERS:
+    if origin is Annotated:  # with its ranges, such as pydantic's Field(ge=1)
+        schema = Annotated[_schema(inner[0]), *hint.__metadata__]
+    elif origin in _CONTAINERS:
         schema = _CONTAINERS[origin]
         parts = tuple(one if one is Ellipsis else _schema(one) for one in inner)
         if parts:
