@@ -1,7 +1,11 @@
 """Which way imports point, and that every name that a text holds instead of an import leads somewhere."""
 
 import ast
+import json
 import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -93,3 +97,34 @@ def test_names_are_found_where_they_can_stand():
         "attnlab.training.run", "attnlab.cli.verbs.list.main",  # Python: a module, a function behind a colon
         "hydra_plugins.attnlab_sweep.launcher.PoolLauncher",  # an f-string
     } <= set(names())  # fmt: skip
+
+
+WAYS = (
+    "import {0}",
+    "import {0}.more",
+    "from {1} import {2}",
+    "from {0} import more",
+    "import {3}; {0}.more()",
+)
+
+
+def test_private_parts_of_libraries_are_found_however_they_are_imported():
+    """Runs ruff on lines as of a file in `attnlab/`; one way left open would make the rule worth little."""
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
+    banned = rules["flake8-tidy-imports"]["banned-api"]
+    assert {"hydra._internal", "wandb.sdk.lib", "torch._subclasses", "multiprocessing.util"} <= set(banned)
+    ways = [(name, way) for name in banned for way in WAYS]
+    lines = [
+        way.format(name, *name.rpartition(".")[::2], name.partition(".")[0]).replace("; ", "\nif True: ")
+        for name, way in ways
+    ]
+    command = [sys.executable, "-m", "ruff", "check", "--select=TID251", "--output-format=json"]
+    found = subprocess.run(
+        [*command, "--stdin-filename=attnlab/unwritten.py", "-"],
+        cwd=ROOT, input="\n".join(lines), capture_output=True, text=True,
+    )  # fmt: skip
+    hit = {fault["location"]["row"] for fault in json.loads(found.stdout)}
+    rows = {
+        1 + sum(1 + line.count("\n") for line in lines[:n]) + lines[n].count("\n") for n in range(len(lines))
+    }
+    assert rows == hit

@@ -2,7 +2,8 @@
 
 Surprising: a CUDA graph replays on the memory that it was recorded with, and torch records none of a step
 that writes into memory which may move. So the tensors are marked as staying where they are, and are filled
-again for the next generation, never made anew.
+again for the next generation, never made anew. The one module that uses `torch._dynamo`, which has the mark
+(`mark_static_address`) without a public name.
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,7 @@
 A decoding step is a hundred tiny operations, and `nn.Module` costs about as much as they do: a call looks for
 hooks, an attribute for parameters, buffers and children. A lean copy's calls are its class's `forward`, its
 attributes plain. Tensors are shared, not copied; results differ by rounding at most (see `_rms_norm`).
+The one module that reads how `nn.Module` stores its parts: torch has no public way around its calls.
 """
 
 import functools

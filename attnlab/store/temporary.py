@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from multiprocessing import util
+from multiprocessing.connection import Listener
 
 LONGEST = 104  # bytes of the name of a socket
 
@@ -17,6 +17,6 @@ def shorten_socket_names() -> None:
     before = tempfile.tempdir
     tempfile.tempdir = "/tmp"
     try:
-        util.get_temp_dir()  # made once, and kept for all later sockets
+        Listener(family="AF_UNIX").close()  # the folder is made for the first socket, and kept for all others
     finally:
         tempfile.tempdir = before

@@ -1,7 +1,9 @@
-"""What the values of a run's config may be, where no constructor's signature says it: types and ranges.
+"""Types and ranges of the values of a run's config, where no annotation of a constructor gives them.
 
-`refuse` looks at the keys that are there, so that a trainer of a user's needs none of them. Each field's
-description is what a refusal asks for. Nothing here imports torch: a plan asks before anything is built.
+Each key is validated once: the groups of `SWEEP` where a config is composed (the plan, `hydra.mode=RUN`, a
+spec written by hand), those of `TRAINING` by `check` of attnlab's own trainer. `refuse` reads the keys that
+are there, so that a user's own trainer needs none of them. Each field's description is part of the message.
+Nothing here imports torch: a plan validates before anything is built.
 """
 
 from collections.abc import Iterable, Mapping
@@ -142,8 +144,6 @@ class Optim(Values):
         "two numbers of at least 0 and below 1, as in [0.9,0.99]", min_length=2, max_length=2
     )
     weight_decay: Number = _told("a finite number of at least 0", **_POSITIVE)
-    compile: bool = _SWITCH
-    seed: int = _SEED
 
 
 class Data(Values):
@@ -158,7 +158,6 @@ class Data(Values):
     )
     num_workers: int = _whole(0, MOST_WORKERS)
     max_epochs: Number | None = _told("a number above 0, or null", **_POSITIVE | {"gt": 0})
-    seed: int = _SEED
 
 
 class Model(Values):
@@ -172,7 +171,6 @@ class Model(Values):
     dropout: Number = _told("a number of at least 0 and below 1", ge=0, lt=1)
     init_std: Number = _told("a finite number of at least 0", **_POSITIVE)
     qk_gain: Number | None = _told("a finite number above 0, or null", **_POSITIVE | {"gt": 0})
-    seed: int = _SEED
     attention: dict[str, Any] = _told("{_target_: ...}")
     mixer: dict[str, Any] | None = _told("{_target_: ...}, or null")
     layers: list[dict[str, Any]] | None = _told(
@@ -184,6 +182,8 @@ GROUPS: Mapping[str, type[Values]] = {
     "": Top, "paths": Paths, "sweep": Sweep, "measure": Measure, "logger": Logger, "trainer": Trainer,
     "optim": Optim, "data": Data, "model": Model,
 }  # fmt: skip
+SWEEP = ("", "paths", "sweep", "logger")  # read by a sweep, whichever module trains its runs
+TRAINING = ("measure", "trainer", "optim", "data", "model")  # read by attnlab's own trainer
 
 
 def refuse(config: Mapping[str, Any], groups: Iterable[str] = GROUPS) -> None:

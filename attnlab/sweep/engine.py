@@ -22,7 +22,7 @@ from attnlab.store.schema import RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, stored_runs, submit
 from attnlab.sweep.execute.process import INTERRUPTED, TERMINATED, Terminated, sigterm_raised
-from attnlab.sweep.plan import checks, laws_gate
+from attnlab.sweep.plan import checks, fork_server, laws_gate
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.plan.plan import plan as plans_of
@@ -77,7 +77,7 @@ class _Sweep:
     root: Path
     reports: Path
     cache: Path | None
-    context: checks.Context
+    context: fork_server.Context
     users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
     declared: dict[int, Declared] = field(default_factory=dict)  # by plan: what its experiment declares
     line: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class _Sweep:
         try:
             plans = self.planned()
         except (KeyboardInterrupt, Terminated):
-            checks.end_server()  # it may have seconds of imports before it
+            fork_server.end_server()  # it may have seconds of imports before it
             raise
         if self.settings.get("show") == "report":
             return self.reported_now(plans)
@@ -290,7 +290,7 @@ def _plain(node: Any) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
+def _warm(config: DictConfig, settings: dict[str, Any]) -> fork_server.Context:
     """Processes that have imported what the runs will import late, W&B above all: a second or two of each."""
     threads = slots.slots("cpu", settings.get("slots"))[0].threads
     plain = OmegaConf.to_container(config)
@@ -298,4 +298,4 @@ def _warm(config: DictConfig, settings: dict[str, Any]) -> checks.Context:
     own = {name.rpartition(".")[0] for name in fingerprint.targets(plain) if name.startswith("attnlab.")}
     late = ["pandas"] if own else []  # by pyarrow, which writes the curves of attnlab's own runs
     late += notes.WANDB_IMPORTS if wandb_report.wanted(plain.get("logger") or {}) else []
-    return checks.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])
+    return fork_server.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])

@@ -21,7 +21,7 @@ from attnlab.store.guards import trust
 from attnlab.store.schema import VERSION, Metric, Record, RunRecord, RunSpec
 from attnlab.sweep.execute import mend, node, slots
 from attnlab.sweep.execute import process as child
-from attnlab.sweep.plan.checks import Context
+from attnlab.sweep.plan.fork_server import Context
 from attnlab.sweep.plan.trainer import trainer, trainer_of
 from attnlab.sweep.waiting import waiting
 

@@ -19,7 +19,7 @@ from attnlab.store.fingerprint import digest
 from attnlab.sweep import wandb_view
 from attnlab.sweep.execute import process
 from attnlab.sweep.execute.stored_runs import run_child
-from attnlab.sweep.plan.checks import Context
+from attnlab.sweep.plan.fork_server import Context
 from attnlab.training.loggers import notes
 
 MODULE = "attnlab.sweep.wandb_report"

@@ -11,7 +11,7 @@ import torch
 
 from attnlab.measure import size
 from attnlab.measure.leakage import batch_of, leakage
-from attnlab.measure.measurement import on_paper
+from attnlab.measure.measurement import Measurement, on_paper
 from attnlab.model.build import WEIGHTS, build_model, device_of, make
 from attnlab.model.transformer import Transformer
 from attnlab.store.schema import RunRecord, RunSpec
@@ -19,8 +19,8 @@ from attnlab.training import record as records
 from attnlab.training.parent import load_parent
 
 
-def check(config: Mapping[str, Any], model: Transformer, data: Any) -> None:
-    """ValueError, one line, where the measurement cannot be taken; `model` lives on the meta device.
+def check(config: Mapping[str, Any], model: Transformer, data: Any) -> Measurement:
+    """The measurement. ValueError, one line, where it cannot be taken; `model` lives on the meta device.
 
     A measurement may have `check(model, data)`, and `on_paper = True`: then its model has no numbers.
     """
@@ -32,11 +32,11 @@ def check(config: Mapping[str, Any], model: Transformer, data: Any) -> None:
         raise ValueError(f"measurement={name} looks at no weights: set parent=null")
     if hasattr(measurement, "check"):
         measurement.check(model, data)
+    return measurement
 
 
-def figures(config: Mapping[str, Any]) -> list[str] | None:
-    """All that a run may measure, where its measurement says what that is (`measures()`); else None."""
-    measurement = make(config["measurement"])
+def figures(measurement: Measurement) -> list[str] | None:
+    """All that a run may measure, where its measurement lists that (`measures()`); else None."""
     return [*measurement.measures(), *size.MEMORY] if hasattr(measurement, "measures") else None
 
 

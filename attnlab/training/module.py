@@ -54,13 +54,8 @@ class LanguageModel(pl.LightningModule):
         optimizer: Callable[..., torch.optim.Optimizer] = adamw,
     ) -> None:
         super().__init__()
-        for key, value in (("lr", lr), ("min_lr", min_lr), ("weight_decay", weight_decay)):
-            if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
-                raise ValueError(f"optim.{key} must be a finite number of at least 0, got {value}")
-        if lr == 0 or min_lr > lr or warmup < 0:
-            raise ValueError(
-                f"optim needs 0 <= min_lr <= lr, lr > 0 and warmup >= 0, got {min_lr}, {lr}, {warmup}"
-            )
+        if min_lr > lr:
+            raise ValueError(f"optim.min_lr={min_lr} is above optim.lr={lr}: lower it, or raise optim.lr")
         self.model = model
         self.lr = lr
         self.min_lr = min_lr

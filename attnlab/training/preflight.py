@@ -15,7 +15,6 @@ from attnlab.measure.measurement import length_names, on_paper
 from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
 from attnlab.model.transformer import Transformer
 from attnlab.store import values
-from attnlab.store.guards import inputs
 from attnlab.training import end, measuring, settings, targets
 from attnlab.training.estimates import epochs, memory
 from attnlab.training.loggers import group
@@ -27,24 +26,70 @@ from attnlab.training.refusals.building import building
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
     """Everything about a run that can be known without training it. ValueError, one line, where it cannot
-    run.
+    run. Keys of a sweep (`values.SWEEP`) are valid already.
 
-    Builds the data (and its cache), the model on the meta device, and one small real pass through every
+    Builds the data (and its cache), the model once, on the meta device, and one small real pass through every
     kind of layer.
     """
     memory.imported()  # before a text is read
-    values.refuse(config)
-    targets.check(config)
-    inputs.check(config)
-    settings.refuse(config)
-    signatures.check(config)
-    sizes.check_data(config)
+    _validate(config)
     with building("data"):
         data = make(config["data"])
-    _refuse_settings(config, data)
+    length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
     if config["parent"]:
         check_vocabulary(config, data)
-    epochs.check(config, data)
+    often = epochs.check(config, data)
+    module, model = _build(config, data)
+    device = _device(config)
+    room = sizes.check_model(config, model, data.task.vocab_size, device)
+    if (prefix := longest_prefix(model)) >= data.task.length:
+        raise ValueError(
+            f"model.attention.masks: a prefix of {prefix} tokens leaves no target outside it in windows of "
+            f"{data.task.length}: lower its n, or raise data.length"
+        )
+    kind = device_kind(device)
+    facts = {
+        "device_kind": kind,
+        "device": kind,
+        "room_bytes": room,
+        "epochs": often,
+        **_sizes(config, model, data.task.length),
+        **(
+            _measurement(config, model, data)
+            if config.get("measurement")
+            else _training(config, module, model, data, device)
+        ),
+    }
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _validate(config: Mapping[str, Any]) -> None:
+    """ValueError, one line, for the first key that has a wrong value, before anything is built."""
+    values.refuse(config, values.TRAINING)
+    targets.check(config)
+    signatures.check(config)
+    settings.check(config)
+    group.validate(config["logger"])
+    sizes.check_data(config)
+    devices = config["trainer"]["devices"]
+    batch_size = config["data"]["batch_size"]
+    if batch_size % devices:
+        raise ValueError(
+            f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
+        )
+    patches = len(config["model"].get("layers") or [])
+    layers = config["model"]["n_layers"]
+    if patches > layers:
+        raise ValueError(
+            f"model.layers has {patches} patches for {layers} layers, so some say nothing: raise "
+            "model.n_layers, or leave some out"
+        )
+    if config.get("convert") and not config["parent"]:
+        raise ValueError("convert is for the weights of another run: set parent, or convert=null")
+
+
+def _build(config: Mapping[str, Any], data: Any) -> tuple[Any, Transformer]:
+    """The module that trains and its model, on the meta device."""
     with building("model"), torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
     with building("optim"):
@@ -53,64 +98,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
             module.optimizer(1)
     with building("decode"):
         _try_cache(config, model)
-    model = model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
-    device = _device(config)
-    sizes.check_model(config, model, data.task.vocab_size, device)
-    if (prefix := longest_prefix(model)) >= data.task.length:
-        raise ValueError(
-            f"model.attention.masks: a prefix of {prefix} tokens leaves no target outside it in windows of "
-            f"{data.task.length}: lower its n, or raise data.length"
-        )
-    with building("measurement" if config.get("measurement") else "model.attention"):
-        if config.get("measurement"):
-            measuring.check(config, model, data)
-        else:
-            _try_layers(config, device)
-            maps.check(model)
-    planned = "cuda" if sizes.elsewhere(config) else device
-    trains = not config.get("measurement")
-    facts = {
-        "data": _data_facts(config, data),
-        "memory_bytes": memory.peak(config, data, planned) if trains else None,
-        "room_bytes": sizes.room_of(config, device) if trains else None,
-        "device_kind": device_kind(device),
-        "device": device_kind(device),
-        **_sizes(config, model, data.task.length),
-        "epochs": epochs.epochs(config, data.task),
-        **_measured(config, data),
-    }
-    return {key: value for key, value in facts.items() if value is not None}
-
-
-def _data_facts(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """What is known of a run's data; of one that only looks at shapes not what it would be validated on."""
-    facts: dict[str, Any] = data.facts()
-    if config.get("measurement") and on_paper(make(config["measurement"])):
-        return {key: value for key, value in facts.items() if key not in ("validation", "val_text")}
-    return facts
-
-
-def _refuse_settings(config: Mapping[str, Any], data: Any) -> None:
-    """What is wrong with single settings, before anything is built of them."""
-    trainer = config["trainer"]
-    devices = trainer["devices"]
-    settings.check(config)
-    group.validate(config["logger"])
-    batch_size = config["data"]["batch_size"]
-    if batch_size % devices:
-        raise ValueError(
-            f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
-        )
-    length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
-    patches = len(config["model"].get("layers") or [])
-    layers = config["model"]["n_layers"]
-    if isinstance(layers, int) and patches > layers:
-        raise ValueError(
-            f"model.layers has {patches} patches for {layers} layers, so some say nothing: raise "
-            "model.n_layers, or leave some out"
-        )
-    if config.get("convert") and not config["parent"]:
-        raise ValueError("convert is for the weights of another run: set parent, or convert=null")
+    return module, model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
 
 
 def _try_cache(config: Mapping[str, Any], model: Transformer) -> None:
@@ -153,21 +141,37 @@ def _sizes(config: Mapping[str, Any], model: Transformer, context: int) -> dict[
     }
 
 
-def _measured(config: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """What the run will measure, and the digests of the code that will do it."""
-    if config.get("measurement"):
-        return {
-            "declared": {name: asdict(metric) for name, metric in size.BUDGET.items()},
-            "figures": measuring.figures(config),
-        }
-    declared = size.BUDGET | end.expected(data.task)
+def _measurement(config: Mapping[str, Any], model: Transformer, data: Any) -> dict[str, Any]:
+    """Facts of a run that only measures. Without its validation data where it only looks at shapes."""
+    with building("measurement"):
+        measurement = measuring.check(config, model, data)
+    left_out = ("validation", "val_text") if on_paper(measurement) else ()
+    return {
+        "data": {key: value for key, value in data.facts().items() if key not in left_out},
+        "declared": {name: asdict(metric) for name, metric in size.BUDGET.items()},
+        "figures": measuring.figures(measurement),
+    }
+
+
+def _training(
+    config: Mapping[str, Any], module: Any, model: Transformer, data: Any, device: str
+) -> dict[str, Any]:
+    """Facts of a run that trains: what it takes, what it will measure, and the digests of the code that
+    measures it. `module` and its `model` are of no use afterwards.
+    """
+    with building("model.attention"):
+        _try_layers(config, device)
+        maps.check(model)
+    expected = end.expected(data.task)
     timed = timing.TIMES if config["measure"].get("timing", True) else {}
     lengths = length_names(config["measure"]["lengths"])
     return {
-        "declared": {name: asdict(metric) for name, metric in declared.items()},
-        "figures": [*end.expected(data.task), *lengths, *size.MEMORY, size.THROUGHPUT.name, *timed],
+        "data": data.facts(),
+        "declared": {name: asdict(metric) for name, metric in (size.BUDGET | expected).items()},
+        "figures": [*expected, *lengths, *size.MEMORY, size.THROUGHPUT.name, *timed],
         "measured_by": end.digests(end.MEASURED),
         "observed_by": end.digests(end.OBSERVED),
+        "memory_bytes": memory.peak(config, module, data, "cuda" if sizes.elsewhere(config) else device),
     }
 
 

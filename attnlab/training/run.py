@@ -14,8 +14,9 @@ from safetensors.torch import save_model
 from attnlab.measure.text.probe import probe
 from attnlab.model import build
 from attnlab.model.build import build_model, make
-from attnlab.store import runs
+from attnlab.store import runs, values
 from attnlab.store.files import CHECKPOINTS, replacing
+from attnlab.store.guards import inputs
 from attnlab.store.schema import Estimate, RunRecord, RunSpec
 from attnlab.training import callbacks, checkpoints, measuring, settings
 from attnlab.training import record as records
@@ -64,6 +65,8 @@ def _estimated(spec: RunSpec) -> RunSpec:
     """A spec that a sweep wrote knows what can be known before; one written by hand is checked here."""
     if spec.estimate.steps is not None:
         return spec
+    values.refuse(spec.config, values.SWEEP)
+    inputs.check(spec.config)
     return spec.but(estimate=Estimate.model_validate(check(spec.config)))
 
 

@@ -73,8 +73,10 @@ _HIDDEN = ("show", "command")  # of `sweep`, set by `plan`, `status` and `compar
 _FREE = "protocol"  # an experiment's own values, which others of its keys refer to
 
 
-def refuse(config: Mapping[str, Any]) -> None:
-    """ValueError, one line, where a setting would be dropped, or is none of those that a run may have."""
+def check(config: Mapping[str, Any]) -> None:
+    """ValueError, one line, where a setting would be dropped, is none of those that a run may have, or the
+    callbacks or the Trainer cannot be built.
+    """
     _refuse_unread(config)
     refuse_environment()
     _refuse_trainer(config["trainer"])
@@ -82,10 +84,6 @@ def refuse(config: Mapping[str, Any]) -> None:
         raise ValueError(
             "callbacks look at a training, and a measurement trains nothing: drop one of the two"
         )
-
-
-def check(config: Mapping[str, Any]) -> None:
-    """ValueError, one line, where the callbacks or the Trainer cannot be built."""
     built = {"trainer": config["trainer"], "callbacks": config.get("callbacks")}
     _try(canonical(built))
 

@@ -21,7 +21,7 @@ from sampling import FULL, full
 from attnlab.store import runs as store
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress
-from attnlab.sweep.plan.checks import warm
+from attnlab.sweep.plan.fork_server import warm
 
 pytestmark = [pytest.mark.rare(sample=1), pytest.mark.timeout(600)]  # minutes of kills
 

@@ -11,6 +11,7 @@ from attnlab.measure import size
 from attnlab.model.build import build_model, make
 from attnlab.training import preflight
 from attnlab.training.estimates import epochs, memory
+from attnlab.training.estimates.fake_tensors import fake_tensors, replace_parameters
 from attnlab.training.module import LanguageModel
 from attnlab.training.preflight import check
 from attnlab.training.refusals import sizes
@@ -55,13 +56,13 @@ def test_a_run_that_reads_its_text_more_often_than_it_may_is_refused(compose, li
     config = compose(*line)
     data = make(config["data"])
     if not refused:
-        return epochs.check(config, data)
+        assert epochs.check(config, data) == epochs.epochs(config, data.task)
+        return
     with pytest.raises(ValueError, match=(
         r"^data.max_epochs=1.5: trainer.max_steps=100 reads the text 2.07 times, 1.38 times as often as "
         r"that; it has 3,096 training tokens \(char\). .* at most trainer.max_steps=72, or data.max_epochs=3$"
     )):  # fmt: skip
         check(config)
-    return None
 
 
 def test_the_large_sizes_read_their_text_about_four_times_at_most(compose):
@@ -71,6 +72,30 @@ def test_the_large_sizes_read_their_text_about_four_times_at_most(compose):
         4.5,
         4,
     ]
+
+
+def test_fake_tensors_count_as_real_ones_with_fused_attention_and_autocast():
+    """What the meta device would not show; fails where torch changes its fake tensors."""
+    with torch.device("meta"):
+        tied = torch.nn.Linear(7, 7), torch.nn.Linear(7, 7)
+    tied[1].weight = tied[0].weight
+    model = torch.nn.Sequential(*tied)
+    q = torch.zeros(1, 2, 64, 8)
+    saved = size.saved_for_backward(lambda: attend(q.clone().requires_grad_()), model)
+    with fake_tensors():
+        replace_parameters(model)
+        assert model[0].weight is model[1].weight
+        assert not model[0].weight.is_meta
+        with memory.Live(model) as live:
+            y = attend(torch.zeros(1, 2, 64, 8).requires_grad_())
+        with torch.autocast("cpu", torch.bfloat16):
+            assert model(torch.zeros(3, 7)).dtype == torch.bfloat16
+    assert y.shape == q.shape
+    assert live.now == saved
+
+
+def attend(q):
+    return torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
 
 
 def test_storages_are_counted_once_for_as_long_as_they_live():
@@ -83,8 +108,19 @@ def test_storages_are_counted_once_for_as_long_as_they_live():
         assert live.now == 4 * 21
 
 
-def moments(config, layers=2, spread=1.0):
-    return memory._moments(config, layers, make(config["data"]), spread)
+def on_meta(config, data):
+    with torch.device("meta"):
+        return make(config["optim"], model=build_model(config, data.task.vocab_size))
+
+
+def moments(config, spread=1.0):
+    data = make(config["data"])
+    return memory._moments(config, on_meta(config, data), data, spread)
+
+
+def peak(config, device):
+    data = make(config["data"])
+    return memory.peak(config, on_meta(config, data), data, device)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +163,20 @@ def test_what_a_process_holds_by_reading_a_text_is_none_of_a_runs(compose, monke
 def test_a_run_with_wandb_takes_more(compose, monkeypatch, mode, more):
     monkeypatch.delenv("WANDB_MODE", raising=False)
     config = compose("logger=wandb", f"logger.mode={mode}")
-    plain, data = compose("logger=none"), make(config["data"])
-    assert memory.peak(config, data, "cpu") - memory.peak(plain, data, "cpu") == more
-    assert memory.peak(config, data, "cuda") == memory.peak(plain, data, "cuda")
+    plain = compose("logger=none")
+    assert peak(config, "cpu") - peak(plain, "cpu") == more
+    assert peak(config, "cuda") == peak(plain, "cuda")
 
 
-def test_layers_that_are_alike_cost_the_same_so_few_are_enough(compose):
+def test_uniform_layers_cost_the_same_so_few_are_enough(compose):
     config = compose("model.n_layers=7")
     data = make(config["data"])
-    assert memory.peak(config, data, "cuda") == memory.WORKSPACE + max(moments(config, 7))
+    module = on_meta(config, data)
+    like = data.task.train_batch(0, 0, 1)
+    with fake_tensors(), memory._own_cells():
+        replace_parameters(module)
+        whole = memory._moments_of_a_step(config, module, data.task, like, 1.0)
+    assert max(moments(config)) == max(whole)
 
 
 def test_weights_have_gradients_and_moments_and_a_second_device_a_copy_of_them(compose):
@@ -164,8 +205,7 @@ def test_a_kernel_that_cannot_compute_here_counts_as_a_fused_one(compose):
 
 def test_a_part_that_looks_at_its_numbers_leaves_the_memory_unknown(compose, monkeypatch):
     monkeypatch.setattr(memory, "cross_entropy", lambda logits, _: logits * logits.max().item())
-    config = compose()
-    assert memory.peak(config, make(config["data"]), "cpu") is None
+    assert peak(compose(), "cpu") is None
 
 
 @pytest.mark.parametrize(("card", "gib"), [("NVIDIA H200", 139.8), ("NVIDIA H100 80GB HBM3", 78.4),

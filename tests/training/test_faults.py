@@ -20,7 +20,7 @@ from attnlab.store import runs
 from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.execute.process import enter
 from attnlab.sweep.execute.slots import Slot
-from attnlab.sweep.plan.checks import warm
+from attnlab.sweep.plan.fork_server import warm
 from attnlab.training import run
 from attnlab.training.checkpoints import RUN, newest_checkpoint
 

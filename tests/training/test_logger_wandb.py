@@ -298,7 +298,6 @@ SETTINGS = {
     ("settings", "told"),
     [
         ({"mode": "onlin"}, "logger.mode must be online, offline, shared or disabled, got onlin"),
-        ({"patience": 0}, "logger.patience must be more than 0 seconds"),
         ({"workspace": True}, "logger.workspace=true needs a W&B server, and the mode is offline"),
     ],
 )

@@ -3,14 +3,15 @@
 import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 from torch import nn
 
 from attnlab.errors import Refused
 from attnlab.store import values
-from attnlab.training.preflight import check
+from attnlab.training import preflight
 from attnlab.training.refusals.signatures import annotations, find_problem
 
 NONE_OF_THESE = [10**30, 1e300, True, float("nan"), -1, "abc", "", [], {}, None]
@@ -19,6 +20,12 @@ WHOLE = [
     "optim.warmup", "data.batch_size", "data.val_batch_size", "measure.every", "measure.maps",
     "sweep.checkpoint_every", "sweep.slots_per_gpu", "model.dim", "model.n_layers", "model.ffn_width",
 ]  # fmt: skip
+
+
+def check(config):
+    """As a run that is planned: first the keys of a sweep."""
+    values.refuse(config, values.SWEEP)
+    return preflight.check(config)
 
 
 def put(config, key, value):
@@ -82,6 +89,9 @@ def test_a_switch_is_true_or_false(compose, key):
         ("sed", 3, "sed: nothing reads a key of that name"),
         ("logger.patience", "abc", "logger.patience must be more than 0 seconds"),
         ("paths.runs", "", "paths.runs must be a folder"),
+        ("sweep.slots", 0, "sweep.slots must be the number of runs at a time, or null, got 0"),
+        ("sweep.slots", True, "sweep.slots must be the number of runs at a time, or null, got true"),
+        ("optim.min_lr", 1, r"optim.min_lr=1 is above optim.lr=0\.\d+: lower it, or raise optim.lr"),
         ("seed", 2**63, "seed must be a whole number"),
     ],
 )  # fmt: skip
@@ -151,6 +161,9 @@ def test_a_users_own_class_without_annotations_takes_what_it_is_given():
         (True, float, "it should be a valid number"),
         (float("nan"), float, "it should be a finite number"),
         (3, str | None, "it should be a valid string, or None"),
+        (2, Annotated[int, Field(ge=2)] | None, None),
+        (1, Annotated[int, Field(ge=2)] | None, "it should be greater than or equal to 2, or None"),
+        ({"_target_": "x"}, Annotated[int, Field(ge=2)], None),
         (True, Literal[1, "a"], "it should be 1"),
         ([1, "a"], list[int], "[1] should be a valid integer"),
         ("abc", Sequence[str], "it should be a valid list"),

@@ -18,13 +18,12 @@ def exactly(kernel: Kernel) -> Kernel:
     @functools.wraps(kernel)
     def exact_kernel(inputs: AttentionInputs) -> Attended:
         q, k, v = inputs[:3]
-        mixed = torch._C._is_any_autocast_enabled()  # asking q for its device takes longer
+        device = "cpu" if q.is_cpu else q.device.type  # its name takes longer
+        mixed = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         if not mixed and q.dtype == k.dtype == v.dtype in EXACT:
             return kernel(inputs)
-        device = q.device.type
         exact = torch.promote_types(q.dtype, torch.float32)
-        rounds = mixed and torch.amp.is_autocast_available(device)
-        with torch.autocast(device, enabled=False) if rounds else nullcontext():
+        with torch.autocast(device, enabled=False) if mixed else nullcontext():
             attended = kernel(inputs._replace(q=q.to(exact), k=k.to(exact), v=v.to(exact)))
         return attended._replace(out=attended.out.to(v.dtype))
 

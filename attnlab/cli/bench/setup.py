@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from attnlab.config import CONF, register_resolvers
 from attnlab.model.build import device_kind, device_of
+from attnlab.store import values
 from attnlab.testing.laws.compose import refuse_mixtures
 
 SHAPE = ("model.dim", "model.n_layers", "model.n_heads", "model.ffn_width", "data.length")
@@ -38,6 +39,7 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
         config: Any = OmegaConf.to_container(
             compose("config", overrides=list(overrides)), resolve=True, throw_on_missing=True
         )
+    values.refuse(config)
     return config
 
 

@@ -1,9 +1,10 @@
 """The loss of the weights as they are: a converted or stretched model before anything is trained on it."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 
 from attnlab.measure import length
 from attnlab.measure.measurement import Measured, length_names
@@ -16,7 +17,11 @@ class Losses:
     `measure.length`, with multiples of `trained`, or of data.length.
     """
 
-    def __init__(self, lengths: Sequence[float] = (), trained: int | None = None) -> None:
+    def __init__(
+        self,
+        lengths: Sequence[Annotated[float, Field(ge=1)]] = (),
+        trained: Annotated[int, Field(ge=2)] | None = None,
+    ) -> None:
         self.lengths = list(lengths)
         self.trained = trained
 

@@ -244,13 +244,13 @@ def _fill_buffers(model: Transformer, config: Config, dtype: torch.dtype) -> Non
     usual = torch.get_default_dtype()
     for layer, block in enumerate(model.blocks):
         for place, part in block.mixer.named_modules():
-            for name in (name for name, buffer in part._buffers.items() if buffer.is_meta):
+            for name in [name for name, buffer in part.named_buffers(recurse=False) if buffer.is_meta]:
                 torch.set_default_dtype(torch.float64)  # not rounded twice
                 try:
                     made = make(mixers[layer % len(mixers)]).get_submodule(place)
                 finally:
                     torch.set_default_dtype(usual)
-                part._buffers[name] = getattr(made, name).to(dtype)
+                setattr(part, name, getattr(made, name).to(dtype))
 
 
 def _compare(shards: Shards, family: Family, wanted: Mapping[str, Tensor]) -> None:

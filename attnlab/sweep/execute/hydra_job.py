@@ -12,9 +12,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused, printable
-from attnlab.store import fingerprint, runs
-from attnlab.store.guards import trust, users
-from attnlab.store.guards.inputs import is_name
+from attnlab.store import fingerprint, runs, values
+from attnlab.store.guards import inputs, trust, users
 from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
 from attnlab.sweep.execute import stored_runs, worker
 from attnlab.sweep.execute.pool import Pool
@@ -28,7 +27,7 @@ from attnlab.training.loggers import notes
 def run(config: DictConfig) -> RunRecord | None:
     """Returns the record. Failures are recorded, not raised: launchers differ in what they make of those."""
     if config.get("id"):
-        if not is_name(str(config.id)):
+        if not inputs.is_name(str(config.id)):
             raise Refused(f"id={config.id}: a run's id is a folder of the store, and no path")
         folder = Path(config.paths.runs) / str(config.id)
         trust.refuse_unknown(
@@ -62,6 +61,8 @@ def _stored(folder: Path, run: RunSpec) -> bool:
 def _prepare(config: DictConfig) -> tuple[Path, Path]:
     """The run's folder, and the store's file that says who uses it."""
     resolved: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    values.refuse(resolved, values.SWEEP)
+    inputs.check(resolved)
     name = trainer_of(resolved)
     estimate = Estimate.model_validate({"device_kind": "cpu", **trainer(name).check(resolved)})
     use = Use(arm="run", axes=axes(HydraConfig.get().runtime.choices))

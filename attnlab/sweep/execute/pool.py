@@ -20,7 +20,7 @@ from attnlab.sweep.execute.process import TERMINATED
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import devices
 from attnlab.sweep.execute.slots import Child, Slot
-from attnlab.sweep.plan.checks import Context, warm
+from attnlab.sweep.plan.fork_server import Context, warm
 from attnlab.sweep.plan.trainer import trainer_of
 
 WORKER = "attnlab.sweep.execute.worker"
@@ -39,7 +39,7 @@ class Pool:
     """`run(folders)` trains what their spec.json say. Interrupts end all workers, and are raised again."""
 
     def __init__(self, settings: Mapping[str, Any], progress: Progress, context: Context | None) -> None:
-        self.max_time = limit(settings.get("max_time"), "sweep.max_time")
+        self.max_time: float | None = settings.get("max_time")
         self.fail_fast = bool(settings.get("fail_fast"))
         self.wanted, self.per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)
         self.progress = progress
@@ -128,15 +128,6 @@ def _need(config: Mapping[str, Any], slots: Sequence[Slot]) -> int:
     if need > 1 and here < len(gpus):
         raise Refused(f"trainer.devices={need} with several slots on one GPU: use sweep.slots_per_gpu=1")
     return need
-
-
-def limit(value: Any, key: str) -> float | None:
-    """Seconds, or None for no limit. Refused where it is neither."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise Refused(f"{key}={value}: give seconds, or null for no limit")
-    return float(value)
 
 
 def launch(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from attnlab.errors import Refused
 from attnlab.sweep.execute import process
-from attnlab.sweep.plan import checks
-from attnlab.sweep.plan.checks import Context
+from attnlab.sweep.plan import fork_server
+from attnlab.sweep.plan.fork_server import Context
 from attnlab.training.loggers.notes import COMMAND
 
 
@@ -44,10 +44,6 @@ def slots(kind: str, wanted: int | None = None, per_gpu: int = 1) -> list[Slot]:
     """The slots for a device kind (cpu, or a GPU's name). `wanted` is sweep.slots: their number, or None;
     `per_gpu` is sweep.slots_per_gpu: how many runs share a GPU.
     """
-    if wanted is not None and (type(wanted) is not int or wanted < 1):
-        raise Refused(f"sweep.slots={wanted}: give the number of runs at a time, or null")
-    if type(per_gpu) is not int or per_gpu < 1:
-        raise Refused(f"sweep.slots_per_gpu={per_gpu}: give the number of runs that share a GPU, at least 1")
     cores = _cores()
     if kind != "cpu":
         gpus = visible_gpus()
@@ -108,7 +104,7 @@ class _Forked:
             target=process.enter, args=(module, arguments, log, slot.environment())
         )
         self._process.start()
-        self.pid, self._server = self._process.pid or 0, checks.find_server()
+        self.pid, self._server = self._process.pid or 0, fork_server.find_server()
 
     def code(self) -> int | None:
         code: int | None = self._process.exitcode

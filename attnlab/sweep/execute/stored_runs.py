@@ -10,7 +10,7 @@ from attnlab.errors import printable
 from attnlab.store import runs
 from attnlab.store.guards.trust import TRAINER
 from attnlab.sweep.execute import slots
-from attnlab.sweep.plan.checks import Context
+from attnlab.sweep.plan.fork_server import Context
 from attnlab.sweep.plan.trainer import trainer_of
 from attnlab.training.loggers import notes
 

@@ -22,7 +22,7 @@ from attnlab.store.guards import digests
 from attnlab.store.schema import Status
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.exits import record_exit, record_lost, record_timeout
-from attnlab.sweep.execute.pool import WORKER, limit
+from attnlab.sweep.execute.pool import WORKER
 from attnlab.sweep.execute.process import GRACE, TERMINATED
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import devices
@@ -106,7 +106,7 @@ class Attempt:
 
 def attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int) -> list[Attempt]:
     """An attempt per stored run. An earlier failure is forgotten, so that a record means an end."""
-    max_time = limit(settings.get("max_time"), "sweep.max_time")
+    max_time: float | None = settings.get("max_time")
     carried = [name for name in os.environ if name in _CARRIED or name.startswith("WANDB_")]
     environment = {name: os.environ[name] for name in carried if name != "WANDB_API_KEY"}  # no secret travels
     work = []

@@ -2,8 +2,11 @@
 
 Each task starts the one worker; what became of it is read from the store. Ray restarts nothing: a run that
 lost its node is a recorded failure. Surprising: `ray.init` takes SIGTERM for itself, and what a handler
-raises is lost within Ray's calls; so SIGTERM is noted here, and acted on between them. And `ray.cancel` can
-abort the process that calls it (2.60); so attempts ask, in the cluster's own key-value store.
+raises is lost within Ray's calls; so SIGTERM is noted here, and acted on between them.
+
+The one module that uses Ray's `internal_kv`: attempts read there whether they are to stop. The public ways
+cost runs: `ray.cancel` can abort the process that calls it (2.60), and a task that waits for an actor's
+answer (`ray.get`) gives its CPU back meanwhile, in which Ray starts another run.
 """
 
 import os

@@ -72,7 +72,7 @@ def arm(
         overrides += (f"{key}={_match(config, key, figure, value, checker)}",)
     resolved = Composer.resolve(config)
     _refuse_non_finite(resolved)
-    values.refuse(resolved, ("", "sweep", "paths"))
+    values.refuse(resolved, values.SWEEP)
     estimate = checker.check(resolved)
     return Arm(name, config, overrides, estimate, fingerprint.source(resolved, trainer_of(resolved)))
 

@@ -3,96 +3,23 @@
 The child is forked from the server that later forks the runs: what it waits for, the first run finds ready.
 """
 
-import multiprocessing
-import os
 import signal
-import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from attnlab.errors import Refused
-from attnlab.store import temporary
 from attnlab.store.guards import inputs
 from attnlab.store.schema import Estimate, reading
 from attnlab.sweep.plan import kept
+from attnlab.sweep.plan.fork_server import Context, Process
 from attnlab.sweep.plan.trainer import trainer
-
-
-class Context(Protocol):
-    """What is asked of a `multiprocessing` context: processes, and a pipe to one."""
-
-    def Process(  # noqa: N802 - multiprocessing's name
-        self, *, target: Callable[..., object], args: tuple[Any, ...]
-    ) -> BaseProcess: ...
-
-    def Pipe(self) -> tuple[Connection, Connection]: ...  # noqa: N802
-
-    def get_start_method(self) -> str | None: ...
-
-
-def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
-    """A process context whose children find `module` (and torch with it) imported already.
-
-    The server that they are forked from is started by the first of them, so that who needs none pays for no
-    imports; and once: what a later call asks for beside that, its children import themselves.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = _Warm(threads)
-    context.set_forkserver_preload([module, "attnlab.sweep.execute.worker", *also])
-    return context
-
-
-_STARTING = threading.Lock()  # the environment is one for all threads
-
-
-class _Warm(BaseContext):
-    _name: Literal["forkserver"] = "forkserver"
-
-    def __init__(self, threads: int) -> None:
-        self._threads = str(threads)
-
-    def Process(  # noqa: N802 - multiprocessing's name
-        self, *, target: Callable[..., object], args: tuple[Any, ...]
-    ) -> BaseProcess:
-        told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), self._threads)  # read when loaded
-        with _STARTING:
-            temporary.shorten_socket_names()
-            before = {name: os.environ.get(name) for name in told}
-            os.environ.update(told)
-            resource_tracker.ensure_running()  # apart: it lets SIGINT through again once it runs
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C meanwhile is ours
-            try:
-                forkserver.ensure_running()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                for name, value in before.items():
-                    os.environ.pop(name) if value is None else os.environ.update({name: value})
-        return multiprocessing.get_context(self._name).Process(target=target, args=args)
-
-
-def find_server() -> int:
-    """The number of the fork server's process; 0 where there is none."""
-    server: Any = getattr(forkserver, "_forkserver")  # noqa: B009 - without a public way to its process
-    return server._forkserver_pid or 0
-
-
-def end_server() -> None:
-    """Ends the server at once, also in the midst of its imports; its children live on without it."""
-    with suppress(ProcessLookupError):
-        if server := find_server():
-            os.kill(server, signal.SIGKILL)
-            getattr(forkserver, "_forkserver")._stop()  # noqa: B009
 
 
 class Checker:
@@ -101,7 +28,7 @@ class Checker:
     def __init__(self, context: Context, module: str) -> None:
         self.module = module
         self._context = context
-        self._process: BaseProcess | None = None
+        self._process: Process | None = None
         self._pipe: Connection | None = None  # started by the first question: until then the server imports
 
     def check(self, config: Mapping[str, Any]) -> Estimate:

@@ -16,12 +16,12 @@ def epochs(config: Mapping[str, Any], task: Any) -> float | None:
     return float(f"{config['trainer']['max_steps'] / _steps(config, task):.4g}")
 
 
-def check(config: Mapping[str, Any], data: Any) -> None:
-    """ValueError, one line, where the run reads its text more often than it may."""
+def check(config: Mapping[str, Any], data: Any) -> float | None:
+    """The run's `epochs`. ValueError, one line, where they are more than it may have."""
     most = getattr(data, "max_epochs", None)
     often = epochs(config, data.task)
     if most is None or often is None or often <= most:
-        return
+        return often
     fewer = math.floor(most * _steps(config, data.task))
     raise ValueError(
         f"data.max_epochs={most:g}: trainer.max_steps={config['trainer']['max_steps']} reads the text "

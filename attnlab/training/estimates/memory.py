@@ -15,17 +15,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
 
 from attnlab.attention.contracts import Attended, AttentionInputs, Unsupported
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data import of_batch
 from attnlab.config import wandb_mode
 from attnlab.measure.size import peak_memory
-from attnlab.model.build import WEIGHTS, build_model, make, mixer_configs
 from attnlab.model.loss import cross_entropy
+from attnlab.training.estimates.fake_tensors import fake_tensors, replace_parameters
+from attnlab.training.module import LanguageModel
 
 WORKSPACE = 2**25  # bytes that cuBLAS takes for itself
 HOLES = 0.35  # of what comes and goes on a CPU, on top of it
@@ -33,19 +32,15 @@ WANDB = 155_000_000  # bytes of W&B's client, as measured with 0.31
 SHORT = 16  # tokens of a window, where nothing is kept of the tokens before
 
 
-def peak(config: Mapping[str, Any], data: Any, device: str) -> int | None:
+def peak(config: Mapping[str, Any], module: LanguageModel, data: Any, device: str) -> int | None:
     """Bytes of one device at the worst moment of training and validation, as a record's `peak_cuda_bytes`
     has it, or `peak_rss_bytes` on a CPU. None where a part has to see numbers.
+
+    `module` lives on the meta device, and is of no use afterwards: it loses layers and parameters.
     """
     base, spread = (imported() + _wandb(config), 1 + HOLES) if device == "cpu" else (WORKSPACE, 1.0)
-    layers = config["model"]["n_layers"]
-    period = len(mixer_configs(config))
-    few = layers if layers <= 3 * period else period
     try:
-        moments = _moments(config, few, data, spread)
-        if few < layers:  # all layers of a period are alike: so much for each
-            more = _moments(config, 2 * few, data, spread)
-            moments = [a + (b - a) * (layers - few) // few for a, b in zip(moments, more, strict=True)]
+        moments = _moments(config, module, data, spread)
     except Exception:  # a user's part may do anything with its numbers
         return None
     return base + max(moments)
@@ -74,7 +69,7 @@ class Live(TorchDispatchMode):
         super().__init__()
         self.now = self.peak = 0
         own = (*model.parameters(), *model.buffers())
-        self._seen: dict[int, Any] = {tensor.untyped_storage()._cdata: None for tensor in own}
+        self._seen: dict[int, Any] = {id(tensor.untyped_storage()): None for tensor in own}
 
     def highest(self, work: Callable[[], Any]) -> tuple[int, Any]:
         """The most bytes at a time while this is done, and what it gives."""
@@ -86,12 +81,15 @@ class Live(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         made = func(*args, **(kwargs or {}))
-        tree_map_only(Tensor, self._count, made)
+        for tensors in made if isinstance(made, list | tuple) else [made]:
+            for tensor in tensors if isinstance(tensors, list | tuple) else [tensors]:
+                if isinstance(tensor, Tensor):
+                    self._count(tensor)
         return made
 
     def _count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        key = storage._cdata
+        key = id(storage)  # torch keeps one object for a storage as long as that lives
         size = storage.nbytes()
         if key not in self._seen:
             self._seen[key] = weakref.ref(storage, lambda _: self._free(key, size))
@@ -103,43 +101,65 @@ class Live(TorchDispatchMode):
         del self._seen[key]
 
 
-def _moments(config: Mapping[str, Any], layers: int, data: Any, spread: float) -> list[int]:
-    """Bytes at most in a forward pass, a backward pass, the optimiser's step and a validation, of a model
-    with so many layers; what comes and goes counts `spread` times.
+def _moments(config: Mapping[str, Any], module: LanguageModel, data: Any, spread: float) -> list[int]:
+    """Bytes at most in a forward pass, a backward pass, the optimizer's step and a validation; temporary ones
+    count `spread` times. A deep model is estimated from its first layers.
     """
+    model = module.model
+    like = data.task.train_batch(0, 0, 1)
+    blocks = model.blocks
+    layers = len(blocks)
+    period = len(config["model"].get("layers") or [{}])
+    few = layers if layers <= 3 * period else period
+    model.blocks = blocks[: 2 * few]
+    with fake_tensors(), _own_cells():
+        replace_parameters(model)
+        for part in model.modules():
+            if isinstance(part, Attention):
+                part.kernel = _or_fused(part.kernel)
+        model.blocks = blocks[:few]
+        moments = _moments_of_a_step(config, module, data.task, like, spread)
+        if few < layers:  # all periods are uniform: each adds as much as the second
+            model.blocks = blocks[: 2 * few]
+            more = _moments_of_a_step(config, module, data.task, like, spread)
+            moments = [a + (b - a) * (layers - few) // few for a, b in zip(moments, more, strict=True)]
+    return moments
+
+
+def _moments_of_a_step(
+    config: Mapping[str, Any], module: LanguageModel, task: Any, like: Mapping[str, Tensor], spread: float
+) -> list[int]:
+    """`_moments` of a model of fake tensors, with all of its layers. `like`: a batch of one row."""
     trainer = config["trainer"]
-    task = data.task
-    like = task.train_batch(0, 0, 1)
-    with FakeTensorMode(), _own_cells():
-        model = _model({**config, "model": {**config["model"], "n_layers": layers}}, task.vocab_size)
-        cells = any(isinstance(module, torch.nn.RNNBase) for module in model.modules())
-        length = SHORT if cells else task.length
+    model = module.model
+    cells = any(isinstance(part, nn.RNNBase) for part in model.modules())
+    length = SHORT if cells else task.length
 
-        def batch(rows: int) -> dict[str, Tensor]:
-            """As many tokens, in windows of `length`."""
-            shape = (-(-rows * task.length // length), length)
-            return {key: torch.empty(shape[: value.ndim], dtype=value.dtype) for key, value in like.items()}
+    def batch(rows: int) -> dict[str, Tensor]:
+        """As many tokens, in windows of `length`."""
+        shape = (-(-rows * task.length // length), length)
+        return {key: torch.empty(shape[: value.ndim], dtype=value.dtype) for key, value in like.items()}
 
-        def losses(rows: dict[str, Tensor]) -> Tensor:
-            mixed = trainer["precision"] == "bf16-mixed"
-            with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
-                return cross_entropy(model(rows["tokens"], mask=of_batch(rows)), rows["targets"])
+    def losses(rows: dict[str, Tensor]) -> Tensor:
+        mixed = trainer["precision"] == "bf16-mixed"
+        with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
+            return cross_entropy(model(rows["tokens"], mask=of_batch(rows)), rows["targets"])
 
-        optimizer = make(config["optim"], model=model).optimizer(1)[0]
-        with Live(model) as live:
-            rows = batch(config["data"]["batch_size"] // trainer["devices"])
-            forward, loss = live.highest(lambda: losses(rows).sum())
-            backward, _ = live.highest(loss.backward)
-            del loss, rows
-            gradients = live.now
-            step, _ = live.highest(optimizer.step)
-            state = live.now - gradients
-            model.zero_grad()
-            rows = batch(min(config["data"]["val_batch_size"], task.val_windows))
-            with torch.no_grad():
-                validation, _ = live.highest(lambda: losses(rows))
-        always = _bytes(model.parameters()) + _bytes(model.buffers()) + state
-        always += gradients if trainer["devices"] > 1 else 0  # what is sent to the others
+    optimizer = module.optimizer(1)[0]
+    with Live(model) as live:
+        rows = batch(config["data"]["batch_size"] // trainer["devices"])
+        forward, loss = live.highest(lambda: losses(rows).sum())
+        backward, _ = live.highest(loss.backward)
+        del loss, rows
+        gradients = live.now
+        step, _ = live.highest(optimizer.step)
+        state = live.now - gradients
+        model.zero_grad()
+        rows = batch(min(config["data"]["val_batch_size"], task.val_windows))
+        with torch.no_grad():
+            validation, _ = live.highest(lambda: losses(rows))
+    always = _bytes(model.parameters()) + _bytes(model.buffers()) + state
+    always += gradients if trainer["devices"] > 1 else 0  # what is sent to the others
     # the gradients of a step are let go of once the next one's forward pass is done, unless they are summed
     summed = gradients if trainer["accumulate_grad_batches"] > 1 else 0
     stays = (always + gradients, always + summed, always - state + gradients, always + gradients)
@@ -154,20 +174,6 @@ def _own_cells() -> Iterator[None]:
         warnings.simplefilter("ignore")  # about processors that are not asked for
         with torch.backends.mkldnn.flags(enabled=False):
             yield
-
-
-def _model(config: Mapping[str, Any], vocabulary: int) -> Any:
-    """A model in the number format of its weights, whose kernels can compute without numbers."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
-    try:
-        model = build_model(config, vocabulary)
-    finally:
-        torch.set_default_dtype(before)
-    for module in model.modules():
-        if isinstance(module, Attention):
-            module.kernel = _or_fused(module.kernel)
-    return model
 
 
 def _or_fused(kernel: Any) -> Any:

@@ -68,11 +68,14 @@ def open_loggers(
     tags: Iterable[str] = (),
 ) -> list[Background]:
     """Opens the loggers of a run (or those of `names`), each in a thread of its own; `tags` is for W&B."""
+    names = notes.list_loggers(group) if names is None else [*names]
+    if not names:
+        return []
     run = labels(spec)
     tokens = spec.estimate.batch_tokens
     run["tags"] = [*run["tags"], *tags]
     opened = []
-    for name in notes.list_loggers(group) if names is None else names:
+    for name in names:
         if name == notes.WANDB:
             opened.append(Wandb.of(group).logger(folder, tokens, **run))
         else:

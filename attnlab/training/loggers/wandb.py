@@ -51,8 +51,6 @@ class Wandb:
                 f"WANDB_MODE={mode} replaces it: set WANDB_MODE to one of these, or unset it"
             )
         object.__setattr__(self, "mode", mode)
-        if not self.patience > 0:
-            raise ValueError(f"logger.patience must be more than 0 seconds, got {self.patience}")
         if self.workspace and mode not in ("online", "shared"):
             raise ValueError(
                 f"logger.workspace=true needs a W&B server, and the mode is {mode}: add "

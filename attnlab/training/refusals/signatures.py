@@ -79,7 +79,9 @@ def annotations(target: Any) -> Mapping[str, Any]:
         return {}
     written: Any = target
     try:
-        hints = typing.get_type_hints(written.__init__ if isinstance(target, type) else target)
+        hints = typing.get_type_hints(
+            written.__init__ if isinstance(target, type) else target, include_extras=True
+        )
     except Exception:  # names that are there for a type checker alone
         hints = {}
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -108,9 +110,11 @@ def _schema(hint: Any) -> Any:
     origin = get_origin(hint) or hint
     inner = get_args(hint)
     schema: Any = Any
-    if origin in (Annotated, typing.Final):
+    if origin is typing.Final:
         return _schema(inner[0])
-    if origin in _CONTAINERS:
+    if origin is Annotated:  # with its ranges, such as pydantic's Field(ge=1)
+        schema = Annotated[_schema(inner[0]), *hint.__metadata__]
+    elif origin in _CONTAINERS:
         schema = _CONTAINERS[origin]
         parts = tuple(one if one is Ellipsis else _schema(one) for one in inner)
         if parts:

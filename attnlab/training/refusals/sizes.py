@@ -40,14 +40,15 @@ def check_data(config: Mapping[str, Any]) -> None:
             )
 
 
-def check_model(config: Mapping[str, Any], model: nn.Module, vocabulary: int, device: str) -> None:
-    """ValueError where weights, gradients and moments, or a batch's logits, would not fit into the memory of
-    the device that is planned for. `model` lives on the meta device. What trains nothing is not asked.
+def check_model(config: Mapping[str, Any], model: nn.Module, vocabulary: int, device: str) -> int | None:
+    """Bytes of memory of the device that is planned for; None where that is unknown, or nothing is trained.
+    ValueError where weights, gradients and moments, or a batch's logits, would not fit into it. `model` lives
+    on the meta device.
     """
     data = config["data"]
     room = room_of(config, device)
     if room is None or config.get("measurement"):
-        return
+        return None
     where = elsewhere(config) or "here"
     takes = _COPIES * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     if takes > room:
@@ -61,6 +62,7 @@ def check_model(config: Mapping[str, Any], model: nn.Module, vocabulary: int, de
             f"data.batch_size={data['batch_size']}, data.length={data['length']}: one batch's logits over "
             f"{vocabulary} words take {_gb(logits)}, and there are {_gb(room)} ({where})"
         )
+    return room
 
 
 def elsewhere(config: Mapping[str, Any]) -> str | None:

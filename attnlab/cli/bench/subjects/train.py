@@ -34,7 +34,7 @@ from attnlab.store import runs
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.execute import slots
 from attnlab.sweep.execute.pool import WORKER
-from attnlab.sweep.plan.checks import warm
+from attnlab.sweep.plan.fork_server import warm
 from attnlab.training import callbacks, checkpoints, run, settings
 from attnlab.training.loggers import notes
 from attnlab.training.module import LanguageModel
