@@ -136,7 +136,7 @@ class _Sweep:
     def planned(self) -> list[Plan]:
         """All runs, composed, checked and named; arms that break a law are refused."""
         with self.checker() as checker:
-            plans = plans_of(self.arguments, self.composer, checker, self.record, git())
+            plans = plans_of(self.arguments, self.composer, checker, self.record, git(), checker.module)
             if not self.settings.get("show"):
                 laws_gate.check(plans, checker, bool(self.settings.get("unchecked")))
         return plans

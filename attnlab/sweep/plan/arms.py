@@ -58,6 +58,13 @@ class Arm:
         overrides = (*self.overrides, f"{key}={value}")
         return replace(self, changes={**self.changes, key: value}, estimate=estimate, overrides=overrides)
 
+    def check_at(
+        self, changes: Mapping[str, Any], overrides: Sequence[str], seed: int, checker: Checker
+    ) -> "Arm":
+        """The arm with other numbers, which its runs name by `overrides`, checked anew."""
+        changed = replace(self, changes={**self.changes, **changes}, overrides=(*self.overrides, *overrides))
+        return replace(changed, estimate=checker.check(changed.config(seed)))
+
 
 def check_arm(
     name: str,
@@ -65,27 +72,23 @@ def check_arm(
     overrides: Sequence[str],
     seed: int,
     checker: Checker,
-    *,
-    changes: Mapping[str, Any] | None = None,
     target: tuple[str, str, float] | None = None,
 ) -> Arm:
-    """The arm with these leaves changed, checked, and matched where there is a `target` (key, figure, value).
+    """A composed arm, checked, and matched where there is a `target` (key, figure, value).
 
     Raises:
         Refused: one line, where it cannot be trained.
     """
-    overrides = tuple(overrides)
-    changes = dict(changes or {})
+    arm = Arm(name, composed, {}, tuple(overrides), Estimate(), {})
     if target is not None:
         key, figure, value = target
-        changes[key] = _match(composed, {**changes, "seed": seed}, key, figure, value, checker)
-        overrides += (f"{key}={changes[key]}",)
-    config = composed.values({**changes, "seed": seed})
+        matched = _match(composed, seed, key, figure, value, checker)
+        arm = replace(arm, changes={key: matched}, overrides=(*overrides, f"{key}={matched}"))
+    config = arm.config(seed)
     _refuse_non_finite(config)
     values.refuse(config, ("", "sweep", "paths"))
     estimate = checker.check(config)
-    source = fingerprint.source(config, trainer_of(config))
-    return Arm(name, composed, changes, overrides, estimate, source)
+    return replace(arm, estimate=estimate, source=fingerprint.source(config, trainer_of(config)))
 
 
 def identified(config: dict[str, Any], estimate: Estimate, source: dict[str, str], use: Use) -> RunSpec:
@@ -124,15 +127,13 @@ def with_parents(runs: list[RunSpec], arms: set[str]) -> list[RunSpec]:
     return [done[run.arm, run.seed] for run in runs]
 
 
-def _match(
-    composed: Composed, changes: Mapping[str, Any], key: str, figure: str, target: float, checker: Checker
-) -> int:
-    start = leaf(composed.values(changes), key)
+def _match(composed: Composed, seed: int, key: str, figure: str, target: float, checker: Checker) -> int:
+    start = leaf(composed.values({"seed": seed}), key)
     if not isinstance(start, int) or isinstance(start, bool) or start < 1:
         raise Refused(f"match_by={key} must name a positive integer, and it is {start!r}")
 
     def at(value: int) -> float:
-        return float(checker.check(composed.values({**changes, key: value})).get(figure))
+        return float(checker.check(composed.values({"seed": seed, key: value})).get(figure))
 
     return matching.solve(at, target, start, what=figure)
 

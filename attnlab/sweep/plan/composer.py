@@ -67,10 +67,9 @@ class Composed:
         written: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, kept))
         return cls(written, config.hydra.runtime.choices, config=config)
 
-    @property
-    def needs_hydra(self) -> bool:
-        """Whether a value is taken from Hydra's own part, which `written` lacks."""
-        return any("${hydra" in text for _, text in _interpolations(self.written))
+    def interpolations(self) -> Iterator[tuple[tuple[Any, ...], str]]:
+        """The texts that are made of other values, by where they are."""
+        return _interpolations(self.written)
 
     @property
     def axes(self) -> dict[str, str]:
@@ -114,6 +113,10 @@ class Composer:
     def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
         self.loader = loader
         self.master = master
+        self.hydra_overrides: Any = [
+            master.hydra.job.config_name,
+            OmegaConf.to_container(master.hydra.overrides.hydra),
+        ]
         self.folders = config_files.folders(master.hydra.runtime.config_sources)
         self._groups: dict[str, bool] = {}
         self._composed: dict[tuple[str, ...], Composed] = {}
@@ -158,10 +161,8 @@ class Composer:
 
     def _is_group(self, name: str) -> bool:
         if name not in self._groups:
-            own: Any = OmegaConf.to_container(self.master.hydra.overrides.hydra)
-            options = self.loader.get_group_options(
-                name, config_name=self.master.hydra.job.config_name, overrides=own
-            )
+            config, own = self.hydra_overrides
+            options = self.loader.get_group_options(name, config_name=config, overrides=own)
             self._groups[name] = bool(options)
         return self._groups[name]
 

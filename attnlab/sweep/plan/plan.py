@@ -21,6 +21,7 @@ from attnlab.sweep.plan import experiment as experiments
 from attnlab.sweep.plan import matching as match
 from attnlab.sweep.plan import overrides as command
 from attnlab.sweep.plan.answerable import refuse_unanswerable
+from attnlab.sweep.plan.arm_cache import ArmCache
 from attnlab.sweep.plan.arms import Arm, blamed, check_arm, refuse_twins, with_parents
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.composer import Composed, Composer
@@ -48,6 +49,7 @@ class Question:
     size: str
     point: tuple[str, ...]
     written: Written
+    cache: ArmCache
     place: Replication | None = None
     follows: "Question | None" = None
 
@@ -130,19 +132,20 @@ def plan(
     checker: Checker,
     lookup: lr_grid.Lookup = lambda _id: None,
     commit: tuple[str | None, bool | None] = (None, None),
+    module: str | None = None,
 ) -> list[Plan]:
     """One plan per report that the command asks for; `lookup` finds the records of trained runs, `commit`
-    is attnlab's and whether it was edited.
+    is attnlab's and whether it was edited, `module` the trainer whose checked arms are kept in the cache.
 
     Raises:
         Refused: one line.
     """
     line = command.read(arguments, composer.loader)
-    swept = ask_of_sweep(line, composer, checker) if len(line.points) > 1 else None
+    swept = ask_of_sweep(line, composer, checker, module) if len(line.points) > 1 else None
     if swept is not None:
         plans = settle([swept], checker, lookup)
     else:
-        asked = [ask(point, line.seeds, composer, checker) for point in line.points]
+        asked = [ask(point, line.seeds, composer, checker, module) for point in line.points]
         plans = [
             plan
             for each in asked
@@ -184,7 +187,11 @@ def _at_commit(report_plan: Plan, commit: tuple[str | None, bool | None]) -> Pla
 
 
 def ask(
-    point: Sequence[str], seeds: Sequence[int] | None, composer: Composer, checker: Checker
+    point: Sequence[str],
+    seeds: Sequence[int] | None,
+    composer: Composer,
+    checker: Checker,
+    module: str | None,
 ) -> list[Question] | list[Plan]:
     """What a point of a command asks: a question for each text, or each rung, of an experiment; the plan of
     a single run where it names none.
@@ -211,9 +218,12 @@ def ask(
             experiment = experiments.complete({**base, **here})
             by_size = [] if place and place.ladder else experiment.size_overrides.get(experiment.size or "")
             overrides = [*(by_size or []), *(place.overrides if place else ()), *point]
-            arms = _arms(experiment, overrides, point, composer, checker, written, place)
-            estimates = {name: arm.estimate for name, arm in arms.items()}
-            refuse_unanswerable(experiment, base.get("claims") or [], estimates)
+            cache = ArmCache(base, composer, module, experiment, overrides)
+            arms = cache.load()
+            if arms is None:
+                arms = _arms(experiment, overrides, point, composer, checker, written, place)
+                estimates = {name: arm.estimate for name, arm in arms.items()}
+                refuse_unanswerable(experiment, base.get("claims") or [], estimates)
         except Refused as error:
             raise Refused(f"{written.place(error.at)}{error}") from error
         questions[place.name if place else ""] = Question(
@@ -224,13 +234,16 @@ def ask(
             size=f"{experiment.size}{place.called}" if place else str(base.get("size")),
             point=tuple(point),
             written=written,
+            cache=cache,
             place=place,
             follows=questions[place.rates] if place and place.rates else None,
         )
     return [questions[place.name if place else ""] for place in places]
 
 
-def ask_of_sweep(line: command.Command, composer: Composer, checker: Checker) -> Question | None:
+def ask_of_sweep(
+    line: command.Command, composer: Composer, checker: Checker, module: str | None
+) -> Question | None:
     """The question of a command that sweeps keys and names no experiment: its arms are the combinations. None
     of another command, and of one that trains nothing.
     """
@@ -243,12 +256,15 @@ def ask_of_sweep(line: command.Command, composer: Composer, checker: Checker) ->
     experiments.refuse_declared(base)
     point, own = command.parted(line.points)
     experiment = experiments.undeclared(base, own, line.seeds)
-    arms = _arms(experiment, point, point, composer, checker, written)
-    refuse_unanswerable(experiment, [], {name: arm.estimate for name, arm in arms.items()})
+    cache = ArmCache(base, composer, module, experiment, point)
+    arms = cache.load()
+    if arms is None:
+        arms = _arms(experiment, point, point, composer, checker, written)
+        refuse_unanswerable(experiment, [], {name: arm.estimate for name, arm in arms.items()})
     plainly = composer.compose([])
     values = plainly.written | plainly.values() | {"seeds": [base.get("seed")]}
     changed = command.changes(point, line.seeds, plainly.choices, values)
-    return Question(experiment, arms, None, changed, str(base.get("size")), tuple(point), written)
+    return Question(experiment, arms, None, changed, str(base.get("size")), tuple(point), written, cache)
 
 
 def settle(questions: Sequence[Question], checker: Checker, lookup: lr_grid.Lookup) -> list[Plan]:
@@ -282,6 +298,8 @@ def _settle(question: Question, rung: Plan | None, checker: Checker, lookup: lr_
     runs.sort(key=lambda run: (run.seed, rank[run.arm]))  # an interrupted sweep leaves whole pairs
     runs = with_parents(runs, set(rank))
     refuse_twins(runs)
+    recipes = {name: arm.recipe() for name, arm in arms.items()}
+    question.cache.keep(question.arms)
     return Plan(
         experiment,
         runs,
@@ -289,7 +307,7 @@ def _settle(question: Question, rung: Plan | None, checker: Checker, lookup: lr_
         question.changed,
         grid=grid,
         tuned=tuned,
-        recipes={name: arm.recipe() for name, arm in arms.items()},
+        recipes=recipes,
         exchange=exchange,
         replication=place,
         rung=rung,

@@ -7,7 +7,7 @@ baseline's learning rate is known, stay in the store like any run and are no par
 from attnlab.errors import Refused
 from attnlab.store.declarations import Experiment, canonical
 from attnlab.store.schema import RunSpec
-from attnlab.sweep.plan.arms import Arm, check_arm
+from attnlab.sweep.plan.arms import Arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.exchange.told import Exchange, half
 from attnlab.sweep.plan.overrides import leaf
@@ -42,11 +42,9 @@ def planned(experiment: Experiment, baseline: Arm, checker: Checker) -> Exchange
 
 def _at(baseline: Arm, steps: int, words: str, seeds: list[int], checker: Checker) -> list[RunSpec]:
     """The baseline with its whole schedule over other steps."""
-    changes = {**baseline.changes, STEPS: steps}
-    overrides = (*baseline.overrides, f"{STEPS}={steps}")
     called = f"{baseline.name} {words} training"
     try:
-        arm = check_arm(baseline.name, baseline.composed, overrides, seeds[0], checker, changes=changes)
+        arm = baseline.check_at({STEPS: steps}, [f"{STEPS}={steps}"], seeds[0], checker)
         return arm.runs(seeds, called)
     except ValueError as error:
         raise Refused(f"exchange, {called} ({STEPS}={steps}): {error}; {INSTEAD}", ("exchange",)) from error

@@ -17,7 +17,7 @@ from attnlab.store.declarations import Experiment
 from attnlab.store.experiment_files import Find
 from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.plan import overrides as command
-from attnlab.sweep.plan.arms import Arm, check_arm
+from attnlab.sweep.plan.arms import Arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.overrides import leaf
 from attnlab.sweep.plan.tuning.found import ANEW, Entry, Kept, Tuning, kept
@@ -139,10 +139,9 @@ def _short(arm: Arm, grid: Grid, checker: Checker) -> Arm:
             f"tune of arm {arm.name} tries rates for a share of {STEPS}, which is {steps!r}: tune=null"
         )
     few = max(1, math.floor(grid.share * steps + 1e-6))  # downwards: `Grid.most` is kept
-    changes = {**arm.changes, STEPS: few, KEY: grid.rates[0]}
-    overrides = (*arm.overrides, f"{STEPS}={few}")
+    changes = {STEPS: few, KEY: grid.rates[0]}
     try:
-        return check_arm(arm.name, arm.composed, overrides, grid.seeds[0], checker, changes=changes)
+        return arm.check_at(changes, [f"{STEPS}={few}"], grid.seeds[0], checker)
     except ValueError as error:
         raise Refused(f"arm {arm.name} as it is tuned, {STEPS}={few}: {error}") from error
 
