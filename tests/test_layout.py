@@ -67,6 +67,12 @@ for a in ("j", "k"): ...
     assert set(choices(ast.parse(code))) == set("bcdefghi")
 
 
+def test_hydra_is_used_by_its_public_interfaces():
+    files = [*FILES, *(HOME / "hydra_plugins").rglob("*.py")]
+    assert len(files) > 300
+    assert not [path for path in files if "hydra._internal" in path.read_text("utf-8")]
+
+
 def test_the_top_holds_rooms_and_little_else():
     files = {path.name for path in ROOT.iterdir() if path.is_file()}
     assert files == {"__init__.py", "__main__.py", "config.py", "errors.py", "py.typed"}

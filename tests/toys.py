@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from attnlab.config import CONF, register_resolvers
 from attnlab.store.schema import Estimate
-from attnlab.sweep.plan.composer import Composer, Loader
+from attnlab.sweep.plan import config_files
+from attnlab.sweep.plan.composer import Composer
+from attnlab.sweep.plan.overrides import parse
 from attnlab.sweep.plan.plan import Plan, plan
 from attnlab.sweep.plan.tuning.lr_grid import Lookup
 
@@ -33,17 +36,18 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @cache
-def _loader(conf: Path) -> Loader:
-    """One for all tests of a process: the toy's files stay as they are."""
+def loader_of(conf: Path, *named: Path) -> ConfigLoader:
+    """One for all tests of a process; `named` are the folders that a command line names."""
+    config_files.register(named)
     with initialize_config_dir(str(conf), version_base="1.3"):
-        return Loader(GlobalHydra.instance().config_loader().config_search_path)
+        return GlobalHydra.instance().config_loader()
 
 
 @cache
-def shipped() -> Loader:
+def shipped() -> ConfigLoader:
     """One of `conf/`, which reads it once for all tests of a process."""
     register_resolvers()
-    return _loader(CONF)
+    return loader_of(CONF)
 
 
 def plan_of_shipped(line: list[str], checker: Any) -> Plan:
@@ -59,23 +63,24 @@ def plans_of_shipped(line: list[str], checker: Any) -> list[Plan]:
     return plan(asked, Composer(shipped(), master), checker)
 
 
+class Asked:
+    """What the checking process answers for the toy, without the process."""
+
+    @staticmethod
+    def check(config: dict[str, Any]) -> Estimate:
+        import toy_trainer
+
+        return Estimate.model_validate(toy_trainer.check(config))
+
+
 @pytest.fixture
 def planned(toy: Path) -> Callable[..., list[Plan]]:
     """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process; `conf` has
     the toy's files where a test adds to them.
     """
 
-    class Asked:
-        """What the checking process answers, without the process."""
-
-        @staticmethod
-        def check(config: dict[str, Any]) -> Estimate:
-            import toy_trainer
-
-            return Estimate.model_validate(toy_trainer.check(config))
-
     def call(*arguments: str, lookup: Lookup = lambda _id: None, conf: Path = TOY / "conf") -> list[Plan]:
-        loader = _loader(conf)
+        loader = loader_of(conf, *config_files.folders_named(parse(arguments)))
         master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
         asked = [line for line in arguments if not line.startswith("hydra.")]  # those are in the master
         return plan(asked, Composer(loader, master), Asked(), lookup)

@@ -11,10 +11,13 @@ from attnlab.cli.ending import nothing_to_lose, unread
 from attnlab.config import CONF, register_resolvers
 from attnlab.errors import Refused, nearest
 
-_HYDRAS_OWN = (
-    "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--multirun", "-m", "--run",
-    "-r",
+_TO_RUN = ("--multirun", "-m", "--run", "-r")
+_TO_SHOW = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help")
+_WITH_VALUE = (
+    "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--package", "-p",
+    "--experimental-rerun",
 )  # fmt: skip
+FLAGS = (*_TO_RUN, *_TO_SHOW, *_WITH_VALUE, "--help", "-h", "--version", "--resolve")
 
 
 def hydra(line: Sequence[str]) -> int:
@@ -22,17 +25,21 @@ def hydra(line: Sequence[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions come up here; explain() makes one line of them
     with nothing_to_lose():
         import hydra as hydra_package
-        from hydra._internal import hydra as hydra_inside
-        from hydra._internal.utils import get_args_parser
 
         from attnlab.sweep.execute.hydra_job import run
-        from attnlab.sweep.plan.composer import Loader
+        from attnlab.sweep.plan import config_files, overrides
+        from attnlab.sweep.plan.composer import refuse_mixtures
 
-    _refuse_unknown_flags(line, list(get_args_parser()._option_string_actions))
+    flags = {word.split("=")[0] for word in line}
+    _refuse_unknown_flags(line)
     register_resolvers()
-    # Hydra makes its loader by this name, and takes no other
-    vars(hydra_inside).update(ConfigLoaderImpl=Loader)
-    other = any(word.split("=")[0] in (*_HYDRAS_OWN, "hydra.mode") for word in line)
+    folders = config_dirs(line)
+    if not flags & {"--shell-completion", "-sc"}:  # its line is not whole
+        given = overrides.parse(_overrides(line))
+        folders += config_files.folders_named(given)
+        refuse_mixtures(given, lambda group: any((folder / group).is_dir() for folder in folders))
+    config_files.register(folders[1:])
+    other = flags & {*_TO_RUN, *_TO_SHOW, "hydra.mode"}
     sys.argv = [sys.argv[0], *line] if other else [sys.argv[0], "--multirun", *line]
     try:
         hydra_package.main(config_path=str(CONF), config_name="config", version_base="1.3")(run)()
@@ -43,11 +50,20 @@ def hydra(line: Sequence[str]) -> int:
     return 0
 
 
-def _refuse_unknown_flags(line: Sequence[str], known: Sequence[str]) -> None:
+def _overrides(line: Sequence[str]) -> list[str]:
+    """The words of a line that are neither a flag nor the value of one."""
+    return [
+        word
+        for before, word in zip(["", *line], line, strict=False)
+        if before not in _WITH_VALUE and not word.startswith("-") and (word[:1] == "~" or "=" in word)
+    ]
+
+
+def _refuse_unknown_flags(line: Sequence[str]) -> None:
     """argparse would answer with the whole usage of Hydra; it takes a flag that is begun, too."""
     for flag in (word.partition("=")[0] for word in line if word.startswith("--")):
-        if not any(one.startswith(flag) for one in known):
-            near = nearest(flag, [*known, "--trust", "--version"])
+        if not any(one.startswith(flag) for one in FLAGS):
+            near = nearest(flag, [*FLAGS, "--trust"])
             raise Refused(f"no flag {flag}{near}; see python -m attnlab --help")
 
 
@@ -66,6 +82,8 @@ def explain(error: Exception, line: Sequence[str]) -> str | None:
         from attnlab.cli.hydra_errors import one_line
 
         return one_line(error, config_dirs(line))
+    if type(error).__module__.split(".")[0] == "yaml":  # of a folder that a config adds to the search path
+        return f"not YAML: {' '.join(str(error).split())}"
     if isinstance(error, ModuleNotFoundError) and error.name and _raised_in(error, ("attnlab",)):
         missing = error.name.partition(".")[0]
         return (

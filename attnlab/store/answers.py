@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from attnlab.store.files import read_json, write_json
 
-Kind = Literal["checks", "laws", "looks", "seeds"]  # what an answer is about, and its folder
+Kind = Literal["arms", "checks", "laws", "looks", "seeds"]  # what an answer is about, and its folder
 
 
 def kept(config: Mapping[str, Any], kind: Kind, key: str) -> Any:

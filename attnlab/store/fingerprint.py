@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
 from typing import Any
@@ -94,6 +95,7 @@ def identify(
     return digest(hashed), hashed
 
 
+@cache
 def minor_versions() -> dict[str, str]:
     """`2.13` of torch 2.13.0+cpu: what a patch release changes is not worth training again."""
     versions = {}

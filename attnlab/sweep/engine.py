@@ -18,13 +18,13 @@ from attnlab.errors import Refused, printable
 from attnlab.store import fingerprint, runs, values
 from attnlab.store.guards import declared, users
 from attnlab.store.guards.declared import Declared
-from attnlab.store.schema import RunSpec
+from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.execute import slots, stored_runs, submit
 from attnlab.sweep.execute.process import INTERRUPTED, TERMINATED, Terminated, sigterm_raised
 from attnlab.sweep.plan import checks, fork_server, laws_gate
 from attnlab.sweep.plan.composer import Composer
-from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.plan.plan import Plan, extend
 from attnlab.sweep.plan.plan import plan as plans_of
 from attnlab.sweep.plan.provenance import git
 from attnlab.sweep.plan.trainer import trainer_of
@@ -97,7 +97,7 @@ class _Sweep:
         if self.settings.get("show"):
             from attnlab.sweep.status.show import show
 
-            show(self.settings["show"], plans, self.root, self.settings, self.planned)
+            show(self.settings["show"], plans, self.root, self.settings, self.extended)
             return 0
         took = time.monotonic() - began
         self.admit(plans)
@@ -135,13 +135,22 @@ class _Sweep:
 
     def planned(self) -> list[Plan]:
         """All runs, composed, checked and named; arms that break a law are refused."""
-        with checks.Checker(self.context, trainer_of({"sweep": self.settings})) as checker:
-            plans = plans_of(
-                self.arguments, self.composer, checker, lambda id: runs.record(self.root / id), git()
-            )
+        with self.checker() as checker:
+            plans = plans_of(self.arguments, self.composer, checker, self.record, git(), checker.module)
             if not self.settings.get("show"):
                 laws_gate.check(plans, checker, bool(self.settings.get("unchecked")))
         return plans
+
+    def extended(self, plans: Sequence[Plan]) -> list[Plan]:
+        """The plans with the learning rates that tuning has found by now."""
+        with self.checker() as checker:
+            return extend(plans, checker, self.record, git())
+
+    def checker(self) -> checks.Checker:
+        return checks.Checker(self.context, trainer_of({"sweep": self.settings}))
+
+    def record(self, id_: str) -> RunRecord | None:
+        return runs.record(self.root / id_)
 
     def admit(self, plans: Sequence[Plan]) -> None:
         """Refused where something is known to fail before anything is written."""
@@ -159,7 +168,7 @@ class _Sweep:
         self.users = reporting.using(plans, self.root, self.reports, self.line, instead=self.users)
 
     def tuned(self, plans: list[Plan]) -> tuple[list[Plan], int]:
-        """Trains what tuning asks for and plans again with what that found, until it asks for nothing new."""
+        """Trains what tuning asks for and extends the plans, until it asks for nothing new."""
         status = 0
         asked = set[str]()
         while rung := [
@@ -168,7 +177,7 @@ class _Sweep:
             asked |= {run.id for run in rung}
             print(f"tuning the learning rate: {len(rung)} runs to train", flush=True)
             status = self.trained(rung, plans) or status
-            plans = self.planned()
+            plans = self.extended(plans)
             self.admit(plans)
             self.using(plans)
         return plans, status

@@ -1,6 +1,7 @@
 """The launchers: `pool` (this machine's GPUs or cores), `ray` and `slurm`. All train the same stored runs.
 
-They read ids and compose nothing. Hydra imports this at every start, so the engines are imported late.
+The sweeper calls `train` with the folders of runs, and nothing is composed. Hydra imports this at every
+start, so the engines are imported late.
 """
 
 from abc import abstractmethod
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -65,7 +66,7 @@ for name, node in _SCHEMAS.items():
 
 
 class StoredRuns(Launcher):
-    """What the launchers share: job overrides that end in an id, options from the config group."""
+    """What the launchers share: they train stored runs, with options from the config group."""
 
     schema: Any  # the dataclass of its options
     library: str | None = None  # that it needs, from an extra of ours
@@ -84,16 +85,13 @@ class StoredRuns(Launcher):
         for key in self.options:
             if key not in known:
                 raise Refused(f"hydra.launcher.{key} is no option of this launcher{nearest(key, known)}")
-        self.config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        assert self.config is not None
-        ids = [overrides[-1].removeprefix("id=").strip("'") for overrides in job_overrides]
-        settings: Any = OmegaConf.to_container(self.config.sweep, resolve=True)
-        self.train([Path(self.config.paths.runs) / run_id for run_id in ids], settings)
-        return [
-            JobReturn(overrides=list(overrides), status=JobStatus.COMPLETED) for overrides in job_overrides
-        ]
+        """Hydra's own way to call a launcher, which hands over overrides that are to be composed."""
+        raise Refused(
+            f"hydra/launcher={self.extra or 'pool'} trains stored runs of hydra/sweeper=attnlab: leave the "
+            "sweeper as it is, or choose a launcher of Hydra's own"
+        )
 
     @abstractmethod
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnlab import __version__
+from attnlab.cli import hydra
 from attnlab.cli import main as entry
 from attnlab.cli.commands import VERBS
 from attnlab.config import CONF
@@ -161,6 +162,13 @@ def test_a_command_that_cannot_be_carried_out_is_one_line_and_exit_2_and_nothing
     assert errors.count("\n") == 1
     assert told in errors
     assert not (tmp_path / "trained").exists()
+
+
+def test_hydras_flags_are_those_that_hydra_shows(run):
+    status, out, _ = run("--hydra-help")
+    assert status == 0
+    shown = re.findall(r"^(--[a-z-]+)(?:,(-[a-z]+))? :", out, re.MULTILINE)
+    assert {flag for names in shown for flag in names if flag} == {*hydra.FLAGS}
 
 
 def test_cfg_job_prints_the_composed_config(run):

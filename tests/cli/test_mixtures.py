@@ -25,6 +25,7 @@ EXPERIMENT = (TOY / "conf" / "experiment" / "heads.yaml").read_text("utf-8")
         ),
         (["heads=[gqa]"], "heads=[gqa]: a run has one option of heads: write heads=gqa\n"),
         (["heads=[]"], "heads=[]: a run has one option of heads: name it, as in heads=OPTION\n"),
+        (["heads=[null]"], "heads=[null]: an option of a group is a name\n"),
         (["-m", "position=[rope,alibi]"], "position=[rope,alibi]: a run has one option of position: "),
         (["hydra.mode=RUN", "model=[llama,gpt]"], "model=[llama,gpt]: a run has one option of model: "),
         (["heads=[gqa,mha],mqa"], "heads=[gqa,mha]: a run has one option of heads: "),

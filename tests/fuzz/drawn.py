@@ -9,13 +9,14 @@ from typing import Any
 
 import pytorch_lightning as pl
 from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF, register_resolvers
 from attnlab.store.fingerprint import flatten
-from attnlab.sweep.plan.composer import Loader
+from attnlab.sweep.plan import config_files
 from attnlab.training.settings import REFUSED
 
 SETTINGS = inspect.signature(pl.Trainer).parameters.keys() - {"self", *REFUSED} | {"max_epochs", "logger"}
@@ -41,11 +42,12 @@ ADDED = (  # keys that no file of conf/ has, and that are read, or look as if th
 
 
 @cache
-def loader() -> Loader:
+def loader() -> ConfigLoader:
     """One for all: it reads `conf/` once."""
     register_resolvers()
+    config_files.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return Loader(GlobalHydra.instance().config_loader().config_search_path)
+        return GlobalHydra.instance().config_loader()
 
 
 def options(axis: str) -> list[str]:

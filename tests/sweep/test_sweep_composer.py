@@ -1,4 +1,4 @@
-"""Configs that are composed with what was read before are the ones that Hydra itself composes."""
+"""Our config source hands out what Hydra's own reads, and changed leaves are those of an override."""
 
 from pathlib import Path
 
@@ -6,22 +6,20 @@ import pytest
 from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigSource
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, ListConfig, OmegaConf
+from toys import shipped
 
 from attnlab.config import CONF, register_resolvers
 from attnlab.errors import Refused
-from attnlab.sweep.plan.composer import Composer, Loader
+from attnlab.sweep.plan import config_files
+from attnlab.sweep.plan.composer import Composed, Composer, resolve
 
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
-
-
-@pytest.fixture
-def hydras():
-    register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield GlobalHydra.instance().config_loader()
+CONFIGS = sorted(str(path.relative_to(CONF).with_suffix("")) for path in CONF.rglob("*.yaml"))
 
 
 def whole(node: Container) -> object:
@@ -36,75 +34,125 @@ def whole(node: Container) -> object:
     return kept, node._value()
 
 
-def composed(loader: ConfigLoader, master: DictConfig, lines: list[list[str]]) -> list[object]:
-    """What composing these lines one after the other, and resolving each, gives."""
-    composer, found = Composer(loader, master), []
-    for line in lines:
-        config = composer.compose(line)
-        found.append((whole(config), list(composer.resolve(config).items())))
-    return found
+def source(scheme: str) -> ConfigSource:
+    config_files.register()
+    [found] = [one for one in Plugins.instance().discover(ConfigSource) if one.scheme() == scheme]
+    return found("main", f"{scheme}://{CONF}")
 
 
-def arms(name: str, loader: ConfigLoader) -> list[list[str]]:
-    base = OmegaConf.to_container(loader.load_configuration("config", [f"+experiment={name}"], RunMode.RUN))
-    by_size = (base.get("size_overrides") or {}).get("M") or []
-    return [[*by_size, f"+experiment={name}", *own] for own in base["arm_overrides"].values()]
+def test_every_config_is_read_as_hydra_reads_it_however_often():
+    ours, hydras = source(config_files.SCHEME), source("file")
+    assert len(CONFIGS) > 150
+    for name in CONFIGS:
+        first, theirs = (one.load_config(name) for one in (ours, hydras))
+        expected = whole(theirs.config)
+        assert (first.header, whole(first.config)) == (theirs.header, expected), name
+        for key in list(first.config):
+            del first.config[key]  # Hydra changes what it is given
+        assert whole(ours.load_config(name).config) == expected, name
+
+
+@pytest.mark.parametrize("path", ["", "heads", "data", "data/tokenizer", "none_such", "heads/mha"])
+def test_groups_and_configs_are_those_that_hydra_sees(path):
+    ours, hydras = source(config_files.SCHEME), source("file")
+    for asked in ("is_group", "is_config", "exists"):
+        assert getattr(ours, asked)(path) == getattr(hydras, asked)(path), asked
+    if ours.is_group(path):
+        assert ours.list(path, None) == hydras.list(path, None)
+
+
+def composed_by(loader: ConfigLoader, lines: list[str]) -> Composer:
+    return Composer(loader, loader.load_configuration("config", lines, RunMode.MULTIRUN))
 
 
 SHIPPED = [pytest.param(name, marks=[] if name == "gqa_vs_mha" else pytest.mark.rare) for name in EXPERIMENTS]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_arm_is_composed_as_hydra_would(name, hydras):
-    loader, line = Loader(hydras.config_search_path), [f"+experiment={name}"]
-    ours, theirs = (one.load_configuration("config", line, RunMode.MULTIRUN) for one in (loader, hydras))
-    assert whole(ours) == whole(theirs)
-    first, *_, last = arms(name, hydras)  # Hydra itself takes half a second each
-    lines = [first, last, first, [*first, "replica=99"]]
-    again = composed(loader, ours, lines)
-    assert again == composed(hydras, theirs, lines)
-    assert len({str(one) for one in again}) == len(set(map(tuple, lines)))
+def test_changed_leaves_are_those_of_a_last_override(name):
+    line = [f"+experiment={name}"]
+    composer = composed_by(shipped(), line)
+    own = list(composer.compose(line).written["arm_overrides"].values())[-1]
+    composed = composer.compose([*line, *own])
+    assert composed._seeded, "its seeds are filled in without composing or resolving again"
+    for changes in ({"seed": 4}, {"seed": 9, "optim.lr": 0.07}, {"seed": 4, "trainer.max_steps": 7}):
+        last = [f"{key}={value}" for key, value in changes.items()]
+        config = composer.loader.load_sweep_config(composer.master, [*line, *own, *last])
+        assert composed.values(changes) == resolve(config), changes
+    kept = Composed(composed.written, composed.choices)  # as it comes out of a cache
+    assert kept.values({"seed": 11, "optim.lr": 0.07}) == composed.values({"seed": 11, "optim.lr": 0.07})
 
 
-def test_changing_a_config_changes_no_later_one(hydras):
-    loader = Loader(hydras.config_search_path)
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"twice": "${times:2,${seed}}"},
+        {"alias": "${seed}", "twice": "${times:2,${alias}}"},
+        {"data": {"seed": "${seed}"}, "all": "${data}"},
+        {"data": {"seed": "${seed}", "same": "${.seed}"}},
+        {"which": "seed", "found": "${${which}}"},
+        {"table": {"3": "a", "4": "b"}, "found": "${oc.select:table.${seed}}"},
+    ],
+)
+def test_a_value_that_is_made_of_the_seed_is_made_of_each_seed(written):
+    register_resolvers()
+    composed = Composed({"seed": 0, **written}, {})
+    assert composed._seeded is None
+    for seed in (3, 4):
+        config = OmegaConf.create({"seed": seed, **written})
+        assert composed.values({"seed": seed}) == resolve(config)
+
+
+def test_an_arm_is_composed_once(monkeypatch):
+    composed = []
+    composer = composed_by(shipped(), ["+experiment=gqa_vs_mha"])
+    load = composer.loader.load_sweep_config
+
+    class Counting:
+        def __getattr__(self, name):
+            return getattr(shipped(), name)
+
+        def load_sweep_config(self, master, overrides):
+            composed.append(overrides)
+            return load(master, overrides)
+
+    composer.loader = Counting()
+    for _ in range(2):
+        for own in (["heads=mha"], ["heads=gqa"]):
+            composer.compose(["+experiment=gqa_vs_mha", *own])
+    assert len(composed) == 2
+    assert composer.compose_point(["+experiment=gqa_vs_mha"]).choices["experiment"] == "gqa_vs_mha"
+    assert len(composed) == 2, "the command's own config is composed by Hydra"
+
+
+def test_changing_a_config_changes_no_later_one():
+    loader = shipped()
     first = loader.load_configuration("config", ["heads=gqa"], RunMode.RUN)
     before = OmegaConf.to_yaml(first)
     OmegaConf.update(first, "model.dim", 7)
     first.hydra.job.name = "changed"
     assert OmegaConf.to_yaml(loader.load_configuration("config", ["heads=gqa"], RunMode.RUN)) == before
-    sweep = loader.load_configuration("config", ["heads=gqa"], RunMode.MULTIRUN)
-    before = OmegaConf.to_yaml(sweep)
-    OmegaConf.update(sweep, "model.dim", 7)
-    assert OmegaConf.to_yaml(loader.load_configuration("config", ["heads=gqa"], RunMode.MULTIRUN)) == before
 
 
-@pytest.mark.parametrize(
-    "line", [["heads=none_such"], ["no_such_key=1"], ["model.dim=[1,"], ["hydra.verbose=a,b"], ["+heads=mha"]]
-)
-def test_refusals_are_hydras_and_come_each_time(line, hydras):
-    loader = Loader(hydras.config_search_path)
-
-    def refusal(of: ConfigLoader, **more: bool) -> str:
-        with pytest.raises(HydraException) as raised:
-            of.load_configuration("config", line, RunMode.MULTIRUN, **more)
-        return str(raised.value)
-
-    if line[0].startswith("hydra."):  # what Hydra asks first, to find its mode, does not look at that
-        loader.load_configuration("config", line, RunMode.MULTIRUN, validate_sweep_overrides=False)
-    assert refusal(loader) == refusal(hydras)
-    assert refusal(loader) == refusal(hydras)
-
-
-def test_a_search_path_on_the_command_line_is_looked_at(hydras, tmp_path: Path):
+def test_a_search_path_on_the_command_line_is_looked_at(tmp_path: Path):
     (tmp_path / "heads").mkdir()
     (tmp_path / "heads" / "mine.yaml").write_text("# @package _global_\nmodel: {dim: 11}\n")
-    loader = Loader(hydras.config_search_path)
+    loader = shipped()
     line = [f"hydra.searchpath=[file://{tmp_path}]", "heads=mine"]
     for _ in range(2):
         assert loader.load_configuration("config", line, RunMode.RUN).model.dim == 11
         with pytest.raises(HydraException):
             loader.load_configuration("config", ["heads=mine"], RunMode.RUN)
+
+
+def test_an_edited_file_is_read_again(tmp_path: Path):
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    config_files.register()
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+    assert loader.load_configuration("config", [], RunMode.RUN).a == 1
+    (tmp_path / "config.yaml").write_text("a: 22\n")
+    assert loader.load_configuration("config", [], RunMode.RUN).a == 22
 
 
 @pytest.mark.parametrize(
@@ -118,12 +166,11 @@ def test_a_search_path_on_the_command_line_is_looked_at(hydras, tmp_path: Path):
         (["model=llama", "heads=gqa", "layers=delta_one_in_four"], None),  # some layers attend
     ],
 )
-def test_a_choice_of_attention_is_refused_where_no_layer_has_any(lines, idle, hydras):
-    loader = Loader(hydras.config_search_path)
-    composer = Composer(loader, loader.load_configuration("config", lines, RunMode.MULTIRUN))
-    config = composer.compose(lines)
+def test_a_choice_of_attention_is_refused_where_no_layer_has_any(lines, idle):
+    composer = composed_by(shipped(), lines)
+    composed = composer.compose(lines)
     if idle is None:
-        composer.refuse_idle(config, lines)
+        composer.refuse_idle(composed, lines)
         return
     with pytest.raises(Refused, match=f"^{idle} is about attention, and {lines[0]} has none: leave it out"):
-        composer.refuse_idle(config, lines)
+        composer.refuse_idle(composed, lines)

@@ -2,16 +2,18 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import yaml
 from hydra.types import RunMode
-from omegaconf import OmegaConf
-from toys import shipped
+from toys import Asked, shipped
 
 from attnlab.errors import Refused
 from attnlab.store.schema import Estimate, RunRecord
 from attnlab.sweep.plan.arms import Arm
+from attnlab.sweep.plan.composer import Composed, Composer
+from attnlab.sweep.plan.plan import extend
 from attnlab.sweep.plan.tuning import lr_grid
 from attnlab.sweep.plan.tuning.found import Entry, Tuning, kept
 from attnlab.sweep.plan.tuning.search import Grid
@@ -50,6 +52,20 @@ def told(plan):
 
 FIRST = {(f"{arm} lr={rate}", 7) for arm in BEST for rate in RATES}
 SECOND = {(f"{arm} lr={rate}", seed) for arm in BEST for rate in SEARCHED[arm] for seed in (7, 8, 9)}
+
+
+def test_tuning_extends_a_plan_to_what_planning_anew_gives(planned, monkeypatch):
+    """Nothing is composed for it, and an arm is only checked where its schedule is another."""
+    records = {}
+    [plan] = planned("+experiment=heads", TUNE, lookup=records.get)
+    for _ in range(2):
+        records |= {run.id: toy_record(run) for run in plan.grid}
+        [anew] = planned("+experiment=heads", TUNE, lookup=records.get)
+        with monkeypatch.context() as forbidding:
+            forbidding.setattr(Composer, "compose", None)
+            [plan] = extend([plan], Asked(), records.get)
+        assert plan == replace(anew, question=plan.question)
+        assert len(plan.grid) > 12
 
 
 @pytest.mark.rare
@@ -213,9 +229,9 @@ def test_a_share_of_the_steps_is_at_least_one_and_needs_steps():
             return Estimate(steps=config["trainer"]["max_steps"])
 
     def steps(most, share):
-        config = OmegaConf.create({"seed": 0, "optim": {"lr": 1.0}, "trainer": {"max_steps": most}})
+        composed = Composed({"seed": 0, "optim": {"lr": 1.0}, "trainer": {"max_steps": most}}, {})
         asked = Grid((0.1, 0.2), (7, 8, 9), 0, share)
-        return lr_grid._short(Arm("two", config, (), Estimate(), {}), asked, Checked()).estimate.steps
+        return lr_grid._short(Arm("two", composed, {}, (), Estimate(), {}), asked, Checked()).estimate.steps
 
     assert [steps(300, 1 / 3), steps(200, 1 / 3), steps(2, 1 / 3), steps(200, 1)] == [100, 66, 1, 200]
     with pytest.raises(Refused, match=r"a share of trainer.max_steps, which is None: tune=null"):

@@ -65,7 +65,7 @@ def test_watching_goes_on_with_what_tuning_brings(rounds, tmp_path, capsys, monk
             store.write_spec(tmp_path, run)
             store.write_record(tmp_path / run.id, toy_record(run))
 
-    def again():
+    def again(_plans):
         plan = next(coming)
         train(plan)
         return [plan]
@@ -83,14 +83,14 @@ def test_watching_ends_where_an_arm_stays_untuned(rounds, tmp_path, capsys):
         store.write_spec(tmp_path, run)
         lost = {"status": "killed", "metrics": {}, "failure": Failure(message="killed")}
         store.write_record(tmp_path / run.id, toy_record(run, **lost))
-    show.show("watch", [rounds[0]], tmp_path, {}, lambda: [rounds[0]])
+    show.show("watch", [rounds[0]], tmp_path, {}, lambda plans: plans)
     assert "one: its learning rate is not known: no result at 0.2 with seed 7, 0.3" in capsys.readouterr().out
 
 
 @pytest.fixture
 def commanded(monkeypatch, tmp_path):
-    """`commanded(plans, record)`: carries out plans, one after the other as it plans again; a run has the
-    record that is given for it. The exit status, and how many runs were trained each time.
+    """`commanded(plans, record)`: carries out plans, one after the other as tuning extends them; a run has
+    the record that is given for it. The exit status, and how many runs were trained each time.
     """
     trained = []
 
@@ -105,6 +105,7 @@ def commanded(monkeypatch, tmp_path):
             return 0
 
         monkeypatch.setattr(engine._Sweep, "planned", lambda _self: [next(coming)])
+        monkeypatch.setattr(engine._Sweep, "extended", lambda _self, _plans: [next(coming)])
         monkeypatch.setattr(engine._Sweep, "trained", train)
         monkeypatch.setattr(engine._Sweep, "timed", lambda *_: None)
         monkeypatch.setattr(reporting, "built", lambda *_: None)
@@ -116,7 +117,7 @@ def commanded(monkeypatch, tmp_path):
     return call
 
 
-def test_a_command_trains_a_rung_and_plans_again_until_every_rate_is_known(rounds, commanded):
+def test_a_command_trains_a_rung_and_extends_its_plan_until_every_rate_is_known(rounds, commanded):
     assert commanded(rounds) == (0, [12, 8, 12, 6])
 
 

@@ -7,7 +7,7 @@ import argparse
 import re
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,50 +81,67 @@ def declare(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[st
     names = [_name(arm) for arm in arms]
     if len(set(names)) < len(names):
         names = [f"{name}_{i}" for i, name in enumerate(names)]
-    given = dict(DEFAULTS)
-    left = list[str]()
-    said = set[str]()
-    for override in overrides.parse(rest):
-        key = override.key_or_group
-        said.add(key)
-        if key == "seed":
-            given["seeds"] = list(overrides.read([str(override.input_line)]).seeds or ())
-        elif key in DEFAULTS and not override.is_sweep_override():
-            given[key] = override.value()
-            if key == "margin" and given["margin_reason"] == DEFAULTS["margin_reason"]:
-                given["margin_reason"] = "Given on the command line."
-        else:
-            left.append(str(override.input_line))
-    if isinstance(given["looks"], list) and given["seeds"] is SEEDS:
-        del given["seeds"]  # the last look has its own
-    better = given["direction"] == "higher"
-    margin = given["margin"]
-    number = isinstance(margin, int | float) and not isinstance(margin, bool)
-    if margin is DEFAULTS["margin"] and (better or given["metric"] != DEFAULTS["metric"]):
-        raise Refused(
-            f"compare of {given['metric']}: what 5 % less training would cost is asked of "
-            f"{DEFAULTS['metric']} alone; give its margin as a number, as in margin=0.03"
-        )
-    if not number and not isinstance(margin, dict):
-        raise Refused(f"margin={margin}: give a number, as in margin=0.03, or a share, as in {SHARE}")
-    if not number and "exchange" not in said:
-        given["exchange"] = EXCHANGE
-    claims = [
-        {
-            "says": f"{name} is worse than {names[0]} by less than the margin",
-            "arm": name,
-            "is": "above" if better else "below",
-            "threshold": (-margin if better else margin) if number else "margin",
-        }
-        for name in names[1:]
-    ]
+    said, left = _said(rest)
+    given = _completed(said)
     question = f"Does {' or '.join(' '.join(arm) for arm in arms[1:])} do as well as {' '.join(arms[0])}?"
     experiment = {
         "name": "_vs_".join(names), "question": question, "arms": names,
         "arm_overrides": {name: list(arm) for name, arm in zip(names, arms, strict=True)},
-        "baseline": names[0], **given, "claims": claims,
+        "baseline": names[0], **given, "claims": [_claim(name, names[0], given) for name in names[1:]],
     }  # fmt: skip
     return experiment, left
+
+
+def _said(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """What of the experiment the words declare, and the words that declare nothing."""
+    said: dict[str, Any] = {}
+    left = list[str]()
+    for override in overrides.parse(words):
+        key = override.key_or_group
+        if key == "seed":
+            said["seeds"] = list(overrides.read([str(override.input_line)]).seeds or ())
+        elif key in DEFAULTS and not override.is_sweep_override():
+            said[key] = override.value()
+        else:
+            left.append(str(override.input_line))
+    return said, left
+
+
+def _completed(said: Mapping[str, Any]) -> dict[str, Any]:
+    """With the defaults of what was not said. Refused for a margin that does not fit."""
+    given = {**DEFAULTS, **said}
+    if "margin" in said and "margin_reason" not in said:
+        given["margin_reason"] = "Given on the command line."
+    if isinstance(given["looks"], list) and "seeds" not in said:
+        del given["seeds"]  # the last look has its own
+    margin = given["margin"]
+    usual = given["direction"] != "higher" and given["metric"] == DEFAULTS["metric"]
+    if "margin" not in said and not usual:
+        raise Refused(
+            f"compare of {given['metric']}: what 5 % less training would cost is asked of "
+            f"{DEFAULTS['metric']} alone; give its margin as a number, as in margin=0.03"
+        )
+    if not _is_number(margin) and not isinstance(margin, dict):
+        raise Refused(f"margin={margin}: give a number, as in margin=0.03, or a share, as in {SHARE}")
+    if not _is_number(margin) and "exchange" not in said:
+        given["exchange"] = EXCHANGE
+    return given
+
+
+def _claim(name: str, baseline: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """That an arm is worse than the baseline by less than the margin."""
+    higher = given["direction"] == "higher"
+    margin = given["margin"]
+    return {
+        "says": f"{name} is worse than {baseline} by less than the margin",
+        "arm": name,
+        "is": "above" if higher else "below",
+        "threshold": (-margin if higher else margin) if _is_number(margin) else "margin",
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def yaml(experiment: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from attnlab.sweep.execute import stored_runs, worker
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, ending
 from attnlab.sweep.plan.arms import identified
-from attnlab.sweep.plan.composer import Composer, axes
+from attnlab.sweep.plan.composer import axes, resolve
 from attnlab.sweep.plan.trainer import trainer, trainer_of
 from attnlab.training.loggers import notes
 
@@ -30,9 +30,7 @@ def run(config: DictConfig) -> RunRecord | None:
         if not inputs.is_name(str(config.id)):
             raise Refused(f"id={config.id}: a run's id is a folder of the store, and no path")
         folder = Path(config.paths.runs) / str(config.id)
-        trust.refuse_unknown(
-            runs.spec(folder).config, folder / "spec.json", trust.names(Composer.resolve(config))
-        )
+        trust.refuse_unknown(runs.spec(folder).config, folder / "spec.json", trust.names(resolve(config)))
         shipped: Any = OmegaConf.to_container(config.sweep, resolve=True)
         settings = {**shipped, "slots": 1}
         Pool(settings, Progress({folder: folder.name}), None).run([folder])

@@ -1,10 +1,14 @@
-"""Runs on their way to a launcher: parents before children, and what ran out of memory in smaller parts."""
+"""Runs on their way to a launcher: parents before children, and what ran out of memory in smaller parts.
+
+Our launchers train the folders of stored runs. Any other one of Hydra's is given overrides that compose each
+run again and end in its id, which `hydra_job` reads.
+"""
 
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from attnlab.errors import Refused, no_space
 from attnlab.store import fingerprint
@@ -17,6 +21,14 @@ from attnlab.sweep.execute.ranks import devices
 
 FAILED = 1
 RETRIES = 2  # of a run that its infrastructure failed, within one command
+
+
+@runtime_checkable
+class StoredRunLauncher(Protocol):
+    """A launcher that trains stored runs."""
+
+    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
+        """Returns when all have ended, however they did."""
 
 
 def todo(runs: Sequence[RunSpec], root: Path, retry_failed: bool) -> list[RunSpec]:
@@ -56,17 +68,17 @@ def launch(
     halving = bool(settings.get("halve_batch"))
     again = not settings.get("fail_fast")
     runs = [run.used(composed=tuple(composed)) for run in runs]
-    status = _submit(runs, root, experiments, launcher)
+    status = _submit(runs, root, experiments, launcher, settings)
     while halving and status == 0 and (smaller := [run for run in runs if halved(run, root)]):
         for run in smaller:
             parts = store.split(root / run.id)
             print(f"{run.arm} seed={run.seed} ran out of memory: once more, its batches in {parts} parts")
-        status = _submit(smaller, root, experiments, launcher)
+        status = _submit(smaller, root, experiments, launcher, settings)
     for number in range(1, RETRIES + 1):
         if status or not again or not (failed := list(_retried(runs, root, number))):
             break
         children = [run for run in runs if run.config.get("parent") and not store.record(root / run.id)]
-        status = _submit([*failed, *children], root, experiments, launcher)
+        status = _submit([*failed, *children], root, experiments, launcher, settings)
     return status
 
 
@@ -87,7 +99,13 @@ def _retried(runs: Sequence[RunSpec], root: Path, number: int) -> Iterator[RunSp
             yield run.used(instead=record.failed)
 
 
-def _submit(runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str], launcher: Any) -> int:
+def _submit(
+    runs: Sequence[RunSpec],
+    root: Path,
+    experiments: Mapping[str, str],
+    launcher: Any,
+    settings: Mapping[str, Any],
+) -> int:
     for run in runs:
         use = {"experiment": experiments.get(run.id), "split": store.split(root / run.id)}
         store.write_spec(root, run.used(**use))
@@ -97,9 +115,13 @@ def _submit(runs: Sequence[RunSpec], root: Path, experiments: Mapping[str, str],
         ready = _ready(waiting, root)
         waiting = [run for run in waiting if run not in ready]
         ready = [run for run in ready if not _lack(run, root)]
-        jobs = [[*run.use.overrides, f"paths.runs='{root.absolute()}'", f"id='{run.id}'"] for run in ready]
         try:
-            launcher.launch(jobs, initial_job_idx=index)
+            if isinstance(launcher, StoredRunLauncher):
+                launcher.train([root / run.id for run in ready], dict(settings))
+            else:
+                here = f"paths.runs='{root.absolute()}'"
+                jobs = [[*run.use.overrides, here, f"id='{run.id}'"] for run in ready]
+                launcher.launch(jobs, initial_job_idx=index)
         except Refused:
             raise
         except Exception as error:  # a third party's launcher: what it did manage is in the store

@@ -9,72 +9,86 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from attnlab.errors import Refused
 from attnlab.store import fingerprint, values
 from attnlab.store.guards import parents
 from attnlab.store.schema import Estimate, RunSpec, Use
 from attnlab.sweep.plan import matching
 from attnlab.sweep.plan.checks import Checker
-from attnlab.sweep.plan.composer import Composer, axes
+from attnlab.sweep.plan.composer import Composed
 from attnlab.sweep.plan.overrides import keys as keys_of
+from attnlab.sweep.plan.overrides import leaf
 from attnlab.sweep.plan.trainer import trainer_of
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A composed arm that was checked; `overrides` compose it again, whatever its seed."""
+    """A composed arm that was checked, with some leaves changed; `overrides` compose the same, whatever its
+    seed.
+    """
 
     name: str
-    config: DictConfig
+    composed: Composed
+    changes: dict[str, Any]
     overrides: tuple[str, ...]
     estimate: Estimate
     source: dict[str, str]
 
+    def config(self, seed: int) -> dict[str, Any]:
+        """Its values at a seed."""
+        return self.composed.values({**self.changes, "seed": seed})
+
     def runs(self, seeds: Sequence[int], called: str | None = None) -> list[RunSpec]:
         """A run per seed, under the arm's name or another."""
+        chosen = self.composed.axes
         specs = []
-        chosen = axes(self.config.hydra.runtime.choices)
         for seed in seeds:
-            OmegaConf.update(self.config, "seed", seed)
             use = Use(arm=called or self.name, axes=chosen, overrides=(*self.overrides, f"seed={seed}"))
-            specs.append(identified(Composer.resolve(self.config), self.estimate, self.source, use))
+            specs.append(identified(self.config(seed), self.estimate, self.source, use))
         return specs
 
     def recipe(self) -> str:
         """A digest of its config at one seed, whatever the seeds that it is trained with."""
-        OmegaConf.update(self.config, "seed", 1)  # not 0: what is made of the seed shows
-        return fingerprint.digest(fingerprint.kept(Composer.resolve(self.config)))
+        return fingerprint.digest(fingerprint.kept(self.config(1)))  # not 0: what is made of the seed shows
 
     def at(self, key: str, value: float, figure: str) -> "Arm":
         """The arm with another value of a key that is one of its estimates, and that no other depends on."""
-        config = self.config.copy()
-        OmegaConf.update(config, key, value)
         known = self.estimate.get(figure) is not None
         estimate = self.estimate.model_copy(update={figure: value}) if known else self.estimate
-        return replace(self, config=config, estimate=estimate, overrides=(*self.overrides, f"{key}={value}"))
+        overrides = (*self.overrides, f"{key}={value}")
+        return replace(self, changes={**self.changes, key: value}, estimate=estimate, overrides=overrides)
+
+    def check_at(
+        self, changes: Mapping[str, Any], overrides: Sequence[str], seed: int, checker: Checker
+    ) -> "Arm":
+        """The arm with other numbers, which its runs name by `overrides`, checked anew."""
+        changed = replace(self, changes={**self.changes, **changes}, overrides=(*self.overrides, *overrides))
+        return replace(changed, estimate=checker.check(changed.config(seed)))
 
 
-def arm(
+def check_arm(
     name: str,
-    config: DictConfig,
+    composed: Composed,
     overrides: Sequence[str],
     seed: int,
     checker: Checker,
     target: tuple[str, str, float] | None = None,
 ) -> Arm:
-    """Checked, and where `target` (key, figure, value) asks for it, matched. Refused with one line."""
-    overrides = tuple(overrides)
-    OmegaConf.update(config, "seed", seed)
+    """A composed arm, checked, and matched where there is a `target` (key, figure, value).
+
+    Raises:
+        Refused: one line, where it cannot be trained.
+    """
+    arm = Arm(name, composed, {}, tuple(overrides), Estimate(), {})
     if target is not None:
         key, figure, value = target
-        overrides += (f"{key}={_match(config, key, figure, value, checker)}",)
-    resolved = Composer.resolve(config)
-    _refuse_non_finite(resolved)
-    values.refuse(resolved, values.SWEEP)
-    estimate = checker.check(resolved)
-    return Arm(name, config, overrides, estimate, fingerprint.source(resolved, trainer_of(resolved)))
+        matched = _match(composed, seed, key, figure, value, checker)
+        arm = replace(arm, changes={key: matched}, overrides=(*overrides, f"{key}={matched}"))
+    config = arm.config(seed)
+    _refuse_non_finite(config)
+    values.refuse(config, values.SWEEP)
+    estimate = checker.check(config)
+    return replace(arm, estimate=estimate, source=fingerprint.source(config, trainer_of(config)))
 
 
 def identified(config: dict[str, Any], estimate: Estimate, source: dict[str, str], use: Use) -> RunSpec:
@@ -113,23 +127,20 @@ def with_parents(runs: list[RunSpec], arms: set[str]) -> list[RunSpec]:
     return [done[run.arm, run.seed] for run in runs]
 
 
-def _match(config: DictConfig, key: str, figure: str, target: float, checker: Checker) -> int:
-    start = OmegaConf.select(config, key)
+def _match(composed: Composed, seed: int, key: str, figure: str, target: float, checker: Checker) -> int:
+    start = leaf(composed.values({"seed": seed}), key)
     if not isinstance(start, int) or isinstance(start, bool) or start < 1:
         raise Refused(f"match_by={key} must name a positive integer, and it is {start!r}")
 
     def at(value: int) -> float:
-        OmegaConf.update(config, key, value)
-        return float(checker.check(Composer.resolve(config)).get(figure))
+        return float(checker.check(composed.values({"seed": seed, key: value})).get(figure))
 
-    value = matching.solve(at, target, start, what=figure)
-    OmegaConf.update(config, key, value)
-    return value
+    return matching.solve(at, target, start, what=figure)
 
 
 def _refuse_non_finite(config: Mapping[str, Any]) -> None:
-    for key, leaf in fingerprint.flatten(config):
-        for value in leaf if isinstance(leaf, list) else [leaf]:
+    for key, content in fingerprint.flatten(config):
+        for value in content if isinstance(content, list) else [content]:
             if isinstance(value, float) and not math.isfinite(value):
                 raise Refused(f"{key}={value} is not a finite number")
 

@@ -1,37 +1,28 @@
-"""Hydra's composition of many configs that differ in a few overrides: the same results in less time.
+"""Configs as Hydra composes them, and their values once some of their leaves are changed.
 
-Hydra reads and parses every file again for each config, merges them again, and parses each override again.
-Here a file is read once, the same defaults are merged once, and an override is parsed once. All of it is kept
-by one `Loader`, so for one command. Surprising: Hydra's merge moves nodes from what it read into the result,
-and later steps change the result, so what is kept is only ever handed out as a copy.
+An arm is composed once. Its seed, its learning rate and the key that matches its budget are leaves of the
+composed config, which are set afterwards as a last override would do it.
 """
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-import yaml
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
-from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import GroupDefault, ResultDefault
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException
-from hydra.plugins.config_source import ConfigResult
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.config import describe_mixture
 from attnlab.errors import Refused
-from attnlab.store import experiment_files
+from attnlab.store import experiment_files, fingerprint
 from attnlab.store.declarations import Experiment
-from attnlab.store.files import no_file
 from attnlab.store.fingerprint import flatten
 from attnlab.store.guards.trust import TRAINER
 from attnlab.store.values import GROUPS, Top
+from attnlab.sweep.plan import config_files
 from attnlab.sweep.plan.overrides import parse
 from attnlab.sweep.plan.trainer import trainer_of
 
@@ -48,72 +39,163 @@ _KNOWN = {
     "protocol",
     "id",
 }
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # a whole value, which is that of another key
+_UNCLEAR = re.compile(r"\$\{\.|\$\{[\w.]*\$\{|\boc\.(?!env)")  # relative, of a name that is itself composed
+
+
+class Composed:
+    """A composed config: `written` is its content before interpolation, `choices` are the options of its
+    groups. `known` are its values so far, by the changes that they have.
+    """
+
+    def __init__(
+        self,
+        written: dict[str, Any],
+        choices: Mapping[str, Any],
+        known: dict[str, dict[str, Any]] | None = None,
+        config: DictConfig | None = None,
+    ) -> None:
+        self.written = written
+        self.choices = dict(choices)
+        self.known = {} if known is None else known
+        self._config = config
+        self._seeded = _followers(written, "seed")
+
+    @classmethod
+    def of(cls, config: DictConfig) -> "Composed":
+        kept = [str(key) for key in config if key != "hydra"]
+        written: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, kept))
+        return cls(written, config.hydra.runtime.choices, config=config)
+
+    def interpolations(self) -> Iterator[tuple[tuple[Any, ...], str]]:
+        """The texts that are made of other values, by where they are."""
+        return _interpolations(self.written)
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """Group to the option that was chosen of it."""
+        return axes(self.choices)
+
+    def values(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The config's values with these leaves changed, such as {"seed": 3, "optim.lr": 0.01}. Its parts are
+        shared between calls: who changes them makes a copy.
+        """
+        changes = dict(changes or {})
+        if "seed" not in changes or self._seeded is None:
+            return self._known(changes, changes)
+        seed = changes.pop("seed")
+        found = self._known({**changes, "seed": "any"}, {**changes, "seed": seed})
+        for path in self._seeded:
+            found = _replaced(found, path, seed)
+        return found
+
+    def _known(self, named: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        key = fingerprint.canonical(named)
+        if key not in self.known:
+            self.known[key] = self._resolve(changes)
+        return self.known[key]
+
+    def _resolve(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        if self._config is None:
+            self._config = OmegaConf.create(self.written)
+            OmegaConf.set_struct(self._config, True)
+        elif "hydra" in self._config:
+            HydraConfig.instance().set_config(self._config)  # for ${hydra:...}
+        config = copy.deepcopy(self._config) if changes else self._config
+        for key, value in changes.items():
+            OmegaConf.update(config, key, value)
+        return resolve(config)
 
 
 class Composer:
-    """Hydra's config loader, asked for one job of the sweep at a time."""
+    """Hydra's config loader, asked for one config of a command at a time. `master` is the command's own."""
 
-    def __init__(self, loader: Any, master: DictConfig) -> None:
+    def __init__(self, loader: ConfigLoader, master: DictConfig) -> None:
         self.loader = loader
         self.master = master
+        self.hydra_overrides: Any = [
+            master.hydra.job.config_name,
+            OmegaConf.to_container(master.hydra.overrides.hydra),
+        ]
+        self.folders = config_files.folders(master.hydra.runtime.config_sources)
+        self._groups: dict[str, bool] = {}
+        self._composed: dict[tuple[str, ...], Composed] = {}
 
-    def compose(self, overrides: Sequence[str]) -> DictConfig:
-        config: DictConfig = self.loader.load_sweep_config(self.master, list(overrides))
-        HydraConfig.instance().set_config(config)  # for ${hydra:...}
-        return config
+    def compose(self, overrides: Sequence[str]) -> Composed:
+        """The config of these overrides, composed once."""
+        key = tuple(overrides)
+        if key not in self._composed:
+            refuse_mixtures(parse(key), self._is_group)
+            self._composed[key] = Composed.of(self.loader.load_sweep_config(self.master, list(key)))
+        return self._composed[key]
 
-    def refuse_idle(self, config: DictConfig, lines: Sequence[str]) -> None:
+    def compose_point(self, point: Sequence[str]) -> Composed:
+        """The config of a point of the command, which is the command's own where that sweeps nothing."""
+        choices = self.master.hydra.runtime.choices
+        whole = list(point) == list(self.master.hydra.overrides.task) and "???" not in choices.values()
+        return Composed.of(self.master) if whole else self.compose(point)
+
+    def find(self, config: str) -> Any:
+        """The file of a config such as "heads/gqa"; None where no folder has it."""
+        return experiment_files.find(self.folders, config)
+
+    def refuse_idle(self, composed: Composed, lines: Sequence[str]) -> None:
         """Refused where one of the lines that were written for this config chooses what only attention has,
         and it has another mixer in the place of attention: two arms of two names would be one model.
         """
-        if OmegaConf.select(config, "model.mixer") is None:
+        if (composed.written.get("model") or {}).get("mixer") is None:
             return
-        patches = OmegaConf.select(config, "model.layers") or []
-        attention = OmegaConf.select(config, "model.attention._target_")
-        if any((patch or {}).get("_target_") == attention for patch in patches):
+        model = composed.values()["model"]
+        attention = (model.get("attention") or {}).get("_target_")
+        if any((patch or {}).get("_target_") == attention for patch in model.get("layers") or []):
             return  # of some layers
         for override in parse(lines):
             option = None if override.is_sweep_override() else override.value()
-            found = isinstance(option, str) and self.loader.repository.load_config(
-                f"{override.key_or_group}/{option}"
-            )
-            written = found.config if found else {}
+            file = self.find(f"{override.key_or_group}/{option}") if isinstance(option, str) else None
+            written = config_files.content(file) if file else {}
             if set(written) == {"model"} and set(written["model"]) == {"attention"}:
-                model = config.hydra.runtime.choices.get("model")
+                chosen = composed.choices.get("model")
                 raise Refused(
-                    f"{override.input_line} is about attention, and model={model} has none: leave it out"
+                    f"{override.input_line} is about attention, and model={chosen} has none: leave it out"
                 )
 
-    def at_size(self, point: Sequence[str]) -> tuple[DictConfig, list[str]]:
-        """A command's config with what its experiment sets at its size, the experiment's own keys included;
-        and these overrides. The rungs of a ladder stand in the place of the size, and there are none.
-        """
-        config = self.compose(point)
-        written = OmegaConf.to_container(OmegaConf.masked_copy(config, ["size_overrides"]), resolve=False)
-        sizes = written.get("size_overrides") if isinstance(written, dict) else None
-        lines = sizes.get(config.get("size")) if isinstance(sizes, dict) else None
-        if not isinstance(lines, list) or not lines or config.get("ladder") is not None:
-            return config, []
-        return self.compose([*lines, *point]), lines
+    def _is_group(self, name: str) -> bool:
+        if name not in self._groups:
+            config, own = self.hydra_overrides
+            options = self.loader.get_group_options(name, config_name=config, overrides=own)
+            self._groups[name] = bool(options)
+        return self._groups[name]
 
-    @staticmethod
-    def resolve(config: DictConfig) -> dict[str, Any]:
-        """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make. A key of
-        a user's own that others refer to is read by that, and left out, but for a user's own trainer.
-        """
-        values: dict[str, Any] = {}
-        referred = _referred(config) if trainer_of(config) == TRAINER else set()
-        for key in config:
-            if key not in _NOT_RESOLVED and key not in referred:
-                value = config[key]
-                values[str(key)] = (
-                    OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
-                    if OmegaConf.is_config(value)
-                    else value
-                )
-        written = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
-        assert isinstance(written, dict)
-        return values | {str(key): value for key, value in written.items()}
+
+def resolve(config: DictConfig) -> dict[str, Any]:
+    """A plain dict. Overrides stay as written: `${seed}` in one is that of the run it will make. A key of a
+    user's own that others refer to is read by that, and left out, but for a user's own trainer.
+    """
+    values: dict[str, Any] = {}
+    referred = _referred(config) if trainer_of(config) == TRAINER else set()
+    for key in config:
+        if key not in _NOT_RESOLVED and key not in referred:
+            value = config[key]
+            values[str(key)] = (
+                OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+                if OmegaConf.is_config(value)
+                else value
+            )
+    written = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_AS_WRITTEN)), resolve=False)
+    assert isinstance(written, dict)
+    return values | {str(key): value for key, value in written.items()}
+
+
+def refuse_mixtures(given: Iterable[Override], is_group: Callable[[str], bool]) -> None:
+    """Hydra's refusal of an override that gives a group a list of options."""
+    for override in given:
+        value: Any = None if override.is_sweep_override() else override.value()
+        if not isinstance(value, list) or not is_group(override.key_or_group):
+            continue
+        if not all(isinstance(option, str) for option in value):  # Hydra itself would break
+            raise ConfigCompositionException(f"{override.input_line}: an option of a group is a name")
+        if complaint := describe_mixture(str(override.input_line), override.key_or_group, value):
+            raise ConfigCompositionException(complaint)
 
 
 def axes(choices: Mapping[str, str | None]) -> dict[str, str]:
@@ -136,130 +218,45 @@ def _referred(config: DictConfig) -> set[str]:
     return own & {name for _, leaf in flatten(written) for name in re.findall(r"\$\{(\w+)[.}\[]", str(leaf))}
 
 
-class Loader(ConfigLoaderImpl):
-    """Hydra's loader, which remembers. It parses and merges with Hydra's own code."""
-
-    def __init__(self, config_search_path: ConfigSearchPath) -> None:
-        super().__init__(config_search_path)
-        self.repository = _Read(self.repository)
-        self._parsed: dict[str, Override] = {}
-        self._merged: dict[str, DictConfig] = {}
-        self._commands: dict[tuple[Any, ...], DictConfig] = {}
-
-    def _load_configuration_impl(
-        self,
-        config_name: str | None,
-        overrides: list[str],
-        run_mode: RunMode,
-        from_shell: bool = True,
-        validate_sweep_overrides: bool = True,
-    ) -> DictConfig:
-        asked = (config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
-        if run_mode != RunMode.MULTIRUN:
-            return super()._load_configuration_impl(*asked)
-        # a command's own config is composed twice: to find Hydra's mode, then, with this check, to be used
-        key = (config_name, tuple(overrides), from_shell)
-        if key not in self._commands:
-            self._commands[key] = super()._load_configuration_impl(*asked)
-        elif validate_sweep_overrides:
-            self.validate_sweep_overrides_legal(self._parse(overrides), run_mode, from_shell)
-        return copy.deepcopy(self._commands[key])
-
-    def _parse_overrides_and_create_caching_repo(
-        self, config_name: str | None, overrides: list[str]
-    ) -> tuple[list[Override], CachingConfigRepository]:
-        parsed = self._parse(overrides)
-        repository = CachingConfigRepository(self.repository)
-        self._process_config_searchpath(config_name, parsed, repository)
-        for override in parsed:
-            value: Any = None if override.is_sweep_override() else override.value()
-            if not isinstance(value, list) or not repository.group_exists(override.key_or_group):
-                continue
-            if not all(isinstance(option, str) for option in value):  # Hydra itself would break
-                raise ConfigCompositionException(f"{override.input_line}: an option of a group is a name")
-            if complaint := describe_mixture(str(override.input_line), override.key_or_group, value):
-                raise ConfigCompositionException(complaint)
-        return parsed, repository
-
-    def _parse(self, overrides: Sequence[str]) -> list[Override]:
-        for line in overrides:
-            if line not in self._parsed:
-                self._parsed[line] = parse([line])[0]
-        return [copy.deepcopy(self._parsed[line]) for line in overrides]
-
-    def _compose_config_from_defaults_list(
-        self, defaults: list[ResultDefault], repo: IConfigRepository
-    ) -> DictConfig:
-        # what decides the merge: which configs, where each is put, and where they are read from, since a
-        # search path may come with the command line
-        sources = [str(source) for source in repo.get_sources()]
-        key = repr(
-            (sources, [(default.config_path, default.package, default.primary) for default in defaults])
-        )
-        if key not in self._merged:
-            self._merged[key] = super()._compose_config_from_defaults_list(defaults, repo)
-        return copy.deepcopy(self._merged[key])
-
-    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> Any:
-        return super()._load_single_config(default, cast(IConfigRepository, _Copies(repo)))
+def _followers(written: Mapping[str, Any], key: str) -> list[tuple[Any, ...]] | None:
+    """The leaves that have a key's value, which is at the top; None where one may depend on it otherwise."""
+    texts = [(path, text) for path, text in _interpolations(written) if path[0] not in _AS_WRITTEN]
+    found: dict[str, tuple[Any, ...]] = {key: (key,)}
+    before = 0
+    while before < len(found):
+        before = len(found)
+        for path, text in texts:
+            reference = _REFERENCE.fullmatch(text)
+            if reference and reference[1] in found:
+                found[".".join(map(str, path))] = path
+    for path, text in texts:
+        names = re.findall(r"[\w.]+", text.replace("[", ".").replace("]", ""))
+        if path in found.values():
+            continue
+        if _UNCLEAR.search(text) or any(_overlap(name, one) for name in names for one in found):
+            return None
+    return list(found.values())
 
 
-class _Read(ConfigRepository):
-    """Files and schemas, each read once. Its copies, which may be given another search path, share what was
-    read, by where it was read from.
-    """
-
-    def __init__(self, plain: ConfigRepository) -> None:
-        self.sources = plain.sources
-        self._read: dict[tuple[str, ...], ConfigResult | None] = {}
-
-    def __deepcopy__(self, _memo: Any) -> "_Read":
-        twin = copy.copy(self)
-        twin.sources = list(self.sources)
-        return twin
-
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        key = (config_path, *map(str, self.sources))
-        if key not in self._read:
-            for source in self.sources:
-                lies = Path(source.path, f"{config_path.removesuffix('.yaml')}.yaml")
-                kind = no_file(lies) if source.scheme() == "file" else None
-                if kind:
-                    raise Refused(f"{lies} is {kind}: a config is a file")
-            file = self.file(config_path)
-            if file is not None and config_path.startswith(f"{experiment_files.GROUP}/"):
-                experiment_files.check(file, self.file)
-            try:
-                self._read[key] = found = super().load_config(config_path)
-            except (yaml.YAMLError, UnicodeDecodeError) as error:
-                if file is not None:
-                    experiment_files.node(file)  # says so in one line
-                raise Refused(f"{config_path}: not YAML: {' '.join(str(error).split())}") from error
-            _refuse_mixtures(found, file or config_path)
-        return self._read[key]
-
-    def file(self, config_path: str) -> Path | None:
-        """The file that a config is read from; None where there is none."""
-        folders = [Path(source.path) for source in self.sources if source.scheme() == "file"]
-        return experiment_files.find(folders, config_path)
+def _overlap(one: str, other: str) -> bool:
+    """Whether two dotted names are the same, or one is within the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
-def _refuse_mixtures(found: ConfigResult | None, where: Path | str) -> None:
-    """Refused where the defaults list of a config gives a group a list of options."""
-    for default in (found.defaults_list if found else None) or ():
-        if isinstance(default, GroupDefault) and default.is_options():
-            group = str(default.group).removeprefix("/")
-            options = default.get_options()
-            written = f"{group}: [{', '.join(options)}]"
-            if describe_mixture(written, group, options):
-                raise Refused(f"{where}: defaults: {written}: a run has one option of {group}: choose one")
+def _interpolations(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
+    if isinstance(node, Mapping | list):
+        for key, value in node.items() if isinstance(node, Mapping) else enumerate(node):
+            yield from _interpolations(value, (*path, key))
+    elif isinstance(node, str) and "${" in node:
+        yield path, node
 
 
-class _Copies(CachingConfigRepository):
-    """A repository whose configs may be moved elsewhere and changed. Nothing is kept here."""
-
-    def __init__(self, of: IConfigRepository) -> None:
-        self.delegate = of
-
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        return copy.deepcopy(self.delegate.load_config(config_path))
+def _replaced(node: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy with another value at a path; as it is where it ends before."""
+    if not path:
+        return value
+    if not (isinstance(node, list) or path[0] in node):
+        return node
+    twin = copy.copy(node)
+    twin[path[0]] = _replaced(node[path[0]], path[1:], value)
+    return twin

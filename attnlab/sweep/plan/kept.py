@@ -63,9 +63,13 @@ def name(config: Mapping[str, Any], module: str) -> str | None:
     reached = {module, *fingerprint.targets(config)}
     users = tuple(sorted(user for user in reached if not user.startswith("attnlab.")))  # of ours, all counts
     with suppress(OSError, TypeError, ValueError):  # no working folder; a value that JSON does not have
-        here = [_code(), _packages(), _machine(), os.getcwd(), _environment()]
-        return fingerprint.digest([asked, module, _sources(users), here, files], 32)
+        return fingerprint.digest([asked, module, _sources(users), surroundings(), files], 32)
     return None
+
+
+def surroundings() -> list[Any]:
+    """What any answer could depend on: code, packages, machine, working folder and environment."""
+    return [_code(), _packages(), _machine(), os.getcwd(), _environment()]
 
 
 def _survives_json(answer: Any) -> bool:
@@ -82,7 +86,7 @@ def _files(config: Mapping[str, Any]) -> Iterator[tuple[str | int, ...]]:
     parent = config.get("parent")
     if isinstance(parent, str) and inputs.is_name(parent):
         folder = Path((config.get("paths") or {}).get("runs") or "runs", parent)
-        yield from (_identity(folder / name) for name in ("run.json", VOCABULARY))
+        yield from (identity(folder / name) for name in ("run.json", VOCABULARY))
     named = {key: value for key, value in config.items() if key != "paths"}  # where runs and reports go
     for key, leaf in fingerprint.flatten(named):
         for value in leaf if isinstance(leaf, list) else [leaf]:
@@ -96,12 +100,12 @@ def _below(path: Path) -> Iterator[tuple[str | int, ...]]:
         if path.is_dir():
             for folder, folders, files in os.walk(path):
                 folders[:] = sorted(child for child in folders if child not in _MADE_HERE)
-                yield from (_identity(Path(folder, file)) for file in sorted(files))
+                yield from (identity(Path(folder, file)) for file in sorted(files))
         elif path.exists():
-            yield _identity(path)
+            yield identity(path)
 
 
-def _identity(path: Path) -> tuple[str | int, ...]:
+def identity(path: Path) -> tuple[str | int, ...]:
     """Path, size, and the times of the content and of the file itself, which nobody can set."""
     where = os.path.abspath(path)
     try:

@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from attnlab.errors import Refused
 
@@ -31,15 +32,28 @@ class Command:
 
 def parse(lines: Sequence[str], loader: Any = None) -> list[Override]:
     """The overrides. Refused where one gives a key an empty mapping: Hydra merges it, and nothing changes."""
+    if loader is None:
+        return [_parse(line) for line in lines]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
     for override in parsed:
-        key = override.key_or_group
-        if not (override.is_add() or override.is_delete()) and override.value() == {}:
-            raise Refused(
-                f"{override.input_line}: an empty mapping changes nothing of {key}; remove a key of it with "
-                f"~{key}.NAME"
-            )
+        _refuse_empty(override)
     return parsed
+
+
+@cache
+def _parse(line: str) -> Override:
+    [override] = OverridesParser.create().parse_overrides([line])
+    _refuse_empty(override)
+    return override
+
+
+def _refuse_empty(override: Override) -> None:
+    key = override.key_or_group
+    if not (override.is_add() or override.is_delete()) and override.value() == {}:
+        raise Refused(
+            f"{override.input_line}: an empty mapping changes nothing of {key}; remove a key of it with "
+            f"~{key}.NAME"
+        )
 
 
 def read(arguments: Sequence[str], loader: Any = None) -> Command:
@@ -168,19 +182,31 @@ def text(lines: Sequence[str], key: str) -> str | None:
     return str(OmegaConf.create([values[-1]])[0]) if values else None
 
 
+def root(key: str) -> str:
+    """The group or key at the top that a key is within."""
+    return re.split(r"[./@]", key)[0]
+
+
 def changes(
-    point: Sequence[str], seeds: Sequence[int] | None, declared: DictConfig, keys: Mapping[str, Any]
+    point: Sequence[str], seeds: Sequence[int] | None, choices: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The overrides of the command line that make this report another than the declared one."""
-    choices = declared.hydra.runtime.choices
+    """The overrides of the command line that make this report another than the declared one, by its choices
+    and values.
+    """
     left = []
     for override in parse(point):
         key = override.key_or_group
-        same = choices[key] if key in choices else OmegaConf.select(declared, key, default=None)
-        same = OmegaConf.to_container(same) if OmegaConf.is_config(same) else same
-        neutral = key.split(".")[0].split("/")[0] in NEUTRAL
-        if not neutral and not (same is not None and same == override.value()):
+        same = choices[key] if key in choices else leaf(declared, key)
+        if root(key) not in NEUTRAL and not (same is not None and same == override.value()):
             left.append(str(override.input_line))
-    if seeds is not None and list(seeds) != keys.get("seeds"):
+    if seeds is not None and list(seeds) != declared.get("seeds"):
         left.append(f"seeds={list(seeds)}")
     return tuple(left)
+
+
+def leaf(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    node: Any = config
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node

@@ -9,8 +9,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.utils import get_args_parser
-
 import attnlab
 from attnlab.store import fingerprint
 from attnlab.store.schema import RunRecord
@@ -20,6 +18,7 @@ HOME = Path(attnlab.__file__).parent.parent
 DIFF_LIMIT = 100_000  # characters of uncommitted changes that a report carries
 _MULTIRUN = ("--multirun", "-m")  # what every command is, typed or not
 _SHOWN = re.compile(r"\+*sweep\.show=")  # a verb's, which another line makes of the same sweep
+_COMMAND = re.compile(r"\+*sweep\.command=")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "numpy", "scipy", "datasets", "wandb")
 
@@ -53,7 +52,7 @@ def typed(line: Sequence[str]) -> str:
     """The line that was typed, Hydra's own flags included, as a shell takes it: with the variables of the
     environment that it names, but for what is secret by its name.
     """
-    said = overrides.text(get_args_parser().parse_args(list(line)).overrides, "sweep.command")
+    said = overrides.text([word for word in line if _COMMAND.match(word)], "sweep.command")
     words = [word for word in line if word not in _MULTIRUN and not _SHOWN.match(word)]
     command = said or shlex.join(["python", "-m", "attnlab", *words])
     named = dict.fromkeys(re.findall(r"\$\{oc\.env:\s*(\w+)", command))

@@ -31,10 +31,10 @@ def show(
     plans: Sequence[Plan],
     root: Path,
     settings: Mapping[str, Any],
-    again: Callable[[], Sequence[Plan]],
+    extend: Callable[[Sequence[Plan]], Sequence[Plan]],
 ) -> None:
     """Prints the plan, or how it stands; `watch` draws it anew until all have ended that are needed, and
-    plans `again` where what tuning has found brings new runs.
+    extends the plans where what tuning has found brings new runs.
     """
     if kind not in KINDS:
         raise Refused(f"sweep.show={kind}{nearest(str(kind), KINDS)}: use python -m attnlab plan, or status")
@@ -53,12 +53,12 @@ def show(
         return
     if kind == "watch" and console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            while _open(plans := _today(plans, root, again), root):
+            while _open(plans := _today(plans, root, extend), root):
                 live.update(_status(plans, root), refresh=True)
                 time.sleep(1)
             live.update(_status(plans, root), refresh=True)
         return
-    while kind == "watch" and _open(plans := _today(plans, root, again), root):
+    while kind == "watch" and _open(plans := _today(plans, root, extend), root):
         console.print(_status(plans, root))
         time.sleep(15)
     console.print(_plan(plans, root, settings) if kind == "plan" else _status(plans, root))
@@ -73,11 +73,13 @@ def _open(plans: Sequence[Plan], root: Path) -> bool:
     return False
 
 
-def _today(plans: Sequence[Plan], root: Path, again: Callable[[], Sequence[Plan]]) -> Sequence[Plan]:
+def _today(
+    plans: Sequence[Plan], root: Path, extend: Callable[[Sequence[Plan]], Sequence[Plan]]
+) -> Sequence[Plan]:
     """The plans with the runs that what tuning has found by now asks for."""
     while any(plan.untuned for plan in plans) and not _open(plans, root):
         before = plans
-        plans = again()
+        plans = extend(plans)
         if _ids(before) == _ids(plans):
             break  # an arm whose runs failed
     return plans

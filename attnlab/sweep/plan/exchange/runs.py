@@ -4,15 +4,13 @@ An experiment declares `exchange: {seeds: [...]}`. They are trained before anyth
 baseline's learning rate is known, stay in the store like any run and are no part of the comparison.
 """
 
-from omegaconf import OmegaConf
-
 from attnlab.errors import Refused
 from attnlab.store.declarations import Experiment, canonical
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan.arms import Arm
-from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
 from attnlab.sweep.plan.exchange.told import Exchange, half
+from attnlab.sweep.plan.overrides import leaf
 
 STEPS = "trainer.max_steps"
 INSTEAD = "set exchange=null and give the margin as a number"
@@ -31,7 +29,7 @@ def planned(experiment: Experiment, baseline: Arm, checker: Checker) -> Exchange
         return None
     seeds = _seeds(experiment)
     _refuse_untold(experiment, baseline)
-    steps = OmegaConf.select(baseline.config, STEPS)
+    steps = leaf(baseline.config(seeds[0]), STEPS)
     if type(steps) is not int or steps < 2:
         raise Refused(f"exchange of {name}: half of {STEPS}={steps} is no training; {INSTEAD}", ("exchange",))
     short, long = (
@@ -44,12 +42,10 @@ def planned(experiment: Experiment, baseline: Arm, checker: Checker) -> Exchange
 
 def _at(baseline: Arm, steps: int, words: str, seeds: list[int], checker: Checker) -> list[RunSpec]:
     """The baseline with its whole schedule over other steps."""
-    config = baseline.config.copy()
-    OmegaConf.update(config, STEPS, steps)
-    overrides = (*baseline.overrides, f"{STEPS}={steps}")
     called = f"{baseline.name} {words} training"
     try:
-        return checked_arm(baseline.name, config, overrides, seeds[0], checker).runs(seeds, called)
+        arm = baseline.check_at({STEPS: steps}, [f"{STEPS}={steps}"], seeds[0], checker)
+        return arm.runs(seeds, called)
     except ValueError as error:
         raise Refused(f"exchange, {called} ({STEPS}={steps}): {error}; {INSTEAD}", ("exchange",)) from error
 
@@ -75,9 +71,10 @@ def _refuse_untold(experiment: Experiment, baseline: Arm) -> None:
     name = experiment.name
     metric = canonical(experiment.metric)
     said = baseline.estimate.declared.get(metric)
-    if baseline.config.get("measurement"):
+    config = baseline.config(experiment.seeds[0])
+    if config.get("measurement"):
         why = f"the baseline {baseline.name} only measures and trains nothing"
-    elif baseline.config.get("parent"):
+    elif config.get("parent"):
         why = f"the baseline {baseline.name} goes on from another run, whose training would count too"
     elif (
         said is None or said.unit != "nats" or experiment.direction == "higher" or said.direction == "higher"

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from attnlab.errors import Refused
 from attnlab.store import fingerprint
 from attnlab.store.declarations import Experiment
@@ -20,8 +18,8 @@ from attnlab.store.experiment_files import Find
 from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.plan import overrides as command
 from attnlab.sweep.plan.arms import Arm
-from attnlab.sweep.plan.arms import arm as checked_arm
 from attnlab.sweep.plan.checks import Checker
+from attnlab.sweep.plan.overrides import leaf
 from attnlab.sweep.plan.tuning.found import ANEW, Entry, Kept, Tuning, kept
 from attnlab.sweep.plan.tuning.search import Grid, Search
 
@@ -53,7 +51,7 @@ def tuned(
     tuning.committed = before is not None
     runs = list[RunSpec]()
     for name, arm in arms.items():
-        today = settings(arm.runs(declared.seeds[:1])[0].config)
+        today = settings(arm.config(declared.seeds[0]))
         comparison = (arm.estimate.tokens or 0) * len(experiment.seeds)
         if before is None:
             short = _short(arm, declared, checker)
@@ -119,11 +117,10 @@ def _refuse_untunable(experiment: Experiment, arms: Mapping[str, Arm], point: Se
     if (line := command.keys(given).get(KEY)) is not None:
         raise Refused(f"{line} and tune, which picks it for every arm: drop it, or set tune=null")
     for name, arm in arms.items():
-        if arm.config.get("parent") in arms:
-            raise Refused(
-                f"arm {name} continues from {arm.config.parent}, and tune trains no parents: tune=null"
-            )
-        if arm.config.get("measurement"):
+        config = arm.config(experiment.seeds[0])
+        if (parent := config.get("parent")) in arms:
+            raise Refused(f"arm {name} continues from {parent}, and tune trains no parents: tune=null")
+        if config.get("measurement"):
             raise Refused(f"arm {name} trains nothing, so it has no rate to tune: tune=null")
 
 
@@ -136,18 +133,15 @@ def settings(config: Mapping[str, Any]) -> str:
 
 def _short(arm: Arm, grid: Grid, checker: Checker) -> Arm:
     """The arm as it is tried, checked at the lowest rate: with a whole schedule over a share of the steps."""
-    config = arm.config.copy()
-    steps = OmegaConf.select(arm.config, STEPS)
+    steps = leaf(arm.config(grid.seeds[0]), STEPS)
     if type(steps) is not int:
         raise Refused(
             f"tune of arm {arm.name} tries rates for a share of {STEPS}, which is {steps!r}: tune=null"
         )
     few = max(1, math.floor(grid.share * steps + 1e-6))  # downwards: `Grid.most` is kept
-    OmegaConf.update(config, STEPS, few)
-    OmegaConf.update(config, KEY, grid.rates[0])
-    overrides = (*arm.overrides, f"{STEPS}={few}")
+    changes = {STEPS: few, KEY: grid.rates[0]}
     try:
-        return checked_arm(arm.name, config, overrides, grid.seeds[0], checker)
+        return arm.check_at(changes, [f"{STEPS}={few}"], grid.seeds[0], checker)
     except ValueError as error:
         raise Refused(f"arm {arm.name} as it is tuned, {STEPS}={few}: {error}") from error
 
