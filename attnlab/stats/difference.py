@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnlab.stats.designs import FIXED, Design
-from attnlab.stats.evidence import Differences, Ends, Values, finite, region, support
+from attnlab.stats.evidence import Differences, Ends, Values, finite, support
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def tost(differences: Values, margin: float, alpha: float = 0.05, design: Design
     """Equivalence: passed where the interval at 1 - 2 alpha lies inside +-margin."""
     sample = Differences(finite(differences, "differences"), design)
     low, high = sample.interval(1 - 2 * alpha) or (None, None)
-    return _tested(sample, region("within", margin), low, high, alpha)
+    return _tested(sample, (-margin, margin), low, high, alpha)
 
 
 def noninferior(
@@ -66,8 +66,8 @@ def noninferior(
     sample = Differences(finite(differences, "differences"), design)
     low, high = sample.interval(1 - 2 * alpha) or (None, None)
     if direction == "lower":
-        return _tested(sample, region("below", margin), None, high, alpha)
-    return _tested(sample, region("above", -margin), low, None, alpha)
+        return _tested(sample, (-math.inf, margin), None, high, alpha)
+    return _tested(sample, (-margin, math.inf), low, None, alpha)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """The end of a sweep: a report of its runs as they lie in the store, and the lines that a terminal shows."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnlab.errors import printable
 from attnlab.store import runs as store
@@ -23,7 +23,9 @@ from attnlab.sweep.status import looks
 from attnlab.sweep.waiting import waiting
 
 if TYPE_CHECKING:
-    from attnlab.report import Run
+    from attnlab.report.schema import Report as ReportDocument
+    from attnlab.report.schema import Timing
+    from attnlab.report.verdicts.runs import Run
 
 TONES = {"SUPPORTED": "green", "REFUTED": "red", "INCONCLUSIVE": "blue", "EXPLORATORY": "red"}
 
@@ -68,7 +70,7 @@ class Report:
     """A report before it is on disk: what report.json will have, and the runs that it was built from."""
 
     plan: Plan
-    document: dict[str, Any]
+    document: "ReportDocument"
     runs: "list[Run]"
     declared: Declared | None
 
@@ -77,13 +79,14 @@ class Report:
 def built(
     plan: Plan,
     root: Path,
-    times: dict[str, Any] | None,
+    times: "Timing | None",
     arguments: Sequence[str],
     declared: Declared | None = None,
     now: bool = False,
 ) -> Report:
     """The report of a plan's runs, finished or not; `now`: while some may be under way."""
-    from attnlab.report import Asked, Run, build, read_run  # late: a plan or a status needs none of it
+    from attnlab.report.build import build  # late: a plan or a status needs none of it
+    from attnlab.report.verdicts.runs import Asked, Run, read_run
 
     assert plan.experiment is not None
     runs = []
@@ -115,7 +118,10 @@ def built(
 
 def publish(found: Report, root: Path, reports: Path) -> None:
     """Writes a report, and prints its verdicts."""
-    from attnlab.report import write
+    from attnlab.report.answer import answer
+    from attnlab.report.pages.files import write
+    from attnlab.report.schema import Word
+    from attnlab.report.tables.wording import DELTA, describe_claim, format_effect
 
     plan = found.plan
     document = found.document
@@ -127,24 +133,21 @@ def publish(found: Report, root: Path, reports: Path) -> None:
         plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
     place = f" ({plan.replication.name})" if plan.replication else ""
     asked = plan.experiment.question or plan.title
-    _say(printable(f"{document['verdict']['headline']}{place}: {asked}", "\n"))
-    print(printable(document["answer"]["sentence"]))
-    for claim in document["verdict"]["claims"]:
-        _say(printable(f"  {claim['sentence']}"))
-    for effect in document["effects"] if plan.declared is None else ():
-        if effect["primary"] and effect["mean"] is not None:
-            print(printable(f"  {_effect(effect)}"))
-        elif effect["primary"] and effect["word"] == "NOT COMPARABLE":
-            print(
-                printable(
-                    f"  {effect['arm']} against {effect['against']}: NOT COMPARABLE: {effect['meaning']}"
-                )
-            )
-    seen = document["leakage"]
-    for note in seen["notes"]:
-        print(printable(f"  {note}"))
-    if seen["checked"] and not seen["notes"]:
-        print(printable(f"  no arm sees future tokens ({len(seen['checked'])} checked)"))
+    _say(printable(f"{document.verdict.headline}{place}: {asked}", "\n"))
+    print(printable(answer(document).sentence))
+    for claim in document.verdict.claims:
+        _say(printable(f"  {describe_claim(claim)}"))
+    for effect in document.effects if plan.declared is None else ():
+        about = f"{effect.arm} vs {effect.against}"
+        if effect.primary and effect.mean is not None:
+            print(printable(f"  {about}: {DELTA} {effect.label} = {format_effect(effect)}"))
+        elif effect.primary and effect.word == Word.NOT_COMPARABLE:
+            print(printable(f"  {about}: NOT COMPARABLE: {'; '.join(effect.reasons)}"))
+    if leakage := document.leakage:
+        for note in leakage.notes:
+            print(printable(f"  {note}"))
+        if leakage.checked and not leakage.notes:
+            print(printable(f"  no arm sees future tokens ({len(leakage.checked)} checked)"))
     print(f"report: {page}", flush=True)
     if found.declared is not None:
         log.keep_known(root, found.declared)
@@ -161,14 +164,6 @@ def _say(line: str) -> None:
     Console(soft_wrap=True, highlight=False).print(text)
 
 
-def _effect(effect: Mapping[str, Any]) -> str:
-    """How an arm differs from the baseline, with its interval where it has one."""
-    ends = [effect["low"], effect["high"]]
-    interval = f", 95 % from {ends[0]:+.4g} to {ends[1]:+.4g}" if None not in ends else ", no interval"
-    about = f"{effect['arm']} against {effect['against']}, {effect['label']}"
-    return f"{about}: {effect['mean']:+.4g} {effect['unit']}".rstrip() + interval
-
-
 def together(reports: Sequence[Report], folder: Path) -> list[Path]:
     """What the texts of an experiment say together goes into the report of each; what the rungs of a ladder
     say has a page of its own. Returns these pages.
@@ -182,19 +177,23 @@ def together(reports: Sequence[Report], folder: Path) -> list[Path]:
     ladders = []
     for title, group in groups.items():
         documents = {found.plan.title: found.document for found in group}
-        if group[0].document["place"]["kind"] == "rung":
+        place = group[0].document.place
+        if place is not None and place.kind == "rung":
             ladders.append(page.write(folder / title, documents))
         else:
-            texts.tell(documents)
+            told = texts.add_texts(documents)
+            for found in group:
+                found.document = told[found.plan.title]
     return ladders
 
 
 def tell_ladders(pages: Sequence[Path]) -> None:
     """What ladders say, each with its page."""
+    from attnlab.report import ladder
     from attnlab.report.across import page as across
 
     for page in pages:
-        for line in across.lines(across.load(page.parent)):
+        for line in across.lines(ladder.load(page.parent)):
             print(printable(line))
         print(f"ladder: {page}", flush=True)
 

@@ -8,7 +8,9 @@ import pytest
 from rates import tuned
 from synthetic import World, experiment, provenance, timing, write_runs
 
-from attnlab.report import build, write
+from attnlab.report.build import build
+
+from attnlab.report.pages.files import write
 from attnlab.report.charts import drawing
 
 ANSWERS = drawing._answers

@@ -15,7 +15,7 @@ from attnlab.measure import length, size
 from attnlab.measure.accuracy import STEPS as TO_SOLVE
 from attnlab.measure.text.per_byte import PER_BYTE
 from attnlab.measure.timing import TIMES
-from attnlab.report import Asked, Run, read_run
+from attnlab.report.verdicts.runs import Asked, Run, read_run
 from attnlab.report.tables import head_maps, maps
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Estimate, Failure, KindLoss, RunRecord, named

@@ -10,7 +10,9 @@ import pytest
 from synthetic import World, experiment, provenance, selected, write_runs
 from visits import MARKS, Visit, playwright, where
 
-from attnlab.report import build, write
+from attnlab.report.build import build
+
+from attnlab.report.pages.files import write
 
 pytestmark = MARKS
 

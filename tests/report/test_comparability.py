@@ -8,7 +8,7 @@ from report.synthetic import CONTEXT, World, experiment, provenance, write_runs
 from report.synthetic import but as with_record
 
 from attnlab.errors import Refused
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.report.across.pairs import differences
 from attnlab.store.schema import Metric
 from attnlab.sweep.plan.experiment import complete

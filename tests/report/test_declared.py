@@ -11,7 +11,8 @@ import attnlab.report
 from attnlab.measure import accuracy, size
 from attnlab.measure.measurement import Measured
 from attnlab.measure.timing import TIMES
-from attnlab.report import Run, build
+from attnlab.report.build import build
+from attnlab.report.verdicts.runs import Run
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.tables.tradeoff import COSTS

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from synthetic import World, experiment, provenance, write_runs
 
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
 

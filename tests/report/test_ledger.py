@@ -13,7 +13,8 @@ from synthetic import World, experiment, provenance, timing, write_runs
 
 from attnlab import stats
 from attnlab.config import CONF
-from attnlab.report import build, ledger, lines
+from attnlab.report import ledger, lines
+from attnlab.report.build import build
 from attnlab.report.diff import compare
 from attnlab.report.lines import LEVEL, interval, read
 from attnlab.report.tables.claimed import axis, cited, question, same

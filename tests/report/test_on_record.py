@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from synthetic import World, experiment, provenance, write_runs
 
-from attnlab.report import Asked, build
+from attnlab.report.build import build
+
+from attnlab.report.verdicts.runs import Asked
 from attnlab.report.charts.drawing import Drawn
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from synthetic import World, but, experiment, provenance, write_runs
 
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.store.schema import Censored
 
 METRIC, BUDGET = "steps_to_90", 400

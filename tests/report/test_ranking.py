@@ -7,7 +7,7 @@ import pytest
 from synthetic import World, experiment, provenance, write_runs
 
 from attnlab import stats
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.report.answer import told
 from attnlab.report.pages.html import html
 from attnlab.report.tables import ranking

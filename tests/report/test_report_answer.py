@@ -11,7 +11,7 @@ import pytest
 from conftest import EVIL
 from synthetic import World, but, experiment, provenance, write_runs
 
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.report.answer import _effect
 from attnlab.report.charts import marks
 from attnlab.report.pages.glossary import TERMS, Glossary

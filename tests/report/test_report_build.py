@@ -11,7 +11,8 @@ import pytest
 from synthetic import World, but, experiment, noise, provenance, timing, write_runs
 
 import attnlab.report
-from attnlab.report import Run, build
+from attnlab.report.build import build
+from attnlab.report.verdicts.runs import Run
 from attnlab.report.tables.config_diff import layers
 
 SCHEMA = json.loads((Path(attnlab.report.__file__).parent / "schema.json").read_text())

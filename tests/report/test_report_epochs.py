@@ -6,7 +6,9 @@ import jsonschema
 import pytest
 from synthetic import World, but, experiment, provenance, write_runs
 
-from attnlab.report import Run, build
+from attnlab.report.build import build
+
+from attnlab.report.verdicts.runs import Run
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.schema import SHAPE

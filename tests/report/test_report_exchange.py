@@ -7,7 +7,8 @@ import pytest
 from synthetic import World, experiment, provenance, write_runs
 
 from attnlab import stats
-from attnlab.report import build, ledger
+from attnlab.report import ledger
+from attnlab.report.build import build
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.schema import SHAPE, misfit

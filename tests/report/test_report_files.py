@@ -13,7 +13,9 @@ from conftest import EVIL
 from synthetic import World, experiment, provenance, write_runs
 
 from attnlab.cli.main import main
-from attnlab.report import build, read_run, write
+from attnlab.report.build import build
+from attnlab.report.pages.files import write
+from attnlab.report.verdicts.runs import read_run
 from attnlab.report.pages.files import dumps, refresh
 from attnlab.report.schema import SCHEMA, SHAPE, misfit
 from attnlab.report.tables import maps

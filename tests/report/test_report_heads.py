@@ -8,7 +8,7 @@ import pytest
 from synthetic import World, archive_of, but, experiment, provenance, selected, write_runs
 
 from attnlab.measure.patterns import RULES, patterns
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.report.charts import series_figures
 from attnlab.report.pages.html import html
 from attnlab.report.tables.format import chances

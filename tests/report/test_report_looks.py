@@ -9,7 +9,7 @@ import pytest
 from synthetic import World, experiment, provenance, write_runs
 
 from attnlab import stats
-from attnlab.report import build, waiting
+from attnlab.report.build import build, waiting
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import _deciding, markdown

@@ -15,7 +15,9 @@ from conftest import EVIL
 from PIL import Image
 from synthetic import selected
 
-from attnlab.report import compare, render
+from attnlab.report.diff import compare
+
+from attnlab.report.pages.files import render
 from attnlab.report.diff import differences
 from attnlab.report.pages.html import inert
 from attnlab.report.tables import maps

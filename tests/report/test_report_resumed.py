@@ -3,7 +3,7 @@
 import pytest
 from synthetic import World, but, experiment, provenance, write_runs
 
-from attnlab.report import build
+from attnlab.report.build import build
 
 
 @pytest.mark.parametrize(

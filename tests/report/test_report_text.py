@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from synthetic import World, archive_of, experiment, provenance, write_runs
 
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.report.tables import head_maps, maps
 from attnlab.report.tables.text.kinds import kinds
 from attnlab.report.tables.text.written import written

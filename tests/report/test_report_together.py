@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sampling import FULL
 
-from attnlab.report import render, write
+from attnlab.report.pages.files import render, write
 from attnlab.report.pages import files
 from attnlab.report.pages.html import html
 from attnlab.report.pages.index import index

@@ -9,7 +9,7 @@ import pytest
 from rates import tuned
 from synthetic import World, experiment, provenance, write_runs
 
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.schema import SHAPE, misfit

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from attnlab.measure.measurement import Measured
-from attnlab.report import Asked, build, read_run
+from attnlab.report.build import build
+from attnlab.report.verdicts.runs import Asked, read_run
 from attnlab.report.pages.html import html
 from attnlab.store import runs as stored
 from attnlab.store.declarations import Claim, Experiment

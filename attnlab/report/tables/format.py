@@ -1,11 +1,14 @@
 """How numbers are written: one function for HTML and Markdown, so that both say the same."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from attnlab.report.schema import HeadScore
+from attnlab.store.guards.declared import Declared
+
 MINUS = "\N{MINUS SIGN}"
+INFINITY = "\N{INFINITY}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 NONE = "\N{EN DASH}"  # not measured, or no such thing
 
@@ -69,9 +72,9 @@ def with_unit(label: str, unit: str) -> str:
     return f"{label} ({unit})" if unit else label
 
 
-def chances(score: Mapping[str, Any]) -> dict[str, float | None]:
-    """What uniform attention would score, by arm; older reports have one level for all."""
-    return {count["arm"]: count["chance"] for count in score["counts"]}
+def chances(score: HeadScore) -> dict[str, float | None]:
+    """What uniform attention would score, by arm."""
+    return {count.arm: count.chance for count in score.counts}
 
 
 def letter(place: int) -> str:
@@ -84,10 +87,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g}"
 
 
-def on_record(declared: Mapping[str, Any]) -> str:
+def on_record(declared: Declared) -> str:
     """The declaration that a report cites, and what was finished before it."""
-    of = f"{declared['experiment']}, size {declared['size']}" if declared["size"] else declared["experiment"]
-    entry = f"entry {declared['hash'][:16]} of the store's declarations.jsonl"
-    before = f"{declared['known'] or 'None'} of {declared['pairs']} pairs of runs"
-    finished = f"{'was' if declared['known'] == 1 else 'were'} finished before that"
-    return f"Declared on {declared['time']}: {entry}, {of}. {before} {finished}."
+    of = f"{declared.experiment}, size {declared.size}" if declared.size else declared.experiment
+    entry = f"entry {declared.hash[:16]} of the store's declarations.jsonl"
+    before = f"{declared.known or 'None'} of {declared.pairs} pairs of runs"
+    finished = f"{'was' if declared.known == 1 else 'were'} finished before that"
+    return f"Declared on {declared.time}: {entry}, {of}. {before} {finished}."
