@@ -22,7 +22,7 @@ TERMS = {
     "equivalent to": "The same difference in loss as more or less training compute of the baseline.",
     "KV cache": "Keys and values of past tokens that decoding keeps, not to compute them again.",
     "held": "Declared to be equal in all arms; where it is not, claims are NOT COMPARABLE.",
-    "interim analysis": "A point, fixed beforehand, at which the seeds so far may decide; error rates count all.",
+    "interim analysis": "A point, fixed beforehand, at which the seeds so far may decide.",
     "Holm": "A method that shares one error rate of 5 % over all claims of the page.",
     "FLOPs": "Multiplications and additions, counted from the shapes.",
     "chance": "What a head that attends evenly would score.",

@@ -72,8 +72,8 @@ def needs(
 ) -> list[tuple[Found, int, bool]]:
     """Every claim's decision, how many of the seeds it needs by now, and whether it waits for an interim
     analysis. Those are the seeds of the interim analyses so far, and of the next one where it waits for one.
-    A claim that compares nothing, or has nothing to compare, needs no more; one that seeds do not decide needs
-    those of the first.
+    A claim that compares nothing, or has nothing to compare, needs no more; one that seeds do not decide
+    needs those of the first.
     """
     counts = [count for count, _ in stats.designs(sweep.experiment.looks, len(sweep.seeds))]
     out = []

@@ -28,8 +28,9 @@ def refuse_unanswerable(
     for place, claim in zip(places, experiment.claims, strict=True):
         if claim.identity and not claim.relation.two_sided and estimates[claim.arm].steps:
             raise Refused(
-                f"claim {place + 1} of {experiment.name}: identity: true with is: {claim.relation.name} of an "
-                "arm that is trained: only an equality holds by construction; write is: within, or drop identity",
+                f"claim {place + 1} of {experiment.name}: identity: true with is: {claim.relation.name} of "
+                "an arm that is trained: only an equality holds by construction; write is: within, or drop "
+                "identity",
                 _at(place, "identity"),
             )
         if claim.compare == "ratio":
