@@ -5,13 +5,14 @@ so a baseline that several experiments share is found for each of them. Code may
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from attnlab.cli.parser import PROGRAM
 from attnlab.errors import Refused, format_seeds, nearest, printable
+from attnlab.report.schema import load
 from attnlab.store import runs
-from attnlab.store.files import read_json
 from attnlab.store.guards import users
 from attnlab.store.schema import RunSpec
 
@@ -62,9 +63,9 @@ def _used(store: Path, name: str) -> Iterator[tuple[str, str, int]]:
     for user in users.all_of(store)[0].values():
         if user.experiment != name or user.report is None:
             continue
-        report = read_json(Path(user.report) / "report.json")
-        for run in report.get("runs", []) if isinstance(report, dict) else []:
-            yield run["id"], run["arm"], run["seed"]
+        with suppress(ValueError):
+            for run in load(Path(user.report) / "report.json").runs:
+                yield run.id, run.arm, run.seed
 
 
 def _chose(spec: RunSpec, word: str) -> bool:
