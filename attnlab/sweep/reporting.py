@@ -118,10 +118,8 @@ def built(
 
 def publish(found: Report, root: Path, reports: Path) -> None:
     """Writes a report, and prints its verdicts."""
-    from attnlab.report.answer import answer
+    from attnlab.report.pages import terminal
     from attnlab.report.pages.files import write
-    from attnlab.report.schema import Word
-    from attnlab.report.tables.wording import DELTA, describe_claim, format_effect
 
     plan = found.plan
     document = found.document
@@ -131,23 +129,8 @@ def publish(found: Report, root: Path, reports: Path) -> None:
         page = write(folder, document, found.runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
         plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
-    place = f" ({plan.replication.name})" if plan.replication else ""
-    asked = plan.experiment.question or plan.title
-    _say(printable(f"{document.verdict.headline}{place}: {asked}", "\n"))
-    print(printable(answer(document).sentence))
-    for claim in document.verdict.claims:
-        _say(printable(f"  {describe_claim(claim)}"))
-    for effect in document.effects if plan.declared is None else ():
-        about = f"{effect.arm} vs {effect.against}"
-        if effect.primary and effect.mean is not None:
-            print(printable(f"  {about}: {DELTA} {effect.label} = {format_effect(effect)}"))
-        elif effect.primary and effect.word == Word.NOT_COMPARABLE:
-            print(printable(f"  {about}: NOT COMPARABLE: {'; '.join(effect.reasons)}"))
-    if leakage := document.leakage:
-        for note in leakage.notes:
-            print(printable(f"  {note}"))
-        if leakage.checked and not leakage.notes:
-            print(printable(f"  no arm sees future tokens ({len(leakage.checked)} checked)"))
+    for line in terminal.lines(document):
+        _say(printable(line, "\n"))
     print(f"report: {page}", flush=True)
     if found.declared is not None:
         log.keep_known(root, found.declared)
