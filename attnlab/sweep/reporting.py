@@ -214,38 +214,69 @@ def _outdated(plan: Plan, root: Path) -> dict[str, int]:
     return counts
 
 
-def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds: float) -> None:
-    """What is about to be trained."""
+@dataclass(frozen=True)
+class Work:
+    """How many runs a command has, and what becomes of them."""
+
+    runs: int
+    done: int
+    train: int
+    edited: int
+    remeasure: int
+    later: int
+    failed: int
+
+    def describe(self) -> str:
+        """A line; kinds of which there are none are left out."""
+        kinds = (
+            (self.edited, "edited, to be measured again, or trained where that is not enough"),
+            (self.remeasure, "to be measured again, by code that was changed"),
+            (self.later, "at later interim analyses, as far as claims are inconclusive then"),
+            (self.failed, "failed before (sweep.retry_failed=true runs them again)"),
+        )
+        some = [f"{count} {kind}" for count, kind in kinds if count]
+        return ", ".join([f"{self.runs} runs", f"{self.done} done", f"{self.train} to train", *some])
+
+
+def count_work(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path) -> Work:
+    """What becomes of the runs of all plans."""
     records = {run.id: store.record(root / run.id) for plan in plans for run in plan.runs}
     wanted = {run.id for run in todo}
     finished = {id: record for id, record in records.items() if record is not None and record.done}
-    old = {id: record for id, record in finished.items() if id in wanted}
-    again = sum(not digests.broken(root / id, record) for id, record in old.items())
-    done = len(finished) - len(old)
-    failed = sum(not record.done for id, record in records.items() if record and id not in wanted)
-    later = len(records) - len(wanted & records.keys()) - done - failed
-    for plan in plans:
-        if plan.experiment:
-            seeds = len(plan.experiment.seeds)
-            note = f"planned and checked in {seconds:.1f} s"
-            print(f"{printable(plan.title)}: {len(plan.arms())} arms x {seeds} seeds, {note}")
-        if plan.tuned:
-            for arm in plan.untuned:
-                print(printable(f"{arm} is not trained: {plan.tuned.lack(arm)}"))
-            for line in plan.tuned.stale():
-                print(printable(line))
-    mend.tell((run for plan in plans for run in plan.runs), todo, root)
+    stale = {id: record for id, record in finished.items() if id in wanted}
+    remeasure = sum(not digests.broken(root / id, record) for id, record in stale.items())
     edited = sum(bool(store.edited(root / id)[1]) for id in wanted)
-    parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again - edited} to train"]
-    if edited:
-        parts.append(f"{edited} edited, to be measured again, or trained where that is not enough")
-    if again:
-        parts.append(f"{again} to be measured again, by code that was changed")
-    if later:
-        parts.append(f"{later} at later looks, as far as claims are open then")
-    if failed:
-        parts.append(f"{failed} failed before (sweep.retry_failed=true runs them again)")
-    print(", ".join(parts), flush=True)
+    done = len(finished) - len(stale)
+    failed = sum(not record.done for id, record in records.items() if record and id not in wanted)
+    return Work(
+        runs=len(records),
+        done=done,
+        train=len(wanted) - remeasure - edited,
+        edited=edited,
+        remeasure=remeasure,
+        later=len(records) - len(wanted & records.keys()) - done - failed,
+        failed=failed,
+    )
+
+
+def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds: float) -> None:
+    """Prints what is about to be trained."""
+    for line in (line for plan in plans for line in _describe_plan(plan, seconds)):
+        print(printable(line))
+    mend.tell((run for plan in plans for run in plan.runs), todo, root)
+    print(count_work(plans, todo, root).describe(), flush=True)
+
+
+def _describe_plan(plan: Plan, seconds: float) -> list[str]:
+    """The size of an experiment, and what tuning leaves out or did with other settings."""
+    lines = []
+    if plan.experiment:
+        size = f"{len(plan.arms())} arms x {len(plan.experiment.seeds)} seeds"
+        lines.append(f"{plan.title}: {size}, planned and checked in {seconds:.1f} s")
+    if plan.tuned:
+        lines += [f"{arm} is not trained: {plan.tuned.lack(arm)}" for arm in plan.untuned]
+        lines += plan.tuned.stale()
+    return lines
 
 
 def show_runs(runs: Sequence[RunSpec], root: Path) -> None:

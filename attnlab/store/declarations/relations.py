@@ -126,5 +126,5 @@ Is = Annotated[
     Relation,
     PlainValidator(_read),
     PlainSerializer(lambda relation: relation.name, return_type=str),
-    WithJsonSchema({"enum": [*RELATIONS]}),
+    WithJsonSchema({"type": "string", "enum": [*RELATIONS]}),
 ]  # a field that holds a relation, written by its name
