@@ -36,7 +36,7 @@ def test_a_relation_is_read_and_written_by_its_name():
     field = TypeAdapter(Is)
     assert field.validate_python("below") is RELATIONS["below"]
     assert json.loads(field.dump_json(RELATIONS["within"])) == "within"
-    assert field.json_schema() == {"enum": ["below", "above", "within"]}
+    assert field.json_schema() == {"type": "string", "enum": ["below", "above", "within"]}
     with pytest.raises(ValidationError, match="must be one of below, above, within"):
         field.validate_python("under")
 
