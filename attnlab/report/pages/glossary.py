@@ -19,7 +19,7 @@ TERMS = {
     "seed": "One start: initial weights and the order of the data, which all arms share where they can.",
     "interval": "What the measured seeds leave plausible. One of 95 % misses the truth one time in twenty.",
     "paired": "Arms are compared seed by seed, which takes out what they have in common.",
-    "equivalent to": "The same difference in loss as more or less training compute of the baseline.",
+    "training compute": "The same difference in loss as more or less training compute of the baseline.",
     "KV cache": "Keys and values of past tokens that decoding keeps, not to compute them again.",
     "held": "Declared to be equal in all arms; where it is not, claims are NOT COMPARABLE.",
     "interim analysis": "A point, fixed beforehand, at which the seeds so far may decide.",

@@ -205,7 +205,7 @@ def _effects(report: Report) -> list[str]:
             cell(row.label),
             f"{row.n} of {row.planned}",
             cell(format_effect(row)),
-            *([format_training(row.training) if row.training else NONE] if report.exchange else []),
+            *([format_training(row.training, "") if row.training else NONE] if report.exchange else []),
             pvalue(row.p_holm),
             cell(row.word),
         ]
@@ -214,7 +214,7 @@ def _effects(report: Report) -> list[str]:
     if not rows:
         return ["No other arm than the baseline.", ""]
     against = f"{DELTA} against {cell(report.experiment.baseline)}"
-    training = ["equivalent to"] if report.exchange else []
+    training = ["training compute"] if report.exchange else []
     return table(["arm", "metric", "seeds", against, *training, "p (Holm)", "word"], rows)
 
 

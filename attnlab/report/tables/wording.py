@@ -189,9 +189,9 @@ def explain_effect(effect: Effect) -> str:
     return MEANING.get(effect.word, "") if effect.mean is not None else ""
 
 
-def format_training(training: Training) -> str:
-    """`+0.3% training compute, 95% CI [−4%, +5%]`."""
-    point = f"{_format_share(training.share)} training compute"
+def format_training(training: Training, of: str = " training compute") -> str:
+    """`+0.3% training compute, 95% CI [−4%, +5%]`; under a heading that says `of` what, without it."""
+    point = f"{_format_share(training.share)}{of}"
     if training.low is None and training.high is None:
         return f"{point}, without bounds"
     ends = (training.low, training.high)
