@@ -89,8 +89,8 @@ def _reports(root: Path) -> dict[str, tuple[str, Report]]:
     """Folder -> the experiment that it is about, and its report."""
     if not root.is_dir():
         raise Refused(f"{root}: no such folder; give the one that holds the reports' folders")
-    found = {path.parent.name: read(path) for path in sorted(root.glob("*/report.json"))}
-    return {folder: (_name(report, root), report) for folder, report in found.items() if report}
+    found = {path.parent.name: load(path) for path in sorted(root.glob("*/report.json"))}
+    return {folder: (_name(report, root), report) for folder, report in found.items() if _is_tried(report)}
 
 
 def _wanted(reports: Mapping[str, tuple[str, Report]], stays: Callable[[Report], Claims]) -> Wanted:
@@ -143,23 +143,17 @@ def _again(
     status = run([f"+experiment={name}", f"size={SIZE}", f"paths.reports={reports}", *overrides])
     if status == REFUSED:
         raise Refused(f"claims: {name} was refused as {' '.join(overrides) or 'it is'}, so nothing was tried")
-    found: dict[str, Report] = {
-        folder: report for folder, source in sources.items() if (report := read(source))
-    }
+    found = {folder: load(source) for folder, source in sources.items() if source.is_file()}
     for folder in sources.keys() - found.keys():
         said = f"{folder}: the command left no report and ended with status {status}"
         print(said, file=sys.stderr, flush=True)
     return found
 
 
-def read(path: Path) -> Report | None:
-    """A report of size S, of an experiment or of it on a further text; None where there is none."""
-    try:
-        report = load(path)
-    except ValueError:
-        return None
+def _is_tried(report: Report) -> bool:
+    """Whether a report is of size S, and of an experiment or of it on a further text."""
     is_rung = report.place is not None and report.place.kind == "rung"  # it is its ladder's business
-    return report if not is_rung and report.experiment.size == SIZE else None
+    return not is_rung and report.experiment.size == SIZE
 
 
 def decided(report: Report) -> Claims:
