@@ -86,9 +86,10 @@ def build(asked: Asked, runs: list[Run], timing: Timing | None, provenance: Prov
         timing=timing,
         runs=[row(run, sweep) for run in sweep.planned],
         warnings=warnings(sweep, table, declared=left is not None),
-        declared=asked.on_record,
+        declared=None,
     )
-    return Report.model_validate(plain(report.plain()))
+    short = Report.model_validate(plain(report.plain()))
+    return short.model_copy(update={"declared": asked.on_record})  # to the last digit, as its hash has it
 
 
 def summarize(sweep: Sweep) -> ExperimentSummary:

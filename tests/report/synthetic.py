@@ -15,7 +15,7 @@ from attnlab.measure import length, size
 from attnlab.measure.accuracy import STEPS as TO_SOLVE
 from attnlab.measure.text.per_byte import PER_BYTE
 from attnlab.measure.timing import TIMES
-from attnlab.report.schema import HeadsReport, Provenance, Timed, Timing
+from attnlab.report.schema import ClaimResult, HeadsReport, Provenance, Timed, Timing
 from attnlab.report.tables import head_maps, maps
 from attnlab.report.verdicts.runs import Asked, Run, read_run
 from attnlab.store.declarations import Experiment
@@ -136,6 +136,27 @@ def timing(world: World) -> Timing:
         batch=8,
         arms=arms,
     )
+
+
+def claimed(low: float | None, high: float | None, verdict: str, **changes: Any) -> ClaimResult:
+    """A claim about gqa, non-inferior to mha within 0.03 nats, that was decided on an interval at 95 %."""
+    known = [end for end in (low, high) if end is not None]
+    ends = {"low": low, "high": high, "level": 0.95}
+    found = {
+        "says": "gqa is as good as mha", "arm": "gqa", "against": "mha", "metric": "val/loss",
+        "compare": "difference", "is": "below", "threshold": 0.03, "threshold_said": None, "identity": False,
+        "reason": None, "direction": "lower", "label": "val/loss", "unit": "nats", "basis": "t",
+        "exploratory": False, "timed": False, "verdict": verdict, "not_comparable": [], "untrained": None,
+        "unknown": None, "by_design": [], "planned": 6, "looks": None, "training": None, "digits": 3,
+        "decision": {
+            **ends, "n": 6, "estimate": sum(known) / len(known) if known else None, "alpha": 0.05, "p": 0.01,
+            "p_holm": 0.01, "exact": False,
+        },
+        "interval": ends if known else None, "deciding": None, "flipped": None, "sign_flip": None,
+        "leave_one_out": None, "pairing": None, "outliers": [],
+    }  # fmt: skip
+    found["decision"] |= changes.pop("decision", {})
+    return ClaimResult.model_validate(found | changes)
 
 
 def noise(world: World, arm: str) -> np.ndarray:

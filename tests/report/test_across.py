@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic import claimed
 
 from attnlab.report.across import page, pairs, texts
 from attnlab.report.across.ladder import build, counted
@@ -38,17 +39,10 @@ def report(kind, name, effect, *, seeds, flops, together="heads@steps", verdict=
         pairs += [{"seed": seed, "value": other, "against": shared, "difference": other - shared}]
     beside = {"sign_flip": None, "leave_one_out": None, "pairing": None, "outliers": []}
     ends = {"low": effect - 0.01, "high": effect + 0.01, "level": 0.95}
-    claim = {
-        **beside, "says": "four costs nothing", "arm": "four", "against": "two", "metric": "val/loss",
-        "compare": "difference", "is": "below", "threshold": 0.02, "threshold_said": None, "identity": False,
-        "reason": None, "direction": "lower", "label": "val/loss", "unit": "nats", "basis": "t",
-        "exploratory": False, "timed": False, "verdict": verdict, "not_comparable": [], "untrained": None,
-        "unknown": None, "by_design": [], "planned": seeds, "looks": None, "training": None, "digits": 3,
-        "decision": {
-            **ends, "n": seeds, "estimate": effect, "alpha": 0.05, "p": None, "p_holm": None, "exact": False,
-        },
-        "interval": ends, "deciding": None, "flipped": None,
-    }  # fmt: skip
+    claim = claimed(
+        effect - 0.01, effect + 0.01, verdict, says="four costs nothing", arm="four", against="two",
+        threshold=0.02, planned=seeds, decision={"n": seeds},
+    ).plain()  # fmt: skip
     exact = {
         "says": "it is counted", "metric": "parameters", "basis": "exact",
         "decision": {**claim["decision"], "exact": True},

@@ -14,14 +14,16 @@ NONE = "\N{EN DASH}"  # not measured, or no such thing
 
 
 def text(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "") -> str:
-    """`1,234` for counts, as many decimals as asked for, four significant digits else; a true minus sign."""
+    """`1,234` for counts, as many decimals as asked for, four significant digits else, and of what is far
+    beyond any count; a true minus sign.
+    """
     if value is None:
         return NONE
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if digits is None and float(value).is_integer() and abs(value) < 1e15:
         written = f"{value:{'+' if sign else ''},.0f}"
-    elif digits is None:
+    elif digits is None or abs(value) >= 1e15:
         written = f"{value:{'+' if sign else ''}{',.0f' if 1000 <= abs(value) < 1e15 else '.4g'}}"
     else:
         written = f"{value:{'+' if sign else ''},.{digits}f}"

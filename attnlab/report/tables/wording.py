@@ -121,9 +121,9 @@ def format_declared(value: float, *, sign: bool = False) -> str:
 
 
 def conclude(claim: ClaimResult) -> str:
-    """What the verdict says of the effect: non-inferior, equivalent, superior, ..."""
-    if claim.verdict == Verdict.INCONCLUSIVE or claim.threshold is None:
-        return "inconclusive"
+    """What the verdict says of the effect: non-inferior, equivalent, superior, ..., or that it says nothing."""
+    if claim.verdict not in (Verdict.SUPPORTED, Verdict.REFUTED) or claim.threshold is None:
+        return claim.verdict.lower()
     supported, refuted = claim.relation.conclusions(
         claim.threshold, claim.direction if claim.compare == "difference" else None
     )
