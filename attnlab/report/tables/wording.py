@@ -153,6 +153,8 @@ def format_claim(claim: ClaimResult) -> str:
 def describe_claim(claim: ClaimResult) -> str:
     """One line: the arms, the outcome, its equivalent in training compute, and what it rests on."""
     line = f"{claim.arm} vs {claim.against}: {format_claim(claim)}"
+    if claim.unknown is not None:
+        return f"{line}."  # no seed was counted
     if claim.training and claim.verdict in DECIDED:
         line += f"; equivalent to {format_training(claim.training)}"
     line += _decided_otherwise(claim)
