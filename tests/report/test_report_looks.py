@@ -48,13 +48,13 @@ def report(told):
 
 
 def test_what_passes_the_boundary_of_a_look_is_what_its_interval_decides(report):
-    decided = [claim["looks"]["decided"] for claim in report["verdict"]["claims"]]
+    decided = [claim.looks.decided for claim in report.verdict.claims]
     assert None in decided and 2 in decided, "a path that ends and one that stays open"  # noqa: PT018
-    for claim in report["verdict"]["claims"]:
-        centre = 1.0 if claim["compare"] == "ratio" else 0.0
-        question = stats.Question(None, claim["is"], claim["threshold"], centre)
+    for claim in report.verdict.claims:
+        centre = 1.0 if claim.compare == "ratio" else 0.0
+        question = stats.Question(None, claim.relation, claim.threshold, centre)
         for row in looks.rows(claim):
-            if row["n"] is None:
+            if row.n is None:
                 assert row["support"] is row["refute"] is None
                 continue
             for side, holds, signs in (("support", True, (1, -1)), ("refute", False, (-1, 1))):
@@ -72,35 +72,33 @@ def test_what_passes_the_boundary_of_a_look_is_what_its_interval_decides(report)
 
 def _moved(claim, row, to):
     """The interval of a look, had its estimate been another."""
-    if claim["compare"] == "ratio":
-        return row["low"] * to / row["estimate"], row["high"] * to / row["estimate"]
-    return row["low"] + to - row["estimate"], row["high"] + to - row["estimate"]
+    if claim.compare == "ratio":
+        return row.low * to / row.estimate, row.high * to / row.estimate
+    return row.low + to - row.estimate, row.high + to - row.estimate
 
 
 def test_a_picture_has_every_look_and_fills_the_one_that_decided(report):
     drawn = paths(report, 560)
     assert list(drawn) == [f"looks{number}" for number in range(1, 6)]
-    for claim, [figure] in zip(report["verdict"]["claims"], drawn.values(), strict=True):
-        made = claim["looks"]["made"]
-        marks = figure.spec["data"]["values"]
-        assert [(mark["seeds"], mark["estimate"]) for mark in marks] == [
-            (look["seeds"], look["estimate"]) for look in made
+    for claim, [figure] in zip(report.verdict.claims, drawn.values(), strict=True):
+        made = claim.looks.made
+        marks = figure.spec.data.values
+        assert [(mark.seeds, mark.estimate) for mark in marks] == [
+            (look.seeds, look.estimate) for look in made
         ]
-        filled = [mark["seeds"] for mark in marks if mark["decided"]]
-        decided = claim["looks"]["decided"]
+        filled = [mark.seeds for mark in marks if mark.decided]
+        decided = claim.looks.decided
         assert filled == ([LOOKS[decided - 1]] if decided else [])
-        assert (marks[-1]["low"], marks[-1]["high"]) == (made[-1]["low"], made[-1]["high"])
-        assert claim["sentence"] in figure.label
-        assert figure.spec["layer"][-1]["data"]["values"] == (
-            [] if len(made) == 4 else [looks.rows(claim)[-1]]
-        )
+        assert (marks[-1].low, marks[-1].high) == (made[-1].low, made[-1].high)
+        assert claim.sentence in figure.label
+        assert figure.spec["layer"][-1].data.values == ([] if len(made) == 4 else [looks.rows(claim)[-1]])
         assert ("not needed" in figure.label) == bool(decided and decided < 4)
 
 
 @pytest.mark.usefixtures("blank")
 def test_the_page_and_the_markdown_tell_every_look(report):
     page, short = html(report), markdown(report, {}).replace("\\", "")
-    for claim in report["verdict"]["claims"]:
+    for claim in report.verdict.claims:
         for row in looks.rows(claim):
             cells = looks.cells(claim, row)
             assert f"| {' | '.join(cells)} |" in short
@@ -119,20 +117,20 @@ def test_one_look_that_was_fixed_beforehand_has_no_path_and_one_at_any_time_has(
 
 
 def test_an_interval_without_an_end_is_drawn_to_the_edge(report):
-    claim = {**report["verdict"]["claims"][2]}
-    last = {**claim["looks"]["made"][-1], "high": None}
-    claim["looks"] = {**claim["looks"], "made": [*claim["looks"]["made"][:-1], last]}
+    claim = {**report.verdict.claims[2]}
+    last = {**claim.looks.made[-1], "high": None}
+    claim.looks = {**claim.looks, "made": [*claim.looks.made[:-1], last]}
     [[figure]] = paths({"verdict": {"claims": [claim]}}, 560).values()
-    assert math.isfinite(figure.spec["data"]["values"][-1]["high"])
-    assert looks.interval(claim, looks.rows(claim)[len(claim["looks"]["made"]) - 1]).startswith("at least +")
+    assert math.isfinite(figure.spec.data.values[-1].high)
+    assert looks.interval(claim, looks.rows(claim)[len(claim.looks.made) - 1]).startswith("at least +")
 
 
 def test_w_and_b_gets_a_row_for_every_look_that_was_made(report):
     columns, rows = wandb_report.paths(report)
-    made = [look for claim in report["verdict"]["claims"] for look in claim["looks"]["made"]]
+    made = [look for claim in report.verdict.claims for look in claim.looks.made]
     assert len(rows) == len(made)
     at = columns.index("estimate")
-    assert [row[at] for row in rows] == [look["estimate"] for look in made]
+    assert [row[at] for row in rows] == [look.estimate for look in made]
     assert {row[-1] for row in rows} == {"open", "SUPPORTED"}
 
 
@@ -146,13 +144,11 @@ def test_no_seed_more_is_needed_for_what_is_counted_or_decided(tmp_path):
         {"says": "perhaps", "arm": "mqa", "is": "above", "threshold": 0.06},
     ])  # fmt: skip
     rows = waiting(asked, runs)
-    assert [(row["verdict"], row["seeds"], row["open"]) for row in rows] == [
+    assert [(row.verdict, row.seeds, row.open) for row in rows] == [
         ("SUPPORTED", 3, False), ("SUPPORTED", 3, False), ("INCONCLUSIVE", 4, True),
     ]  # fmt: skip
     before = waiting(asked, [replace(run, record=None) for run in runs])
-    assert [(row["seeds"], row["open"]) for row in before] == [(3, True)] * 3, (
-        "they wait for their first look"
-    )
+    assert [(row.seeds, row.open) for row in before] == [(3, True)] * 3, "they wait for their first look"
 
 
 def few(folder: Path, world: World, **changes: Any) -> dict[str, Any]:
@@ -164,17 +160,17 @@ def few(folder: Path, world: World, **changes: Any) -> dict[str, Any]:
 def test_an_effect_has_the_seeds_of_the_last_look_whole(tmp_path: Path, finished: int, told: int) -> None:
     seeds = list(range(8))
     status = {("gqa", seed): "missing" for seed in seeds[finished:]}
-    [row] = few(tmp_path, World({"mha": 0.0, "gqa": 0.004}, seeds=seeds, status=status))["effects"]
-    assert row["n"] == told
-    assert (row["low"] is None) == (finished < 4), "no interval is read before its look"
+    [row] = few(tmp_path, World({"mha": 0.0, "gqa": 0.004}, seeds=seeds, status=status)).effects
+    assert row.n == told
+    assert (row.low is None) == (finished < 4), "no interval is read before its look"
 
 
 def test_runs_that_the_looks_did_not_come_to_are_in_no_figure(tmp_path: Path) -> None:
     """They lie in the store for another experiment, or as what others go on from."""
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=list(range(8)))
     found = few(tmp_path, world, wanted={"mha": 8, "gqa": 4})
-    assert found["effects"][0]["n"] == 4
-    assert len([run for run in found["runs"] if run["arm"] == "gqa"]) == 4
+    assert found.effects[0].n == 4
+    assert len([run for run in found.runs if run.arm == "gqa"]) == 4
 
 
 def test_an_open_claim_about_shares_says_how_many_seeds_would_decide_it():
@@ -183,8 +179,8 @@ def test_an_open_claim_about_shares_says_how_many_seeds_would_decide_it():
     decision = stats.Decision(4, 0.125, *sample.interval(0.95), 0.95, 0.05, None, None, exact=False)
     found = Found(decision, sample, "share", (Step(4, decision),), [])
     told = claims._deciding(claim, found)
-    assert told["ends"] == "support"
-    assert 4 < told["seeds"] < 100
+    assert told.ends == "support"
+    assert 4 < told.seeds < 100
     words = "seeds in all would support it in 80 % of such sweeps, if the truth is as it was seen."
-    assert _deciding(told) == f"about {told['seeds']} {words}"
+    assert _deciding(told) == f"about {told.seeds} {words}"
     assert claims._deciding(claim, replace(found, decision=replace(decision, holds=True))) is None

@@ -69,12 +69,12 @@ def test_maps_that_do_not_fit_lose_whole_layers_in_every_arm_alike(monkeypatch: 
         "heads": None,
     }
     found = select(report, archive)
-    assert found["layers_shown"] == found["layers"] == 5
+    assert found["layers_shown"] == found.layers == 5
     size = sum(len(entry["weights"]) for entry in found["maps"])
     monkeypatch.setattr(head_maps, "ROOM", size * 3 // 5 + 10)
     less = select(report, archive)
-    assert [entry["layers"] for entry in less["maps"]] == [[0, 2, 4], [0, 2, 4]]
-    assert (less["layers_shown"], less["layers"]) == (3, 5)
+    assert [entry.layers for entry in less["maps"]] == [[0, 2, 4], [0, 2, 4]]
+    assert (less["layers_shown"], less.layers) == (3, 5)
     np.testing.assert_array_equal(maps.decode(less["maps"][0])[0][1], maps.decode(found["maps"][0])[0][2])
 
 
@@ -91,8 +91,8 @@ def test_an_archive_comes_back_and_entries_of_other_runs_are_ignored(tmp_path: P
     done = {"arm": "a/b", "seed": 0, "id": "x", "status": "done"}
     report = {"experiment": {"arms": ["a/b"], "seeds": [0]}, "runs": [done], "heads": None}
     selected = select(report, archive)
-    assert [(entry["arm"], entry["seed"]) for entry in selected["maps"]] == [("a/b", 0)]
-    assert selected["seeds"] == selected["earlier"] == []
+    assert [(entry.arm, entry.seed) for entry in selected["maps"]] == [("a/b", 0)]
+    assert selected.seeds == selected["earlier"] == []
     assert select(report, {key: archive[key] for key in list(archive)[1:]}) is None
     assert select({**report, "runs": [{**done, "status": "diverged"}]}, archive) is None
 

@@ -45,7 +45,7 @@ class Page(HTMLParser):
         found = dict(attrs)
         self.tags.add(tag)
         self.inside.append((tag, found))
-        self.ids += [found["id"]] if "id" in found else []
+        self.ids += [found.id] if "id" in found else []
         self.addresses += [found[key] for key in ("src", "href", "xlink:href") if key in found]
         if tag in ("meta", "br", "img", "link", "input"):
             self.inside.pop()
@@ -57,7 +57,7 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         tag, attrs = self.inside[-1] if self.inside else ("", {})
         if tag == "data":
-            self.numbers.append((attrs["value"], data))
+            self.numbers.append((attrs.value, data))
         elif tag == "script" and attrs.get("id") == "data":
             self.data += data
         elif tag not in ("script", "style"):
@@ -98,10 +98,10 @@ def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: dict, n
 def test_the_effects_table_of_the_markdown_is_the_json(made: dict) -> None:
     report, folder = made["broken"]
     markdown = (folder / "report.md").read_text("utf-8")
-    for row in report["effects"]:
-        mean, p = text(row["mean"], row["digits"], sign=True), pvalue(row["p_holm"])
+    for row in report.effects:
+        mean, p = text(row.mean, row.digits, sign=True), pvalue(row.p_holm)
         assert re.search(
-            rf"\| {row['arm']} \| val/loss \| {row['n']} of 5 \| {re.escape(mean)} \| .*\| {re.escape(p)} \|",
+            rf"\| {row.arm} \| val/loss \| {row.n} of 5 \| {re.escape(mean)} \| .*\| {re.escape(p)} \|",
             markdown,
         )
 
@@ -141,7 +141,7 @@ def test_a_page_without_maps_shows_the_command_and_one_of_runs_without_any_shows
     without = render(tmp_path).read_text("utf-8")
     assert explorer not in without
     after = without.partition(missing)[2]
-    assert report["reproduce"]["command"] in after[: after.index("</pre>")]
+    assert report.reproduce.command in after[: after.index("</pre>")]
     none_made = (made["nothing"][1] / "report.html").read_text("utf-8")
     assert explorer not in none_made
     assert missing not in none_made
@@ -153,7 +153,7 @@ def test_a_token_that_ends_a_script_stays_text(made: dict) -> None:
     assert EVIL not in (folder / "report.html").read_text("utf-8")
     assert "x" not in found.addresses
     assert any(EVIL in word for word in found.words)
-    assert json.loads(found.data)["maps"][0]["tokens"][0] == EVIL
+    assert json.loads(found.data)["maps"][0].tokens[0] == EVIL
 
 
 def test_no_character_that_ends_a_script_survives() -> None:
@@ -164,9 +164,9 @@ def test_no_character_that_ends_a_script_survives() -> None:
 
 def test_the_headline_is_on_the_page_and_in_the_markdown(made: dict) -> None:
     for report, folder in made.values():
-        assert report["verdict"]["headline"] in "".join(page(folder).words)
-        assert report["verdict"]["headline"] in (folder / "report.md").read_text("utf-8").splitlines()[0]
-    assert made["nothing"][0]["verdict"]["headline"] == "NO RESULT"
+        assert report.verdict.headline in "".join(page(folder).words)
+        assert report.verdict.headline in (folder / "report.md").read_text("utf-8").splitlines()[0]
+    assert made["nothing"][0].verdict.headline == "NO RESULT"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -227,7 +227,7 @@ def test_comparing_a_report_names_what_changed_and_only_that(made: dict) -> None
     assert compare(good, good).endswith("no verdict, effect, budget or run differs")
     found = compare(good, broken)
     equal = differences(good, broken)["verdicts_equal"]
-    total = len(made["good"][0]["verdict"]["claims"])
+    total = len(made["good"][0].verdict.claims)
     assert f"{total - equal} of {total} verdicts differ" in found.splitlines()[0], "that is said first"
     assert f": all {total} verdicts are equal" in compare(good, good).splitlines()[0]
     assert f"verdict  mqa is worse than mha{EVIL}: SUPPORTED" in found, "it asks the same, in other words"

@@ -27,7 +27,7 @@ WHOLE = {
 
 def asking(report: dict[str, Any], question: str) -> dict[str, Any]:
     """The same report of another question."""
-    return {**report, "experiment": {**report["experiment"], "question": question}}
+    return {**report, "experiment": {**report.experiment, "question": question}}
 
 
 def publish(report: dict[str, Any], folder: Path) -> Path:
@@ -50,7 +50,7 @@ def test_pages_show_the_report_that_another_command_wrote_meanwhile(
     made: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (asking(made["nothing"][0], question) for question in ("first?", "second?"))
-    second["runs"] = second["runs"][:1]
+    second.runs = second.runs[:1]
 
     def interrupted(report: dict[str, Any], *drawn: Any) -> str:
         page = html(report, *drawn)
@@ -60,7 +60,7 @@ def test_pages_show_the_report_that_another_command_wrote_meanwhile(
 
     monkeypatch.setattr(files, "html", interrupted)
     page = publish(first, tmp_path / "one")
-    assert load(tmp_path / "one" / "report.json")["experiment"]["question"] == "second?"
+    assert load(tmp_path / "one" / "report.json").experiment.question == "second?"
     assert page.read_text("utf-8") == html(load(tmp_path / "one" / "report.json"))
     assert "second?" in (tmp_path / "one" / "report.md").read_text("utf-8")
     assert (tmp_path / "one" / "runs.csv").read_text("utf-8").count("\n") == 2
@@ -133,5 +133,5 @@ def test_rounds_of_two_commands_ending_together_publish_whole_pages(made: dict, 
         assert all(f'href="{me}{number}/report.html"' in page for me in "ab")
     last = load(tmp_path / "both" / "report.json")
     assert (tmp_path / "both" / "report.html").read_text("utf-8") == html(last)
-    assert last["experiment"]["question"].endswith(f"{ROUNDS - 1}?")
+    assert last.experiment.question.endswith(f"{ROUNDS - 1}?")
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]  # no half-written file stays

@@ -19,7 +19,7 @@ from attnlab.sweep.status.states import State, record, version
 from attnlab.sweep.status.states import states as states_of
 
 IDLE = LATER, NEVER = "later", "not needed"  # states of a run that no claim needs by now
-_ROOMS = ("stats", "report", "report/verdicts")  # whose code decides
+_ROOMS = ("stats", "store/declarations", "report", "report/verdicts")  # whose code decides
 _HOME = Path(__file__).parents[2]
 
 
