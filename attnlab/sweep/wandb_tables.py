@@ -20,7 +20,7 @@ def summary(report: Report) -> dict[str, Any]:
     for n, claim in enumerate(verdict.claims, start=1):
         about = {
             "says": claim.says,
-            "verdict": claim.verdict,
+            "verdict": str(claim.verdict),
             "sentence": describe_claim(claim),
             "effect": format_effect(claim),
             "estimate": claim.decision.estimate,
@@ -37,7 +37,7 @@ def summary(report: Report) -> dict[str, Any]:
             "low": row.low,
             "high": row.high,
             "n": row.n,
-            "word": row.word,
+            "word": str(row.word),
             "p_holm": row.p_holm,
             "training": format_training(row.training) if row.training else None,
         }
@@ -59,11 +59,21 @@ def comparison(report: Report) -> tuple[list[str], list[list[Any]]]:
             values = [value for value in found if value is not None]
             mean = sum(values) / len(values) if values else None
             row = effects.get((metric, arm))
-            shown = [getattr(row, key, None) for key in ("mean", "low", "high", "p_holm", "word")]
+            shown = [getattr(row, key, None) for key in ("mean", "low", "high", "p_holm")]
+            word = str(row.word) if row else None  # W&B takes an enum for a Python object
             effect = format_effect(row) if row and row.mean is not None else None
             training = format_training(row.training) if row and row.training else None
             rows.append(
-                [arm, metric, len(values), mean, effect, *shown, *([training] if report.exchange else [])]
+                [
+                    arm,
+                    metric,
+                    len(values),
+                    mean,
+                    effect,
+                    *shown,
+                    word,
+                    *([training] if report.exchange else []),
+                ]
             )
     return columns, rows
 
@@ -78,5 +88,5 @@ def paths(report: Report) -> tuple[list[str], list[list[Any]]]:
             continue
         for look, made in enumerate(looks.made, start=1):
             word = claim.verdict if look == looks.decided else Verdict.INCONCLUSIVE
-            rows.append([number, claim.says, look, *(getattr(made, key) for key in seen), word])
+            rows.append([number, claim.says, look, *(getattr(made, key) for key in seen), str(word)])
     return ["claim", "says", "look", *seen, "word"], rows
