@@ -4,6 +4,7 @@ An effect is the arm minus the arm that it is compared with, whatever the metric
 and the same confidence level everywhere: `Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016]`.
 """
 
+import math
 from decimal import Decimal
 
 from attnlab.report.schema import (
@@ -121,7 +122,9 @@ def format_declared(value: float, *, sign: bool = False) -> str:
 
 
 def conclude(claim: ClaimResult) -> str:
-    """What the verdict says of the effect: non-inferior, equivalent, superior, ..., or that it says nothing."""
+    """What the verdict says of the effect: non-inferior, equivalent, superior, ...; of one that says nothing,
+    the verdict itself.
+    """
     if claim.verdict not in (Verdict.SUPPORTED, Verdict.REFUTED) or claim.threshold is None:
         return claim.verdict.lower()
     supported, refuted = claim.relation.conclusions(
@@ -169,11 +172,15 @@ def _decided_otherwise(claim: ClaimResult) -> str:
     decision, shown = claim.decision, claim.interval
     if claim.verdict not in DECIDED or claim.region is None or decision.level is None or shown is None:
         return ""
-    ends = [(of.low, of.high) for of in (decision, shown)]
-    known = [(low, high) for low, high in ends if low is not None and high is not None]
-    if len(known) < 2 or len({holds(claim.region, interval) for interval in known}) == 1:
+    ends = [
+        (-math.inf if of.low is None else of.low, math.inf if of.high is None else of.high)
+        for of in (decision, shown)
+    ]
+    if len({holds(claim.region, interval) for interval in ends}) == 1:
         return ""
-    interval = format_interval(*known[0], claim.digits, sign=claim.compare == "difference")
+    ratio = claim.compare == "ratio"
+    unit = TIMES if ratio else ""
+    interval = format_interval(decision.low, decision.high, claim.digits, sign=not ratio, unit=unit)
     return f"; decided on the {format_level(decision.level)} {interval}"
 
 
