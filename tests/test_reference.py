@@ -1,6 +1,5 @@
 """The reference reports: what the project says that it found must be what lies in the repository."""
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -9,14 +8,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
-from attnlab.report import ledger, lines
+from attnlab.report import ladder, ledger, lines
 from attnlab.report.across import page
 from attnlab.report.across.ladder import build
 from attnlab.report.build import plain
 from attnlab.report.pages.files import dumps
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
-from attnlab.report.schema import load
+from attnlab.report.schema import Verdict, load
 from attnlab.report.tables import maps
 from attnlab.report.tables.claimed import cited
 from attnlab.stats.null import RULES
@@ -36,34 +35,35 @@ def test_every_experiment_has_a_reference():
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_reference_was_made_by_the_shipped_command_and_answers_the_claims_of_today(name):
-    report = json.loads(REPORTS[name].read_text("utf-8"))
-    assert report["reproduce"]["command"] == f"python -m attnlab +experiment={name}"
-    assert report["experiment"]["size"] == "S"
+    report = load(REPORTS[name])
+    assert report.reproduce.command == f"python -m attnlab +experiment={name}"
+    assert report.experiment.size == "S"
     declared = [claim["says"] for claim in OmegaConf.load(CONF / "experiment" / f"{name}.yaml").claims]
-    assert [claim["says"] for claim in cited(load(REPORTS[name]))] == declared, "known by what is asked"
+    assert [claim.says for claim in cited(report)] == declared, "known by what is asked"
 
 
 @pytest.mark.parametrize("name", sorted(EVERY.keys() - REPORTS.keys()))
 def test_a_rung_or_a_text_was_made_by_the_shipped_command(name):
-    report = json.loads(EVERY[name].read_text("utf-8"))
+    report = load(EVERY[name])
     experiment, _, place = name.partition("@")
     ladder, climbs, _ = place.partition(".")
     asked = f" ladder={ladder}" if climbs else ""
-    assert report["reproduce"]["command"] == f"python -m attnlab +experiment={experiment}{asked}"
-    assert report["place"]["name"] == place.rpartition(".")[2]
+    assert report.reproduce.command == f"python -m attnlab +experiment={experiment}{asked}"
+    assert report.place.name == place.rpartition(".")[2]
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_what_is_open_says_how_many_seeds_would_decide_it(name):
-    claims = load(EVERY[name])["verdict"]["claims"]
-    assert [one["says"] for one in claims if one["verdict"] == "INCONCLUSIVE" and not one["deciding"]] == []
+    claims = load(EVERY[name]).verdict.claims
+    undecided = [claim for claim in claims if claim.verdict == Verdict.INCONCLUSIVE]
+    assert [claim.says for claim in undecided if not claim.deciding] == []
 
 
 @pytest.mark.parametrize("name", LADDERS)
 def test_what_rungs_say_together_is_made_of_what_each_says(name):
     rungs = {title: load(path) for title, path in EVERY.items() if title.startswith(f"{name}.")}
     assert len(rungs) == 4
-    same(plain(build(rungs)), page.load(FOLDER / name))
+    same(plain(build(rungs).plain()), ladder.load(FOLDER / name).plain())
 
 
 def same(made, kept):
@@ -85,13 +85,13 @@ def same(made, kept):
 @pytest.mark.parametrize("name", EVERY)
 def test_the_markdown_of_a_reference_is_rendered_from_its_data(name):
     report, text = load(EVERY[name]), EVERY[name].read_text("utf-8")
-    assert dumps(report) == text
+    assert dumps(report.plain()) == text
     assert (EVERY[name].parent / "report.md").read_text("utf-8") == markdown(report)
 
 
 @pytest.mark.parametrize("name", LADDERS)
 def test_the_markdown_of_a_ladder_is_rendered_from_its_data(name):
-    assert (FOLDER / name / "ladder.md").read_text("utf-8") == page.markdown(page.load(FOLDER / name))
+    assert (FOLDER / name / "ladder.md").read_text("utf-8") == page.markdown(ladder.load(FOLDER / name))
 
 
 @pytest.mark.rare
@@ -121,7 +121,7 @@ def test_git_holds_data_and_markdown_of_references_and_one_page():
 
 @pytest.mark.rare
 def test_the_ledger_is_made_from_the_references():
-    ladders = [page.load(FOLDER / name) for name in LADDERS]
+    ladders = [ladder.load(FOLDER / name) for name in LADDERS]
     told = lines.read(FOLDER, page.sizes(ladders), page.agreement(ladders))
     stored = (FOLDER / "README.md").read_text("utf-8")
     assert lines.totals(told) in ledger.html(told, FOLDER)

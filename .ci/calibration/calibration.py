@@ -18,8 +18,8 @@ from scipy import special
 from attnlab.stats.betting import STAKES, WEIGHTS, doubt
 from attnlab.stats.blocks import ratio_draws
 from attnlab.stats.designs import FIXED, Anytime, Design, designs
-from attnlab.stats.evidence import region
 from attnlab.stats.sensitivity import sign_flip
+from attnlab.store.declarations import RELATIONS
 
 ALPHA = 0.05
 SWEEPS = 40_000
@@ -47,9 +47,14 @@ class Row:
     threshold: float
     read: Read
 
+    @property
+    def region(self) -> Where:
+        """The differences for which the claim holds."""
+        return RELATIONS[self.relation].region(self.threshold)
+
     def tail(self) -> float:
         """How often either decision may be wrong: as in `decide`, of one claim alone."""
-        low, high = region(self.relation, self.threshold)
+        low, high = self.region
         return ALPHA if low < 0 < high else ALPHA / 2
 
 
@@ -99,13 +104,12 @@ def by_either(values: np.ndarray, design: Design, where: Where, tail: float) -> 
 
 def verdicts(row: Row, values: np.ndarray, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     """A word per sweep, and its seeds: those of the look that decided, else of the last one."""
-    where = region(row.relation, row.threshold)
     tail = row.tail()
     words = np.zeros(len(values), int)
     seeds = np.full(len(values), plan[-1][0])
     left = np.arange(len(values))
     for n, design in plan:
-        words[left] = found = row.read(values[left, :n], design, where, tail)
+        words[left] = found = row.read(values[left, :n], design, row.region, tail)
         seeds[left[found != 0]] = n
         left = left[found == 0]
     return words, seeds

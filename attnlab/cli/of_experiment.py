@@ -5,14 +5,15 @@ so a baseline that several experiments share is found for each of them. Code may
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from attnlab.cli.parser import PROGRAM
 from attnlab.errors import Refused, format_seeds, nearest, printable
+from attnlab.report.schema import load
 from attnlab.store import runs
-from attnlab.store.files import read_json
 from attnlab.store.guards import users
 from attnlab.store.schema import RunRecord, RunSpec
 
@@ -97,9 +98,9 @@ def _used(store: Path, name: str) -> Iterator[tuple[str, str, int]]:
     for user in users.all_of(store)[0].values():
         if user.experiment != name or user.report is None:
             continue
-        report = read_json(Path(user.report) / "report.json")
-        for run in report.get("runs", []) if isinstance(report, dict) else []:
-            yield run["id"], run["arm"], run["seed"]
+        with suppress(ValueError):
+            for run in load(Path(user.report) / "report.json").runs:
+                yield run.id, run.arm, run.seed
 
 
 def _chose(spec: RunSpec, word: str) -> bool:

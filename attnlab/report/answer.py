@@ -1,209 +1,246 @@
-"""The first screen of a report: the answer in one sentence with its price, and its arms, the best first.
+"""The first screen of a report: the answer with its price, and its arms, the best first.
 
-A pure function of the rest of a report, so that a report of an older version gets one too.
+A pure function of report.json.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from attnlab.report.schema import (
+    BudgetRow,
+    ClaimResult,
+    Effect,
+    Mean,
+    ReachedMean,
+    Report,
+    TradeoffPanel,
+)
 from attnlab.report.tables.format import NONE, span, text, with_unit
-from attnlab.report.tables.ranking import by_seed, columns, reached
+from attnlab.report.tables.ranking import BYTES, MANY, by_seed, columns, reached
+from attnlab.report.tables.wording import DECIDED, DELTA, format_claim, format_effect, format_training
 
-Report = Mapping[str, Any]
 CACHE = "kv_bytes_per_token"
 PRICED = (CACHE, "parameters", "flops_per_token")  # of the budget, as the sentence names them
 COSTS = (CACHE, "carried_bytes", "decode_ms_per_token")  # of the trade-off, columns of the arms
-SHARES = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
-NOTHING = {"mean": None, "low": None, "high": None}
-DECIDED = ("SUPPORTED", "REFUTED", "INCONCLUSIVE")
+FACTORS = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
 
 
-def answer(report: Report) -> dict[str, Any]:
-    """The sentence, which columns the arms have, and the arms."""
+@dataclass(frozen=True)
+class AnswerArm:
+    """An arm: the overrides that it sets, what it reached over its complete pairs, and what it costs, in the
+    order of the answer's costs. Arms that see future tokens are not `ranked`.
+    """
+
+    arm: str
+    is_baseline: bool
+    changes: list[str]
+    reached: ReachedMean
+    ranked: bool
+    costs: list[float | None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The sentence, the metric of the arms, their costs, and the arms."""
+
+    sentence: str
+    label: str
+    unit: str
+    digits: int
+    costs: list[TradeoffPanel]
+    arms: list[AnswerArm]
+
+
+@dataclass(frozen=True)
+class Equal:
+    """An arm that keeps as many bytes (a token's and a text's) as another; how it differs from the best."""
+
+    bytes: tuple[float, ...]
+    arm: str
+    reached: ReachedMean
+    differs: ReachedMean
+
+
+def answer(report: Report) -> Answer:
+    """The first screen of a report."""
     effects = list(primary(report).values())
-    panels = [panel for panel in report["tradeoff"] if panel["key"] in COSTS]
-    arms = [_arm(report, arm, effects, panels) for arm in report["experiment"]["arms"]]
-    sign = -1 if report["experiment"]["direction"] == "higher" else 1
-    arms.sort(key=lambda row: (row["rank"] is None, sign * (row["rank"] or 0.0)))
-    for row in arms:
-        row["ranked"] = row.pop("rank") is not None
-    return {
-        "sentence": _sentence(report, arms),
-        "label": effects[0]["label"] if effects else report["experiment"]["metric"],
-        "unit": effects[0]["unit"] if effects else "",
-        "digits": max((row["digits"] for row in effects), default=3),
-        "costs": [{key: panel[key] for key in ("key", "label", "unit")} for panel in panels],
-        "arms": arms,
-    }
+    panels = [panel for panel in report.tradeoff if panel.key in COSTS]
+    ranked = [_rank(report, arm, effects, panels) for arm in report.experiment.arms]
+    sign = -1 if report.experiment.direction == "higher" else 1
+    ranked.sort(key=lambda pair: (pair[0] is None, sign * (pair[0] or 0.0)))
+    arms = [arm for _, arm in ranked]
+    return Answer(
+        sentence=_sentence(report, arms),
+        label=effects[0].label if effects else report.experiment.metric,
+        unit=effects[0].unit if effects else "",
+        digits=max((row.digits for row in effects), default=3),
+        costs=panels,
+        arms=arms,
+    )
 
 
-def told(report: Report, whole: bool = True) -> tuple[list[str], list[list[str]]]:
+def arms_table(
+    report: Report, known: Answer | None = None, whole: bool = True
+) -> tuple[list[str], list[list[str]]]:
     """The arms as text: a header, and a row for each; where it is to be `whole`, with all that ranks them."""
-    known = report["answer"]
+    known = known or answer(report)
     effects = primary(report)
-    ends = timed(report)
     more = columns(report) if whole else []
-    labels = [(known["label"], known["unit"]), ("difference", "")]
-    labels += [(one["label"], one["unit"]) for one in (*more, *known["costs"])]
+    labels = [(known.label, known.unit), (DELTA, "")]
+    labels += [(one.label, one.unit) for one in more] + [(cost.label, cost.unit) for cost in known.costs]
     rows = []
-    for row in known["arms"]:
-        own = {**row["reached"], "digits": known["digits"]}
-        effect = effects.get(row["arm"])
-        word = "baseline" if row["baseline"] else effect["word"] if effect else NONE
-        differs = _with_ends(effect, sign=True) if effect else NONE
-        also = [
-            _with_ends({"digits": one["digits"], **one["cells"].get(row["arm"], NOTHING)}) for one in more
-        ]
+    for row in known.arms:
+        effect = effects.get(row.arm)
+        also = [_with_ends(one.cells.get(row.arm), one.digits) for one in more]
         costs = [
-            f"{text(value)}{_ends_of(ends.get((cost['key'], row['arm'])) if whole else None)}"
-            for cost, value in zip(known["costs"], row["costs"], strict=True)
+            f"{text(value)}{_timed(cost, row.arm) if whole else ''}"
+            for cost, value in zip(known.costs, row.costs, strict=True)
         ]
-        rows.append([row["arm"], _with_ends(own), differs, *also, *costs, word])
+        word = "baseline" if row.is_baseline else str(effect.word) if effect else NONE
+        reached_ = _with_ends(row.reached, known.digits)
+        rows.append([row.arm, reached_, format_effect(effect) if effect else NONE, *also, *costs, word])
     return ["arm", *(with_unit(label, unit) for label, unit in labels), "in words"], rows
 
 
-def primary(report: Report) -> dict[str, Any]:
+def primary(report: Report) -> dict[str, Effect]:
     """Arm -> its effect in the experiment's metric."""
-    return {row["arm"]: row for row in report["effects"] if row["primary"]}
+    return {row.arm: row for row in report.effects if row.primary}
 
 
 def timed(report: Report) -> dict[tuple[str, str], tuple[float, float]]:
     """A cost's key and an arm -> the interval of that cost, where it was timed."""
     return {
-        (panel["key"], point["arm"]): (point["x_low"], point["x_high"])
-        for panel in report["tradeoff"]
-        for point in panel["points"]
-        if point["x_low"] is not None
+        (panel.key, point.arm): (point.x_low, point.x_high)
+        for panel in report.tradeoff
+        for point in panel.points
+        if point.x_low is not None and point.x_high is not None
     }
 
 
-def _with_ends(of: Mapping[str, Any], sign: bool = False) -> str:
+def equal_bytes(report: Report, known: Answer) -> list[Equal]:
+    """The arms of many that keep as many bytes as another one, the most bytes first and among equals the best
+    first.
+    """
+    baseline = report.experiment.baseline
+    effects = [row for row in report.effects if row.primary]
+    places = [at for at, cost in enumerate(known.costs) if cost.key in BYTES]
+    groups: dict[tuple[float, ...], list[AnswerArm]] = {}
+    for row in known.arms:
+        kept = tuple(cost for at in places if (cost := row.costs[at]) is not None)
+        if kept and len(kept) == len(places) and row.reached.mean is not None and row.ranked:
+            groups.setdefault(kept, []).append(row)
+    shared = {kept: rows for kept, rows in groups.items() if len(rows) > 1}
+    if len(report.experiment.arms) <= MANY or len(shared) < 2:
+        return []
+    out = []
+    for kept, rows in sorted(shared.items(), reverse=True):
+        best = by_seed(effects, rows[0].arm, baseline)
+        for row in rows:
+            own = by_seed(effects, row.arm, baseline)
+            differs = reached([own[seed] - best[seed] for seed in best if seed in own])
+            out.append(Equal(kept, row.arm, row.reached, differs))
+    return out
+
+
+def _with_ends(of: Mean | None, digits: int) -> str:
     """1.716 [1.708, 1.723]"""
-    ends = "" if of["low"] is None else f" {span(of['low'], of['high'], of['digits'], sign=sign)}"
-    return f"{text(of['mean'], of['digits'], sign=sign)}{ends}"
+    if of is None:
+        return NONE
+    ends = "" if of.low is None else f" {span(of.low, of.high, digits, sign=False)}"
+    return f"{text(of.mean, digits)}{ends}"
 
 
-def _ends_of(timed: tuple[float, float] | None) -> str:
-    return f" {span(*timed, sign=False)}" if timed else ""
+def _timed(panel: TradeoffPanel, arm: str) -> str:
+    point = next((point for point in panel.points if point.arm == arm), None)
+    if point is None or point.x_low is None:
+        return ""
+    return f" {span(point.x_low, point.x_high, sign=False)}"
 
 
-def _arm(report: Report, arm: str, effects: list[Any], panels: list[Any]) -> dict[str, Any]:
-    """What an arm changes, what it reached over its complete pairs, and what it costs."""
-    base = arm == report["experiment"]["baseline"]
-    own = next((row for row in effects if row["arm"] == arm), None)
-    values = [*by_seed(effects, arm, report["experiment"]["baseline"]).values()]
-    declared = (report["reproduce"].get("declared") or {}).get("arm_overrides") or {}
-    leaks = arm in (report["leakage"] or {"arms": []})["arms"]
-    difference = (0.0 if values else None) if base else own["mean"] if own else None
-    at = [next((point["x"] for point in panel["points"] if point["arm"] == arm), None) for panel in panels]
-    return {
-        "arm": arm,
-        "baseline": base,
-        "changes": [str(override) for override in declared.get(arm) or []],
-        "reached": reached(values),
-        "rank": None if leaks else difference,
-        "costs": at,
-    }
+def _rank(
+    report: Report, arm: str, effects: Sequence[Effect], panels: Sequence[TradeoffPanel]
+) -> tuple[float | None, AnswerArm]:
+    """An arm's difference to the baseline, None of one that is not ranked, and the arm."""
+    is_baseline = arm == report.experiment.baseline
+    own = next((row for row in effects if row.arm == arm), None)
+    values = [*by_seed(effects, arm, report.experiment.baseline).values()]
+    overrides = report.reproduce.declared.get("arm_overrides") or {}
+    leaks = report.leakage is not None and arm in report.leakage.arms
+    difference = (0.0 if values else None) if is_baseline else own.mean if own else None
+    rank = None if leaks else difference
+    costs = [next((point.x for point in panel.points if point.arm == arm), None) for panel in panels]
+    changes = [str(override) for override in overrides.get(arm) or []]
+    return rank, AnswerArm(arm, is_baseline, changes, reached(values), rank is not None, costs)
 
 
-def _sentence(report: Report, arms: list[dict[str, Any]]) -> str:
-    """The answer to the experiment's question: what its first claim about the metric comes to."""
+def _sentence(report: Report, arms: Sequence[AnswerArm]) -> str:
+    """The answer to the experiment's question: its first claim about the metric, with its price."""
     claim = _subject(report)
     if claim is None:
         return f"No claim was declared{_leader(report, arms)}{_scope(report)}."
-    if claim["verdict"] not in DECIDED or not _plain(report, claim):
-        said = claim["sentence"].partition(": ")[2]
-        opening = "" if claim["verdict"] in DECIDED else f"{claim['verdict'].capitalize()}: "
-        return f"{opening}{said.removesuffix('.')}{_scope(report)}."
-    price = _price(report, claim["arm"], claim["against"])
-    effect = _effect(claim, report["experiment"]["baseline"])
-    both = f"{price} and {effect}" if price else effect
-    opening = "Undecided: " if claim["verdict"] == "INCONCLUSIVE" else ""
-    training = f": {claim['training']['words']}" if claim["training"] else ""
-    by_design = report["leakage"]["by_design"] if report["leakage"] else []
-    seeing = [arm for arm in (claim["arm"], claim["against"]) if arm in by_design]
-    caveat = "".join(f" {arm} sees future tokens (by design)." for arm in seeing)
-    return f"{opening}{claim['arm']} {both}{training}{_scope(report, claim['decision']['n'])}.{caveat}"
+    line = f"{claim.arm} vs {claim.against}: "
+    if claim.verdict in DECIDED:
+        price = _price(report, claim.arm, claim.against)
+        line += f"{price}; " if price else ""
+    line += format_claim(claim)
+    if claim.training and claim.verdict in DECIDED:
+        line += f", equivalent to {format_training(claim.training)}"
+    caveat = "".join(f" {arm} sees future tokens (by design)." for arm in claim.by_design)
+    seeds = claim.decision.n if claim.verdict in DECIDED and not claim.decision.exact else None
+    return f"{line}{_scope(report, seeds)}.{caveat}"
 
 
-def _subject(report: Report) -> Any:
+def _subject(report: Report) -> ClaimResult | None:
     """The claim that answers the question: the first that is measured in the experiment's metric."""
-    claims = report["verdict"]["claims"]
-    asked = [claim for claim in claims if not claim["decision"]["exact"] and not claim["identity"]]
-    metric = report["experiment"]["metric"]
-    return next((claim for claim in asked if claim["metric"] == metric), next(iter([*asked, *claims]), None))
-
-
-def _plain(report: Report, claim: Any) -> bool:
-    """Whether it is about a difference in the experiment's metric that has an interval."""
-    alike = claim["metric"] == report["experiment"]["metric"] and claim["compare"] == "difference"
-    return alike and claim["decision"]["estimate"] is not None and None not in _ends(claim)
-
-
-def _ends(claim: Any) -> tuple[float | None, float | None]:
-    """The interval at one level for all claims; in reports that had none, the one that decided."""
-    ends = claim["interval"] or claim["decision"]
-    return ends["low"], ends["high"]
+    claims = report.verdict.claims
+    asked = [claim for claim in claims if not claim.decision.exact and not claim.identity]
+    metric = report.experiment.metric
+    return next((claim for claim in asked if claim.metric == metric), next(iter([*asked, *claims]), None))
 
 
 def _price(report: Report, arm: str, against: str) -> str:
     """What the arm takes more or less of: halves the KV cache per token, with 0.92 times the parameters."""
-    shares = {}
-    for row in report["budget"]["rows"]:
-        ours = _cell(row, arm)
-        theirs = _cell(row, against)
-        if row["key"] in PRICED and ours and theirs and abs(ours / theirs - 1) > (row["tolerance"] or 0.0):
-            shares[row["key"]] = (ours / theirs, row["label"])
-    if not 0.5 <= shares.get("parameters", (1.0,))[0] <= 2:
+    shares: dict[str, tuple[float, str]] = {}
+    for row in report.budget.rows:
+        ours = _number(row, arm)
+        theirs = _number(row, against)
+        if row.key in PRICED and ours and theirs and abs(ours / theirs - 1) > (row.tolerance or 0.0):
+            shares[row.key] = (ours / theirs, row.label)
+    if not 0.5 <= shares.get("parameters", (1.0, ""))[0] <= 2:
         return ""  # models of two sizes, which is not the price of one's design
     cache = shares.pop(CACHE, None)
     rest = " and ".join(f"{share:.3g} times the {label}" for share, label in shares.values())
     if cache is None:
         return f"has {rest}" if rest else ""
     share, label = cache
-    said = f"{SHARES[share]} the {label}" if share in SHARES else f"has {share:.3g} times the {label}"
-    return f"{said}, with {rest}," if rest else said
+    said = f"{FACTORS[share]} the {label}" if share in FACTORS else f"has {share:.3g} times the {label}"
+    return f"{said}, with {rest}" if rest else said
 
 
-def _cell(row: Any, arm: str) -> float | None:
-    value = next((cell["value"] for cell in row["cells"] if cell["arm"] == arm), None)
+def _number(row: BudgetRow, arm: str) -> float | None:
+    value = next((cell.value for cell in row.cells if cell.arm == arm), None)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _effect(claim: Any, baseline: str) -> str:
-    """Costs 0.007 nats of val/loss [-0.007, 0.020]: a gain is told as one."""
-    estimate, (low, high), digits = claim["decision"]["estimate"], _ends(claim), claim["digits"]
-    what = f"{claim['unit']} of {claim['label']}" if claim["unit"] else claim["label"]
-    versus = "" if claim["against"] == baseline else f" against {claim['against']}"
-    if claim["direction"] is None:  # neither side is a cost
-        return f"has {text(estimate, digits)} more {what} {span(low, high, digits, sign=False)}{versus}"
-    verb = "costs" if (estimate < 0) == (claim["direction"] == "higher") else "gains"
-    if estimate < 0:
-        low, high = -(high or 0.0), -(low or 0.0)
-    what = what if claim["unit"] else f"in {what}"
-    return f"{verb} {text(abs(estimate), digits)} {what} {span(low, high, digits, sign=False)}{versus}"
-
-
-def _leader(report: Report, arms: list[dict[str, Any]]) -> str:
+def _leader(report: Report, arms: Sequence[AnswerArm]) -> str:
     """Which arm came out best, where nothing was claimed."""
-    known = [row for row in arms if row["reached"]["mean"] is not None and row["ranked"]]
-    left = [row["arm"] for row in arms if row["reached"]["mean"] is not None and not row["ranked"]]
+    known = [row for row in arms if row.reached.mean is not None and row.ranked]
+    left = [row.arm for row in arms if row.reached.mean is not None and not row.ranked]
     apart = f"; not comparable: {', '.join(left)}" if left else ""
     if len(known) < 2:
         return apart
-    end = "highest" if report["experiment"]["direction"] == "higher" else "lowest"
-    metric = report["experiment"]["metric"]
-    return f": {known[0]['arm']} came out with the {end} {metric} of {len(known)} arms{apart}"
+    end = "highest" if report.experiment.direction == "higher" else "lowest"
+    return f": {known[0].arm} came out with the {end} {report.experiment.metric} of {len(known)} arms{apart}"
 
 
 def _scope(report: Report, seeds: int | None = None) -> str:
     """What the answer is about: at size S (105,216 parameters), on pydocs, 16 seeds."""
-    row = next((row for row in report["budget"]["rows"] if row["key"] == "parameters"), None)
-    count = _cell(row, report["experiment"]["baseline"]) if row else None
+    row = report.budget.row("parameters")
+    count = _number(row, report.experiment.baseline) if row else None
     known = f" ({text(count)} parameters)" if count else ""
-    size = report["experiment"].get("size")
-    data = report["reproduce"]["data"]
+    size = report.experiment.size
+    data = report.reproduce.data
     place = [f"at size {size}{known}"] if size else [f"at {text(count)} parameters"] if count else []
-    place += [f"on {', '.join(dict.fromkeys(str(one['name']) for one in data))}"] if data else []
+    place += [f"on {', '.join(dict.fromkeys(str(one.get('name')) for one in data))}"] if data else []
     place += [f"{seeds} seeds"] if seeds else []
     return f"; {', '.join(place)}" if place else ""

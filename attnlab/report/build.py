@@ -9,8 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.report.answer import answer
-from attnlab.report.schema import SCHEMA
+from attnlab.report.schema import (
+    BudgetCheck,
+    ClaimResult,
+    ExperimentSummary,
+    Provenance,
+    Report,
+    RunRow,
+    Separation,
+    Standing,
+    TextSection,
+    Timing,
+    VerdictSection,
+)
 from attnlab.report.tables.config_diff import NOT_DESIGN, config_diff, reproduce
 from attnlab.report.tables.curves import curves, positions
 from attnlab.report.tables.heads import heads
@@ -31,62 +42,66 @@ from attnlab.report.verdicts.runs import Asked, Run, Sweep
 from attnlab.report.verdicts.tuning import cautions
 from attnlab.store.declarations import Experiment
 from attnlab.store.fingerprint import flatten
+from attnlab.store.schema import Budget
 
 
-def build(
-    asked: Asked, runs: list[Run], timing: dict[str, Any] | None, provenance: dict[str, Any]
-) -> dict[str, Any]:
-    """The report of a sweep, as plain JSON: numbers, decisions and warnings."""
+def build(asked: Asked, runs: list[Run], timing: Timing | None, provenance: Provenance) -> Report:
+    """The report of a sweep: numbers, decisions and warnings."""
     sweep = Sweep(asked, runs, timing)
-    experiment = asked.experiment.plain()
     left = departures(sweep)
     table = budget(sweep)
     claim_rows = claims(sweep, table, exploratory=bool(left))
     rows = effects(sweep, claim_rows, table)
-    apart = comparability.apart(sweep, table, experiment["metric"])
+    apart = comparability.apart(sweep, table, asked.experiment.metric)
     finished = sum(run.done for run in sweep.planned)
-    report = {
-        "schema": SCHEMA,
-        "experiment": {key: experiment[key] for key in Experiment.shown()}
-        | {"margin": sweep.margin, "margin_said": margin_said(sweep)},
-        "verdict": {
-            "headline": "EXPLORATORY" if asked.undeclared else headline(claim_rows),
-            "exploratory": bool(left),
-            "undeclared": asked.undeclared,
-            "departures": left or [],
-            "apart": _apart(sweep, table, claim_rows),
-            "unlike": [*_partial(sweep), *lost(sweep), *broken(sweep), *unlike(sweep), *repeated(sweep)],
-            "claims": claim_rows,
-            "finished": finished,
-            "planned": len(sweep.planned),
-        },
-        "place": asked.place,
-        "texts": None,  # what all texts say together: told once each has its report
-        "budget": table,
-        "leakage": leakage.summary(sweep),
-        "exchange": exchange(sweep),
-        "effects": rows,
-        "tradeoff": tradeoff(sweep, rows),
-        "curves": curves(sweep, apart),
-        "positions": positions(sweep),
-        "length": length(sweep),
-        "races": races(sweep, table),
-        "heads": heads(sweep),
-        "text": {"kinds": kinds(sweep, apart), "written": written(sweep)},
-        "failures": failures(sweep),
-        "config": config_diff(sweep),
-        "reproduce": reproduce(sweep, provenance),
-        "timing": timing,
-        "runs": [row(run, sweep) for run in sweep.planned],
-        "warnings": warnings(sweep, table, declared=left is not None),
-    }
-    document: dict[str, Any] = plain(report)
-    document["answer"] = plain(answer(document))
-    document["declared"] = asked.on_record.plain() if asked.on_record else None  # unrounded, as in the log
-    return document
+    report = Report(
+        experiment=summarize(sweep),
+        verdict=VerdictSection(
+            headline="EXPLORATORY" if asked.undeclared else headline(claim_rows),
+            exploratory=bool(left),
+            undeclared=asked.undeclared,
+            departures=left or [],
+            apart=_apart(sweep, table, claim_rows),
+            unlike=[*_partial(sweep), *lost(sweep), *broken(sweep), *unlike(sweep), *repeated(sweep)],
+            claims=claim_rows,
+            finished=finished,
+            planned=len(sweep.planned),
+        ),
+        place=asked.place,
+        texts=None,  # what all texts say together: told once each has its report
+        budget=table,
+        leakage=leakage.summary(sweep),
+        exchange=exchange(sweep),
+        effects=rows,
+        tradeoff=tradeoff(sweep, rows),
+        curves=curves(sweep, apart),
+        positions=positions(sweep),
+        length=length(sweep),
+        races=races(sweep, table),
+        heads=heads(sweep),
+        text=TextSection(kinds=kinds(sweep, apart), written=written(sweep)),
+        failures=failures(sweep),
+        config=config_diff(sweep),
+        reproduce=reproduce(sweep, provenance),
+        timing=timing,
+        runs=[row(run, sweep) for run in sweep.planned],
+        warnings=warnings(sweep, table, declared=left is not None),
+        declared=None,
+    )
+    short = Report.model_validate(plain(report.plain()))
+    return short.model_copy(update={"declared": asked.on_record})  # to the last digit, as its hash has it
 
 
-def waiting(asked: Asked, runs: list[Run]) -> list[dict[str, Any]]:
+def summarize(sweep: Sweep) -> ExperimentSummary:
+    """The experiment as the head of a report shows it, its margin in the metric's unit."""
+    declared = sweep.experiment.plain()
+    return ExperimentSummary(
+        **{key: declared[key] for key in Experiment.shown()}
+        | {"margin": sweep.margin, "margin_said": margin_said(sweep)}
+    )
+
+
+def waiting(asked: Asked, runs: list[Run]) -> list[Standing]:
     """Per claim its word so far, its looks, and the seeds that it needs by now, of what has been trained."""
     sweep = Sweep(asked, runs)
     return waiting_claims(sweep, budget(sweep))
@@ -103,40 +118,40 @@ def _partial(sweep: Sweep) -> list[str]:
     ]
 
 
-def _apart(sweep: Sweep, table: dict[str, Any], claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _apart(sweep: Sweep, table: BudgetCheck, claims: list[ClaimResult]) -> list[Separation]:
     """The pairs that are not compared in a metric, each with its reasons: of the tables and of the claims."""
     asked = [(arm, sweep.baseline, metric) for metric in metrics(sweep) for arm in sweep.others]
-    asked += [(claim["arm"], claim["against"], claim["metric"]) for claim in claims]
+    asked += [(claim.arm, claim.against, claim.metric) for claim in claims]
     found = []
     for arm, against, metric in dict.fromkeys(asked):
         if reasons := comparability.reasons(sweep, table, arm, against, metric):
-            texts = [reason["text"] for reason in reasons]
-            found.append({"arm": arm, "against": against, "metric": metric, "reasons": texts})
+            texts = [reason.text for reason in reasons]
+            found.append(Separation(arm=arm, against=against, metric=metric, reasons=texts))
     return found
 
 
-def row(run: Run, sweep: Sweep | None = None) -> dict[str, Any]:
+def row(run: Run, sweep: Sweep | None = None) -> RunRow:
     """What it is and all its figures, in groups; a loss without the targets that count in no arm."""
     record = run.record
     figures: dict[str, float | None] = dict(record.metrics) if record else {}
     if record and run.done and sweep is not None and sweep.left_out:
         figures |= {name: sweep.value(run.arm, run.seed, name) for name in record.by_position}
-    return {
-        "arm": run.arm,
-        "seed": run.seed,
-        "id": run.id,
-        "axes": dict(run.axes),
-        "status": run.status,
-        "seconds": record.seconds if record else None,
-        "started": record.started if record else None,
-        "metrics": figures,
-        "budget": record.estimate.budget() if record else {},
-        "memory": record.memory if record else {},
-        "speed": record.speed if record else {},
-    }
+    return RunRow(
+        arm=run.arm,
+        seed=run.seed,
+        id=run.id,
+        axes=dict(run.axes),
+        status=run.status,
+        seconds=record.seconds if record else None,
+        started=record.started if record else None,
+        metrics=figures,
+        budget=Budget(**record.estimate.budget()) if record else Budget(),
+        memory=record.memory if record else {},
+        speed=record.speed if record else {},
+    )
 
 
-def warnings(sweep: Sweep, table: dict[str, Any], *, declared: bool) -> list[str]:
+def warnings(sweep: Sweep, table: BudgetCheck, *, declared: bool) -> list[str]:
     """What a careful reader should know before believing a number, each as one sentence."""
     out = []
     if not declared:
@@ -150,12 +165,12 @@ def warnings(sweep: Sweep, table: dict[str, Any], *, declared: bool) -> list[str
             f"With {least} seeds the exact sign-flip test cannot go below {floor:.3g}: "
             "read the interval instead."
         )
-    for row in table["rows"]:
-        if row["held"] and row["mark"] == "unknown":
-            out.append(f"{row['label']} declared held, but no finished run says what it was.")
+    for row in table.rows:
+        if row.held and row.mark == "unknown":
+            out.append(f"{row.label} declared held, but no finished run says what it was.")
     for arm in sweep.others:
-        if row := comparability.reasons(sweep, table, arm, sweep.baseline, sweep.experiment.metric):
-            out.append(f"{arm}: {'; '.join(reason['text'] for reason in row)}.")
+        if apart := comparability.reasons(sweep, table, arm, sweep.baseline, sweep.experiment.metric):
+            out.append(f"{arm}: {'; '.join(reason.text for reason in apart)}.")
     out += [*confounds(sweep), *shared_seeds(sweep)]
     out += cautions(sweep)
     for run in sweep.planned:

@@ -10,8 +10,9 @@ from pathlib import Path
 import attnlab
 from attnlab.report import ledger
 from attnlab.report.across import page as ladders
+from attnlab.report.ladder import LADDER
 from attnlab.report.pages.files import refresh, render_alone
-from attnlab.report.pages.index import LADDER, sources
+from attnlab.report.pages.index import sources
 from attnlab.report.tables.maps import ARCHIVE
 from attnlab.store.files import read_json, write_json
 

@@ -3,7 +3,7 @@ head or weight, in typed columns, with what was chosen of each axis beside the n
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -16,19 +16,20 @@ import pyarrow.parquet as pq
 from attnlab.errors import Refused, format_seeds, nearest
 from attnlab.report.build import row as row_of
 from attnlab.report.pages.files import find
+from attnlab.report.schema import ClaimResult, Effect, Range, RunRow
 from attnlab.report.schema import load as read_report
 from attnlab.report.tables.maps import layers_of
 from attnlab.report.tables.maps import read as read_archive
+from attnlab.report.tables.wording import describe_claim
 from attnlab.report.verdicts.runs import Run, read_arrays
 from attnlab.store import runs as store
 
 Row = dict[str, Any]
 GROUPS = ("axes", "metrics", "budget", "memory", "speed")  # of a run; each key is a column
-OF_A_RUN = ("arm", "seed", "id", "status", "seconds", "started")
 WORDS = ("arm", "against", "status", "experiment", "metric", "unit", "name", "kind", "verdict", "word")
 CLAIM = (
     "says", "verdict", "arm", "against", "metric", "compare", "is", "threshold", "unit", "identity",
-    "exploratory", "sentence", "reason",
+    "exploratory", "reason",
 )  # fmt: skip
 DECISION = ("estimate", "low", "high", "level", "n", "p", "p_holm")
 EFFECT = (
@@ -36,7 +37,6 @@ EFFECT = (
     "p_equivalent", "margin", "word",
 )  # fmt: skip
 PLACES = ("head", "query", "key")  # of a weight, in its layer
-MEANT = ("loss", "difference")  # of an arm and a kind of token
 SAMPLE = ("arm", "seed", "run", "prompt", "sample", "rest", "why")
 
 
@@ -99,13 +99,19 @@ class Results(ABC):
         return self._frame(pa.table({"step": np.full(len(weight), taken), **places, "weight": weight}))
 
     def _with_axes(self, rows: Iterable[Row]) -> pa.Table:
-        axes = {key: run["axes"] for run in self._runs for key in (run["id"], (run["arm"], run["seed"]))}
-        keys = ((one, one.get("id") or (one["arm"], one["seed"])) for one in rows)
-        return _table([one | {"axes": axes.get(key, {})} for one, key in keys])
+        axes = dict[Any, dict[str, str]]()
+        for run in self._rows:
+            axes |= dict.fromkeys((run.id, (run.arm, run.seed)), run.axes)
+        keys = ((row, row.get("id") or (row.get("arm"), row.get("seed"))) for row in rows)
+        return _table([row | {"axes": axes.get(key, {})} for row, key in keys])
 
     @property
     @abstractmethod
-    def _runs(self) -> list[Row]: ...
+    def _rows(self) -> Sequence[RunRow]: ...
+
+    @property
+    def _runs(self) -> list[Row]:
+        return [row.plain() for row in self._rows]
 
     @abstractmethod
     def _curves(self) -> Iterator[Row]: ...
@@ -128,16 +134,21 @@ class Report(Results):
     @cached_property
     def effects(self) -> Any:
         """A row per arm and metric: its difference to the baseline, with intervals and the word for it."""
-        rows = self.document["effects"]
-        return self._frame(_table([{key: row.get(key) for key in EFFECT} | _training(row) for row in rows]))
+        rows = ({key: getattr(row, key) for key in EFFECT} | _training(row) for row in self.document.effects)
+        return self._frame(_table(rows))
 
     @cached_property
     def claims(self) -> Any:
         """A row per claim: what it says, its verdict, the estimate and the interval that decided."""
-        rows = self.document["verdict"]["claims"]
-        decided = ({key: (row["decision"] or {}).get(key) for key in DECISION} for row in rows)
-        told = ({key: row.get(key) for key in CLAIM} | _training(row) for row in rows)
-        return self._frame(_table([one | other for one, other in zip(told, decided, strict=True)]))
+        return self._frame(
+            _table(
+                {key: row.plain()[key] for key in CLAIM}
+                | _training(row)
+                | {key: getattr(row.decision, key) for key in DECISION}
+                | {"outcome": describe_claim(row)}
+                for row in self.document.verdict.claims
+            )
+        )
 
     @cached_property
     def token_losses(self) -> Any:
@@ -145,45 +156,44 @@ class Report(Results):
         seeds; then the same of the difference to the baseline, seed by seed.
         """
         rows: list[Row] = []
-        for kind in self._text.get("kinds", ()):
-            about = {"kind": kind["label"], "targets": kind["targets"]}
+        for kind in self.document.text.kinds if self.document.text else ():
+            about = {"kind": kind.label, "targets": kind.targets}
             rows += [
-                {"arm": arm["arm"], **about, "seeds": arm["seeds"]}
-                | {f"{of}_{end}": (arm[of] or {}).get(end) for of in MEANT for end in ("mean", "low", "high")}
-                for arm in kind["arms"]
+                {"arm": arm.arm, **about, "seeds": arm.seeds}
+                | _ends("loss", arm.loss)
+                | _ends("difference", arm.difference)
+                for arm in kind.arms
             ]
         return self._frame(_table(rows))
 
     @cached_property
     def samples(self) -> Any:
         """A row per arm: what one of its runs writes after `prompt`, and how the text itself goes on."""
-        rows = self._text.get("written", ())
-        return self._frame(_table([{key: row.get(key) for key in SAMPLE} for row in rows]))
+        rows = self.document.text.written if self.document.text else ()
+        return self._frame(_table([{key: getattr(row, key) for key in SAMPLE} for row in rows]))
 
     @property
-    def _text(self) -> Row:
-        return self.document["text"] or {}
-
-    @property
-    def _runs(self) -> list[Row]:
-        runs = self.document["runs"]
-        return [{**{key: run.get(key) for key in OF_A_RUN}, "axes": {}, **run} for run in runs]
+    def _rows(self) -> Sequence[RunRow]:
+        return self.document.runs
 
     def _curves(self) -> Iterator[Row]:
         file = self.path / "curves.parquet"
         if file.exists():
             yield from pq.read_table(file).to_pylist()
             return
-        curves = self.document["curves"] or {"lines": [], "name": ""}  # what the page draws
-        for line in curves["lines"]:
-            for tokens, value in zip(line["tokens"], line["values"], strict=True):
-                point = {"tokens": int(tokens), "name": curves["name"], "value": float(value)}
-                yield {"arm": line["arm"], "seed": line.get("seed"), **point}
+        curves = self.document.curves  # what the page draws
+        if curves is None:
+            return
+        for line in curves.lines:
+            for tokens, value in zip(line.tokens, line.values, strict=True):
+                yield {
+                    "arm": line.arm, "seed": line.seed, "tokens": tokens, "name": curves.name, "value": value,
+                }  # fmt: skip
 
     def _head_scores(self) -> Iterator[Row]:
-        for score in (self.document["heads"] or {"scores": []})["scores"]:
-            for run in score["runs"]:
-                yield from _by_head(run["arm"], run["seed"], score["name"], run["values"])
+        for score in self.document.heads.scores if self.document.heads else ():
+            for run in score.runs:
+                yield from _by_head(run.arm, run.seed, score.name, run.values)
 
     @cached_property
     def _archive(self) -> dict[tuple[str, int], dict[str, Any]]:
@@ -211,8 +221,16 @@ class Store(Results):
         ]
 
     @cached_property
+    def _rows(self) -> Sequence[RunRow]:
+        return [row_of(run) for run, _ in self._found]
+
+    @property
     def _runs(self) -> list[Row]:
-        return [row_of(run) | {"experiment": experiment} for run, experiment in self._found]
+        experiments = (experiment for _, experiment in self._found)
+        return [
+            row.plain() | {"experiment": experiment}
+            for row, experiment in zip(self._rows, experiments, strict=True)
+        ]
 
     def _curves(self) -> Iterator[Row]:
         for run, _ in self._found:
@@ -253,8 +271,12 @@ def _describe_missing(path: Path, arm: str, seed: int, pairs: Iterable[tuple[str
     return f"{path} has no maps of {arm}, seed {seed}{arms}: train its runs first, or name another arm"
 
 
-def _training(row: Row) -> Row:
-    return {"training": (row.get("training") or {}).get("share")}
+def _training(row: Effect | ClaimResult) -> Row:
+    return {"training": row.training.share if row.training else None}
+
+
+def _ends(of: str, mean: Range | None) -> Row:
+    return {f"{of}_{end}": getattr(mean, end, None) for end in ("mean", "low", "high")}
 
 
 def _by_head(arm: str, seed: int, name: str, values: Iterable[Iterable[float | None]]) -> Iterator[Row]:

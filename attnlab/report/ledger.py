@@ -9,12 +9,13 @@ anything again.
 from collections.abc import Sequence
 from pathlib import Path
 
+from attnlab.report import ladder as ladder_files
 from attnlab.report.across import page
-from attnlab.report.lines import LEVEL, Ledger, Line, Ran, read, tally, totals
+from attnlab.report.lines import Ledger, Line, Ran, read, tally, totals
 from attnlab.report.pages.files import put, refresh
 from attnlab.report.pages.html import asset, environment
-from attnlab.report.pages.index import LADDER
 from attnlab.report.tables.format import percent
+from attnlab.report.tables.wording import LEVEL
 
 MARK = "python -m attnlab report"  # the command that makes both pages
 OURS = ("makes it from the reports beside it", f'name="generator" content="{MARK}')  # words of theirs alone
@@ -68,7 +69,7 @@ def write(folder: Path) -> list[Path]:
     """README.md and ledger.html beside the reports, and their index. ValueError where there is no report, one
     that cannot be read, or a page of somebody else's in the place of one of ours.
     """
-    ladders = [page.load(source.parent) for source in sorted(folder.glob(f"*/{LADDER}"))]
+    ladders = [ladder_files.load(source.parent) for source in sorted(folder.glob(f"*/{ladder_files.LADDER}"))]
     ledger = read(folder, page.sizes(ladders), page.agreement(ladders))
     pages = {folder / "README.md": markdown(ledger, folder), folder / "ledger.html": html(ledger, folder)}
     for path in pages:
@@ -106,7 +107,7 @@ def markdown(ledger: Ledger, folder: Path) -> str:
                     *_about(line),
                     line.reason,
                     *_cited(line),
-                    f"{line.effect} {line.interval}",
+                    _effect(line),
                     line.decided,
                     line.seeds,
                     line.sizes,
@@ -132,8 +133,8 @@ def markdown(ledger: Ledger, folder: Path) -> str:
         ),
     ]
     if noise:
-        rules = _table(("rule", "accepts what is false", "lower bound"), noise["rules"])
-        parts += [NOISE.format(**noise), rules]
+        rules = _table(("rule", "accepts what is false", "lower bound"), noise.rules)
+        parts += [NOISE.format(runs=noise.runs, rounds=noise.rounds), rules]
     return "\n".join(parts)
 
 
@@ -142,13 +143,17 @@ def _disputed(lines: Sequence[Line]) -> list[str]:
     rows = [
         (
             *(_link(line), line.says, f"{'; '.join(line.sources)}: {line.source_says}", line.other),
-            *(line.verdict, f"{line.effect} {line.interval}", line.sizes),
+            *(line.verdict, _effect(line), line.sizes),
         )
         for line in lines
         if line.other
     ]
     head = ("experiment", "claim", "source", "and another", "verdict here", "effect", "with size")
     return [DISPUTED, _table(head, rows)] if rows else []
+
+
+def _effect(line: Line) -> str:
+    return f"{line.effect}; equivalent to {line.training}" if line.training else line.effect
 
 
 def _about(line: Line) -> tuple[str, ...]:

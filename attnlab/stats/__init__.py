@@ -9,7 +9,7 @@ from attnlab.stats.betting import Ranks, Shares, doubt, seeds_without_exception
 from attnlab.stats.blocks import Ratio, median_interval, ratio_draws, ratio_of_medians
 from attnlab.stats.designs import FIXED, Anytime, Design, Early, Fixed, Look, designs
 from attnlab.stats.difference import Paired, Tested, Trained, noninferior, paired, quotient, tost, trained
-from attnlab.stats.evidence import Differences, Draws, Evidence, Exact, region, support
+from attnlab.stats.evidence import Differences, Draws, Evidence, Exact, support
 from attnlab.stats.family import Decision, Question, decide, holds, holm, holm_levels
 from attnlab.stats.power import (
     Deciding,
@@ -83,7 +83,6 @@ __all__ = [
     "race",
     "ratio_draws",
     "ratio_of_medians",
-    "region",
     "seeds_for_equivalence",
     "seeds_needed",
     "seeds_without_exception",

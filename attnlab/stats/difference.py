@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnlab.stats.designs import FIXED, Design
-from attnlab.stats.evidence import Differences, Ends, Values, finite, region, support
+from attnlab.stats.evidence import Differences, Ends, Values, finite, support
 
 
 @dataclass(frozen=True)
@@ -50,24 +50,29 @@ def paired(differences: Values, level: float = 0.95, design: Design = FIXED) -> 
 
 def tost(differences: Values, margin: float, alpha: float = 0.05, design: Design = FIXED) -> Tested:
     """Equivalence: passed where the interval at 1 - 2 alpha lies inside +-margin."""
+    _check_margin(margin)
     sample = Differences(finite(differences, "differences"), design)
     low, high = sample.interval(1 - 2 * alpha) or (None, None)
-    return _tested(sample, region("within", margin), low, high, alpha)
+    return _tested(sample, (-margin, margin), low, high, alpha)
 
 
 def noninferior(
     differences: Values, margin: float, alpha: float = 0.05, direction: str = "lower", design: Design = FIXED
 ) -> Tested:
     """Worse by less than the margin, by the one-sided bound on the side that hurts; the other end is None."""
-    if margin <= 0:
-        raise ValueError(f"margin={margin} must be positive: it is the largest cost that would be accepted")
+    _check_margin(margin)
     if direction not in ("lower", "higher"):
         raise ValueError(f"direction={direction!r} must be 'lower' or 'higher' (which of them is better)")
     sample = Differences(finite(differences, "differences"), design)
     low, high = sample.interval(1 - 2 * alpha) or (None, None)
     if direction == "lower":
-        return _tested(sample, region("below", margin), None, high, alpha)
-    return _tested(sample, region("above", -margin), low, None, alpha)
+        return _tested(sample, (-math.inf, margin), None, high, alpha)
+    return _tested(sample, (-margin, math.inf), low, None, alpha)
+
+
+def _check_margin(margin: float) -> None:
+    if not 0 < margin < math.inf:
+        raise ValueError(f"margin={margin} must be positive: it is the largest cost that would be accepted")
 
 
 @dataclass(frozen=True)

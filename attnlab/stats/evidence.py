@@ -17,7 +17,6 @@ from scipy import special
 from attnlab.stats.designs import FIXED, Design
 
 Values = Sequence[float] | np.ndarray
-RELATIONS = ("within", "below", "above")
 
 
 def finite(values: Values, what: str, least: int = 1) -> np.ndarray:
@@ -141,17 +140,6 @@ class Exact:
 
     def p_below(self, threshold: float) -> float:
         return 0.0 if self.high < threshold else 1.0
-
-
-def region(relation: str, threshold: float, centre: float = 0.0) -> tuple[float, float]:
-    """The open interval of values that satisfy a claim; `centre` is "no difference": 0, or 1 for a ratio."""
-    if relation not in RELATIONS:
-        raise ValueError(f"claim `is: {relation}` must be one of {', '.join(RELATIONS)}")
-    if not math.isfinite(threshold) or (relation == "within" and threshold <= 0):
-        raise ValueError(f"claim `threshold: {threshold}` must be finite, and positive where `is: within`")
-    if relation == "within":
-        return centre - threshold, centre + threshold
-    return (-math.inf, threshold) if relation == "below" else (threshold, math.inf)
 
 
 def support(evidence: Evidence, where: tuple[float, float]) -> float | None:

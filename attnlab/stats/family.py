@@ -11,17 +11,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlab.stats.evidence import Ends, Evidence, Exact, Values, finite, fraction, region, support
+from attnlab.stats.evidence import Ends, Evidence, Exact, Values, finite, fraction, support
 
 
 @dataclass(frozen=True)
 class Question:
-    """One declared claim and what was measured for it; `evidence` is None where nothing was."""
+    """One declared claim and what was measured for it; `evidence` is None where nothing was.
+
+    `region` is the open interval of values for which the claim holds; `center` is "no difference": 0, or 1
+    for a ratio.
+    """
 
     evidence: Evidence | None
-    relation: str  # within | below | above
-    threshold: float
-    centre: float = 0.0  # "no difference": 0, or 1 for a ratio
+    region: tuple[float, float]
+    center: float = 0.0
+
+    @property
+    def is_tolerant(self) -> bool:
+        """Whether "no difference" satisfies the claim."""
+        return self.region[0] < self.center < self.region[1]
+
+    @property
+    def p(self) -> float | None:
+        """Of the claim being false: one-sided, doubled where the claim asserts a difference."""
+        one_sided = None if self.evidence is None else support(self.evidence, self.region)
+        return one_sided if one_sided is None or self.is_tolerant else min(1.0, 2 * one_sided)
 
 
 @dataclass(frozen=True)
@@ -79,52 +93,52 @@ def decide(
         for i, past in enumerate(before)
         if questions[i] is None or (past.holds is not None and not past.exact)
     }
-    tolerant: list[bool] = []
-    p: list[float | None] = []
-    for q in questions:
-        if q is None:
-            tolerant.append(False)
-            p.append(None)
-            continue
-        where = region(q.relation, q.threshold, q.centre)
-        one_sided = None if q.evidence is None else support(q.evidence, where)
-        tolerant.append(where[0] < q.centre < where[1])
-        p.append(one_sided if one_sided is None or tolerant[-1] else min(1.0, 2 * one_sided))
-    for i, decision in stands.items():
-        p[i] = 0.0 if decision.holds else 1.0
-    exact = {i for i, q in enumerate(questions) if q and isinstance(q.evidence, Exact)}
+    asked = {i: question for i, question in enumerate(questions) if question is not None and i not in stands}
+    exact = {i for i, question in asked.items() if isinstance(question.evidence, Exact)}
     exact |= {i for i, decision in stands.items() if decision.exact}
+    p = {i: 0.0 if decision.holds else 1.0 for i, decision in stands.items()}
+    p |= {i: 1.0 if question.p is None else question.p for i, question in asked.items()}
     family = [i for i in range(len(questions)) if i not in exact]
-    certain = [1.0 if (value := p[i]) is None else value for i in family]
-    shares = dict(zip(family, holm_levels(certain, alpha), strict=True))
-    adjusted = dict(zip(family, holm(certain), strict=True))
-
-    decisions = []
-    for i, q in enumerate(questions):
-        if q is None or i in stands:
-            decisions.append(stands[i])
-        elif isinstance(q.evidence, Exact):
-            n = q.evidence.n
-            point = q.evidence.estimate
-            ends = q.evidence.interval(1.0)
-            whole = holds(q, ends) is True
-            decisions.append(Decision(n, point, *ends, None, None, None, None, exact=True, holds=whole))
+    levels = dict(zip(family, holm_levels([p[i] for i in family], alpha), strict=True))
+    adjusted = dict(zip(family, holm([p[i] for i in family]), strict=True))
+    decided = dict(stands)
+    for i, question in asked.items():
+        if isinstance(question.evidence, Exact):
+            decided[i] = _decide_exact(question, question.evidence)
         else:
-            level = 1 - shares[i] * (2 if tolerant[i] else 1)
-            interval = q.evidence.interval(level) if q.evidence else None
-            low, high = interval or (None, None)
-            n, value = (q.evidence.n, q.evidence.estimate) if q.evidence else (0, None)
-            p_holm = None if p[i] is None else adjusted[i]
-            told = None if interval is None else holds(q, interval)
-            decisions.append(
-                Decision(n, value, low, high, level, shares[i], p[i], p_holm, exact=False, holds=told)
-            )
-    return decisions
+            decided[i] = _decide_at_level(question, levels[i], adjusted[i])
+    return [decided[i] for i in range(len(questions))]
 
 
-def holds(question: Question, interval: tuple[float, float]) -> bool | None:
-    """True where the whole interval satisfies the claim, False where none of it does."""
-    low, high = region(question.relation, question.threshold, question.centre)
+def _decide_exact(question: Question, evidence: Exact) -> Decision:
+    low, high = evidence.interval(1.0)
+    whole = holds(question.region, (low, high)) is True
+    return Decision(evidence.n, evidence.estimate, low, high, None, None, None, None, exact=True, holds=whole)
+
+
+def _decide_at_level(question: Question, alpha: float, adjusted: float) -> Decision:
+    """By the interval at the claim's own share of alpha."""
+    evidence = question.evidence
+    level = 1 - alpha * (2 if question.is_tolerant else 1)
+    interval = evidence.interval(level) if evidence else None
+    low, high = interval or (None, None)
+    return Decision(
+        n=evidence.n if evidence else 0,
+        estimate=evidence.estimate if evidence else None,
+        low=low,
+        high=high,
+        level=level,
+        alpha=alpha,
+        p=question.p,
+        p_holm=None if question.p is None else adjusted,
+        exact=False,
+        holds=None if interval is None else holds(question.region, interval),
+    )
+
+
+def holds(region: tuple[float, float], interval: tuple[float, float]) -> bool | None:
+    """True where the whole interval lies in the region of a claim, False where none of it does."""
+    low, high = region
     assert interval[0] <= interval[1], "low, then high, and no NaN"
     if low < interval[0] and interval[1] < high:
         return True

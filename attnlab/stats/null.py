@@ -5,6 +5,7 @@ Surprising: the runs are few, so the rate over many deals is uncertain although 
 bound comes from dealing out of bootstrap samples of the runs; a rule fails where that bound is above alpha.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -39,18 +40,18 @@ def _difference(fake: Fake, margin: float, alpha: float) -> bool:
 
 
 def _above(fake: Fake, margin: float, alpha: float) -> bool:
-    return _accepts(decide([Question(Differences(fake), "above", 0.0)], alpha)[0].p_holm, alpha)
+    return _accepts(decide([Question(Differences(fake), (0.0, math.inf))], alpha)[0].p_holm, alpha)
 
 
 def _within(fake: Fake, margin: float, alpha: float) -> bool:
     """A true difference of just the margin."""
-    question = Question(Differences(fake + margin), "within", margin)
+    question = Question(Differences(fake + margin), (-margin, margin))
     return _accepts(decide([question], alpha)[0].p_holm, alpha)
 
 
 def _family(fake: Fake, margin: float, alpha: float) -> bool:
     """Two claims, each on pairs of its own; one that is accepted is one too many."""
-    questions = [Question(Differences(part), "above", 0.0) for part in np.array_split(fake, 2)]
+    questions = [Question(Differences(part), (0.0, math.inf)) for part in np.array_split(fake, 2)]
     return any(_accepts(decision.p_holm, alpha) for decision in decide(questions, alpha))
 
 

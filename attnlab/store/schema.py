@@ -67,7 +67,8 @@ def named(*metrics: Metric) -> dict[str, Metric]:
 class Record(BaseModel):
     """What all records share: plain values, unknown keys refused, changes made by copying."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    # validators are built at first use: a plan imports many records and reads few
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it, under the names that files have."""

@@ -15,6 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import Refused, printable
+from attnlab.report.schema import Timing
 from attnlab.store import fingerprint, runs, values
 from attnlab.store.guards import declared, users
 from attnlab.store.guards.declared import Declared
@@ -104,7 +105,7 @@ class _Sweep:
         self.using(plans)
         status = 0
         todo = list[RunSpec]()
-        times = dict[int, dict[str, Any] | None]()
+        times = dict[int, Timing | None]()
         try:
             plans, status = self.tuned(plans)
             status = self.exchanged(plans) or status
@@ -225,7 +226,7 @@ class _Sweep:
         composed = submit.composed([run for plan in plans for run in plan.all_runs])
         return submit.launch(todo, self.root, names, self.launcher, self.settings, composed)
 
-    def timed(self, plan: Plan) -> dict[str, Any] | None:
+    def timed(self, plan: Plan) -> Timing | None:
         """The times of the arms' finished runs, taken while nothing else runs."""
         if (plan.runs[0].config.get("measure") or {}).get("timing") is False:
             return None
@@ -245,7 +246,7 @@ class _Sweep:
         self,
         plans: Sequence[Plan],
         launched: Sequence[RunSpec],
-        times: dict[int, dict[str, Any] | None],
+        times: dict[int, Timing | None],
         publish: bool,
         now: bool = False,
     ) -> None:

@@ -1,10 +1,10 @@
 """The end of a sweep: a report of its runs as they lie in the store, and the lines that a terminal shows."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnlab.errors import printable
 from attnlab.store import runs as store
@@ -23,7 +23,9 @@ from attnlab.sweep.status import looks
 from attnlab.sweep.waiting import waiting
 
 if TYPE_CHECKING:
-    from attnlab.report import Run
+    from attnlab.report.schema import Report as ReportDocument
+    from attnlab.report.schema import Timing
+    from attnlab.report.verdicts.runs import Run
 
 TONES = {"SUPPORTED": "green", "REFUTED": "red", "INCONCLUSIVE": "blue", "EXPLORATORY": "red"}
 
@@ -68,7 +70,7 @@ class Report:
     """A report before it is on disk: what report.json will have, and the runs that it was built from."""
 
     plan: Plan
-    document: dict[str, Any]
+    document: "ReportDocument"
     runs: "list[Run]"
     declared: Declared | None
 
@@ -77,13 +79,14 @@ class Report:
 def built(
     plan: Plan,
     root: Path,
-    times: dict[str, Any] | None,
+    times: "Timing | None",
     arguments: Sequence[str],
     declared: Declared | None = None,
     now: bool = False,
 ) -> Report:
     """The report of a plan's runs, finished or not; `now`: while some may be under way."""
-    from attnlab.report import Asked, Run, build, read_run  # late: a plan or a status needs none of it
+    from attnlab.report.build import build  # late: a plan or a status needs none of it
+    from attnlab.report.verdicts.runs import Asked, Run, read_run
 
     assert plan.experiment is not None
     runs = []
@@ -115,7 +118,8 @@ def built(
 
 def publish(found: Report, root: Path, reports: Path) -> None:
     """Writes a report, and prints its verdicts."""
-    from attnlab.report import write
+    from attnlab.report.pages import terminal
+    from attnlab.report.pages.files import write
 
     plan = found.plan
     document = found.document
@@ -125,26 +129,8 @@ def publish(found: Report, root: Path, reports: Path) -> None:
         page = write(folder, document, found.runs)
     if plan.tuned is not None and plan.grid and not plan.untuned:
         plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
-    place = f" ({plan.replication.name})" if plan.replication else ""
-    asked = plan.experiment.question or plan.title
-    _say(printable(f"{document['verdict']['headline']}{place}: {asked}", "\n"))
-    print(printable(document["answer"]["sentence"]))
-    for claim in document["verdict"]["claims"]:
-        _say(printable(f"  {claim['sentence']}"))
-    for effect in document["effects"] if plan.declared is None else ():
-        if effect["primary"] and effect["mean"] is not None:
-            print(printable(f"  {_effect(effect)}"))
-        elif effect["primary"] and effect["word"] == "NOT COMPARABLE":
-            print(
-                printable(
-                    f"  {effect['arm']} against {effect['against']}: NOT COMPARABLE: {effect['meaning']}"
-                )
-            )
-    seen = document["leakage"]
-    for note in seen["notes"]:
-        print(printable(f"  {note}"))
-    if seen["checked"] and not seen["notes"]:
-        print(printable(f"  no arm sees future tokens ({len(seen['checked'])} checked)"))
+    for line in terminal.lines(document):
+        _say(printable(line, "\n"))
     print(f"report: {page}", flush=True)
     if found.declared is not None:
         log.keep_known(root, found.declared)
@@ -161,14 +147,6 @@ def _say(line: str) -> None:
     Console(soft_wrap=True, highlight=False).print(text)
 
 
-def _effect(effect: Mapping[str, Any]) -> str:
-    """How an arm differs from the baseline, with its interval where it has one."""
-    ends = [effect["low"], effect["high"]]
-    interval = f", 95 % from {ends[0]:+.4g} to {ends[1]:+.4g}" if None not in ends else ", no interval"
-    about = f"{effect['arm']} against {effect['against']}, {effect['label']}"
-    return f"{about}: {effect['mean']:+.4g} {effect['unit']}".rstrip() + interval
-
-
 def together(reports: Sequence[Report], folder: Path) -> list[Path]:
     """What the texts of an experiment say together goes into the report of each; what the rungs of a ladder
     say has a page of its own. Returns these pages.
@@ -182,19 +160,23 @@ def together(reports: Sequence[Report], folder: Path) -> list[Path]:
     ladders = []
     for title, group in groups.items():
         documents = {found.plan.title: found.document for found in group}
-        if group[0].document["place"]["kind"] == "rung":
+        place = group[0].document.place
+        if place is not None and place.kind == "rung":
             ladders.append(page.write(folder / title, documents))
         else:
-            texts.tell(documents)
+            told = texts.add_texts(documents)
+            for found in group:
+                found.document = told[found.plan.title]
     return ladders
 
 
 def tell_ladders(pages: Sequence[Path]) -> None:
     """What ladders say, each with its page."""
+    from attnlab.report import ladder
     from attnlab.report.across import page as across
 
     for page in pages:
-        for line in across.lines(across.load(page.parent)):
+        for line in across.lines(ladder.load(page.parent)):
             print(printable(line))
         print(f"ladder: {page}", flush=True)
 
@@ -232,38 +214,69 @@ def _outdated(plan: Plan, root: Path) -> dict[str, int]:
     return counts
 
 
-def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds: float) -> None:
-    """What is about to be trained."""
+@dataclass(frozen=True)
+class Work:
+    """How many runs a command has, and what becomes of them."""
+
+    runs: int
+    done: int
+    train: int
+    edited: int
+    remeasure: int
+    later: int
+    failed: int
+
+    def describe(self) -> str:
+        """A line; kinds of which there are none are left out."""
+        kinds = (
+            (self.edited, "edited, to be measured again, or trained where that is not enough"),
+            (self.remeasure, "to be measured again, by code that was changed"),
+            (self.later, "at later interim analyses, as far as claims are inconclusive then"),
+            (self.failed, "failed before (sweep.retry_failed=true runs them again)"),
+        )
+        some = [f"{count} {kind}" for count, kind in kinds if count]
+        return ", ".join([f"{self.runs} runs", f"{self.done} done", f"{self.train} to train", *some])
+
+
+def count_work(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path) -> Work:
+    """What becomes of the runs of all plans."""
     records = {run.id: store.record(root / run.id) for plan in plans for run in plan.runs}
     wanted = {run.id for run in todo}
     finished = {id: record for id, record in records.items() if record is not None and record.done}
-    old = {id: record for id, record in finished.items() if id in wanted}
-    again = sum(not digests.broken(root / id, record) for id, record in old.items())
-    done = len(finished) - len(old)
-    failed = sum(not record.done for id, record in records.items() if record and id not in wanted)
-    later = len(records) - len(wanted & records.keys()) - done - failed
-    for plan in plans:
-        if plan.experiment:
-            seeds = len(plan.experiment.seeds)
-            note = f"planned and checked in {seconds:.1f} s"
-            print(f"{printable(plan.title)}: {len(plan.arms())} arms x {seeds} seeds, {note}")
-        if plan.tuned:
-            for arm in plan.untuned:
-                print(printable(f"{arm} is not trained: {plan.tuned.lack(arm)}"))
-            for line in plan.tuned.stale():
-                print(printable(line))
-    mend.tell((run for plan in plans for run in plan.runs), todo, root)
+    stale = {id: record for id, record in finished.items() if id in wanted}
+    remeasure = sum(not digests.broken(root / id, record) for id, record in stale.items())
     edited = sum(bool(store.edited(root / id)[1]) for id in wanted)
-    parts = [f"{len(records)} runs", f"{done} done", f"{len(wanted) - again - edited} to train"]
-    if edited:
-        parts.append(f"{edited} edited, to be measured again, or trained where that is not enough")
-    if again:
-        parts.append(f"{again} to be measured again, by code that was changed")
-    if later:
-        parts.append(f"{later} at later looks, as far as claims are open then")
-    if failed:
-        parts.append(f"{failed} failed before (sweep.retry_failed=true runs them again)")
-    print(", ".join(parts), flush=True)
+    done = len(finished) - len(stale)
+    failed = sum(not record.done for id, record in records.items() if record and id not in wanted)
+    return Work(
+        runs=len(records),
+        done=done,
+        train=len(wanted) - remeasure - edited,
+        edited=edited,
+        remeasure=remeasure,
+        later=len(records) - len(wanted & records.keys()) - done - failed,
+        failed=failed,
+    )
+
+
+def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds: float) -> None:
+    """Prints what is about to be trained."""
+    for line in (line for plan in plans for line in _describe_plan(plan, seconds)):
+        print(printable(line))
+    mend.tell((run for plan in plans for run in plan.runs), todo, root)
+    print(count_work(plans, todo, root).describe(), flush=True)
+
+
+def _describe_plan(plan: Plan, seconds: float) -> list[str]:
+    """The size of an experiment, and what tuning leaves out or did with other settings."""
+    lines = []
+    if plan.experiment:
+        size = f"{len(plan.arms())} arms x {len(plan.experiment.seeds)} seeds"
+        lines.append(f"{plan.title}: {size}, planned and checked in {seconds:.1f} s")
+    if plan.tuned:
+        lines += [f"{arm} is not trained: {plan.tuned.lack(arm)}" for arm in plan.untuned]
+        lines += plan.tuned.stale()
+    return lines
 
 
 def show_runs(runs: Sequence[RunSpec], root: Path) -> None:

@@ -10,15 +10,15 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from attnlab.errors import Refused
+from attnlab.report.schema import Timing
 from attnlab.store import fingerprint, runs
 from attnlab.store.files import read_json, write_json
 from attnlab.store.guards import trust
-from attnlab.store.schema import VERSION, Metric, Record, RunRecord, RunSpec
+from attnlab.store.schema import RunRecord, RunSpec
 from attnlab.sweep.execute import mend, node, slots
 from attnlab.sweep.execute import process as child
 from attnlab.sweep.plan.fork_server import Context
@@ -29,25 +29,10 @@ MEASURE = "attnlab.measure.timing"
 _NOT_HERE = 3  # exit status: the runs were trained on another kind of device
 
 
-class Timing(Record):
-    """Times of the arms of a sweep, taken in one process: per arm and metric the median, its interval and the
-    samples, or None where the arm has no such time; `note` says why.
-    """
-
-    version: Literal[2] = Field(VERSION, alias="schema")
-    order: str
-    device: str
-    threads: int
-    context: int
-    batch: int
-    declared: dict[str, Metric]
-    arms: dict[str, dict[str, Any]]
-
-
 @waiting("timing the arms, one after the other")
 def timing(
     folders: dict[str, Path], kind: str, context: Context | None, composed: Sequence[str] = ()
-) -> tuple[dict[str, Any] | None, str]:
+) -> tuple[Timing | None, str]:
     """The arms' times (measured now, or found) and a note: why there are none, where there are none. Beside
     parts of attnlab, what the runs name must be `composed` by the command.
     """
@@ -56,7 +41,7 @@ def timing(
     root = next(iter(folders.values())).parent / "timing"
     path = root / f"{fingerprint.digest({arm: folder.name for arm, folder in folders.items()})}.json"
     if (times := _read(path)) is not None:
-        return times.plain(), ""
+        return times, ""
     for folder in folders.values():
         if lack := mend.unusable(folder):
             return None, lack
@@ -76,7 +61,7 @@ def timing(
     times = _read(path) if process.code() == 0 else None
     if times is None:
         return None, f"timing failed with status {process.code()}: see {log}"
-    return times.plain(), ""
+    return times, ""
 
 
 def _read(path: Path) -> Timing | None:

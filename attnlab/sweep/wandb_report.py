@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.config import wandb_mode
+from attnlab.report.schema import Report, load
 from attnlab.store.files import read_json, write_json
 from attnlab.store.fingerprint import digest
 from attnlab.sweep import wandb_view
@@ -49,65 +50,9 @@ def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Cont
         write_json(mark, content)
 
 
-def _name(folder: Path) -> str:
+def _name(folder: Path, report: Report) -> str:
     """The W&B id of a report's run: the same sweep's is the same run."""
-    report = read_json(folder / "report.json")
-    assert report is not None
-    return digest([folder.name, sorted(str(run["id"]) for run in report["runs"])])
-
-
-def summary(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The report's words and figures, under the names that they have in the W&B summary."""
-    verdict = report["verdict"]
-    figures = {
-        "verdict": verdict["headline"],
-        **{k: verdict[k] for k in ("finished", "planned", "exploratory")},
-    }
-    for n, claim in enumerate(verdict["claims"], start=1):
-        decided = {key: claim["decision"][key] for key in ("estimate", "low", "high", "p_holm")}
-        about = {"says": claim["says"], "verdict": claim["verdict"], "sentence": claim["sentence"], **decided}
-        about["training"] = claim["training"] and claim["training"]["words"]
-        figures |= {f"claim/{n}/{key}": value for key, value in about.items()}
-    for row in report["effects"]:
-        about = {
-            "difference": row["mean"],
-            "training": row["training"] and row["training"]["words"],
-            **{key: row[key] for key in ("low", "high", "n", "word", "p_holm")},
-        }
-        figures |= {f"effect/{row['arm']}/{row['metric']}/{key}": value for key, value in about.items()}
-    if report["exchange"]:
-        figures |= {"margin": report["experiment"]["margin_said"], "exchange": report["exchange"]["words"]}
-    return {key: value for key, value in figures.items() if value is not None}
-
-
-def comparison(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows: every arm on every metric, its mean, and its difference from the baseline."""
-    columns = ["arm", "metric", "runs", "mean", "difference", "low", "high", "p_holm", "word"]
-    columns += ["training"] if report["exchange"] else []
-    effects = {(row["metric"], row["arm"]): row for row in report["effects"]}
-    rows = []
-    for metric in dict.fromkeys(row["metric"] for row in report["effects"]):
-        for arm in report["experiment"]["arms"]:
-            done = [run for run in report["runs"] if run["arm"] == arm and run["status"] == "done"]
-            values = [run["metrics"][metric] for run in done if run["metrics"].get(metric) is not None]
-            effect = effects.get((metric, arm), {})
-            mean = sum(values) / len(values) if values else None
-            shown = [effect.get(key) for key in ("mean", "low", "high", "p_holm", "word")]
-            training = [(effect.get("training") or {}).get("words")] if report["exchange"] else []
-            rows.append([arm, metric, len(values), mean, *shown, *training])
-    return columns, rows
-
-
-def paths(report: Mapping[str, Any]) -> tuple[list[str], list[list[Any]]]:
-    """Columns and rows: every look that was made of a claim, where there are looks."""
-    seen = ["seeds", "n", "estimate", "low", "high", "level"]
-    rows = []
-    for number, claim in enumerate(report["verdict"]["claims"], start=1):
-        looks = claim["looks"] or {"design": "fixed"}
-        for look, made in enumerate(looks["made"] if looks["design"] != "fixed" else (), start=1):
-            word = claim["verdict"] if look == looks["decided"] else "open"
-            rows.append([number, claim["says"], look, *(made[key] for key in seen), word])
-    return ["claim", "says", "look", *seen, "word"], rows
+    return digest([folder.name, sorted(run.id for run in report.runs)])
 
 
 def main(arguments: list[str]) -> int:
@@ -130,15 +75,14 @@ def _write(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
     from attnlab.training.loggers.wandb import Wandb, finish  # late: with it comes torch
 
     wandb = Wandb.of(settings)
-    report = read_json(folder / "report.json")
-    name = _name(folder)
-    assert report is not None
+    report = load(folder / "report.json")
+    name = _name(folder, report)
     for old in notes.wandb_folder(root / "wandb").glob(f"offline-run-*-{name}"):  # about to be written anew
         shutil.rmtree(old)
-    experiment = report["experiment"]
+    experiment = report.experiment
     run = wandb.open(
-        root / "wandb", root, id=name, group=experiment["name"], job_type="report", name=folder.name,
-        tags=[experiment["name"], "report"], config=experiment,
+        root / "wandb", root, id=name, group=experiment.name, job_type="report", name=folder.name,
+        tags=[experiment.name, "report"], config=experiment.plain(),
     )  # fmt: skip
     code = 1
     try:
@@ -152,8 +96,10 @@ def _write(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
         wandb_view.save(folder, root, settings)
 
 
-def _fill(run: Any, settings: Any, folder: Path, report: Mapping[str, Any]) -> None:
+def _fill(run: Any, settings: Any, folder: Path, report: Report) -> None:
     import wandb
+
+    from attnlab.sweep.wandb_tables import comparison, paths, summary  # late: scipy
 
     columns, rows = comparison(report)
     tables = {"comparison": wandb.Table(columns=[*columns], data=rows)}

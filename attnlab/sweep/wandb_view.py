@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from attnlab.report.schema import Report, load
 from attnlab.store.files import read_json, write_json
 from attnlab.training.loggers.labels import PROJECT, TOKENS
 
@@ -21,10 +22,9 @@ def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
     import wandb_workspaces.workspaces as views
     from wandb_workspaces.expr import Config, Tags
 
-    report = read_json(folder / "report.json")
+    report = load(folder / "report.json")
     kept = root / "wandb" / f"{folder.name}.view"
-    assert report is not None
-    experiment = report["experiment"]
+    experiment = report.experiment
     project = str(settings["project"] or os.environ.get("WANDB_PROJECT") or PROJECT)
     entity = str(settings["entity"] or wandb.Api().default_entity)  # WANDB_ENTITY, else the account's
     sections: dict[str, list[Any]] = {
@@ -43,18 +43,18 @@ def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
         views.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items() if panels
     ]
     view.runset_settings = views.RunsetSettings(
-        filters=[Tags().isin([experiment["name"]])], groupby=[Config("arm")]
+        filters=[Tags().isin([experiment.name])], groupby=[Config("arm")]
     )
     view.save()
     write_json(kept, view.url)
     print(f"W&B workspace: {view.url}", flush=True)
     runs = pages.Runset(
-        entity=entity, project=project, filters=[Tags().isin([experiment["name"]])], groupby=["config.arm"]
+        entity=entity, project=project, filters=[Tags().isin([experiment.name])], groupby=["config.arm"]
     )
     text = (folder / "report.md").read_text(encoding="utf-8")
     page = pages.Report(
         project=project, entity=entity, title=f"attnlab: {folder.name}",
-        description=report["verdict"]["headline"],
+        description=report.verdict.headline,
         blocks=[
             pages.MarkdownBlock(text=text),
             pages.PanelGrid(runsets=[runs], panels=[panel for group in sections.values() for panel in group]),
@@ -64,22 +64,24 @@ def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
     print(f"W&B report: {page.url}", flush=True)
 
 
-def _curves(report: Mapping[str, Any]) -> list[str]:
+def _curves(report: Report) -> list[str]:
     """The curves that runs log, the experiment's metric first where it is one."""
     logged = ["val/loss", "train/loss", "val/accuracy"]
-    seen = {name for run in report["runs"] for name in run["metrics"]}
-    metric = report["experiment"]["metric"]
+    seen = {name for run in report.runs for name in run.metrics}
+    metric = report.experiment.metric
     return sorted([name for name in logged if name in seen], key=lambda name: name != metric)
 
 
-def _figures(report: Mapping[str, Any], group: str) -> list[str]:
+def _figures(report: Report, group: str) -> list[str]:
     """The names of what runs tell of their memory or speed at their end."""
-    seen = {name: None for run in report["runs"] for name, value in run[group].items() if value is not None}
+    seen = {
+        name: None for run in report.runs for name, value in getattr(run, group).items() if value is not None
+    }
     return list(seen)
 
 
-def _maps(report: Mapping[str, Any]) -> list[str]:
+def _maps(report: Report) -> list[str]:
     """The names of the pictures that runs log."""
-    scores = (report["heads"] or {"scores": []})["scores"]
-    layers = max((len(run["values"]) for score in scores for run in score["runs"]), default=0)
+    scores = report.heads.scores if report.heads else ()
+    layers = max((len(run.values) for score in scores for run in score.runs), default=0)
     return [f"attention/layer{n}" for n in range(layers)]

@@ -8,23 +8,43 @@ import pytest
 from attnlab.cli.commands import parse
 from attnlab.cli.verbs import claims
 from attnlab.errors import Refused
+from attnlab.report.schema import Place, Report, Verdict, load
+from attnlab.store.declarations import RELATIONS
+from attnlab.store.schema import Budget
+
+REFERENCE = Path(__file__).parents[2] / "reports" / "reference"
+MADE = load(REFERENCE / "kv_cache_bytes" / "report.json")  # what tests change
+EXCHANGE = load(REFERENCE / "gqa_vs_mha" / "report.json").exchange
 
 
 def claim(says="it holds", verdict="SUPPORTED", exact=True, **more):
-    found = {
-        "says": says, "verdict": verdict, "exploratory": False, "kind": "exact" if exact else "seeds",
-        "compare": "difference", "from": None, "to": 0.5, "decision": {"exact": exact},
-    }  # fmt: skip
-    return {**found, **more}
+    found = MADE.verdict.claims[0]
+    decision = found.decision.model_copy(update={"exact": exact})
+    known = {"says": says, "verdict": Verdict(verdict), "basis": "exact" if exact else "t"}
+    known |= {"decision": decision, "relation": RELATIONS["below"], "threshold": 0.5}
+    return found.model_copy(update=known | more)
 
 
-def put(folder: Path, *claims, size="S", name=None, seconds=(), **more) -> None:
+def below(threshold, **more):
+    return claim(exact=False, relation=RELATIONS["below"], threshold=threshold, **more)
+
+
+def above(threshold, **more):
+    return claim(exact=False, relation=RELATIONS["above"], threshold=threshold, **more)
+
+
+def report_of(*claims, size="S", name="one", seconds=(), **more) -> Report:
+    tokens = Budget(tokens=1000)
+    runs = [MADE.runs[0].model_copy(update={"seconds": each, "budget": tokens}) for each in seconds]
+    experiment = MADE.experiment.model_copy(update={"name": name, "size": size})
+    verdict = MADE.verdict.model_copy(update={"claims": list(claims)})
+    return MADE.model_copy(update={"experiment": experiment, "verdict": verdict, "runs": runs} | more)
+
+
+def put(folder: Path, *claims, name=None, **more) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    name = name or folder.name
-    runs = [{"seconds": each, "budget": {"tokens": 1000}} for each in seconds]
-    report = {"experiment": {"name": name, "size": size}, "verdict": {"claims": list(claims)}, "runs": runs}
-    report |= more
-    (folder / "report.json").write_text(json.dumps(report))
+    report = report_of(*claims, name=folder.name if name is None else name, **more)
+    (folder / "report.json").write_text(json.dumps(report.plain()))
 
 
 class Runs:
@@ -92,7 +112,8 @@ def test_a_quarter_of_an_hour_is_run_the_shortest_first_and_what_is_left_is_name
 
 
 def text(folder, kind="text"):
-    return {"name": folder.name.split("@")[0], "place": {"together": "one", "kind": kind, "name": "code"}}
+    place = Place(kind=kind, name="code", together="one", ladder=None, rates=None)
+    return {"name": folder.name.split("@")[0], "place": place}
 
 
 def test_an_experiment_is_run_once_for_all_its_texts_and_no_rung_is_tried(tmp_path, capsys):
@@ -109,7 +130,7 @@ def test_an_experiment_is_run_once_for_all_its_texts_and_no_rung_is_tried(tmp_pa
 
 
 def test_texts_and_what_tells_the_worth_of_training_take_their_time(tmp_path):
-    put(tmp_path / "one", claim(), seconds=[100, 300], exchange={"tokens": 1000})
+    put(tmp_path / "one", claim(), seconds=[100, 300], exchange=EXCHANGE.model_copy(update={"tokens": 1000}))
     assert claims._wanted(claims._reports(tmp_path), claims.standing)["one"][0] == claims.EACH + 300
     put(tmp_path / "one@code", claim(), seconds=[50], **text(tmp_path / "one@code"))
     assert claims._wanted(claims._reports(tmp_path), claims.standing)["one"][0] == claims.EACH + 325
@@ -120,10 +141,9 @@ def test_texts_and_what_tells_the_worth_of_training_take_their_time(tmp_path):
     [("REFUTED", "REFUTED", 0), ("REFUTED", "SUPPORTED", 1), ("SUPPORTED", "INCONCLUSIVE", 1)],
 )
 def test_all_is_all_that_was_decided_whichever_way(was, now, status, tmp_path, capsys):
-    small = {"exact": False, "from": None, "to": 0.03}  # says that there is no effect
-    put(tmp_path / "reference" / "one", claim(verdict=was, **small))
+    put(tmp_path / "reference" / "one", below(0.03, verdict=was))  # says that there is no effect
     put(tmp_path / "reference" / "two", claim())
-    runs = Runs(one=claim(verdict=now, **small), two=claim())
+    runs = Runs(one=below(0.03, verdict=now), two=claim())
     assert again(runs, tmp_path / "reference") == 0
     assert [asked["experiment"] for asked in runs.asked] == ["two"]
     assert "1 of 2 experiments, in about 15 minutes" in capsys.readouterr().err
@@ -132,7 +152,7 @@ def test_all_is_all_that_was_decided_whichever_way(was, now, status, tmp_path, c
 
 
 def test_a_claim_whose_words_were_mended_is_known_by_what_it_asks(tmp_path, capsys):
-    asks = {"arm": "a", "against": "b", "metric": "m", "is": "below", "threshold": 0.5}
+    asks = {"arm": "a", "against": "b", "metric": "m", "threshold": 0.5}
     put(tmp_path / "reference" / "one", claim("so is a", **asks), claim("so is c", **asks | {"arm": "c"}))
     today = claim("a is better than b", **asks)
     assert again(Runs(one=today), tmp_path / "reference") == 1
@@ -141,9 +161,9 @@ def test_a_claim_whose_words_were_mended_is_known_by_what_it_asks(tmp_path, caps
     assert "one: was SUPPORTED, is NO RESULT: so is c" in out
 
 
-def test_an_identity_stays_whatever_its_kind(tmp_path):
-    row = claim(exact=False, identity=True, **{"from": None, "to": 0.03})
-    assert claims.standing({"verdict": {"claims": [row]}}) == [row]
+def test_an_identity_stays_whatever_its_relation():
+    row = below(0.03, identity=True)
+    assert claims.standing(report_of(row)) == [row]
 
 
 def test_a_command_that_leaves_no_report_has_lost_its_claims(tmp_path, capsys):
@@ -168,6 +188,17 @@ def test_an_override_that_cannot_be_read_is_bad_input_and_no_claim_that_fell(tmp
     assert "NO RESULT" not in capsys.readouterr().out
 
 
+def test_a_reference_of_another_version_is_named_and_never_passed_over(tmp_path):
+    for name in ("one", "two"):
+        put(tmp_path / "reference" / name, claim())
+    old = tmp_path / "reference" / "two" / "report.json"
+    old.write_text(json.dumps(json.loads(old.read_text()) | {"schema": 8}))
+    runs = Runs(one=claim())
+    with pytest.raises(ValueError, match=r"two/report\.json: has schema 8, this version reads 9"):
+        again(runs, tmp_path / "reference")
+    assert not runs.asked
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(Refused, match="nowhere: no such folder"):
         again(Runs(), tmp_path / "nowhere")
@@ -177,21 +208,21 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
     ("asserted", "stands"),
     [
         (claim(exact=True), True),
-        (claim(exact=False, **{"from": 0.1, "to": None}), True),
-        (claim(exact=False, **{"from": None, "to": -0.1}), True),
-        (claim(exact=False, compare="ratio", **{"from": None, "to": 0.25}), True),
-        (claim(exact=False, compare="ratio", **{"from": None, "to": 1.25}), False),
-        (claim(exact=False, **{"from": None, "to": 0.03}), False),
-        (claim(exact=False, **{"from": 0.0, "to": None}), False),
-        (claim(exact=False, timed=True, **{"from": 0.1, "to": None}), False),
-        (claim(exact=False, kind="timing", **{"from": 1.5, "to": None}), False),
+        (above(0.1), True),
+        (below(-0.1), True),
+        (below(0.25, compare="ratio"), True),
+        (below(1.25, compare="ratio"), False),
+        (below(0.03), False),
+        (above(0.0), False),
+        (above(0.1, timed=True), False),
+        (above(1.5, compare="ratio", basis="timing"), False),
         (claim(verdict="INCONCLUSIVE"), False),
         (claim(verdict="REFUTED"), False),
         (claim(exploratory=True), False),
     ],
 )
 def test_what_stands_is_exact_or_an_effect_of_some_size_and_no_time(asserted, stands):
-    assert bool(claims.standing({"verdict": {"claims": [asserted]}})) is stands
+    assert bool(claims.standing(report_of(asserted))) is stands
 
 
 def test_other_sizes_are_not_run_and_nothing_to_run_is_refused(tmp_path):

@@ -10,6 +10,8 @@ from toys import TOY
 
 from attnlab.cli.verbs.judge import asked
 from attnlab.errors import Refused
+from attnlab.report.schema import load
+from attnlab.report.tables.wording import describe_claim
 from attnlab.sweep.plan import overrides
 
 SEEDS = "looks=[3,5]"
@@ -50,8 +52,8 @@ def test_the_exit_status_and_the_json_say_the_same(judge, attnlab, line, status,
     assert told["verdict"] == word
     report = attnlab.folder / told["report"]
     assert report.is_file()
-    [claim] = json.loads(report.with_name("report.json").read_text())["verdict"]["claims"]
-    assert (told["sentence"], told["exploratory"]) == (claim["sentence"], claim["exploratory"])
+    [claim] = load(report.with_name("report.json")).verdict.claims
+    assert (told["sentence"], told["exploratory"]) == (describe_claim(claim), claim.exploratory)
     assert told["command"].startswith("python -m attnlab judge heads=")
     assert told["cost"]["a"]["kv_bytes_per_token"] != told["cost"]["b"]["kv_bytes_per_token"]
     assert "verdict" not in err or "{" not in err, "the JSON is on stdout alone"

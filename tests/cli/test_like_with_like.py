@@ -65,7 +65,7 @@ def test_a_mask_that_shows_the_target_wins_nothing_though_it_says_so(run):
     assert "peek sees future tokens in 2 of 2 runs" in said["sentence"]
     status, out, error = run("mask=causal,peek,full", "seed=0,1", *SMALL)
     assert status == 0, error
-    assert "peek against causal: NOT COMPARABLE: peek sees future tokens" in out
+    assert "peek vs causal: NOT COMPARABLE: peek sees future tokens" in out
     assert "came out with the lowest" not in out.replace("causal came out with the lowest", "")
     status, out, error = run("mask=full", "seed=0", *SMALL)
     assert "SEES FUTURE TOKENS" in out.splitlines()[-1]

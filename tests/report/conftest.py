@@ -8,8 +8,10 @@ import pytest
 from rates import tuned
 from synthetic import World, experiment, provenance, timing, write_runs
 
-from attnlab.report import build, write
+from attnlab.report.build import build
 from attnlab.report.charts import drawing
+from attnlab.report.pages.files import write
+from attnlab.report.schema import Report
 
 ANSWERS = drawing._answers
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -45,14 +47,14 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-class Made(Mapping[str, tuple[dict[str, Any], Path]]):
+class Made(Mapping[str, tuple[Report, Path]]):
     """name -> (report, its folder); built when it is first asked for."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.found: dict[str, tuple[dict[str, Any], Path]] = {}
+        self.found: dict[str, tuple[Report, Path]] = {}
 
-    def __getitem__(self, name: str) -> tuple[dict[str, Any], Path]:
+    def __getitem__(self, name: str) -> tuple[Report, Path]:
         if name not in self.found:
             world, folder = WORLDS[name], self.folder / "reports" / name
             runs = write_runs(self.folder / f"runs-{name}", world)

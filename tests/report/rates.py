@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
+from attnlab.report.schema import TuningFound
 from attnlab.sweep.plan.tuning.found import Entry, Tuning
 from attnlab.sweep.plan.tuning.search import Found, Grid
 
 
-def tuned(arms: Iterable[str], found: Found, committed: bool = False, **changes: Any) -> dict[str, Any]:
+def tuned(arms: Iterable[str], found: Found, committed: bool = False, **changes: Any) -> TuningFound:
     """What tuning tells the report, where `found` gives the loss of a rate and a seed."""
     grid = Grid(
         (0.001, 0.003, 0.01), (100, 101, 102), changes.pop("widen", 3), 1 / 3, changes.pop("steady", None)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,8 +15,9 @@ from attnlab.measure import length, size
 from attnlab.measure.accuracy import STEPS as TO_SOLVE
 from attnlab.measure.text.per_byte import PER_BYTE
 from attnlab.measure.timing import TIMES
-from attnlab.report import Asked, Run, read_run
+from attnlab.report.schema import ClaimResult, HeadsReport, Provenance, Timed, Timing
 from attnlab.report.tables import head_maps, maps
+from attnlab.report.verdicts.runs import Asked, Run, read_run
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import Estimate, Failure, KindLoss, RunRecord, named
 from attnlab.training.end import LOSSES
@@ -94,8 +95,8 @@ def experiment(world: World, **changes: Any) -> Asked:
     return Asked(Experiment.model_validate(own), **known)
 
 
-def provenance(**changes: Any) -> dict[str, Any]:
-    return {
+def provenance(**changes: Any) -> Provenance:
+    found: dict[str, Any] = {
         "command": "python -m attnlab +experiment=gqa_vs_mha size=debug",
         "commit": "0123456789abcdef0123456789abcdef01234567",
         "dirty": False,
@@ -103,18 +104,20 @@ def provenance(**changes: Any) -> dict[str, Any]:
         "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
         "device": "cpu (2 cores)",
         "date": "2026-01-02",
+        "declared": {},
         "declaration_sha256": "ab" * 32,
-        **changes,
+        "changed": [],
     }
+    return Provenance(**found | changes)
 
 
-def timing(world: World) -> dict[str, Any]:
-    def row(median: float) -> dict[str, Any]:
+def timing(world: World) -> Timing:
+    def row(median: float) -> Timed:
         step = int(median * 10) % 4 + 3  # so that two arms are not slow in the same repeats
         samples = [median * (1 + 0.01 * ((step * i) % 11 % 5 - 2)) for i in range(20)]
-        return {"median": median, "low": median * 0.99, "high": median * 1.01, "samples": samples}
+        return Timed(median=median, low=median * 0.99, high=median * 1.01, samples=samples)
 
-    arms = {
+    arms: dict[str, dict[str, Timed | str | None]] = {
         arm: {
             "train_step_ms": row(21.0 - i),
             "decode_ms_per_token": row(1.4 - 0.1 * i),
@@ -123,16 +126,37 @@ def timing(world: World) -> dict[str, Any]:
         }
         for i, arm in enumerate(world.effects)
     }
-    return {
-        "schema": 1,
-        "order": "ABBA",
-        "declared": {name: asdict(metric) for name, metric in TIMES.items()},
-        "device": "cpu",
-        "threads": 1,
-        "context": CONTEXT,
-        "batch": 8,
-        "arms": arms,
-    }
+    return Timing(
+        version=1,
+        order="ABBA",
+        declared=dict(TIMES),
+        device="cpu",
+        threads=1,
+        context=CONTEXT,
+        batch=8,
+        arms=arms,
+    )
+
+
+def claimed(low: float | None, high: float | None, verdict: str, **changes: Any) -> ClaimResult:
+    """A claim about gqa, non-inferior to mha within 0.03 nats, that was decided on an interval at 95 %."""
+    known = [end for end in (low, high) if end is not None]
+    ends = {"low": low, "high": high, "level": 0.95}
+    found = {
+        "says": "gqa is as good as mha", "arm": "gqa", "against": "mha", "metric": "val/loss",
+        "compare": "difference", "is": "below", "threshold": 0.03, "threshold_said": None, "identity": False,
+        "reason": None, "direction": "lower", "label": "val/loss", "unit": "nats", "basis": "t",
+        "exploratory": False, "timed": False, "verdict": verdict, "not_comparable": [], "untrained": None,
+        "unknown": None, "by_design": [], "planned": 6, "looks": None, "training": None, "digits": 3,
+        "decision": {
+            **ends, "n": 6, "estimate": sum(known) / len(known) if known else None, "alpha": 0.05, "p": 0.01,
+            "p_holm": 0.01, "exact": False,
+        },
+        "interval": ends if known else None, "deciding": None, "flipped": None, "sign_flip": None,
+        "leave_one_out": None, "pairing": None, "outliers": [],
+    }  # fmt: skip
+    found["decision"] |= changes.pop("decision", {})
+    return ClaimResult.model_validate(found | changes)
 
 
 def noise(world: World, arm: str) -> np.ndarray:
@@ -332,7 +356,7 @@ def archive_of(runs: list[Run]) -> dict[tuple[str, int], Any]:
     return {(run.arm, run.seed): run.maps for run in runs if run.maps}
 
 
-def selected(report: dict[str, Any], folder: Path) -> dict[str, Any]:
+def selected(report: HeadsReport, folder: Path) -> head_maps.Selection:
     """The maps that the page of a report in a folder shows."""
     found = head_maps.select(report, maps.read(folder / maps.ARCHIVE))
     assert found is not None

@@ -25,7 +25,7 @@ def test_without_scripts_everything_can_be_read(browser: Any, made: dict) -> Non
     report, folder = made["good"]
     with Visit(browser, folder / "report.html", java_script_enabled=False) as visit:
         page = visit.page
-        assert page.locator("#verdict h2").inner_text() == f"Verdict: {report['verdict']['headline']}"
+        assert page.locator("#verdict h2").inner_text() == f"Verdict: {report.verdict.headline}"
         assert page.locator("#verdict .claim").count() == 3
         assert page.locator("#effects tbody").first.is_visible()
         assert page.locator("#gallery img").first.is_visible()
@@ -102,7 +102,7 @@ def test_no_serious_barrier_is_found(browser: Any, made: dict, name: str, scheme
         }  # slow; their text has the colours of the page
         found = axe.Axe().run(visit.page, context=many).response["violations"]
         serious = [
-            (one["id"], one["nodes"][0]["html"][:160], one["nodes"][0]["failureSummary"][:300])
+            (one.id, one["nodes"][0]["html"][:160], one["nodes"][0]["failureSummary"][:300])
             for one in found
             if one["impact"] in ("serious", "critical")
         ]

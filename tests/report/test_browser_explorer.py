@@ -10,7 +10,8 @@ import pytest
 from synthetic import World, experiment, provenance, selected, write_runs
 from visits import MARKS, Visit, playwright, where
 
-from attnlab.report import build, write
+from attnlab.report.build import build
+from attnlab.report.pages.files import write
 
 pytestmark = MARKS
 
@@ -113,7 +114,7 @@ def test_a_difference_is_what_the_two_maps_differ_by(browser: Any, made: Mapping
     weights = [
         (decode(entry)[0][1].astype(float) / 255) ** 2
         for entry in selected(*made["good"])["maps"]
-        if entry["arm"] in ("gqa", "mha")
+        if entry.arm in ("gqa", "mha")
     ]
     mha, gqa = (of_layer.mean(0)[6, 3] for of_layer in weights)
     with Visit(browser, where(made, "good"), "#head=gqa/1/mean&beside=mha/1/mean/0&difference") as visit:
@@ -148,7 +149,7 @@ def test_the_text_stands_before_a_map_whose_cells_have_room_for_labels(
     with Visit(browser, where(made, "good"), "#head=gqa/1/2", **look) as visit:
         text, canvas = (visit.page.locator(f"#head-view {part}").first for part in (".text", "canvas.map"))
         canvas.wait_for()
-        assert text.bounding_box()["y"] < canvas.bounding_box()["y"]
+        assert text.bounding_box().y < canvas.bounding_box().y
         assert float(canvas.get_attribute("data-cell")) >= 8
 
 

@@ -7,7 +7,8 @@ import pytest
 from synthetic import World, experiment, provenance, timing, write_runs
 from visits import MARKS, Visit
 
-from attnlab.report import build, write
+from attnlab.report.build import build
+from attnlab.report.pages.files import write
 
 pytestmark = MARKS
 ARMS = ["mha", *(f"arm_{i:02}" for i in range(1, 20))]

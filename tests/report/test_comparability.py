@@ -8,8 +8,11 @@ from report.synthetic import CONTEXT, World, experiment, provenance, write_runs
 from report.synthetic import but as with_record
 
 from attnlab.errors import Refused
-from attnlab.report import build
 from attnlab.report.across.pairs import differences
+from attnlab.report.answer import answer
+from attnlab.report.build import build
+from attnlab.report.schema import Effect, Report
+from attnlab.report.tables.wording import describe_claim
 from attnlab.store.schema import Metric
 from attnlab.sweep.plan.experiment import complete
 
@@ -19,7 +22,7 @@ UNDECIDED = "INCONCLUSIVE"  # of pairs that are compared, and all the same: no s
 CAUSAL = SEES | {"sees_future": 0, "difference": 0.0, "with_future": 1.78, "without_future": 1.78}
 
 
-def report(folder: Path, world: World, **changes: Any) -> dict[str, Any]:
+def report(folder: Path, world: World, **changes: Any) -> Report:
     return build(experiment(world, **changes), write_runs(folder, world), None, provenance())
 
 
@@ -29,16 +32,16 @@ def claim(arm: str, metric: str = "val/loss", **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def row(found: dict[str, Any], arm: str, metric: str = "val/loss") -> dict[str, Any]:
-    return next(one for one in found["effects"] if (one["arm"], one["metric"]) == (arm, metric))
+def row(found: Report, arm: str, metric: str = "val/loss") -> Effect:
+    return next(one for one in found.effects if (one.arm, one.metric) == (arm, metric))
 
 
-def verdicts(found: dict[str, Any]) -> list[str]:
-    return [one["verdict"] for one in found["verdict"]["claims"]]
+def verdicts(found: Report) -> list[str]:
+    return [one.verdict for one in found.verdict.claims]
 
 
-def ranked(found: dict[str, Any]) -> list[str]:
-    return [arm["arm"] for arm in found["answer"]["arms"] if arm["ranked"]]
+def ranked(found: Report) -> list[str]:
+    return [arm.arm for arm in answer(found).arms if arm.ranked]
 
 
 @pytest.mark.parametrize("kind", ["sees_future", "sees_rows"])
@@ -46,23 +49,24 @@ def test_an_arm_that_leaks_is_not_comparable_in_claim_effect_and_rank(tmp_path: 
     world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage={"gqa": CAUSAL | {kind: 1}})
     found = report(tmp_path, world)
     assert verdicts(found) == ["NOT COMPARABLE", "SUPPORTED", "SUPPORTED"], "a cache's bytes are counted"
-    assert row(found, "gqa")["word"] == "NOT COMPARABLE"
-    assert [row(found, "gqa")[key] for key in ("mean", "low", "high", "p")] == [None] * 4
+    assert row(found, "gqa").word == "NOT COMPARABLE"
+    assert [getattr(row(found, "gqa"), key) for key in ("mean", "low", "high", "p")] == [None] * 4
     assert ranked(found) == ["mha", "mqa"]
-    assert all("gqa" not in panel["front"] for panel in found["tradeoff"])
-    assert found["leakage"]["arms"] == ["gqa"]
-    assert any(line.startswith("gqa") for line in found["warnings"])
+    assert all("gqa" not in panel.front for panel in found.tradeoff)
+    assert found.leakage.arms == ["gqa"]
+    assert any(line.startswith("gqa") for line in found.warnings)
 
 
 def test_a_pair_that_is_not_compared_has_no_difference_anywhere(tmp_path: Path) -> None:
     world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage={"gqa": SEES}, sample="the cat sat")
     found = report(tmp_path, world)
-    first = found["verdict"]["claims"][0]
-    assert [first["decision"][key] for key in ("estimate", "low", "high", "p")] == [None] * 4
-    assert [first[key] for key in ("interval", "deciding", "flipped", "training", "sign_flip")] == [None] * 5
-    assert {pair["difference"] for pair in row(found, "gqa")["pairs"]} == {None}
-    assert {line["arm"] for line in found["curves"]["differences"]} == {"mqa"}
-    told = {arm["arm"]: arm["difference"] for arm in found["text"]["kinds"][0]["arms"]}
+    first = found.verdict.claims[0]
+    assert [getattr(first.decision, key) for key in ("estimate", "low", "high", "p")] == [None] * 4
+    beside = ("interval", "deciding", "flipped", "training", "sign_flip")
+    assert [getattr(first, key) for key in beside] == [None] * 5
+    assert {pair.difference for pair in row(found, "gqa").pairs} == {None}
+    assert {line.arm for line in found.curves.differences} == {"mqa"}
+    told = {arm.arm: arm.difference for arm in found.text.kinds[0].arms}
     assert told["gqa"] is None
     assert told["mqa"] is not None
     assert differences(found, "gqa", "mha", "val/loss") == [], (
@@ -72,11 +76,11 @@ def test_a_pair_that_is_not_compared_has_no_difference_anywhere(tmp_path: Path) 
 
 
 def test_the_reason_has_the_loss_before_the_own_future_and_before_another(tmp_path: Path) -> None:
-    first = report(tmp_path, World(leakage={"gqa": SEES}))["verdict"]["claims"][0]
+    first = report(tmp_path, World(leakage={"gqa": SEES})).verdict.claims[0]
     reason = "gqa sees future tokens in 5 of 5 runs: a token costs 0.055 nats before its own future, "
     reason += "4.2 before another"
-    assert first["not_comparable"] == [reason]
-    assert reason in first["sentence"]
+    assert first.not_comparable == [reason]
+    assert describe_claim(first) == f"gqa vs mha: {reason} (NOT COMPARABLE). 5 paired seeds."
 
 
 def test_what_only_one_run_of_an_arm_saw_is_enough(tmp_path: Path) -> None:
@@ -98,24 +102,25 @@ def test_leakage_by_design_is_decided_and_labeled_and_never_ranked(tmp_path: Pat
         tmp_path, world, leakage=["gqa"], claims=[claim("gqa", **{"is": "below", "threshold": -1.0})]
     )
     assert verdicts(found) == ["SUPPORTED"]
-    assert found["verdict"]["claims"][0]["sentence"].endswith("gqa sees future tokens (by design).")
-    assert row(found, "gqa")["word"] == "gqa sees future tokens (by design)"
-    assert row(found, "gqa")["mean"] == pytest.approx(-1.5)
+    assert found.verdict.claims[0].by_design == ["gqa"]
+    assert describe_claim(found.verdict.claims[0]).endswith(" gqa sees future tokens (by design).")
+    assert row(found, "gqa").word == "SEES FUTURE TOKENS"
+    assert row(found, "gqa").mean == pytest.approx(-1.5)
     assert ranked(found) == ["mha"]
-    assert all(panel["front"] == ["mha"] for panel in found["tradeoff"])
-    assert "by design" in found["answer"]["sentence"]
+    assert all(panel.front == ["mha"] for panel in found.tradeoff)
+    assert "by design" in answer(found).sentence
 
 
 def test_an_arm_that_is_preregistered_to_leak_and_does_not_is_told(tmp_path: Path) -> None:
     found = report(tmp_path, World(leakage={"gqa": CAUSAL}), leakage=["gqa"])
-    assert "gqa is preregistered under leakage, and sees no future tokens." in found["leakage"]["notes"]
+    assert "gqa is preregistered under leakage, and sees no future tokens." in found.leakage.notes
     assert "gqa" in ranked(found)
 
 
 def test_later_tokens_that_are_no_targets_are_told_and_compared(tmp_path: Path) -> None:
     found = report(tmp_path, World(leakage={"gqa": SEES | {"next_token": 0}}))
     assert "NOT COMPARABLE" not in verdicts(found)
-    assert "gqa sees later tokens, which are not the targets of this task." in found["failures"]["caveats"]
+    assert "gqa sees later tokens, which are not the targets of this task." in found.failures.caveats
 
 
 def test_targets_in_the_longest_prefix_are_left_out_of_every_arm(tmp_path: Path) -> None:
@@ -124,18 +129,18 @@ def test_targets_in_the_longest_prefix_are_left_out_of_every_arm(tmp_path: Path)
     losses = [1 / i for i in range(7, CONTEXT)]  # of positions 7 on, beside each run's own
     shift = sum(losses) / len(losses)
     for arm in ("gqa", "mqa"):
-        for pair, whole in zip(row(found, arm)["pairs"], row(plain, arm)["pairs"], strict=True):
-            assert pair["value"] - whole["value"] == pytest.approx(shift)
-            assert pair["against"] - whole["against"] == pytest.approx(shift)
-    assert found["leakage"]["left_out"] == 7
-    assert any(note.startswith("The first 7 targets of each window") for note in found["leakage"]["notes"])
+        for pair, whole in zip(row(found, arm).pairs, row(plain, arm).pairs, strict=True):
+            assert pair.value - whole.value == pytest.approx(shift)
+            assert pair.against - whole.against == pytest.approx(shift)
+    assert found.leakage.left_out == 7
+    assert any(note.startswith("The first 7 targets of each window") for note in found.leakage.notes)
 
 
 def test_metrics_that_cannot_leave_a_prefix_out_are_not_compared(tmp_path: Path) -> None:
     world = World(leakage={"gqa": CAUSAL | {"prefix": 8}, "mha": CAUSAL})
     found = report(tmp_path, world, claims=[claim("gqa", "train/loss"), claim("mqa", "train/loss")])
     assert verdicts(found) == ["NOT COMPARABLE", "SUPPORTED"]
-    assert "compare val/loss" in found["verdict"]["claims"][0]["not_comparable"][0]
+    assert "compare val/loss" in found.verdict.claims[0].not_comparable[0]
 
 
 @pytest.mark.parametrize(
@@ -153,8 +158,8 @@ def test_losses_on_other_data_or_in_other_units_are_not_compared(
 ) -> None:
     found = report(tmp_path, World(data={"gqa": facts}))
     assert verdicts(found) == ["NOT COMPARABLE", "SUPPORTED", "SUPPORTED"]
-    assert says in found["verdict"]["claims"][0]["sentence"]
-    assert row(found, "gqa")["word"] == "NOT COMPARABLE"
+    assert says in describe_claim(found.verdict.claims[0])
+    assert row(found, "gqa").word == "NOT COMPARABLE"
     assert "gqa" not in ranked(found)
 
 
@@ -187,7 +192,7 @@ def test_losses_at_a_length_are_compared_at_the_same_length(tmp_path: Path) -> N
     same.config["gqa"] = {"measure": measure | {"trained": 16}}
     found = report(tmp_path / "b", same, **asked)
     assert verdicts(found) == ["NOT COMPARABLE"]
-    assert "trained length 16 and 64" in found["verdict"]["claims"][0]["sentence"]
+    assert "trained length 16 and 64" in describe_claim(found.verdict.claims[0])
 
 
 def test_what_is_found_at_validations_needs_as_many_of_them(tmp_path: Path) -> None:
@@ -206,7 +211,7 @@ def test_a_metric_that_two_arms_declare_differently_is_not_compared(tmp_path: Pa
     ]  # fmt: skip
     found = build(experiment(world), runs, None, provenance())
     assert verdicts(found)[0] == "NOT COMPARABLE"
-    assert "unit bits and nats" in found["verdict"]["claims"][0]["sentence"]
+    assert "unit bits and nats" in describe_claim(found.verdict.claims[0])
 
 
 def test_tokens_of_a_parent_count(tmp_path: Path) -> None:
@@ -223,15 +228,15 @@ def test_tokens_of_a_parent_count(tmp_path: Path) -> None:
     ]
     found = build(experiment(world), runs, None, provenance())
     assert verdicts(found)[0] == "NOT COMPARABLE"
-    assert "tokens declared held" in found["verdict"]["claims"][0]["sentence"]
+    assert "tokens declared held" in describe_claim(found.verdict.claims[0])
 
 
 def test_an_arm_that_changes_the_model_and_the_training_is_warned_of(tmp_path: Path) -> None:
     optim = {"lr": 3e-3, "weight_decay": 0.1}
     found = report(tmp_path, World(config={"gqa": {"optim": optim}}))
-    [line] = [line for line in found["warnings"] if line.startswith("gqa changes the model")]
+    [line] = [line for line in found.warnings if line.startswith("gqa changes the model")]
     assert "optim.weight_decay" in line
-    assert not any("changes the model" in line for line in report(tmp_path / "b", World())["warnings"])
+    assert not any("changes the model" in line for line in report(tmp_path / "b", World()).warnings)
 
 
 BASE = {
@@ -259,5 +264,5 @@ def test_what_an_experiment_may_not_say_of_its_arms(change: dict[str, Any], says
 
 def test_seeds_that_share_an_initialization_are_warned_of(tmp_path: Path) -> None:
     found = report(tmp_path, World(config={"gqa": {"optim": {"lr": 3e-3, "seed": 7}}}))
-    shared = [line for line in found["warnings"] if line.startswith("All seeds of")]
+    shared = [line for line in found.warnings if line.startswith("All seeds of")]
     assert shared == ["All seeds of gqa share optim.seed=7: the interval covers less than it says."]

@@ -11,11 +11,14 @@ import attnlab.report
 from attnlab.measure import accuracy, size
 from attnlab.measure.measurement import Measured
 from attnlab.measure.timing import TIMES
-from attnlab.report import Run, build
+from attnlab.report.build import build
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
+from attnlab.report.schema import Report
 from attnlab.report.tables.tradeoff import COSTS
+from attnlab.report.tables.wording import describe_claim
 from attnlab.report.verdicts.budget import TOLERANCES, tolerance_of
+from attnlab.report.verdicts.runs import Run
 from attnlab.store.schema import Budget, Estimate, Metric
 from attnlab.training.end import LOSSES
 
@@ -33,7 +36,7 @@ class Wings:
         return Measured({NAME: module}, declared=[self.metric])
 
 
-def measured(folder: Path, wings: Wings, **changes: Any) -> dict[str, Any]:
+def measured(folder: Path, wings: Wings, **changes: Any) -> Report:
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
     runs = [_with(run, wings) for run in write_runs(folder, world)]
     return build(experiment(world, claims=[CLAIM], declared=None, **changes), runs, None, provenance())
@@ -53,31 +56,34 @@ def _with(run: Run, wings: Wings) -> Run:
 @pytest.mark.usefixtures("blank")
 def test_the_words_of_a_users_measurement_arrive_in_the_page(tmp_path: Path) -> None:
     report = measured(tmp_path, Wings("count"), metrics=[NAME])
-    (claim,) = report["verdict"]["claims"]
-    assert (claim["label"], claim["unit"], claim["kind"]) == ("span of the wings", "cubits", "exact")
-    assert claim["direction"] == "higher"
-    assert claim["decision"]["estimate"] == -2.0
-    assert claim["sentence"] == "SUPPORTED: gqa costs 2 cubits (claimed: costs more than 0.5). Exact."
-    row = next(row for row in report["effects"] if row["metric"] == NAME)
-    assert (row["label"], row["unit"]) == ("span of the wings", "cubits")
+    (claim,) = report.verdict.claims
+    assert (claim.label, claim.unit, claim.basis) == ("span of the wings", "cubits", "exact")
+    assert claim.direction == "higher"
+    assert claim.decision.estimate == -2.0
+    assert describe_claim(claim) == (
+        "gqa vs mha: Δ span of the wings = −2 cubits, exact, threshold −0.5: "
+        "inferior by more than the threshold (SUPPORTED). Exact."
+    )
+    row = next(row for row in report.effects if row.metric == NAME)
+    assert (row.label, row.unit) == ("span of the wings", "cubits")
     for page in (html(report), markdown(report, {})):
         assert "span of the wings" in page
         assert "cubits" in page
 
 
-@pytest.mark.parametrize(("kind", "basis", "timed"), [("seeds", "seeds", False), ("time", "seeds", True)])
+@pytest.mark.parametrize(("kind", "basis", "timed"), [("seeds", "t", False), ("time", "t", True)])
 def test_the_kind_says_what_decides(tmp_path: Path, kind: str, basis: str, timed: bool) -> None:
-    (claim,) = measured(tmp_path, Wings(kind))["verdict"]["claims"]
-    assert (claim["kind"], claim.get("timed", False)) == (basis, timed)
-    assert not claim["decision"]["exact"]
+    (claim,) = measured(tmp_path, Wings(kind)).verdict.claims
+    assert (claim.basis, claim.timed) == (basis, timed)
+    assert not claim.decision.exact
 
 
 def test_what_only_one_arm_has_counted_is_not_exact(tmp_path: Path) -> None:
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
     stated, seen = Wings("count"), Wings("seeds")
     runs = [_with(run, stated if run.arm == "mha" else seen) for run in write_runs(tmp_path, world)]
-    (claim,) = build(experiment(world, claims=[CLAIM]), runs, None, provenance())["verdict"]["claims"]
-    assert claim["kind"] == "seeds"
+    (claim,) = build(experiment(world, claims=[CLAIM]), runs, None, provenance()).verdict.claims
+    assert claim.basis == "t"
 
 
 def test_a_metric_that_nobody_declares_is_called_by_its_name(tmp_path: Path) -> None:
@@ -85,8 +91,8 @@ def test_a_metric_that_nobody_declares_is_called_by_its_name(tmp_path: Path) -> 
     runs = [
         but(run, metrics={**run.record.metrics, NAME: 2.0 + run.seed}) for run in write_runs(tmp_path, world)
     ]
-    (claim,) = build(experiment(world, claims=[CLAIM]), runs, None, provenance())["verdict"]["claims"]
-    assert (claim["label"], claim["unit"], claim["kind"], claim["direction"]) == (NAME, "", "seeds", None)
+    (claim,) = build(experiment(world, claims=[CLAIM]), runs, None, provenance()).verdict.claims
+    assert (claim.label, claim.unit, claim.basis, claim.direction) == (NAME, "", "t", None)
 
 
 def test_a_declaration_without_words_gives_way_to_one_with_words(tmp_path: Path) -> None:
@@ -94,8 +100,8 @@ def test_a_declaration_without_words_gives_way_to_one_with_words(tmp_path: Path)
     mute = Wings("count")
     mute.metric = Metric(NAME, kind="count")
     runs = [_with(run, mute if run.arm == "mha" else Wings("count")) for run in write_runs(tmp_path, world)]
-    (claim,) = build(experiment(world, claims=[CLAIM]), runs, None, provenance())["verdict"]["claims"]
-    assert claim["label"] == "span of the wings"
+    (claim,) = build(experiment(world, claims=[CLAIM]), runs, None, provenance()).verdict.claims
+    assert claim.label == "span of the wings"
 
 
 def test_a_users_own_resource_is_counted_and_a_row_where_it_is_held(tmp_path: Path) -> None:
@@ -104,10 +110,8 @@ def test_a_users_own_resource_is_counted_and_a_row_where_it_is_held(tmp_path: Pa
     runs = [but(run, estimate=feathered(run)) for run in runs]
     claim = {**CLAIM, "metric": "feathers", "is": "above"}
     report = build(experiment(world, claims=[claim], held=["feathers"]), runs, None, provenance())
-    assert report["verdict"]["claims"][0]["kind"] == "exact"
-    assert report["verdict"]["claims"][0]["not_comparable"] == [
-        "feathers declared held, but 4 in gqa and 3 in mha"
-    ]
+    assert report.verdict.claims[0].basis == "exact"
+    assert report.verdict.claims[0].not_comparable == ["feathers declared held, but 4 in gqa and 3 in mha"]
 
 
 def test_tolerances_are_of_resources_and_words_have_none() -> None:
@@ -120,11 +124,11 @@ def test_the_costs_are_called_what_they_are_called_where_they_are_measured(tmp_p
     report = build(experiment(world), write_runs(tmp_path, world), timing(world), provenance())
     known = size.BUDGET | TIMES | {size.THROUGHPUT.name: size.THROUGHPUT}
     shown = [key for key in COSTS if key not in ("carried_bytes", "cache/share")]  # which no arm has here
-    assert [panel["key"] for panel in report["tradeoff"]] == shown
-    for panel in report["tradeoff"]:
-        said = known[panel["key"]]
-        assert (panel["label"], panel["unit"]) == (said.words, said.unit)
-        assert panel["lower_is_better"] == (said.direction != "higher")
+    assert [panel.key for panel in report.tradeoff] == shown
+    for panel in report.tradeoff:
+        said = known[panel.key]
+        assert (panel.label, panel.unit) == (said.words, said.unit)
+        assert panel.lower_is_better == (said.direction != "higher")
 
 
 def test_the_report_names_no_metric_but_in_what_a_page_shows() -> None:

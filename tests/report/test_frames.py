@@ -24,58 +24,58 @@ def report(made):
 def test_runs_have_a_row_each_with_all_their_figures(report):
     document, found, _ = report
     assert isinstance(found, Report)
-    assert len(found.runs) == len(document["runs"])
-    for row, run in zip(found.runs.to_dict("records"), document["runs"], strict=True):
-        assert (row["arm"], row["seed"], row["id"]) == (run["arm"], run["seed"], run["id"])
-        assert row["val/loss"] == run["metrics"]["val/loss"]
-        assert row["parameters"] == run["budget"]["parameters"]
+    assert len(found.runs) == len(document.runs)
+    for row, run in zip(found.runs.to_dict("records"), document.runs, strict=True):
+        assert (row["arm"], row["seed"], row["id"]) == (run.arm, run.seed, run.id)
+        assert row["val/loss"] == run.metrics["val/loss"]
+        assert row["parameters"] == run.budget.parameters
     assert list(found.runs.columns[:4]) == ["arm", "seed", "id", "status"]
-    assert isinstance(found.runs["arm"].dtype, pd.CategoricalDtype)
-    assert found.runs["parameters"].dtype == pd.Int64Dtype()
+    assert isinstance(found.runs.arm.dtype, pd.CategoricalDtype)
+    assert found.runs.parameters.dtype == pd.Int64Dtype()
     assert found.runs["val/loss"].dtype == float
 
 
 def test_effects_and_claims_are_those_of_the_page(report):
     document, found, _ = report
-    assert found.effects["mean"].tolist() == [row["mean"] for row in document["effects"]]
-    assert found.claims["verdict"].tolist() == [row["verdict"] for row in document["verdict"]["claims"]]
-    [first, *_] = document["verdict"]["claims"]
-    assert found.claims["estimate"][0] == first["decision"]["estimate"]
+    assert found.effects["mean"].tolist() == [row.mean for row in document.effects]
+    assert found.claims.verdict.tolist() == [row.verdict for row in document.verdict.claims]
+    [first, *_] = document.verdict.claims
+    assert found.claims.estimate[0] == first.decision.estimate
 
 
 def test_losses_by_kind_and_samples_are_those_of_the_page(report):
     document, found, _ = report
-    text = document["text"]
-    rows = [(kind, arm) for kind in text["kinds"] for arm in kind["arms"]]
+    text = document.text
+    rows = [(kind, arm) for kind in text.kinds for arm in kind.arms]
     assert rows
-    assert found.token_losses["loss_mean"].tolist() == [arm["loss"]["mean"] for _, arm in rows]
-    assert found.token_losses["kind"].tolist() == [kind["label"] for kind, _ in rows]
-    assert found.token_losses["difference_mean"].isna().tolist() == [not arm["difference"] for _, arm in rows]
-    assert found.samples["sample"].tolist() == [row["sample"] for row in text["written"]]
+    assert found.token_losses["loss_mean"].tolist() == [arm.loss.mean for _, arm in rows]
+    assert found.token_losses.kind.tolist() == [kind.label for kind, _ in rows]
+    assert found.token_losses["difference_mean"].isna().tolist() == [not arm.difference for _, arm in rows]
+    assert found.samples["sample"].tolist() == [row.sample for row in text.written]
 
 
 def test_curves_are_the_runs_own_and_where_those_are_not_at_hand_the_pages(report, tmp_path):
     document, found, folder = report
-    ends = found.curves[found.curves["name"] == "val/loss"].groupby(["arm", "seed"], observed=True).last()
-    losses = {(run["arm"], run["seed"]): run["metrics"]["val/loss"] for run in document["runs"]}
+    ends = found.curves[found.curves.name == "val/loss"].groupby(["arm", "seed"], observed=True).last()
+    losses = {(run.arm, run.seed): run.metrics["val/loss"] for run in document.runs}
     assert set(ends.index) == set(losses)
     shutil.copy(folder / "report.json", tmp_path / "report.json")
     shown = load(tmp_path).curves
-    assert len(shown) == sum(len(line["values"]) for line in document["curves"]["lines"])
-    assert shown["value"].tolist() == [v for line in document["curves"]["lines"] for v in line["values"]]
+    assert len(shown) == sum(len(line.values) for line in document.curves.lines)
+    assert shown.value.tolist() == [v for line in document.curves.lines for v in line.values]
 
 
 def test_every_head_has_its_scores(report):
     document, found, _ = report
-    [first, *_] = document["heads"]["scores"]
-    [run, *_] = first["runs"]
+    [first, *_] = document.heads.scores
+    [run, *_] = first.runs
     of_run = found.head_scores[
-        (found.head_scores["arm"] == run["arm"])
-        & (found.head_scores["seed"] == run["seed"])
-        & (found.head_scores["name"] == first["name"])
+        (found.head_scores.arm == run.arm)
+        & (found.head_scores.seed == run.seed)
+        & (found.head_scores.name == first.name)
     ]
-    assert of_run["value"].tolist() == [value for layer in run["values"] for value in layer]
-    assert of_run["layer"].tolist() == [i for i, layer in enumerate(run["values"]) for _ in layer]
+    assert of_run.value.tolist() == [value for layer in run.values for value in layer]
+    assert of_run["layer"].tolist() == [i for i, layer in enumerate(run.values) for _ in layer]
 
 
 def test_maps_are_the_weights_that_a_mask_allows(report, monkeypatch):
@@ -126,7 +126,7 @@ def test_a_store_is_frames_too_with_the_axes_of_its_runs(compose, store):
     assert "budget.kernel" in row, "an axis and a figure of one name are apart"
     record = json.loads((folder / "run.json").read_text())
     assert row["val/loss"] == record["metrics"]["val/loss"]
-    assert set(found.curves["heads"]) == set(found.head_scores["heads"]) == {"gqa"}
+    assert set(found.curves.heads) == set(found.head_scores.heads) == {"gqa"}
     with pytest.raises(KeyError, match=rf"no maps of gqa, seed 999: .* seeds: {row['seed']}'"):
         found.maps("gqa", 999)
     assert len(found.maps("gqa", row["seed"])) == len(found.maps(spec.id, row["seed"])) > 0

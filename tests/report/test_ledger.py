@@ -1,22 +1,22 @@
 """The ledger has a line per claim, with what its source says, why its threshold, and what was found."""
 
 import json
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 from omegaconf import OmegaConf
-from synthetic import World, experiment, provenance, timing, write_runs
+from synthetic import World, claimed, experiment, provenance, timing, write_runs
 
-from attnlab import stats
 from attnlab.config import CONF
-from attnlab.report import build, ledger, lines
+from attnlab.report import ledger, lines
+from attnlab.report.build import build
 from attnlab.report.diff import compare
-from attnlab.report.lines import LEVEL, interval, read
-from attnlab.report.tables.claimed import axis, cited, question, same
+from attnlab.report.lines import read
+from attnlab.report.schema import ClaimResult, Report
+from attnlab.report.tables.claimed import Citation, axis, cited, same
 from attnlab.stats.null import RULES
 from attnlab.store.declarations import Claim
 
@@ -44,7 +44,7 @@ def put(
     told = provenance(declared={"claims": declared}, command=f"python -m attnlab +experiment={name}")
     folder = root / "reference" / name
     folder.mkdir(parents=True)
-    (folder / "report.json").write_text(json.dumps(build(asked, runs, timing(world), told)), "utf-8")
+    (folder / "report.json").write_text(json.dumps(build(asked, runs, timing(world), told).plain()), "utf-8")
 
 
 def rows(page: str) -> list[list[str]]:
@@ -64,14 +64,14 @@ def test_a_line_per_claim_says_what_the_report_says(tmp_path):
     first, third = hypotheses[0], hypotheses[2]
     assert first[0] == "[mine, size debug](mine/report.md)"
     assert first[2:7] == [
-        "val/loss, gqa against mha: within ±0.03 nats", "what <nobody> sees", "A / B 2001; C", "as good",
+        "Δ val/loss, gqa vs mha: margin ±0.03", "what <nobody> sees", "A / B 2001; C", "as good",
         "SUPPORTED",
     ]  # fmt: skip
-    assert first[7].startswith("+0.004 nats [")
-    assert first[8].startswith("90 %: [")
+    assert first[7] == "+0.004 nats, 95% CI [−0.004, +0.012]"
+    assert first[8] == "90% CI [−0.003, +0.011]: equivalent"
     assert first[9] == "6 of 6"
     assert third[3:7] == ["–", "–", "–", "REFUTED"]
-    assert identities[0][6] == "0.5 × exact"
+    assert identities[0][6] == "0.5×, exact"
     assert run[0][3] == "`python -m attnlab +experiment=mine`"
     assert "6 claims of 2 reports, 4 hypotheses and 2 identities: 1 REFUTED, 5 SUPPORTED." in page
     assert "otherwise: 1 REFUTED, 3 SUPPORTED." in page
@@ -111,10 +111,27 @@ def test_the_page_has_the_same_lines_and_what_its_filters_read(tmp_path):
     assert not re.search(r'(?:src|href)="https?:', page)
 
 
-def claim(**change: object) -> dict[str, object]:
-    asked = {"says": "old words", "arm": "a", "against": "b", "metric": "m", "compare": "difference",
-             "is": "below", "threshold": 0.1}  # fmt: skip
-    return {**asked, **change}
+def claim(**change: object) -> ClaimResult:
+    asked = {"says": "old words", "arm": "a", "against": "b", "metric": "m", "threshold": 0.1}
+    return claimed(-0.01, 0.02, "SUPPORTED", **asked | change)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A report of one seed, for tests that replace what it declares."""
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0])
+    runs = write_runs(tmp_path_factory.mktemp("bare"), world)
+    return build(experiment(world), runs, None, provenance())
+
+
+def declaring(report: Report, results: Sequence[ClaimResult] = (), **declared: object) -> Report:
+    """The same report with these results, and of runs that were declared so."""
+    return report.model_copy(
+        update={
+            "verdict": report.verdict.model_copy(update={"claims": [*results]}),
+            "reproduce": report.reproduce.model_copy(update={"declared": declared}),
+        }
+    )
 
 
 def test_a_claim_is_known_by_what_it_asks_then_by_its_words():
@@ -126,20 +143,15 @@ def test_a_claim_is_known_by_what_it_asks_then_by_its_words():
     assert same(claim(says="mended"), [twice, mended]) is mended
 
 
-def test_what_is_declared_with_a_claim_comes_from_the_file_of_today_before_the_report():
+def test_what_is_declared_with_a_claim_comes_from_the_file_of_today_before_the_report(bare):
     written = OmegaConf.load(CONF / "experiment" / "gqa_vs_mha.yaml").claims[1]
     asks = {"arm": "mqa", "against": "mha", "metric": "val/loss", "is": "above"}
-    row = claim(says="once", threshold=written.threshold, **asks)
+    row = {"says": "once", "threshold": written.threshold, **asks}
     old = [{**row, "source": "old"}, {**row, "says": "gone", "arm": "mla", "source": "kept", "reason": "too"}]
     gone = claim(says="gone", arm="mla", against="mha", metric="val/loss", threshold=7)
-    report = {
-        "experiment": {"name": "gqa_vs_mha", "baseline": "mha", "metric": "val/loss"},
-        "reproduce": {"declared": {"claims": old}},
-        "verdict": {"claims": [row, gone]},
-    }
-    first, second = cited(report)
-    assert (first["says"], first["source"], first["reason"]) == (written.says, written.source, written.reason)
-    assert second == {"says": "gone", "source": "kept"}, (
+    first, second = cited(declaring(bare, [claim(**row), gone], claims=old))
+    assert (first.says, first.source, first.reason) == (written.says, written.source, written.reason)
+    assert second == Citation(says="gone", source="kept"), (
         "a reason is one of a threshold, which is another here"
     )
 
@@ -162,7 +174,7 @@ def test_two_reports_are_compared_claim_by_claim_where_words_were_mended(tmp_pat
         ("lstm", "stated", "model"), ("stated", "twin", "other"), ("plain", "unknown", "heads"),
     ],
 )  # fmt: skip
-def test_the_axis_of_a_claim_is_the_first_group_that_its_arms_choose_differently(arm, against, found):
+def test_the_axis_of_a_claim_is_the_first_group_that_its_arms_choose_differently(bare, arm, against, found):
     chosen = {
         "plain": ["heads=mha", "epilogue=none"], "gate": ["heads=mha", "epilogue=gate"],
         "differential": ["heads=differential", "epilogue=none"],
@@ -170,28 +182,8 @@ def test_the_axis_of_a_claim_is_the_first_group_that_its_arms_choose_differently
         "lstm": ["parent=plain", "model=lstm", "position=none"], "stated": ["measurement={a: 1}"],
         "twin": ["replica=1"],
     }  # fmt: skip
-    report = {"reproduce": {"declared": {"arm_overrides": chosen}}}
-    assert axis(report, {"arm": arm, "against": against}) == found
-
-
-@pytest.mark.parametrize("level", [0.9, 0.95, 0.983])
-def test_the_interval_of_an_older_report_is_the_one_that_decided_at_the_level_of_all(level):
-    differences = [0.1, 0.3, -0.2, 0.4, 0.25]
-    own, whole = (stats.Differences(differences).interval(at) for at in (level, LEVEL))
-    decision = {"low": own[0], "high": own[1], "level": level, "n": 5}
-    row = {"compare": "difference", "kind": "seeds", "decision": decision}
-    assert interval(row) == {"low": pytest.approx(whole[0]), "high": pytest.approx(whole[1]), "level": LEVEL}
-    powers = {**decision, "low": math.exp(own[0]), "high": math.exp(own[1])}
-    found = interval({**row, "compare": "ratio", "decision": powers})
-    assert (found["low"], found["high"]) == pytest.approx((math.exp(whole[0]), math.exp(whole[1])))
-
-
-def test_the_interval_of_a_row_comes_first_and_what_was_not_seeds_has_none_else():
-    row = {"compare": "difference", "kind": "seeds", "decision": {"low": 0, "high": 1, "level": 0.9, "n": 4}}
-    assert interval({**row, "interval": {"low": 1, "high": 2, "level": LEVEL}})["high"] == 2
-    assert interval({**row, "interval": None})["low"] < 0, "upgraded from a version that had none"
-    assert interval({**row, "interval": None, "looks": {"design": "looks"}}) is None
-    assert interval({**row, "kind": "timing"}) is None
+    report = declaring(bare, arm_overrides=chosen)
+    assert axis(report, claim(arm=arm, against=against)) == found
 
 
 @pytest.mark.rare
@@ -231,7 +223,8 @@ def test_every_shipped_claim_reads_by_itself_and_names_its_source_and_the_reason
         theory = "stated" in (claim.against or written["baseline"])
         assert claim.threshold or theory or claim.reason.startswith("Any difference"), claim.reason
     assert len({claim.says for claim in claims}) == len(claims)
-    asked = {question(claim.model_dump(by_alias=True)) for claim in claims}
+    asks = ("arm", "against", "metric", "compare", "relation", "threshold")
+    asked = {tuple(getattr(claim, key) for key in asks) for claim in claims}
     assert len(asked) == len(claims), "two claims ask the same: the words of one could not be mended"
 
 
@@ -243,13 +236,11 @@ def test_every_shipped_claim_reads_by_itself_and_names_its_source_and_the_reason
         ({"deciding": None}, ""), ({"verdict": "SUPPORTED"}, ""),
     ],
 )  # fmt: skip
-def test_what_is_open_says_how_many_seeds_would_decide_it(changes, says):
-    claim = {
-        "verdict": "INCONCLUSIVE",
-        "deciding": {"seeds": 1211, "ends": "refute"},
-        "arm": "a",
-        "against": "b",
-    }
-    runs = [{"arm": "a", "seconds": 8.0}, {"arm": "b", "seconds": 3.0}, {"arm": "b", "seconds": 5.0}]
-    runs += [{"arm": "c", "seconds": 99.0}]
-    assert lines._deciding(claim | changes, runs) == says
+def test_what_is_open_says_how_many_seeds_would_decide_it(bare, changes, says):
+    deciding = {"seeds": 1211, "low": None, "high": None, "power": 0.8, "ends": "refute"}
+    if changes.get("deciding"):
+        changes = {"deciding": deciding | changes["deciding"]}
+    told = {"verdict": "INCONCLUSIVE", "deciding": deciding, "arm": "a", "against": "b"} | changes
+    took = [("a", 8.0), ("b", 3.0), ("b", 5.0), ("c", 99.0)]
+    runs = [bare.runs[0].model_copy(update={"arm": arm, "seconds": seconds}) for arm, seconds in took]
+    assert lines._deciding(claimed(-0.1, 0.1, **told), runs) == says

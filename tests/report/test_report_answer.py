@@ -8,65 +8,67 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from conftest import EVIL
+from conftest import EVIL, Made
 from synthetic import World, but, experiment, provenance, write_runs
 
-from attnlab.report import build
-from attnlab.report.answer import _effect
+from attnlab.report.answer import answer
+from attnlab.report.build import build
 from attnlab.report.charts import marks
 from attnlab.report.pages.glossary import TERMS, Glossary
 from attnlab.report.pages.summary import ARMS, slide
+from attnlab.report.schema import Report
 
 
-def report_of(folder: Path, world: World, **changes: Any) -> dict[str, Any]:
+def report_of(folder: Path, world: World, **changes: Any) -> Report:
     return build(experiment(world, **changes), write_runs(folder, world), None, provenance())
 
 
-def test_the_sentence_has_the_price_the_effect_its_interval_and_what_it_is_about(made: dict) -> None:
+def test_the_sentence_has_the_price_the_effect_its_interval_and_what_it_is_about(made: Made) -> None:
     report = made["good"][0]
-    said, [row] = report["answer"]["sentence"], [row for row in report["effects"] if row["arm"] == "gqa"]
-    assert said.startswith("gqa halves the KV cache per token and costs 0.004 nats of val/loss [")
+    said = answer(report).sentence
+    [row] = [row for row in report.effects if row.arm == "gqa" and row.primary]
+    assert said.startswith("gqa vs mha: halves the KV cache per token; Δ val/loss = +0.004 nats, 95% CI [")
     low, high = (
         float(end) for end in re.search(r"\[(\S+), (\S+)\]", said.replace("\N{MINUS SIGN}", "-")).groups()
     )
-    assert (low, high) == pytest.approx((row["low"], row["high"]), abs=0.6 * 10 ** -row["digits"])
-    assert said.endswith("; at size debug (120,000 parameters), on text, 5 seeds.")
+    assert (low, high) == pytest.approx((row.low, row.high), abs=0.6 * 10**-row.digits)
+    assert said.endswith(
+        "], margin ±0.03: equivalent (SUPPORTED); at size debug (120,000 parameters), on text, 5 seeds."
+    )
 
 
-def test_a_gain_is_told_as_one_and_what_is_open_as_undecided(tmp_path: Path) -> None:
+def test_an_effect_is_the_arm_minus_the_baseline_and_what_is_open_is_inconclusive(tmp_path: Path) -> None:
     better = report_of(tmp_path / "better", World(effects={"mha": 0.0, "gqa": -0.5}))
-    assert " and gains 0.500 nats of val/loss [0." in better["answer"]["sentence"]
+    assert "; Δ val/loss = −0.500 nats, 95% CI [−0.5" in answer(better).sentence
+    assert ": not equivalent (REFUTED); " in answer(better).sentence
     both = report_of(tmp_path / "open", World(effects={"mha": 0.0, "gqa": 0.028}))
-    assert both["answer"]["sentence"].startswith("Undecided: gqa halves the KV cache")
+    assert ", margin ±0.03: INCONCLUSIVE; " in answer(both).sentence
 
 
-def test_what_has_no_unit_is_gained_in_it() -> None:
-    claim = {"decision": {"estimate": -0.023}, "interval": {"low": -0.036, "high": -0.009}, "digits": 3}
-    claim |= {"unit": "", "label": "attention sink", "against": "a", "direction": "lower"}
-    assert _effect(claim, "a") == "gains 0.023 in attention sink [0.009, 0.036]"
-
-
-def test_where_nothing_can_be_compared_the_sentence_says_why(tmp_path: Path, made: dict) -> None:
+def test_where_nothing_can_be_compared_the_sentence_says_why(tmp_path: Path, made: Made) -> None:
     world = World(effects={"mha": 0.0, "gqa": 0.004}, parameters={"gqa": 150_000})
     unfair = report_of(tmp_path, world)
-    assert unfair["answer"]["sentence"].startswith("Not comparable: parameters declared held, but 150,000")
-    assert made["nothing"][0]["answer"]["sentence"].startswith("No result: ")
+    assert answer(unfair).sentence.startswith(
+        "gqa vs mha: parameters declared held, but 150,000 in gqa and 120,000 in mha (NOT COMPARABLE); at"
+    )
+    nothing = answer(made["nothing"][0]).sentence
+    assert nothing.startswith("gqa vs mha: no paired seed of gqa and mha was completed (NO RESULT)")
     bare = report_of(tmp_path / "bare", World(), claims=[])
-    assert bare["answer"]["sentence"].startswith(
+    assert answer(bare).sentence.startswith(
         "No claim was declared: mha came out with the lowest val/loss of 3"
     )
 
 
 def test_arms_stand_best_first_with_the_mean_of_their_pairs(tmp_path: Path) -> None:
     report = report_of(tmp_path, World(effects={"mha": 0.0, "mqa": 0.06, "gqa": -0.01}))
-    rows = report["answer"]["arms"]
-    assert [row["arm"] for row in rows] == ["gqa", "mha", "mqa"]
+    rows = answer(report).arms
+    assert [row.arm for row in rows] == ["gqa", "mha", "mqa"]
     for row in rows:
-        values = [run["metrics"]["val/loss"] for run in report["runs"] if run["arm"] == row["arm"]]
-        assert row["reached"]["mean"] == pytest.approx(sum(values) / len(values))
-        assert row["reached"]["low"] < row["reached"]["mean"] < row["reached"]["high"]
+        values = [run.metrics["val/loss"] for run in report.runs if run.arm == row.arm]
+        assert row.reached.mean == pytest.approx(sum(values) / len(values))
+        assert row.reached.low < row.reached.mean < row.reached.high
     upward = report_of(tmp_path / "up", World(effects={"mha": 0.0, "mqa": 0.06}), direction="higher")
-    assert [row["arm"] for row in upward["answer"]["arms"]] == ["mqa", "mha"]
+    assert [row.arm for row in answer(upward).arms] == ["mqa", "mha"]
 
 
 def words(folder: Path, steps: int | None = None, **changes: Any) -> list[str]:
@@ -78,7 +80,7 @@ def words(folder: Path, steps: int | None = None, **changes: Any) -> list[str]:
         config = run.record.config | changes.get("config", {})
         runs.append(but(run, **changes | {"estimate": shorter, "config": config}))
     report = build(experiment(world), runs, None, provenance())
-    return [claim["verdict"] for claim in report["verdict"]["claims"]]
+    return [claim.verdict for claim in report.verdict.claims]
 
 
 def test_models_of_a_few_steps_or_that_only_guess_support_nothing_but_what_is_counted(tmp_path: Path) -> None:
@@ -106,15 +108,15 @@ def test_no_two_of_43_arms_have_the_same_colour_and_shape() -> None:
 
 @pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("name", ["good", "broken", "nothing", "single"])
-def test_the_slide_is_one_sheet_with_answer_arms_and_claims(name: str, made: dict) -> None:
+def test_the_slide_is_one_sheet_with_answer_arms_and_claims(name: str, made: Made) -> None:
     report, folder = made[name]
     sheet = ElementTree.fromstring(slide(report))
     words = [part.text for part in sheet.iter() if part.tag.endswith("text")]
-    assert report["answer"]["sentence"][:40] in " ".join(words)
-    for row in report["answer"]["arms"][:ARMS]:
-        assert row["arm"] in words
-    for claim in report["verdict"]["claims"]:
-        assert claim["verdict"] in words
+    assert answer(report).sentence[:40] in " ".join(words)
+    for row in answer(report).arms[:ARMS]:
+        assert row.arm in words
+    for claim in report.verdict.claims:
+        assert claim.verdict in words
     assert (folder / "summary.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -1,22 +1,23 @@
 """Charts carry words and shapes beside colours, follow the reader's scheme, and repeat exactly."""
 
-import json
 import re
 
 import pytest
+from conftest import Made
 
 from attnlab.report.charts import charts, figures, marks, series_figures
 from attnlab.report.charts.svg import CSS, svg
+from attnlab.report.schema import Report
 
 
-def everything(report: dict) -> list[figures.Figure]:
+def everything(report: Report) -> list[figures.Figure]:
     along = [getattr(series_figures, name) for name in ("curves", "positions", "lengths", "strips")]
     draw = [figures.slopes, figures.tradeoffs, *along]
     found = [figure for one in draw for figure in one(report)]
     return [*figures.verdicts(report, 700), *figures.forests(report, 700), *found]
 
 
-def test_every_chart_says_what_it_shows_and_follows_the_scheme(made: dict) -> None:
+def test_every_chart_says_what_it_shows_and_follows_the_scheme(made: Made) -> None:
     for figure in everything(made["good"][0]):
         drawn = figure.svg()
         assert re.match(r'<svg [^>]*aria-label="[^"]{20,}"', drawn), figure.name
@@ -26,7 +27,7 @@ def test_every_chart_says_what_it_shows_and_follows_the_scheme(made: dict) -> No
         assert len(drawn) < 60_000, figure.name
 
 
-def test_the_same_chart_is_the_same_bytes(made: dict) -> None:
+def test_the_same_chart_is_the_same_bytes(made: Made) -> None:
     figure = figures.tradeoffs(made["good"][0])[0]
     assert figure.svg() == figure.svg()
 
@@ -42,11 +43,11 @@ def test_ids_are_told_apart_by_the_charts_name() -> None:
     assert not names[0] & names[1]
 
 
-def test_what_is_drawn_for_a_claim_is_the_interval_that_decided_it(made: dict) -> None:
+def test_what_is_drawn_for_a_claim_is_the_interval_that_decided_it(made: Made) -> None:
     report = made["good"][0]
     rows = figures.verdicts(report, 700)[0].spec["data"]["values"]
-    for row, claim in zip(rows, report["verdict"]["claims"], strict=False):
-        assert (row["low"], row["high"]) == (claim["decision"]["low"], claim["decision"]["high"])
+    for row, claim in zip(rows, report.verdict.claims, strict=False):
+        assert (row["low"], row["high"]) == (claim.decision.low, claim.decision.high)
 
 
 def test_arms_differ_in_colour_or_shape_and_the_baseline_is_grey() -> None:
@@ -63,10 +64,12 @@ def test_a_domain_never_has_zero_width(values: list) -> None:
     assert low < high
 
 
-def test_too_many_heads_become_ranges(made: dict) -> None:
-    report = {**made["good"][0]}
-    score = {**report["heads"]["scores"][0], "runs": report["heads"]["scores"][0]["runs"] * 8}
-    report["heads"] = {**report["heads"], "scores": [score]}
+def test_too_many_heads_become_ranges(made: Made) -> None:
+    report = made["good"][0]
+    [score, *_] = report.heads.scores
+    many = score.model_copy(update={"runs": score.runs * 8})
+    heads = report.heads.model_copy(update={"scores": [many]})
+    report = report.model_copy(update={"heads": heads})
     drawn = series_figures.strips(report)[0].spec["data"]["values"]
     assert len(drawn) == 3 * 2
     assert all(p["low"] <= p["q1"] <= p["value"] <= p["q3"] <= p["high"] for p in drawn)
@@ -81,11 +84,14 @@ def test_too_many_heads_become_ranges(made: dict) -> None:
     ],
 )
 def test_an_interval_without_an_end_is_drawn_to_the_edge_and_written_as_open(
-    made: dict, low: float | None, high: float | None, written: str
+    made: Made, low: float | None, high: float | None, written: str
 ) -> None:
-    report = json.loads(json.dumps(made["good"][0]))
-    claim = report["verdict"]["claims"][0]
-    claim["decision"] |= {"estimate": 0.03, "low": low, "high": high}
+    report = made["good"][0]
+    [claim, *others] = report.verdict.claims
+    decision = claim.decision.model_copy(update={"estimate": 0.03, "low": low, "high": high})
+    open_ = claim.model_copy(update={"decision": decision})
+    verdict = report.verdict.model_copy(update={"claims": [open_, *others]})
+    report = report.model_copy(update={"verdict": verdict})
     [figure] = [one for one in figures.verdicts(report, 640) if one.name == "verdict0"]
     row = figure.spec["data"]["values"][0]
     left, right = figure.spec["layer"][2]["encoding"]["x"]["scale"]["domain"]

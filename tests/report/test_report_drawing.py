@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from synthetic import World, experiment, provenance, write_runs
 
-from attnlab.report import build, write
+from attnlab.report.build import build
 from attnlab.report.charts import drawing
 from attnlab.report.charts.figures import Figure
-from attnlab.report.pages.files import render
+from attnlab.report.pages.files import render, write
 from attnlab.report.pages.html import inline
 
 POINT: dict[str, Any] = {

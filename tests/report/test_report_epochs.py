@@ -6,14 +6,16 @@ import jsonschema
 import pytest
 from synthetic import World, but, experiment, provenance, write_runs
 
-from attnlab.report import Run, build
+from attnlab.cli.verbs.schema import schema
+from attnlab.report.build import build
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import markdown
-from attnlab.report.schema import SHAPE
+from attnlab.report.schema import Report
+from attnlab.report.verdicts.runs import Run
 from attnlab.store.values import worn
 
 
-def report(folder: Path, epochs: dict[str, float]) -> dict:
+def report(folder: Path, epochs: dict[str, float]) -> Report:
     world = World(effects={"mha": 0.0, "gqa": 0.01}, seeds=[0, 1, 2])
 
     def reading(run: Run) -> Run:
@@ -26,8 +28,8 @@ def report(folder: Path, epochs: dict[str, float]) -> dict:
 def test_worn_text_is_told_of_before_all_else(tmp_path: Path, blank: None) -> None:
     found = report(tmp_path, {"mha": 7.1, "gqa": 7.1})
     said = "Each arm read its text 7.1 times; beyond 4 repetitions are worth less (Muennighoff 2023)."
-    assert said in found["verdict"]["unlike"]
-    jsonschema.validate(found, SHAPE)
+    assert said in found.verdict.unlike
+    jsonschema.validate(found.plain(), schema("report"))
     page = html(found)
     assert page.index(said) < page.index('<section id="budget">')
     assert said in markdown(found, {}).partition("## Fair fight?")[0]
@@ -35,14 +37,14 @@ def test_worn_text_is_told_of_before_all_else(tmp_path: Path, blank: None) -> No
 
 def test_the_budget_has_a_row_that_marks_who_read_more(tmp_path: Path) -> None:
     found = report(tmp_path, {"mha": 0.979, "gqa": 1.958})
-    [row] = [row for row in found["budget"]["rows"] if row["key"] == "epochs"]
-    assert (row["mark"], [cell["value"] for cell in row["cells"]]) == ("differs", [0.979, 1.958])
-    assert row["label"] == "epochs: times that the text is read"
-    assert found["verdict"]["unlike"] == []
+    [row] = [row for row in found.budget.rows if row.key == "epochs"]
+    assert (row.mark, [cell.value for cell in row.cells]) == ("differs", [0.979, 1.958])
+    assert row.label == "epochs: times that the text is read"
+    assert found.verdict.unlike == []
 
 
 def test_drawn_examples_and_older_records_have_no_such_row(tmp_path: Path) -> None:
-    assert "epochs" not in [row["key"] for row in report(tmp_path, {})["budget"]["rows"]]
+    assert "epochs" not in [row.key for row in report(tmp_path, {}).budget.rows]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Made
 
 from attnlab.cli.main import main
 from attnlab.report import folder as together
 from attnlab.report import ledger
 from attnlab.report.lines import read
-from attnlab.report.schema import SCHEMA
+from attnlab.report.schema import VERSION, load
 from attnlab.report.tables import maps
 
 FILES = {"report.html", "report.md", "runs.csv", "summary.png", "report.json", "attention.npz", "figures"}
@@ -45,7 +46,7 @@ class OneProcess:
 
 
 @pytest.fixture
-def folder(made: dict, tmp_path: Path) -> Path:
+def folder(made: Made, tmp_path: Path) -> Path:
     """Two reports as they are in git, one with its attention maps."""
     for name in ("single", "nothing"):
         (tmp_path / "reports" / name).mkdir(parents=True)
@@ -77,7 +78,7 @@ def rendered(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
 
 @pytest.mark.rare
 def test_all_pages_of_a_folder_are_rendered_by_several_processes(
-    made: dict, folder: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(folder), "--json"]) == 0
     out, err = capsys.readouterr()
@@ -134,11 +135,11 @@ def test_a_report_of_another_version_is_named_and_the_others_are_rendered(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = folder / "nothing" / "report.json"
-    source.write_text(source.read_text().replace(f'"schema": {SCHEMA}', '"schema": 7'))
+    source.write_text(source.read_text().replace(f'"schema": {VERSION}', '"schema": 7'))
     assert main(["report", str(folder)]) == 2
     [told] = [line for line in capsys.readouterr().err.splitlines() if "report.json" in line]
     assert told == (
-        f"{source}: has schema 7, this version reads {SCHEMA}; run its command again "
+        f"{source}: has schema 7, this version reads {VERSION}; run its command again "
         "(finished runs are cached)"
     )
     assert (folder / "single" / "report.html").is_file()
@@ -165,8 +166,8 @@ def test_a_page_of_somebody_elses_is_not_replaced(
 def test_an_archive_without_its_arrays_is_named_and_the_others_are_rendered(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = json.loads((folder / "single" / "report.json").read_text("utf-8"))["runs"][0]
-    key = run["arm"], run["seed"]
+    run = load(folder / "single" / "report.json").runs[0]
+    key = run.arm, run.seed
     (folder / "single" / maps.ARCHIVE).write_bytes(maps.archive({key: {"tokens": np.arange(3)}}))
     assert main(["report", str(folder)]) == 2
     assert "single/report.json: cannot be rendered (KeyError: 'maps')" in capsys.readouterr().err

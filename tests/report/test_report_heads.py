@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import Made
 from synthetic import World, archive_of, but, experiment, provenance, selected, write_runs
 
 from attnlab.measure.patterns import RULES, patterns
-from attnlab.report import build
+from attnlab.report.build import build
 from attnlab.report.charts import series_figures
 from attnlab.report.pages.html import html
+from attnlab.report.schema import AbsentScore
 from attnlab.report.tables.format import chances
 from attnlab.report.tables.head_maps import select
 
@@ -48,24 +50,24 @@ def test_every_rule_can_hold() -> None:
     assert patterns(dict.fromkeys((rule.score for rule in RULES.values()), 1.01), {}) == list(RULES)
 
 
-def test_counts_of_names_are_means_over_seeds(made: dict) -> None:
+def test_counts_of_names_are_means_over_seeds(made: Made) -> None:
     report = made["good"][0]
-    runs = next(score for score in report["heads"]["scores"] if score["name"] == "sink")["runs"]
-    over = [sum(v > 0.3 for row in run["values"] for v in row) for run in runs if run["arm"] == "gqa"]
-    row = next(row for row in report["heads"]["patterns"] if row["name"] == "sink")
-    found = next(count for count in row["counts"] if count["arm"] == "gqa")
-    assert (found["low"], found["high"], found["seeds"]) == (min(over), max(over), 5)
-    assert found["mean"] == pytest.approx(sum(over) / 5)
+    runs = next(score for score in report.heads.scores if score.name == "sink").runs
+    over = [sum(v > 0.3 for row in run.values for v in row) for run in runs if run.arm == "gqa"]
+    row = next(row for row in report.heads.patterns if row.name == "sink")
+    found = next(count for count in row.counts if count.arm == "gqa")
+    assert (found.low, found.high, found.seeds) == (min(over), max(over), 5)
+    assert found.mean == pytest.approx(sum(over) / 5)
 
 
-def test_the_top_heads_are_the_highest_of_all_arms_and_seeds(made: dict) -> None:
+def test_the_top_heads_are_the_highest_of_all_arms_and_seeds(made: Made) -> None:
     report = made["good"][0]
-    picks = selected(*made["good"])["picks"]
-    for top in picks["top"]:
-        score = next(score for score in report["heads"]["scores"] if score["name"] == top["score"])
-        all_of_them = sorted((v for run in score["runs"] for row in run["values"] for v in row), reverse=True)
-        assert [one["scores"][top["score"]][0][0] for one in top["heads"]] == all_of_them[:8]
-    assert picks["of"] == 3 * 5 * 8
+    picks = selected(*made["good"]).picks
+    for top in picks.top:
+        score = next(score for score in report.heads.scores if score.name == top.score)
+        all_of_them = sorted((v for run in score.runs for row in run.values for v in row), reverse=True)
+        assert [one.scores[top.score][0][0] for one in top.heads] == all_of_them[:8]
+    assert picks.of == 3 * 5 * 8
 
 
 def test_heads_drawn_by_lot_are_the_same_every_time_and_not_the_top_ones(tmp_path: Path) -> None:
@@ -73,28 +75,22 @@ def test_heads_drawn_by_lot_are_the_same_every_time_and_not_the_top_ones(tmp_pat
     for name in "ab":
         runs = write_runs(tmp_path / name, World())
         report = build(experiment(World()), runs, None, provenance())
-        found.append(select(report, archive_of(runs))["picks"])
-    places = [
-        [(one["arm"], one["seed"], one["layers"], one["head_numbers"]) for one in picks["random"]]
-        for picks in found
-    ]
+        found.append(select(report, archive_of(runs)).picks)
+    places = [[(one.arm, one.seed, one.layers, one.head_numbers) for one in picks.random] for picks in found]
     assert places[0] == places[1]
     assert len(places[0]) == 8
     assert len({seed for _, seed, *_ in places[0]}) > 1, "drawn from more than the run that is shown"
 
 
-def test_a_missing_score_is_explained_and_not_drawn(made: dict) -> None:
-    heads = made["good"][0]["heads"]
-    assert "copying" not in {score["name"] for score in heads["scores"]}
-    assert {
-        "arm": "gqa",
-        "label": "copying (OV)",
-        "why": "Toy heads have no value matrix of their own to follow",
-    } in heads["absent"]
+def test_a_missing_score_is_explained_and_not_drawn(made: Made) -> None:
+    heads = made["good"][0].heads
+    assert "copying" not in {score.name for score in heads.scores}
+    why = "Toy heads have no value matrix of their own to follow"
+    assert AbsentScore(arm="gqa", label="copying (OV)", why=why) in heads.absent
 
 
-def test_chance_is_what_the_run_measured(made: dict) -> None:
-    chance = {score["name"]: score["chance"] for score in made["good"][0]["heads"]["scores"]}
+def test_chance_is_what_the_run_measured(made: Made) -> None:
+    chance = {score.name: score.chance for score in made["good"][0].heads.scores}
     assert chance == {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049}
 
 
@@ -109,10 +105,10 @@ def test_each_arm_has_the_chance_level_of_its_own_text_and_the_heads_of_its_own_
             run = replace(run, maps=None)
         runs.append(but(run, head_scores=scores | {"chance": chance}))
     report = build(experiment(world), runs, None, provenance())
-    sink = next(score for score in report["heads"]["scores"] if score["name"] == "sink")
-    assert sink["chance"] is None, "there is no one level for all"
+    sink = next(score for score in report.heads.scores if score.name == "sink")
+    assert sink.chance is None, "there is no one level for all"
     assert chances(sink) == {"mha": 0.25, "gqa": 0.5}
-    heads = {count["arm"]: count["heads"] for count in report["heads"]["patterns"][0]["counts"]}
+    heads = {count.arm: count.heads for count in report.heads.patterns[0].counts}
     assert heads["gqa"] < heads["mha"]
     page = html(report)
     assert all(f'</data> of <data value="{count}">' in page for count in heads.values())
@@ -136,5 +132,5 @@ def test_where_the_first_arm_attends_in_fewer_layers_no_map_is_told_to_be_left_o
         runs.append(run)
     report = build(experiment(deep), runs, None, provenance())
     found = select(report, archive_of(runs))
-    assert [len(entry["layers"]) for entry in found["maps"]] == [2, 6]
-    assert (found["layers_shown"], found["layers"], report["heads"]["layers"]) == (6, 6, 6)
+    assert [len(entry.layers) for entry in found.maps] == [2, 6]
+    assert (found.layers_shown, found.layers, report.heads.layers) == (6, 6, 6)

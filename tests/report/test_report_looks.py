@@ -6,17 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, experiment, provenance, write_runs
+from synthetic import World, claimed, experiment, provenance, write_runs
 
 from attnlab import stats
-from attnlab.report import build, waiting
+from attnlab.report.build import build, waiting
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.html import html
 from attnlab.report.pages.markdown import _deciding, markdown
+from attnlab.report.schema import Report
 from attnlab.report.tables import looks
+from attnlab.report.tables.wording import describe_claim
 from attnlab.report.verdicts import claims
+from attnlab.report.verdicts.bases import BASES
 from attnlab.report.verdicts.evidence import Found, Step
-from attnlab.sweep import wandb_report
+from attnlab.sweep import wandb_tables
 
 LOOKS = [4, 8, 12, 16]
 CLAIMS = [
@@ -48,59 +51,58 @@ def report(told):
 
 
 def test_what_passes_the_boundary_of_a_look_is_what_its_interval_decides(report):
-    decided = [claim["looks"]["decided"] for claim in report["verdict"]["claims"]]
+    decided = [claim.looks.decided for claim in report.verdict.claims]
     assert None in decided and 2 in decided, "a path that ends and one that stays open"  # noqa: PT018
-    for claim in report["verdict"]["claims"]:
-        centre = 1.0 if claim["compare"] == "ratio" else 0.0
-        question = stats.Question(None, claim["is"], claim["threshold"], centre)
+    for claim in report.verdict.claims:
         for row in looks.rows(claim):
-            if row["n"] is None:
-                assert row["support"] is row["refute"] is None
+            if row.seen is None:
+                assert row.support is row.refute is None
                 continue
-            for side, holds, signs in (("support", True, (1, -1)), ("refute", False, (-1, 1))):
-                for end, sign in zip(row[side], signs, strict=True):
-                    if end is None or (
-                        side == "support" and None not in row[side] and row[side][0] >= row[side][1]
-                    ):
+            impossible = None not in row.support and row.support[0] >= row.support[1]
+            sides = [(row.refute, False, (-1, 1))]
+            sides += [] if impossible else [(row.support, True, (1, -1))]
+            for ends, holds, signs in sides:
+                for end, sign in zip(ends, signs, strict=True):
+                    if end is None:
                         continue
                     answers = [
-                        stats.holds(question, _moved(claim, row, end + sign * nudge))
+                        stats.holds(claim.region, _moved(claim, row.seen, end + sign * nudge))
                         for nudge in (1e-9, -1e-9)
                     ]
                     assert answers == [holds, None]
 
 
-def _moved(claim, row, to):
+def _moved(claim, look, to):
     """The interval of a look, had its estimate been another."""
-    if claim["compare"] == "ratio":
-        return row["low"] * to / row["estimate"], row["high"] * to / row["estimate"]
-    return row["low"] + to - row["estimate"], row["high"] + to - row["estimate"]
+    if claim.compare == "ratio":
+        return look.low * to / look.estimate, look.high * to / look.estimate
+    return look.low + to - look.estimate, look.high + to - look.estimate
 
 
 def test_a_picture_has_every_look_and_fills_the_one_that_decided(report):
     drawn = paths(report, 560)
     assert list(drawn) == [f"looks{number}" for number in range(1, 6)]
-    for claim, [figure] in zip(report["verdict"]["claims"], drawn.values(), strict=True):
-        made = claim["looks"]["made"]
+    for claim, [figure] in zip(report.verdict.claims, drawn.values(), strict=True):
+        made = claim.looks.made
         marks = figure.spec["data"]["values"]
         assert [(mark["seeds"], mark["estimate"]) for mark in marks] == [
-            (look["seeds"], look["estimate"]) for look in made
+            (look.seeds, look.estimate) for look in made
         ]
         filled = [mark["seeds"] for mark in marks if mark["decided"]]
-        decided = claim["looks"]["decided"]
+        decided = claim.looks.decided
         assert filled == ([LOOKS[decided - 1]] if decided else [])
-        assert (marks[-1]["low"], marks[-1]["high"]) == (made[-1]["low"], made[-1]["high"])
-        assert claim["sentence"] in figure.label
-        assert figure.spec["layer"][-1]["data"]["values"] == (
-            [] if len(made) == 4 else [looks.rows(claim)[-1]]
-        )
+        assert (marks[-1]["low"], marks[-1]["high"]) == (made[-1].low, made[-1].high)
+        assert describe_claim(claim) in figure.label
+        last = looks.rows(claim)[-1]
+        idle = [] if len(made) == 4 else [{"seeds": last.seeds, "state": last.state}]
+        assert figure.spec["layer"][-1]["data"]["values"] == idle
         assert ("not needed" in figure.label) == bool(decided and decided < 4)
 
 
 @pytest.mark.usefixtures("blank")
 def test_the_page_and_the_markdown_tell_every_look(report):
     page, short = html(report), markdown(report, {}).replace("\\", "")
-    for claim in report["verdict"]["claims"]:
+    for claim in report.verdict.claims:
         for row in looks.rows(claim):
             cells = looks.cells(claim, row)
             assert f"| {' | '.join(cells)} |" in short
@@ -110,30 +112,32 @@ def test_the_page_and_the_markdown_tell_every_look(report):
 @pytest.mark.usefixtures("blank")
 def test_one_look_that_was_fixed_beforehand_has_no_path_and_one_at_any_time_has(told):
     report = told("anytime")
-    assert all("one look, 16 seeds" in figure.label for [figure] in paths(report, 560).values())
-    assert html(report).count("Looks at claim") == len(CLAIMS)
+    assert all("one analysis, 16 seeds" in figure.label for [figure] in paths(report, 560).values())
+    assert html(report).count("Interim analyses of claim") == len(CLAIMS)
     report = told(None)
     assert paths(report, 560) == {}
-    assert "Looks at claim" not in html(report) + markdown(report, {})
-    assert wandb_report.paths(report)[1] == []
+    assert "Interim analyses" not in html(report) + markdown(report, {})
+    assert wandb_tables.paths(report)[1] == []
 
 
 def test_an_interval_without_an_end_is_drawn_to_the_edge(report):
-    claim = {**report["verdict"]["claims"][2]}
-    last = {**claim["looks"]["made"][-1], "high": None}
-    claim["looks"] = {**claim["looks"], "made": [*claim["looks"]["made"][:-1], last]}
-    [[figure]] = paths({"verdict": {"claims": [claim]}}, 560).values()
+    claim = report.verdict.claims[2]
+    last = claim.looks.made[-1].model_copy(update={"high": None})
+    made = claim.looks.model_copy(update={"made": [*claim.looks.made[:-1], last]})
+    claim = claim.model_copy(update={"looks": made})
+    verdict = report.verdict.model_copy(update={"claims": [claim]})
+    [[figure]] = paths(report.model_copy(update={"verdict": verdict}), 560).values()
     assert math.isfinite(figure.spec["data"]["values"][-1]["high"])
-    assert looks.interval(claim, looks.rows(claim)[len(claim["looks"]["made"]) - 1]).startswith("at least +")
+    assert looks.interval(claim, looks.rows(claim)[len(claim.looks.made) - 1]).startswith("at least +")
 
 
 def test_w_and_b_gets_a_row_for_every_look_that_was_made(report):
-    columns, rows = wandb_report.paths(report)
-    made = [look for claim in report["verdict"]["claims"] for look in claim["looks"]["made"]]
+    columns, rows = wandb_tables.paths(report)
+    made = [look for claim in report.verdict.claims for look in claim.looks.made]
     assert len(rows) == len(made)
     at = columns.index("estimate")
-    assert [row[at] for row in rows] == [look["estimate"] for look in made]
-    assert {row[-1] for row in rows} == {"open", "SUPPORTED"}
+    assert [row[at] for row in rows] == [look.estimate for look in made]
+    assert {row[-1] for row in rows} == {"INCONCLUSIVE", "SUPPORTED"}
 
 
 def test_no_seed_more_is_needed_for_what_is_counted_or_decided(tmp_path):
@@ -146,16 +150,14 @@ def test_no_seed_more_is_needed_for_what_is_counted_or_decided(tmp_path):
         {"says": "perhaps", "arm": "mqa", "is": "above", "threshold": 0.06},
     ])  # fmt: skip
     rows = waiting(asked, runs)
-    assert [(row["verdict"], row["seeds"], row["open"]) for row in rows] == [
+    assert [(row.verdict, row.seeds, row.open) for row in rows] == [
         ("SUPPORTED", 3, False), ("SUPPORTED", 3, False), ("INCONCLUSIVE", 4, True),
     ]  # fmt: skip
     before = waiting(asked, [replace(run, record=None) for run in runs])
-    assert [(row["seeds"], row["open"]) for row in before] == [(3, True)] * 3, (
-        "they wait for their first look"
-    )
+    assert [(row.seeds, row.open) for row in before] == [(3, True)] * 3, "they wait for their first look"
 
 
-def few(folder: Path, world: World, **changes: Any) -> dict[str, Any]:
+def few(folder: Path, world: World, **changes: Any) -> Report:
     asked = experiment(world, looks=[4, 8], claims=[], **changes)
     return build(asked, write_runs(folder, world), None, provenance())
 
@@ -164,27 +166,27 @@ def few(folder: Path, world: World, **changes: Any) -> dict[str, Any]:
 def test_an_effect_has_the_seeds_of_the_last_look_whole(tmp_path: Path, finished: int, told: int) -> None:
     seeds = list(range(8))
     status = {("gqa", seed): "missing" for seed in seeds[finished:]}
-    [row] = few(tmp_path, World({"mha": 0.0, "gqa": 0.004}, seeds=seeds, status=status))["effects"]
-    assert row["n"] == told
-    assert (row["low"] is None) == (finished < 4), "no interval is read before its look"
+    [row] = few(tmp_path, World({"mha": 0.0, "gqa": 0.004}, seeds=seeds, status=status)).effects
+    assert row.n == told
+    assert (row.low is None) == (finished < 4), "no interval is read before its look"
 
 
 def test_runs_that_the_looks_did_not_come_to_are_in_no_figure(tmp_path: Path) -> None:
     """They lie in the store for another experiment, or as what others go on from."""
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=list(range(8)))
     found = few(tmp_path, world, wanted={"mha": 8, "gqa": 4})
-    assert found["effects"][0]["n"] == 4
-    assert len([run for run in found["runs"] if run["arm"] == "gqa"]) == 4
+    assert found.effects[0].n == 4
+    assert len([run for run in found.runs if run.arm == "gqa"]) == 4
 
 
 def test_an_open_claim_about_shares_says_how_many_seeds_would_decide_it():
-    claim = {"compare": "difference", "is": "above", "threshold": 0.0}
+    claim = claimed(0.0, 0.2, "INCONCLUSIVE", **{"is": "above", "threshold": 0.0, "metric": "val/accuracy"})
     sample = stats.Shares([0.25, 0.0, 0.25, 0.0])
     decision = stats.Decision(4, 0.125, *sample.interval(0.95), 0.95, 0.05, None, None, exact=False)
-    found = Found(decision, sample, "share", (Step(4, decision),), [])
+    found = Found(decision, sample, BASES["e-value"], (Step(4, decision),), [])
     told = claims._deciding(claim, found)
-    assert told["ends"] == "support"
-    assert 4 < told["seeds"] < 100
+    assert told.ends == "support"
+    assert 4 < told.seeds < 100
     words = "seeds in all would support it in 80 % of such sweeps, if the truth is as it was seen."
-    assert _deciding(told) == f"about {told['seeds']} {words}"
+    assert _deciding(told) == f"about {told.seeds} {words}"
     assert claims._deciding(claim, replace(found, decision=replace(decision, holds=True))) is None

@@ -9,6 +9,7 @@ from PIL import Image
 from synthetic import World, attention
 
 from attnlab.errors import Refused
+from attnlab.report.schema import HeadsReport
 from attnlab.report.tables import head_maps, maps
 from attnlab.report.tables.head_maps import select
 
@@ -19,13 +20,31 @@ def noisy(length: int) -> tuple[np.ndarray, np.ndarray]:
     return np.where(visible, weights, 0).astype(np.uint8), visible
 
 
+def finished(*arms: str, status: str = "done") -> HeadsReport:
+    """A report of one seed of these arms, without head scores."""
+    runs = [
+        {
+            "arm": arm, "seed": 0, "id": arm, "status": status, "axes": {}, "seconds": None, "started": None,
+            "metrics": {}, "budget": {}, "memory": {}, "speed": {},
+        }
+        for arm in arms
+    ]  # fmt: skip
+    experiment = {
+        "name": "mine", "question": None, "size": None, "arms": arms, "baseline": arms[0], "seeds": [0],
+        "looks": None, "held": [], "match": "params", "match_by": None, "unmatched": [], "leakage": [],
+        "metric": "val/loss", "direction": "lower", "margin": None, "margin_said": None,
+        "margin_reason": None,
+    }  # fmt: skip
+    return HeadsReport.model_validate({"experiment": experiment, "runs": runs, "heads": None})
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_what_is_packed_comes_back(causal: bool) -> None:
     given = attention(World(layers=3), kv=2, seed=0)
     if not causal:
         given = {**given, "visible": np.ones_like(given["visible"])}
     packed = maps.encode(given)
-    assert packed["triangle"] == causal
+    assert packed.triangle == causal
     weights, visible = maps.decode(packed)
     np.testing.assert_array_equal(weights, given["maps"][-1])
     np.testing.assert_array_equal(visible, given["visible"])
@@ -63,19 +82,15 @@ def test_the_colours_run_from_dark_blue_to_yellow() -> None:
 def test_maps_that_do_not_fit_lose_whole_layers_in_every_arm_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = attention(World(layers=5), 4, 0)
     archive = {(arm, 0): arrays for arm in ("mha", "gqa")}
-    report = {
-        "experiment": {"arms": ["mha", "gqa"], "seeds": [0]},
-        "runs": [{"arm": arm, "seed": 0, "id": arm, "status": "done"} for arm in ("mha", "gqa")],
-        "heads": None,
-    }
+    report = finished("mha", "gqa")
     found = select(report, archive)
-    assert found["layers_shown"] == found["layers"] == 5
-    size = sum(len(entry["weights"]) for entry in found["maps"])
+    assert found.layers_shown == found.layers == 5
+    size = sum(len(entry.weights) for entry in found.maps)
     monkeypatch.setattr(head_maps, "ROOM", size * 3 // 5 + 10)
     less = select(report, archive)
-    assert [entry["layers"] for entry in less["maps"]] == [[0, 2, 4], [0, 2, 4]]
-    assert (less["layers_shown"], less["layers"]) == (3, 5)
-    np.testing.assert_array_equal(maps.decode(less["maps"][0])[0][1], maps.decode(found["maps"][0])[0][2])
+    assert [entry.layers for entry in less.maps] == [[0, 2, 4], [0, 2, 4]]
+    assert (less.layers_shown, less.layers) == (3, 5)
+    np.testing.assert_array_equal(maps.decode(less.maps[0])[0][1], maps.decode(found.maps[0])[0][2])
 
 
 def test_an_archive_comes_back_and_entries_of_other_runs_are_ignored(tmp_path: Path) -> None:
@@ -88,13 +103,12 @@ def test_an_archive_comes_back_and_entries_of_other_runs_are_ignored(tmp_path: P
         assert set(found) == set(runs[run])
         for name, array in found.items():
             np.testing.assert_array_equal(array, runs[run][name])
-    done = {"arm": "a/b", "seed": 0, "id": "x", "status": "done"}
-    report = {"experiment": {"arms": ["a/b"], "seeds": [0]}, "runs": [done], "heads": None}
+    report = finished("a/b")
     selected = select(report, archive)
-    assert [(entry["arm"], entry["seed"]) for entry in selected["maps"]] == [("a/b", 0)]
-    assert selected["seeds"] == selected["earlier"] == []
+    assert [(entry.arm, entry.seed) for entry in selected.maps] == [("a/b", 0)]
+    assert selected.seeds == selected.earlier == []
     assert select(report, {key: archive[key] for key in list(archive)[1:]}) is None
-    assert select({**report, "runs": [{**done, "status": "diverged"}]}, archive) is None
+    assert select(finished("a/b", status="diverged"), archive) is None
 
 
 def test_equal_arrays_make_equal_archives() -> None:

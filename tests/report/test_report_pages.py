@@ -3,23 +3,28 @@
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
+from dataclasses import is_dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import EVIL
+from conftest import EVIL, Made
 from PIL import Image
+from pydantic import BaseModel
 from synthetic import selected
 
-from attnlab.report import compare, render
-from attnlab.report.diff import differences
+from attnlab.report.answer import answer
+from attnlab.report.diff import compare, differences
+from attnlab.report.pages.files import render
 from attnlab.report.pages.html import inert
+from attnlab.report.pages.markdown import cell
+from attnlab.report.schema import load
 from attnlab.report.tables import maps
 from attnlab.report.tables.format import NONE, pvalue, text
+from attnlab.report.tables.wording import describe_claim, format_effect
 
 ANCHORS = ["verdict", "budget", "effects", "tradeoff", "curves", "heads", "failures", "config", "reproduce"]
 NAMES = ["good", "broken", "nothing", "single"]
@@ -67,6 +72,10 @@ def page(folder: Path) -> Page:
 
 
 def numbers_in(value: object) -> set[float]:
+    if isinstance(value, BaseModel):
+        return numbers_in(value.model_dump())
+    if is_dataclass(value):
+        return numbers_in(vars(value))
     if isinstance(value, dict):
         return set().union(*(numbers_in(item) for item in value.values()), set())
     if isinstance(value, list):
@@ -75,14 +84,19 @@ def numbers_in(value: object) -> set[float]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: dict, name: str) -> None:
+def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: Made, name: str) -> None:
     folder = made[name][1]
-    report = json.loads((folder / "report.json").read_text())
-    known = numbers_in(report) | (numbers_in(selected(report, folder)) if name != "nothing" else set())
+    report = load(folder / "report.json")
+    known = numbers_in(report) | numbers_in(answer(report))
+    known |= numbers_in(selected(report, folder)) if name != "nothing" else set()
+    effects = {(repr(row.mean), format_effect(row)) for row in report.effects}
     found = page(folder).numbers
     assert len(found) > 15
+    assert {pair for pair in effects if pair[0] != "None"} <= set(found)
     for value, shown in found:
         assert float(value) in known
+        if (value, shown) in effects:
+            continue
         plain = shown.replace(",", "").replace("\N{MINUS SIGN}", "-").lstrip("+")
         if plain.startswith("<"):
             assert float(value) < float(plain[1:])
@@ -93,31 +107,28 @@ def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: dict, n
             )
 
 
-def test_the_effects_table_of_the_markdown_is_the_json(made: dict) -> None:
+def test_the_effects_table_of_the_markdown_is_the_json(made: Made) -> None:
     report, folder = made["broken"]
     markdown = (folder / "report.md").read_text("utf-8")
-    for row in report["effects"]:
-        mean, p = text(row["mean"], row["digits"], sign=True), pvalue(row["p_holm"])
-        assert re.search(
-            rf"\| {row['arm']} \| val/loss \| {row['n']} of 5 \| {re.escape(mean)} \| .*\| {re.escape(p)} \|",
-            markdown,
-        )
+    for row in report.effects:
+        line = [row.arm, "val/loss", f"{row.n} of 5", format_effect(row), pvalue(row.p_holm), row.word]
+        assert f"| {' | '.join(map(cell, line))} |" in markdown
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_section_has_its_anchor_and_no_id_comes_twice(made: dict, name: str) -> None:
+def test_every_section_has_its_anchor_and_no_id_comes_twice(made: Made, name: str) -> None:
     found = page(made[name][1]).ids
     assert [anchor for anchor in found if anchor in ANCHORS] == ANCHORS
     assert len(found) == len(set(found))
 
 
-def test_length_is_shown_only_where_it_was_measured(made: dict) -> None:
+def test_length_is_shown_only_where_it_was_measured(made: Made) -> None:
     assert "length" in page(made["good"][1]).ids
     assert "length" not in page(made["broken"][1]).ids
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_asks_for_nothing(made: dict, name: str) -> None:
+def test_the_page_asks_for_nothing(made: Made, name: str) -> None:
     found = page(made[name][1])
     beside = {"report.json", "runs.csv", "report.md", "summary.png", "../index.html"}
     asked = [a for a in found.addresses if not a.startswith(("#", "data:image/png;base64,"))]
@@ -128,7 +139,7 @@ def test_the_page_asks_for_nothing(made: dict, name: str) -> None:
 
 @pytest.mark.usefixtures("blank")
 def test_a_page_without_maps_shows_the_command_and_one_of_runs_without_any_shows_neither(
-    made: dict, tmp_path: Path
+    made: Made, tmp_path: Path
 ) -> None:
     report, folder = made["good"]
     missing, explorer = "are not beside this page (attention.npz)", 'id="head-view"'
@@ -139,13 +150,13 @@ def test_a_page_without_maps_shows_the_command_and_one_of_runs_without_any_shows
     without = render(tmp_path).read_text("utf-8")
     assert explorer not in without
     after = without.partition(missing)[2]
-    assert report["reproduce"]["command"] in after[: after.index("</pre>")]
+    assert report.reproduce.command in after[: after.index("</pre>")]
     none_made = (made["nothing"][1] / "report.html").read_text("utf-8")
     assert explorer not in none_made
     assert missing not in none_made
 
 
-def test_a_token_that_ends_a_script_stays_text(made: dict) -> None:
+def test_a_token_that_ends_a_script_stays_text(made: Made) -> None:
     folder = made["broken"][1]
     found = page(folder)
     assert EVIL not in (folder / "report.html").read_text("utf-8")
@@ -160,15 +171,15 @@ def test_no_character_that_ends_a_script_survives() -> None:
     assert json.loads(inert(value)) == value
 
 
-def test_the_headline_is_on_the_page_and_in_the_markdown(made: dict) -> None:
+def test_the_headline_is_on_the_page_and_in_the_markdown(made: Made) -> None:
     for report, folder in made.values():
-        assert report["verdict"]["headline"] in "".join(page(folder).words)
-        assert report["verdict"]["headline"] in (folder / "report.md").read_text("utf-8").splitlines()[0]
-    assert made["nothing"][0]["verdict"]["headline"] == "NO RESULT"
+        assert report.verdict.headline in "".join(page(folder).words)
+        assert report.verdict.headline in (folder / "report.md").read_text("utf-8").splitlines()[0]
+    assert made["nothing"][0].verdict.headline == "NO RESULT"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sizes_keep_their_budgets(made: dict, name: str) -> None:
+def test_sizes_keep_their_budgets(made: Made, name: str) -> None:
     folder = made[name][1]
     assert (folder / "report.html").stat().st_size < 3_000_000
     assert all(len(a) < 2048 * 4 / 3 + 40 for a in page(folder).addresses)
@@ -192,10 +203,11 @@ _NO_OTHER = "set ATTNLAB_OTHER_PYTHON to a Python with jinja2, numpy, pillow, py
     ],
 )
 def test_rendering_again_gives_the_same_bytes_in_any_process(
-    made: dict, tmp_path: Path, python: str, seed: str, locale: str, zone: str
+    made: Made, tmp_path: Path, python: str, seed: str, locale: str, zone: str
 ) -> None:
     source = made["good"][1]
-    code = "import pathlib, sys; from attnlab.report import render; render(pathlib.Path(sys.argv[1]))"
+    code = "import pathlib, sys; from attnlab.report.pages import files; "
+    code += "files.render(pathlib.Path(sys.argv[1]))"
     for name in ("report.json", maps.ARCHIVE):
         shutil.copy(source / name, tmp_path)
     env = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
@@ -220,15 +232,17 @@ def test_numbers_are_written_with_a_true_minus_and_the_decimals_asked_for() -> N
     assert pvalue(1e-9) == "< 0.0001"
 
 
-def test_comparing_a_report_names_what_changed_and_only_that(made: dict) -> None:
+def test_comparing_a_report_names_what_changed_and_only_that(made: Made) -> None:
     good, broken = made["good"][1], made["broken"][1]
     assert compare(good, good).endswith("no verdict, effect, budget or run differs")
     found = compare(good, broken)
-    equal = differences(good, broken)["verdicts_equal"]
-    total = len(made["good"][0]["verdict"]["claims"])
+    equal = differences(good, broken).verdicts_equal
+    total = len(made["good"][0].verdict.claims)
     assert f"{total - equal} of {total} verdicts differ" in found.splitlines()[0], "that is said first"
     assert f": all {total} verdicts are equal" in compare(good, good).splitlines()[0]
-    assert f"verdict  mqa is worse than mha{EVIL}: SUPPORTED" in found, "it asks the same, in other words"
+    was, now = (describe_claim(made[name][0].verdict.claims[1]) for name in ("good", "broken"))
+    change = f"verdict  mqa is worse than mha{EVIL}: {was} -> {now}"
+    assert change in found, "it asks the same, in other words"
     assert "absent" not in "".join(line for line in found.splitlines() if line.startswith("verdict"))
     assert "budget  parameters of mqa: 120,000 -> 130,000" in found
     assert "run  gqa, seed 1" in found

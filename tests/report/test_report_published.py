@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 from wandb_files import records, server, summary_of
 
-from attnlab.sweep import wandb_report, wandb_view
+from attnlab.report.tables.wording import describe_claim
+from attnlab.sweep import wandb_report, wandb_tables, wandb_view
 
 LOGGER = {
     "mode": "offline", "project": "attnlab",
@@ -40,19 +41,19 @@ def test_the_report_run_holds_words_effects_table_and_the_report_itself(written,
     )  # the second takes the place of the first
     found = list(records(file))
     (run,) = [one.run for one in found if one.WhichOneof("record_type") == "run"][:1]
-    assert (run.job_type, run.run_group, run.project) == ("report", golden["experiment"]["name"], "attnlab")
+    assert (run.job_type, run.run_group, run.project) == ("report", golden.experiment.name, "attnlab")
     told = {key: json.loads(value) for key, value in summary_of(file).items()}
-    effect = golden["effects"][0]
-    about = f"effect/{effect['arm']}/{effect['metric']}"
-    assert told["verdict"] == golden["verdict"]["headline"]
-    assert told["claim/1/verdict"] == golden["verdict"]["claims"][0]["verdict"]
-    assert told[f"{about}/word"] == effect["word"]
+    effect = golden.effects[0]
+    about = f"effect/{effect.arm}/{effect.metric}"
+    assert told["verdict"] == golden.verdict.headline
+    assert told["claim/1/verdict"] == golden.verdict.claims[0].verdict
+    assert told[f"{about}/word"] == effect.word
     assert [told[f"{about}/{key}"] for key in ("difference", "low", "high")] == pytest.approx(
-        [effect["mean"], effect["low"], effect["high"]]
+        [effect.mean, effect.low, effect.high]
     )
     (table,) = tmp_path.glob("runs/wandb/wandb/offline-run-*/files/media/table/*.json")
     shown = json.loads(table.read_text())
-    columns, rows = wandb_report.comparison(golden)
+    columns, rows = wandb_tables.comparison(golden)
     assert (shown["columns"], len(shown["data"])) == (columns, len(rows))
     logged = [one.artifact for one in found if one.WhichOneof("record_type") == "artifact"]
     logged += [one.request.log_artifact.artifact for one in found if one.request.HasField("log_artifact")]
@@ -62,14 +63,14 @@ def test_the_report_run_holds_words_effects_table_and_the_report_itself(written,
 
 def test_a_table_has_a_row_per_arm_and_metric_and_the_baseline_has_no_effect(made):
     golden = made["good"][0]
-    columns, rows = wandb_report.comparison(golden)
+    columns, rows = wandb_tables.comparison(golden)
     first = [dict(zip(columns, row, strict=True)) for row in rows]
-    metrics = {effect["metric"] for effect in golden["effects"]}
+    metrics = {effect.metric for effect in golden.effects}
     assert {(row["arm"], row["metric"]) for row in first} == {
-        (arm, metric) for arm in golden["experiment"]["arms"] for metric in metrics
+        (arm, metric) for arm in golden.experiment.arms for metric in metrics
     }
-    baseline = [row for row in first if row["arm"] == golden["experiment"]["baseline"]]
-    assert all(row["difference"] is None and row["mean"] is not None for row in baseline)
+    baseline = [row for row in first if row["arm"] == golden.experiment.baseline]
+    assert all(row["difference"] is row["effect"] is None and row["mean"] is not None for row in baseline)
 
 
 def test_without_a_server_the_report_run_is_on_disk(written, monkeypatch, tmp_path, capfd):
@@ -109,9 +110,9 @@ def test_a_view_and_a_report_show_the_experiments_runs_by_arm(made, monkeypatch,
     assert "attention/layer0" in panels["attention"]
     runset = str(view.runset_settings)
     assert "arm" in runset
-    assert report["experiment"]["name"] in runset
-    assert page.description == report["verdict"]["headline"]
+    assert report.experiment.name in runset
+    assert page.description == report.verdict.headline
     text, grid = page.blocks
-    assert report["verdict"]["claims"][0]["sentence"] in text.text
+    assert describe_claim(report.verdict.claims[0]) in text.text.replace("\\", "")
     assert "val/loss" in str(grid)
-    assert report["experiment"]["name"] in str(grid.runsets)
+    assert report.experiment.name in str(grid.runsets)

@@ -3,7 +3,7 @@
 import pytest
 from synthetic import World, but, experiment, provenance, write_runs
 
-from attnlab.report import build
+from attnlab.report.build import build
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def test_a_run_that_went_on_elsewhere_says_how_close_it_comes(tmp_path, device, 
     runs = write_runs(tmp_path, World())
     rows = ({"step": 3, "again": 4, "off": off}, {"step": 9, "again": 0, "off": None})
     runs[0] = but(runs[0], resumed=rows, environment=runs[0].record.environment | {"device": device})
-    found = build(experiment(World()), runs, None, provenance())["warnings"]
+    found = build(experiment(World()), runs, None, provenance()).warnings
     found = [warning for warning in found if "checkpoint" in warning]
     assert len(found) == len(told)
     assert all(words in warning for words, warning in zip(told, found, strict=True))

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Made
 from sampling import FULL
 
-from attnlab.report import render, write
 from attnlab.report.pages import files
+from attnlab.report.pages.files import render, write
 from attnlab.report.pages.html import html
 from attnlab.report.pages.index import index
-from attnlab.report.schema import load
+from attnlab.report.schema import Report, load
 
 ROUNDS = 20 if FULL else 5
 WHOLE = {
@@ -25,17 +26,18 @@ WHOLE = {
 }
 
 
-def asking(report: dict[str, Any], question: str) -> dict[str, Any]:
+def asking(report: Report, question: str) -> Report:
     """The same report of another question."""
-    return {**report, "experiment": {**report["experiment"], "question": question}}
+    experiment = report.experiment.model_copy(update={"question": question})
+    return report.model_copy(update={"experiment": experiment})
 
 
-def publish(report: dict[str, Any], folder: Path) -> Path:
+def publish(report: Report, folder: Path) -> Path:
     return write(folder, report, [])
 
 
 @pytest.mark.usefixtures("blank")
-def test_the_temporary_files_of_another_command_are_left_to_it(made: dict, tmp_path: Path) -> None:
+def test_the_temporary_files_of_another_command_are_left_to_it(made: Made, tmp_path: Path) -> None:
     publish(made["nothing"][0], tmp_path / "one")
     others = tmp_path / "one" / "figures" / ".verdict.png.abcd1234.png"
     others.write_bytes(b"half")
@@ -47,12 +49,12 @@ def test_the_temporary_files_of_another_command_are_left_to_it(made: dict, tmp_p
 
 @pytest.mark.usefixtures("blank")
 def test_pages_show_the_report_that_another_command_wrote_meanwhile(
-    made: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = (asking(made["nothing"][0], question) for question in ("first?", "second?"))
-    second["runs"] = second["runs"][:1]
+    second = second.model_copy(update={"runs": second.runs[:1]})
 
-    def interrupted(report: dict[str, Any], *drawn: Any) -> str:
+    def interrupted(report: Report, *drawn: Any) -> str:
         page = html(report, *drawn)
         monkeypatch.setattr(files, "html", html)
         publish(second, tmp_path / "one")  # the other command, from its beginning to its end
@@ -60,7 +62,7 @@ def test_pages_show_the_report_that_another_command_wrote_meanwhile(
 
     monkeypatch.setattr(files, "html", interrupted)
     page = publish(first, tmp_path / "one")
-    assert load(tmp_path / "one" / "report.json")["experiment"]["question"] == "second?"
+    assert load(tmp_path / "one" / "report.json").experiment.question == "second?"
     assert page.read_text("utf-8") == html(load(tmp_path / "one" / "report.json"))
     assert "second?" in (tmp_path / "one" / "report.md").read_text("utf-8")
     assert (tmp_path / "one" / "runs.csv").read_text("utf-8").count("\n") == 2
@@ -68,7 +70,7 @@ def test_pages_show_the_report_that_another_command_wrote_meanwhile(
 
 @pytest.mark.usefixtures("blank")
 def test_the_index_lists_a_report_that_another_command_wrote_meanwhile(
-    made: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(folder: Path) -> str:
         page = index(folder)
@@ -83,7 +85,7 @@ def test_the_index_lists_a_report_that_another_command_wrote_meanwhile(
     assert 'href="two/report.html"' in page
 
 
-def publish_often(me: str, report: dict[str, Any], reports: Path, together: Any) -> None:
+def publish_often(me: str, report: Report, reports: Path, together: Any) -> None:
     """One of the two commands: each round the same report as the other, and a first one of its own."""
     for number in range(ROUNDS):
         together.wait(120)
@@ -105,7 +107,7 @@ def read_all(reports: Path, torn: list[str]) -> int:
 
 @pytest.mark.rare
 @pytest.mark.timeout(600)
-def test_rounds_of_two_commands_ending_together_publish_whole_pages(made: dict, tmp_path: Path) -> None:
+def test_rounds_of_two_commands_ending_together_publish_whole_pages(made: Made, tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     together, over = spawn.Barrier(2), threading.Event()
     both = [
@@ -133,5 +135,5 @@ def test_rounds_of_two_commands_ending_together_publish_whole_pages(made: dict, 
         assert all(f'href="{me}{number}/report.html"' in page for me in "ab")
     last = load(tmp_path / "both" / "report.json")
     assert (tmp_path / "both" / "report.html").read_text("utf-8") == html(last)
-    assert last["experiment"]["question"].endswith(f"{ROUNDS - 1}?")
+    assert last.experiment.question.endswith(f"{ROUNDS - 1}?")
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]  # no half-written file stays

@@ -1,6 +1,6 @@
 import pytest
-
 from attnlab.report.verdicts.sentence import Wording, decimals, declared, phrase, plain, sentence
+
 from attnlab.report.verdicts.verdict import Verdict, Word
 from attnlab.stats import Decision
 

@@ -1,5 +1,6 @@
 """Verdicts on sweeps whose truth is known are as seldom wrong as they say; the page has the rates."""
 
+import math
 from pathlib import Path
 
 import calibration
@@ -18,7 +19,7 @@ from calibration import (
     by_t,
 )
 
-from attnlab.report.verdicts.evidence import Ratios
+from attnlab.report.verdicts.bases import Ratios
 from attnlab.stats import FIXED, Differences, Question, Ranks, Shares, decide
 
 PAGE = Path(__file__).parents[2] / "docs" / "calibration.md"
@@ -36,7 +37,7 @@ def reported(values, plan, row):
     """The word of one sweep and its seeds, as a report comes to them: look by look."""
     decisions = []
     for n, design in plan:
-        question = Question(EVIDENCE[row.read](values[:n], design), row.relation, row.threshold)
+        question = Question(EVIDENCE[row.read](values[:n], design), row.region)
         decisions = decide([question], before=decisions)
         if decisions[0].holds is not None:
             return (1 if decisions[0].holds else -1), n
@@ -89,12 +90,8 @@ def test_a_ratio_is_decided_as_the_difference_of_logarithms():
     row = Row("ratio", NOISES["normal"], "above", 0.0, by_t)
     words, _ = calibration.verdicts(row, np.log(1.6 * a / b), PLANS["6"])
     for word, ours, theirs in zip(words, 1.6 * a, b, strict=True):
-        pairs = [{"value": x, "against": y} for x, y in zip(ours, theirs, strict=True)]
-        ratios = Ratios(pairs, FIXED)
-        assert (
-            decide([Question(ratios, "above", 1.0, centre=1.0)])[0].holds
-            is {1: True, -1: False, 0: None}[word]
-        )
+        (decision,) = decide([Question(Ratios(ours / theirs, FIXED), (1.0, math.inf), center=1.0)])
+        assert decision.holds is {1: True, -1: False, 0: None}[word]
     assert set(words) >= {0, 1}
 
 

@@ -26,11 +26,11 @@ def test_runs_without_a_failure_show_nearly_what_the_exact_interval_shows(loss, 
     assert (1 - loss) ** exact <= 0.05 < (1 - loss) ** (exact - 1)  # Clopper and Pearson
     assert seeds_without_exception(1, 1 - loss, 0.05) == bets
     for claim in (
-        Question(Shares([0.0] * bets), "above", -loss),
-        Question(Shares([0] * bets), "within", loss),
+        Question(Shares([0.0] * bets), (-loss, math.inf)),
+        Question(Shares([0] * bets), (-loss, loss)),
     ):
         assert decide([claim])[0].holds is True
-    assert decide([Question(Shares([0.0] * (bets - 1)), "above", -loss)])[0].holds is None
+    assert decide([Question(Shares([0.0] * (bets - 1)), (-loss, math.inf))])[0].holds is None
 
 
 @pytest.mark.parametrize("best", [0.5, 0.51, 0.6, 0.95, 1.0])
@@ -144,19 +144,19 @@ def test_the_median_counts_failures_at_their_side(values, estimate):
 
 def test_a_failed_arm_is_the_worst_outcome_and_a_failed_pair_is_on_nobodys_side():
     fine, failed = [-1.0] * 6, [-1.0] * 5
-    assert decide([Question(Ranks(fine), "below", 0.0)])[0].holds is True
-    assert decide([Question(Ranks([*failed, math.inf]), "below", 0.0)])[0].holds is None
-    assert decide([Question(Ranks([*failed, math.nan]), "below", 0.0)])[0].holds is None
+    assert decide([Question(Ranks(fine), (-math.inf, 0.0))])[0].holds is True
+    assert decide([Question(Ranks([*failed, math.inf]), (-math.inf, 0.0))])[0].holds is None
+    assert decide([Question(Ranks([*failed, math.nan]), (-math.inf, 0.0))])[0].holds is None
     assert Ranks([*failed, math.inf, math.nan]).n == 7
     assert Ranks([math.inf] * 6).interval(0.95) == (math.inf, math.inf)
-    assert decide([Question(Ranks([math.inf] * 6), "below", 0.0)])[0].holds is False
+    assert decide([Question(Ranks([math.inf] * 6), (-math.inf, 0.0))])[0].holds is False
 
 
 def test_ties_at_the_threshold_are_on_nobodys_side():
     at = Ranks([0.0] * 9)
     assert at.p_above(0) == at.p_below(0) == 1.0
-    assert decide([Question(at, "above", 0.0)])[0].holds is False  # none of the interval lies above
-    assert decide([Question(at, "within", 0.1)])[0].holds is True
+    assert decide([Question(at, (0.0, math.inf))])[0].holds is False  # none of the interval lies above
+    assert decide([Question(at, (-0.1, 0.1))])[0].holds is True
 
 
 @pytest.mark.parametrize("bad", [[1.1], [-1.5, 0], [math.nan], [math.inf], [[0.1]]], ids=str)

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
@@ -44,7 +46,8 @@ def test_the_ratios_interval_covers_the_true_ratio():
 
 
 def test_a_measured_ratio_is_evidence_for_a_claim():
-    (decision,) = decide([Question(ratio_draws(*times(3, slower=0.8)), "below", 0.9, centre=1.0)])
+    ratio = ratio_draws(*times(3, slower=0.8))
+    (decision,) = decide([Question(ratio, (-math.inf, 0.9), center=1.0)])
     assert decision.high < 0.9
     assert decision.p_holm < 0.001
 

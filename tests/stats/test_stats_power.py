@@ -10,13 +10,13 @@ from attnlab.stats import (
     detectable,
     planning,
     power,
-    region,
     seeds_for_equivalence,
     seeds_needed,
     tost,
     tost_power,
 )
 from attnlab.stats.designs import FIXED
+from attnlab.store.declarations import RELATIONS
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 10, 50])
@@ -102,7 +102,7 @@ SEEN = (SEEN - SEEN.mean()) / SEEN.std(ddof=1)  # mean 0, sd 1
     ],
 )
 def test_seeds_that_decide_are_just_enough_where_the_truth_is_as_seen(mean, relation, threshold, tail, word):
-    where = region(relation, threshold)
+    where = RELATIONS[relation].region(threshold)
     found = deciding(SEEN + mean, where, tail)
     assert found.ends == {1: "support", -1: "refute"}[word]
     draws = np.random.default_rng(9).normal(mean, 1, (20_000, found.seeds))
@@ -114,13 +114,13 @@ def test_seeds_that_decide_are_just_enough_where_the_truth_is_as_seen(mean, rela
 
 
 def test_an_estimate_at_the_threshold_is_never_decided():
-    for where in (region("above", 0.25), region("within", 0.25)):
+    for where in ((0.25, np.inf), (-0.25, 0.25)):
         found = deciding(SEEN / 1024 + 0.25, where, 0.05)
         assert (found.seeds, found.high) == (None, None)
 
 
 def test_it_takes_more_seeds_the_nearer_the_estimate_lies_to_the_threshold():
-    where = region("below", 1.0)
+    where = (-np.inf, 1.0)
     seeds = [deciding(SEEN + mean, where, 0.05).seeds for mean in (0.0, 0.5, 0.8, 0.95)]
     assert seeds == sorted(set(seeds))
     assert deciding(SEEN + 0.5, where, 0.05).seeds == deciding(SEEN + 1.5, where, 0.05).seeds  # refuted then
@@ -129,14 +129,14 @@ def test_it_takes_more_seeds_the_nearer_the_estimate_lies_to_the_threshold():
 
 
 def test_the_unit_of_a_metric_changes_no_number_of_seeds():
-    assert deciding(SEEN + 0.2, region("within", 1.0), 0.05) == deciding(
-        (SEEN + 0.2) / 1024, region("within", 1 / 1024), 0.05
+    assert deciding(SEEN + 0.2, (-1.0, 1.0), 0.05) == deciding(
+        (SEEN + 0.2) / 1024, (-1 / 1024, 1 / 1024), 0.05
     )
 
 
 @pytest.mark.parametrize("values", [[0.1], [0.1, 0.1, 0.1]])
 def test_without_spread_nobody_knows_what_would_decide(values):
-    assert deciding(values, region("above", 0.0), 0.05) is None
+    assert deciding(values, (0.0, np.inf), 0.05) is None
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ OF_FOUR = np.array([-2, -1, 0, 0, 1, 1, 2]) / 4  # differences of shares of four
     ],
 )  # fmt: skip
 def test_seeds_that_decide_shares_are_just_enough_where_the_truth_is_as_seen(relation, threshold, tail, ends):
-    where = region(relation, threshold)
+    where = RELATIONS[relation].region(threshold)
     found = deciding_shares(OF_FOUR, where, tail)
     assert found.ends == ends
     assert found.low is found.high is None
@@ -185,5 +185,5 @@ def test_seeds_that_decide_shares_are_just_enough_where_the_truth_is_as_seen(rel
 
 @pytest.mark.parametrize(("values", "seeds"), [([0.25, -0.25], None), ([0.1], 0), ([0.5, 0.5, 0.5], 0)])
 def test_shares_at_the_threshold_are_never_decided_and_without_spread_nobody_knows(values, seeds):
-    found = deciding_shares(values, region("above", 0.0), 0.025)
+    found = deciding_shares(values, (0.0, np.inf), 0.025)
     assert found is None if seeds == 0 else found.seeds is None

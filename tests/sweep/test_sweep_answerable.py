@@ -6,7 +6,7 @@ import pytest
 
 from attnlab import stats
 from attnlab.errors import Refused
-from attnlab.store.declarations import Experiment
+from attnlab.store.declarations import RELATIONS, Experiment
 from attnlab.store.schema import Estimate, Metric, named
 from attnlab.sweep.plan.answerable import refuse_unanswerable
 
@@ -59,7 +59,8 @@ def test_what_passes_is_what_perfect_seeds_are_decided_by(seeds):
     """The other way round: the family's own decision, on seeds of which each is perfect."""
     claims = [MORE, MORE, {"is": "below", "threshold": 0.0}]
     perfect = [stats.Shares([1.0] * seeds), stats.Shares([1.0] * seeds), stats.Shares([-1.0] * seeds)]
-    asked = [stats.Question(e, c["is"], c["threshold"]) for c, e in zip(claims, perfect, strict=True)]
+    regions = [RELATIONS[claim["is"]].region(claim["threshold"]) for claim in claims]
+    asked = [stats.Question(*each) for each in zip(perfect, regions, strict=True)]
     could = all(decision.holds for decision in stats.decide(asked))
     assert (refused(*claims, seeds=seeds) is None) == could
 

@@ -73,7 +73,7 @@ def test_what_is_right_is_planned(mine):
         ("direction: lower", "direction: lowr", 17, "direction='lowr' is not one of lower, higher"),
         ("margin: 0.5", "margin: small", 18, "mine: margin: "),
         ("margin: 0.5", "margin: -0.5", 18, "no margin is below 0"),
-        ("is: below, th", "is: under, th", 21, "is='under' is not one of above, below, within"),
+        ("is: below, th", "is: under, th", 21, "is: must be one of below, above, within, got 'under'"),
         ("arm: one,", "arm: onne,", 21, "about arm onne, which it lacks (nearest: one"),
         ("threshold: 0.5}", "treshold: 0.5}", 21, "claim 1 of mine"),
         ("{says: one is no worse, ", "{", 21, "claim 1 of mine has no says"),

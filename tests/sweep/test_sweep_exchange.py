@@ -1,11 +1,11 @@
 """What a difference is as training: the toy's baseline at 2 and at 6 steps for its 3, before all else."""
 
-import json
 import math
 
 import pytest
 
 from attnlab.errors import Refused
+from attnlab.report.schema import load
 from attnlab.store import runs
 from attnlab.store.schema import RunRecord
 from attnlab.sweep import reporting
@@ -110,8 +110,8 @@ def test_the_slope_is_nats_per_doubling_and_a_margin_follows_from_it(planned):
     per = slope(plan.exchange, found.get)
     assert per == pytest.approx(0.25)
     told = plan.exchange.told(found.get)
-    assert told["why"] is None
-    assert told["slope"]["low"] < 0.25 < told["slope"]["high"]
+    assert told.why is None
+    assert told.slope.low < 0.25 < told.slope.high
     asked = [claim.threshold for claim in plan.experiment.claims]
     assert [plan.experiment.nats(amount, per) for amount in asked] == [0.0185, -0.0185, 0.0805, 0.5]
     assert plan.experiment.nats(plan.experiment.margin, 0.9) == 0.03, "at most"
@@ -174,11 +174,11 @@ def test_a_margin_in_training_is_known_and_on_record_before_a_run_is_compared(at
     assert set(acts[:6]) == {200, 201, 202}
     assert "what training is worth: 6 runs to train before any is compared" in out
     [folder] = (attnlab.folder / "reports").glob("heads~*")
-    report = json.loads((folder / "report.json").read_text())
-    margin = report["experiment"]["margin"]
-    assert report["declared"]["content"]["nats"] == {"5 % of training": margin}
+    report = load(folder / "report.json")
+    margin = report.experiment.margin
+    assert report.declared.content.nats == {"5 % of training": margin}
     assert f"5 % of training: {margin:g} nats" in out
-    assert f"(margin {margin:g}, 5 % of training)" in out
+    assert f", margin +{margin:g} (5 % of training): " in out
     again = attnlab("+experiment=heads", EXCHANGE, SHARE, claims)
     assert again[0] == 0
     assert len(attnlab.trained()) == 6 + 6

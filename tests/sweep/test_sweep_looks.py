@@ -1,12 +1,12 @@
 """Seeds come in looks: an arm gets the next ones while a claim about it is open, and no longer."""
 
-import json
 import os
 import signal
 
 import pytest
 from processes import wait_until
 
+from attnlab.report.schema import load
 from attnlab.store import runs
 from attnlab.sweep.execute import worker
 from attnlab.sweep.status import looks, show
@@ -72,17 +72,17 @@ def test_what_is_to_train_is_what_is_needed_by_now_and_the_rest_says_when(looked
     root = tmp_path / "runs"
     before = told(plan, root)
     assert {before[arm, 1] for arm in ("one", "two", "four")} == {"to train"}
-    assert before["four", 2] == "later  at look 2 of 3, if it is still undecided"
-    assert looks.lines(plan, root)[0].endswith("look 1 of 3 waits for 2 seeds")
+    assert before["four", 2] == "later  at interim analysis 2 of 3, if it is still inconclusive"
+    assert looks.lines(plan, root)[0].endswith(": interim analysis 1 of 3 waits for 2 seeds")
     train()
     after = told(plan, root)
     assert {after["four", seed] for seed in (2, 3, 4, 5)} == {"not needed  no claim about its arm is open"}
     assert after["one", 3] == after["two", 3] == "to train"
-    assert after["one", 4] == "later  at look 3 of 3, if it is still undecided"
+    assert after["one", 4] == "later  at interim analysis 3 of 3, if it is still inconclusive"
     assert looks.lines(plan, root) == [
-        "claim 1, four heads cost less than a half: SUPPORTED, decided at the first of three looks",
-        "claim 2, one head costs nothing: INCONCLUSIVE, open after the first of three looks, "
-        "look 2 of 3 waits for 4 seeds",
+        "claim 1, four heads cost less than a half: SUPPORTED, stopped at interim analysis 1 of 3",
+        "claim 2, one head costs nothing: INCONCLUSIVE, inconclusive after 1 of 3 interim analyses, "
+        "interim analysis 2 of 3 waits for 4 seeds",
     ]
     assert show._open([plan], root)
 
@@ -104,24 +104,23 @@ def test_the_command_trains_look_by_look_and_the_page_says_at_which_it_was_decid
     assert status == 0, err
     seeds = sorted(int(seed) for _, seed, *_ in attnlab.trained())
     assert seeds == [0, 0, 1, 1]
-    assert "12 runs, 0 done, 4 to train, 8 at later looks, as far as claims are open then\n" in out
+    later = "8 at later interim analyses, as far as claims are inconclusive then"
+    assert f"12 runs, 0 done, 4 to train, {later}\n" in out
     assert "failed" not in out, "what waits for a later look"
-    assert "Decided at the first of three looks, 2 paired seeds" in out
+    assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out
     [path] = attnlab.folder.glob("reports/*/report.json")
-    report = json.loads(path.read_text())
-    assert (report["verdict"]["finished"], report["verdict"]["planned"]) == (4, 4)
-    [claim] = report["verdict"]["claims"]
-    assert claim["looks"]["planned"] == [2, 4, 6]
-    assert [look["seeds"] for look in claim["looks"]["made"]] == [2]
+    report = load(path)
+    assert (report.verdict.finished, report.verdict.planned) == (4, 4)
+    [claim] = report.verdict.claims
+    assert claim.looks.planned == [2, 4, 6]
+    assert [look.seeds for look in claim.looks.made] == [2]
 
 
 def verdict(folder):
     """What a report decided, and on what."""
     [path] = folder.glob("reports/*/report.json")
-    told = json.loads(path.read_text())["verdict"]
-    return [(claim["verdict"], claim["looks"], claim["decision"]) for claim in told["claims"]], told[
-        "exploratory"
-    ]
+    found = load(path).verdict
+    return [(claim.verdict, claim.looks, claim.decision) for claim in found.claims], found.exploratory
 
 
 @pytest.mark.rare

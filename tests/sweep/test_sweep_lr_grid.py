@@ -10,6 +10,7 @@ from hydra.types import RunMode
 from toys import Asked, shipped
 
 from attnlab.errors import Refused
+from attnlab.report.schema import RateFound
 from attnlab.store.schema import Estimate, RunRecord
 from attnlab.sweep.plan.arms import Arm
 from attnlab.sweep.plan.composer import Composed, Composer
@@ -125,20 +126,18 @@ def test_an_arm_has_no_rate_while_a_result_is_missing_or_where_the_best_rate_div
     assert bad.lack("one") == "even at its best learning rate, 1, half of the runs or more diverged"
     once = tuning(lambda rate, seed: math.inf if (rate, seed) == (2, 8) else abs(rate - 2))
     assert once.picked("one") == 2
-    assert once.told()["arms"]["one"]["rows"][1] == {
-        "lr": 2, "values": [0, "diverged", 0], "median": 0, "tried": 3,
-    }  # fmt: skip
+    assert once.told().arms["one"].rows[1] == RateFound(lr=2, values=[0, "diverged", 0], median=0, tried=3)
 
 
 def test_where_more_is_better_the_largest_median_is_picked_and_shown_as_it_was_measured():
     higher = tuning(lambda rate, seed: math.inf if rate == 4 else 1 - abs(rate - 2), "higher")
     assert higher.picked("one") == 2
-    assert [row["median"] for row in higher.told()["arms"]["one"]["rows"]] == [0, 1, "diverged"]
+    assert [row.median for row in higher.told().arms["one"].rows] == [0, 1, "diverged"]
 
 
 def test_a_pick_at_an_end_is_told():
-    assert tuning(lambda rate, seed: rate).told()["arms"]["one"]["at_end"]
-    assert not tuning(lambda rate, seed: abs(rate - 2)).told()["arms"]["one"]["at_end"]
+    assert tuning(lambda rate, seed: rate).told().arms["one"].at_end
+    assert not tuning(lambda rate, seed: abs(rate - 2)).told().arms["one"].at_end
 
 
 def written(plan, tmp_path):
@@ -156,10 +155,10 @@ def test_what_was_tuned_is_read_back_and_other_settings_are_told(planned, rounds
     [plan] = planned("+experiment=heads", TUNE, content)
     assert plan.grid == []
     assert {run.id for run in plan.runs} == {run.id for run in rounds[-1].runs}
-    assert plan.tuned.told() == {**rounds[-1].tuned.told(), "committed": True}
+    assert plan.tuned.told() == rounds[-1].tuned.told().model_copy(update={"committed": True})
 
     [longer] = planned("+experiment=heads", TUNE, content, "trainer.max_steps=5", "arms=[two]", "claims=[]")
-    assert not any(found["same_settings"] for found in longer.tuned.told()["arms"].values())
+    assert not any(found.same_settings for found in longer.tuned.told().arms.values())
     assert longer.tuned.stale() == [
         "two: its learning rate was tuned for other settings; tuned=none trains it anew"
     ]

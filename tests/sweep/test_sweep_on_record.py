@@ -10,9 +10,10 @@ import pytest
 from test_sweep_declared import GOOD
 from toys import TOY
 
-import attnlab.report
 from attnlab.cli.verbs import compare
 from attnlab.errors import Refused
+from attnlab.report.pages import files
+from attnlab.report.schema import load
 from attnlab.store import fingerprint, runs
 from attnlab.store.guards import declared, marks
 from attnlab.store.schema import RunRecord
@@ -28,7 +29,7 @@ TUNE = "tune={lr:[0.2,0.4],seeds:[7,8,9],widen:0}"
 def reported(monkeypatch, tmp_path):
     """`reported(plan)`: what a command over a plan declares, then its report; every run is then done."""
     written = []
-    monkeypatch.setattr(attnlab.report, "write", lambda _folder, document, _runs: written.append(document))
+    monkeypatch.setattr(files, "write", lambda _folder, document, _runs: written.append(document))
 
     def call(plan):
         root = tmp_path / "runs"
@@ -36,7 +37,7 @@ def reported(monkeypatch, tmp_path):
         for run in plan.runs:
             finish(root, run)
         reporting.publish(reporting.built(plan, root, None, [], entry), root, tmp_path / "reports")
-        return json.loads(json.dumps(written[-1]))
+        return written[-1]
 
     return call
 
@@ -97,9 +98,9 @@ def compared(planned, tmp_path):
 
 @pytest.mark.parametrize("tracked", [True, False])
 def test_a_file_that_was_edited_after_its_results_is_exploratory(mine, reported, tracked):
-    assert not reported(mine())["verdict"]["exploratory"]
+    assert not reported(mine()).verdict.exploratory
     found = reported(mine(edited=True, tracked=tracked))
-    [line] = found["verdict"]["departures"]
+    [line] = found.verdict.departures
     assert "after 2 pairs of results were known of what was declared on" in line
     for said in (
         "margin: first 0.5, now 0.6",
@@ -108,15 +109,15 @@ def test_a_file_that_was_edited_after_its_results_is_exploratory(mine, reported,
         "now one against two, val/loss: difference below 0.6",
     ):
         assert said in line
-    assert found["verdict"]["exploratory"]
-    assert all(claim["exploratory"] for claim in found["verdict"]["claims"])
+    assert found.verdict.exploratory
+    assert all(claim.exploratory for claim in found.verdict.claims)
 
 
 def test_a_file_that_is_edited_before_any_result_is_as_good_as_new(mine, reported, tmp_path):
     reporting.declare(mine(), tmp_path / "runs", [])
     found = reported(mine(edited=True))
-    assert not found["verdict"]["exploratory"]
-    assert (found["declared"]["known"], found["declared"]["pairs"]) == (0, 4)
+    assert not found.verdict.exploratory
+    assert (found.declared.known, found.declared.pairs) == (0, 4)
 
 
 def test_compare_keeps_its_standing_with_every_seed_more_and_loses_it_with_another_margin(
@@ -124,15 +125,16 @@ def test_compare_keeps_its_standing_with_every_seed_more_and_loses_it_with_anoth
 ):
     for seeds in ("seed=0,1,2", "seed=range(8)"):
         found = reported(compared(seeds))
-        assert not found["verdict"]["exploratory"]
-        assert found["experiment"]["looks"] == "anytime"
+        assert not found.verdict.exploratory
+        assert found.experiment.looks == "anytime"
     [entry] = declared.entries(tmp_path / "runs")
     log = (tmp_path / "runs" / marks.LOG).read_text().splitlines()
-    assert found["declared"] == entry.plain() == json.loads(log[0])
-    assert not [run["id"] for run in found["runs"] if run["id"] in log[0]], "`clean` would keep it"
+    assert found.declared == entry
+    assert found.declared.plain() == json.loads(log[0])
+    assert not [run.id for run in found.runs if run.id in log[0]], "`clean` would keep it"
     found = reported(compared("seed=range(8)", "margin=0.04"))
-    assert "after 8 pairs of results were known" in found["verdict"]["departures"][0]
-    assert "margin: first 5 % of training, now 0.04" in found["verdict"]["departures"][0]
+    assert "after 8 pairs of results were known" in found.verdict.departures[0]
+    assert "margin: first 5 % of training, now 0.04" in found.verdict.departures[0]
 
 
 def test_what_was_changed_is_told_before_anything_is_trained_and_so_is_a_broken_line(
@@ -278,15 +280,15 @@ def test_a_comparison_from_its_command_line_to_a_report_that_cites_it(attnlab):
             line, cwd=attnlab.folder, env=attnlab.environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        return json.loads((attnlab.folder / "reports/two_vs_four/report.json").read_text())
+        return load(attnlab.folder / "reports/two_vs_four/report.json")
 
     reports = [command("seed=0,1,2"), command("seed=range(5)"), command("seed=range(5)", "margin=0.04")]
-    assert [report["verdict"]["exploratory"] for report in reports] == [False, False, True]
-    entries = [one.plain() for one in declared.entries(attnlab.folder / "runs")]
-    assert [reports[0]["declared"], reports[2]["declared"]] == entries
-    assert reports[1]["declared"] == entries[0]
+    assert [report.verdict.exploratory for report in reports] == [False, False, True]
+    entries = declared.entries(attnlab.folder / "runs")
+    assert [reports[0].declared, reports[2].declared] == entries
+    assert reports[1].declared == entries[0]
     page = (attnlab.folder / "reports/two_vs_four/report.md").read_text()
-    assert f"entry {entries[1]['hash'][:16]}" in page
+    assert f"entry {entries[1].hash[:16]}" in page
 
 
 @pytest.mark.rare

@@ -12,9 +12,9 @@ from sampling import sample
 from test_sweep_lr_grid import SEARCHED, TUNE, planned_rounds, toy_record  # noqa: F401 - a fixture
 from toys import TOY, shipped
 
-from attnlab import report
 from attnlab.config import CONF
 from attnlab.errors import Refused
+from attnlab.report.pages import files
 from attnlab.report.schema import load
 from attnlab.store import runs as store
 from attnlab.store.schema import Estimate, Failure
@@ -140,16 +140,16 @@ def test_an_arm_whose_rate_a_machine_lost_is_not_trained_and_the_command_fails(r
 
 def test_a_run_at_the_lowest_rate_is_none_of_an_arm_whose_rate_is_not_known(rounds, tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(report, "write", lambda _folder, document, _runs: written.append(document))
+    monkeypatch.setattr(files, "write", lambda _folder, document, _runs: written.append(document))
     for run in rounds[0].runs:
         store.write_spec(tmp_path, run)
         store.write_record(tmp_path / run.id, toy_record(run))
     reporting.publish(reporting.built(rounds[0], tmp_path, None, []), tmp_path, tmp_path / "reports")
-    assert written[0]["verdict"]["finished"] == 0
+    assert written[0].verdict.finished == 0
     reporting.publish(
         reporting.built(replace(rounds[0], tuned=None), tmp_path, None, []), tmp_path, tmp_path / "reports"
     )
-    assert written[1]["verdict"]["finished"] == 6
+    assert written[1].verdict.finished == 6
 
 
 def test_what_was_tuned_is_committed_in_a_file_that_the_experiments_defaults_name(planned, rounds, tmp_path):
@@ -199,15 +199,15 @@ def test_a_sweep_trains_rung_by_rung_once_and_its_report_shows_and_charges_it(at
     assert rungs == ["8 runs to train", "7 runs to train", "6 runs to train"]
     folder = next((attnlab.folder / "reports").glob("heads~*"))
     document = load(folder / "report.json")
-    arms = {entry["arm"]: entry for entry in document["budget"]["tuning"]["arms"]}
-    picked = {arm: row["lr"] for arm, entry in arms.items() for row in entry["rows"] if row["picked"]}
+    arms = {entry.arm: entry for entry in document.budget.tuning.arms}
+    picked = {arm: row.lr for arm, entry in arms.items() for row in entry.rows if row.picked}
     assert picked == {"two": 0.4, "four": 0.8}
     for arm, entry in arms.items():
-        assert {row["lr"] for row in entry["rows"] if row["median"] is not None} == set(SEARCHED[arm])
-    spent = next(row for row in document["budget"]["rows"] if row["key"] == "tuning_tokens")
-    assert {cell["arm"]: cell["value"] for cell in spent["cells"]} == {"two": 100, "four": 110}
-    assert arms["two"]["of_comparison"] == pytest.approx(100 / (2 * 30))
-    assert not any("end of those tried" in warning for warning in document["warnings"])
+        assert {row.lr for row in entry.rows if row.median is not None} == set(SEARCHED[arm])
+    spent = document.budget.row("tuning_tokens")
+    assert {cell.arm: cell.value for cell in spent.cells} == {"two": 100, "four": 110}
+    assert arms["two"].of_comparison == pytest.approx(100 / (2 * 30))
+    assert not any("end of those tried" in warning for warning in document.warnings)
     assert len(attnlab.trained()) == 21 + 4
     assert (folder / "tuned.yaml").exists()
     runs = attnlab.folder / "runs"

@@ -1,10 +1,9 @@
 """A sweep without an experiment: what differs is an arm, and one page compares them, as exploratory."""
 
-import json
-
 import pytest
 
 from attnlab.errors import Refused
+from attnlab.report.schema import load
 
 
 def test_the_combinations_are_the_arms_of_one_plan_and_the_first_is_the_baseline(planned):
@@ -73,15 +72,14 @@ def test_the_page_says_exploratory_who_is_the_baseline_and_what_a_seed_cannot_te
     status, out, err = attnlab(*flag, "heads=two,one", "optim.lr=0.2")
     assert status == 0, err
     assert "EXPLORATORY: What changes with heads? The baseline is what stands first, two." in out
-    assert "  one against two, val/loss: " in out
-    assert ", no interval" in out
+    assert "\n  one vs two: Δ val/loss = −0.240 nats, no interval\n" in out
     [page] = attnlab.folder.glob("reports/sweep_heads_two_one~*/report.json")
-    report = json.loads(page.read_text())
-    assert report["verdict"]["headline"] == "EXPLORATORY"
-    assert (report["verdict"]["exploratory"], report["verdict"]["undeclared"]) == (True, True)
-    assert report["experiment"]["margin"] is None
-    assert report["declared"] is None
-    assert "one seed, so no difference has an interval" in report["verdict"]["departures"][1]
+    report = load(page)
+    assert report.verdict.headline == "EXPLORATORY"
+    assert (report.verdict.exploratory, report.verdict.undeclared) == (True, True)
+    assert report.experiment.margin is None
+    assert report.declared is None
+    assert "one seed, so no difference has an interval" in report.verdict.departures[1]
     assert "nothing was declared before the runs" in (page.parent / "report.html").read_text()
     assert not (attnlab.folder / "runs" / "declarations.jsonl").exists()
     assert len(list(page.parent.parent.iterdir())) == 2  # the index beside it

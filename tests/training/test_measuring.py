@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from attnlab.measure.measurement import Measured
-from attnlab.report import Asked, build, read_run
+from attnlab.report.build import build
 from attnlab.report.pages.html import html
+from attnlab.report.tables.wording import describe_claim
+from attnlab.report.verdicts.runs import Asked, read_run
 from attnlab.store import runs as stored
 from attnlab.store.declarations import Claim, Experiment
 from attnlab.store.schema import Metric
@@ -73,11 +75,13 @@ def test_what_a_measurement_declares_is_what_the_page_says(compose, store):
         margin_reason="half", claims=[claim],
     )  # fmt: skip
     report = build(Asked(asked), runs, None, provenance([], {}, [], "cpu", [one.record for one in runs]))
-    (found,) = report["verdict"]["claims"]
-    assert (found["label"], found["unit"], found["timed"]) == ("slope", "m", True)
-    assert "is within 0.5 m of left" in found["plain"]
+    (found,) = report.verdict.claims
+    assert (found.label, found.unit, found.timed) == ("slope", "m", True)
+    assert describe_claim(found) == (
+        "right vs left: Δ slope = +0.000 m, no interval, margin ±0.5: INCONCLUSIVE. 1 paired seed."
+    )
     assert "slope (m)" in html(report)
-    assert set(report["reproduce"]["versions"]) >= {"torch", "pytorch-lightning"}
+    assert set(report.reproduce.versions) >= {"torch", "pytorch-lightning"}
 
 
 def test_a_figure_that_is_no_number_is_a_divergence_and_no_record(compose, store):

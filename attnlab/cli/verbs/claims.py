@@ -10,16 +10,17 @@ which could change them. A claim is known again by what it asks, since its words
 
 import argparse
 import json
+import math
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from attnlab.cli.words import split
 from attnlab.errors import Refused, printable
+from attnlab.report.schema import ClaimResult, Report, Verdict, load
 from attnlab.report.tables.claimed import same
 
 SIZE = "S"
@@ -28,8 +29,7 @@ SLOWER = 1.4  # than the machine of the reports this one may be, without a lot t
 EACH = 30.0  # of an experiment beside its runs: its plan, its laws, its report
 AT_ONCE = 2  # runs
 REFUSED = 2  # the exit status of a command that could not be read: no claim has fallen by it
-Claims = list[Mapping[str, Any]]
-Report = Mapping[str, Any]
+Claims = list[ClaimResult]
 Wanted = Mapping[str, tuple[float, Mapping[str, Claims]]]  # experiment -> seconds, and claims by folder
 Runner = Callable[[Sequence[str]], int]  # overrides of a command line to its exit status
 
@@ -51,12 +51,13 @@ def main(options: argparse.Namespace, run: Runner | None = None) -> int:
     for name, (_, by_folder) in wanted.items():
         found = _again(name, again, by_folder, overrides, run or partial(_command, quiet=options.json))
         for folder, claims in by_folder.items():
-            asked = found[folder]["verdict"]["claims"] if folder in found else []
+            asked = found[folder].verdict.claims if folder in found else []
             for claim in claims:
-                today = same(claim, asked) or {"says": claim["says"], "verdict": "NO RESULT"}
-                if today["verdict"] != claim["verdict"]:
-                    was = f"{folder}: was {claim['verdict']}, is {today['verdict']}"
-                    lost.append(f"{was}: {today['says']}")
+                twin = same(claim, asked)
+                today = twin.verdict if twin else Verdict.NO_RESULT
+                if today != claim.verdict:
+                    says = (twin or claim).says
+                    lost.append(f"{folder}: was {claim.verdict}, is {today}: {says}")
     number = sum(len(claims) for _, by_folder in wanted.values() for claims in by_folder.values())
     if options.json:
         told = {
@@ -88,8 +89,8 @@ def _reports(root: Path) -> dict[str, tuple[str, Report]]:
     """Folder -> the experiment that it is about, and its report."""
     if not root.is_dir():
         raise Refused(f"{root}: no such folder; give the one that holds the reports' folders")
-    found = {path.parent.name: read(path) for path in sorted(root.glob("*/report.json"))}
-    return {folder: (_name(report, root), report) for folder, report in found.items() if report}
+    found = {path.parent.name: load(path) for path in sorted(root.glob("*/report.json"))}
+    return {folder: (_name(report, root), report) for folder, report in found.items() if _is_tried(report)}
 
 
 def _wanted(reports: Mapping[str, tuple[str, Report]], stays: Callable[[Report], Claims]) -> Wanted:
@@ -117,19 +118,19 @@ def _seconds(report: Report) -> float:
     """What a report takes where nothing of it is stored: what its runs took, and the tokens of those that say
     what training is worth, at the speed of the others.
     """
-    runs = [run for run in report.get("runs") or [] if run.get("seconds")]
-    took = sum(run["seconds"] for run in runs)
-    tokens = sum((run.get("budget") or {}).get("tokens") or 0 for run in runs)
-    more = (report.get("exchange") or {}).get("tokens") or 0
-    return float(took * (1 + more / tokens if tokens else 1) / AT_ONCE)
+    runs = [run for run in report.runs if run.seconds]
+    took = sum(run.seconds or 0.0 for run in runs)
+    tokens = sum(run.budget.tokens or 0 for run in runs)
+    more = report.exchange.tokens if report.exchange else 0
+    return took * (1 + more / tokens if tokens else 1) / AT_ONCE
 
 
 def _name(report: Report, root: Path) -> str:
     """The experiment of a report. Refused where it is more than a name: it becomes an override and a path."""
-    name = report["experiment"]["name"]
-    if not re.fullmatch(r"\w[\w-]*", str(name)):
+    name = report.experiment.name
+    if not re.fullmatch(r"\w[\w-]*", name):
         raise Refused(f"{root}: a report names the experiment {name!r}, which is no name of a file")
-    return str(name)
+    return name
 
 
 def _again(
@@ -142,35 +143,28 @@ def _again(
     status = run([f"+experiment={name}", f"size={SIZE}", f"paths.reports={reports}", *overrides])
     if status == REFUSED:
         raise Refused(f"claims: {name} was refused as {' '.join(overrides) or 'it is'}, so nothing was tried")
-    found: dict[str, Report] = {
-        folder: report for folder, source in sources.items() if (report := read(source))
-    }
+    found = {folder: load(source) for folder, source in sources.items() if source.is_file()}
     for folder in sources.keys() - found.keys():
         said = f"{folder}: the command left no report and ended with status {status}"
         print(said, file=sys.stderr, flush=True)
     return found
 
 
-def read(path: Path) -> dict[str, Any] | None:
-    """A report of size S, of an experiment or of it on a further text; None where there is none."""
-    try:
-        report = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    whole = isinstance(report, dict) and "verdict" in report and "experiment" in report
-    rung = whole and (report.get("place") or {}).get("kind") == "rung"  # it is its ladder's business
-    return report if whole and not rung and report["experiment"].get("size") == SIZE else None
+def _is_tried(report: Report) -> bool:
+    """Whether a report is of size S, and of an experiment or of it on a further text."""
+    is_rung = report.place is not None and report.place.kind == "rung"  # it is its ladder's business
+    return not is_rung and report.experiment.size == SIZE
 
 
 def decided(report: Report) -> Claims:
     """The claims of a report that were decided, by no time."""
     return [
         claim
-        for claim in report["verdict"]["claims"]
-        if claim["verdict"] in ("SUPPORTED", "REFUTED")
-        and not claim["exploratory"]
-        and claim["kind"] != "timing"
-        and not claim.get("timed")
+        for claim in report.verdict.claims
+        if claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED)
+        and not claim.exploratory
+        and claim.basis != "timing"
+        and not claim.timed
     ]
 
 
@@ -179,17 +173,15 @@ def standing(report: Report) -> Claims:
     return [
         claim
         for claim in decided(report)
-        if claim["verdict"] == "SUPPORTED"
-        and (claim["decision"]["exact"] or claim.get("identity") or _separates(claim))
+        if claim.verdict == Verdict.SUPPORTED
+        and (claim.decision.exact or claim.identity or _separates(claim))
     ]
 
 
-def _separates(claim: Mapping[str, Any]) -> bool:
+def _separates(claim: ClaimResult) -> bool:
     """Whether "no difference", and any smaller than some size, lies outside what the claim allows."""
-    centre = 1.0 if claim["compare"] == "ratio" else 0.0
-    low = claim["from"]
-    high = claim["to"]
-    return (low is not None and low > centre) or (high is not None and high < centre)
+    low, high = claim.region or (-math.inf, math.inf)
+    return low > claim.center or high < claim.center
 
 
 def _command(overrides: Sequence[str], quiet: bool = False) -> int:

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,19 @@ from attnlab.cli.flags import BUDGETS
 from attnlab.cli.hydra import handed_on
 from attnlab.cli.verbs import compare
 from attnlab.errors import Refused, nearest
+from attnlab.report.schema import Report, RunRow, Verdict, load
 from attnlab.store.fingerprint import flatten
 from attnlab.store.schema import LOST
 from attnlab.sweep.plan import overrides
 
 LOOKS = "looks=[4,6,9,12,16]"
 ENDS = {  # word of the claim -> exit status, verdict
-    "SUPPORTED": (0, "better"),
-    "REFUTED": (3, "not better"),
-    "INCONCLUSIVE": (4, "undecided"),
-    "NO RESULT": (4, "undecided"),
-    "UNTRAINED": (4, "undecided"),
-    "NOT COMPARABLE": (5, "not comparable"),
+    Verdict.SUPPORTED: (0, "better"),
+    Verdict.REFUTED: (3, "not better"),
+    Verdict.INCONCLUSIVE: (4, "undecided"),
+    Verdict.NO_RESULT: (4, "undecided"),
+    Verdict.UNTRAINED: (4, "undecided"),
+    Verdict.NOT_COMPARABLE: (5, "not comparable"),
 }
 HELD = {  # of --budget, beside the tokens
     "tokens": [],
@@ -54,12 +55,12 @@ def main(options: argparse.Namespace) -> int:
     typed = shlex.join(["python", "-m", "attnlab", "judge", *options.words, *given, *flags])
     with redirect_stdout(sys.stderr):
         status = compare.ask(experiment, rest, flags, typed)
-    report = _report(Path(overrides.text(rest, "paths.reports") or "reports"), experiment["name"], began)
-    if report is None or status >= 128:
+    source = _report(Path(overrides.text(rest, "paths.reports") or "reports"), experiment["name"], began)
+    if source is None or status >= 128:
         return status
-    ended, answer = verdict(report)
+    ended, answer = verdict(load(source), source.with_name("report.html"))
     print(json.dumps(answer, indent=1, ensure_ascii=False))
-    return status if status and ended == ENDS["NO RESULT"][0] else ended
+    return status if status and ended == ENDS[Verdict.NO_RESULT][0] else ended
 
 
 def asked(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
@@ -91,53 +92,51 @@ def asked(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     return experiment, left
 
 
-def verdict(report: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The exit status of a report's one claim, and all that is told of it."""
-    [claim], arms = report["verdict"]["claims"], report["experiment"]["arms"]
-    ended, word = ENDS[claim["verdict"]]
-    decision = claim["decision"] or {}
-    runs = report["runs"]
+def verdict(report: Report, page: Path) -> tuple[int, dict[str, Any]]:
+    """The exit status of a report's one claim, and all that programs are told of it."""
+    from attnlab.report.tables.wording import describe_claim, format_training  # late: scipy
+
+    [claim] = report.verdict.claims
+    ended, word = ENDS[claim.verdict]
+    decision = claim.decision
+    runs = report.runs
     return ended, {
         "verdict": word,
-        "claim": claim["verdict"],  # UNTRAINED and NO RESULT are undecided too
-        "sentence": claim["sentence"],
-        "metric": claim["metric"],
-        "unit": claim["unit"],
-        "direction": claim["direction"],
-        "margin": report["experiment"]["margin"],
-        "estimate": decision.get("estimate"),  # B less A
-        "interval": {key: decision.get(key) for key in ("low", "high", "level")},
-        "as_training": (claim.get("training") or {}).get("words"),
-        "exploratory": claim["exploratory"],
-        "seeds": decision.get("n", 0),
+        "claim": claim.verdict,  # UNTRAINED and NO RESULT are undecided too
+        "sentence": describe_claim(claim),
+        "metric": claim.metric,
+        "unit": claim.unit,
+        "direction": claim.direction,
+        "margin": report.experiment.margin,
+        "estimate": decision.estimate,  # B less A
+        "interval": {"low": decision.low, "high": decision.high, "level": decision.level},
+        "as_training": format_training(claim.training) if claim.training else None,
+        "exploratory": claim.exploratory,
+        "seeds": decision.n,
         "cost": {
             "runs": len(runs),
-            "failed": sum(run["status"] not in ("done", *LOST) for run in runs),
-            "lost": sum(run["status"] in LOST for run in runs),  # to the machine: no outcome of a side
-            "seconds": round(sum(run["seconds"] or 0 for run in runs), 1),
-            **{side: _cost(runs, arm) for side, arm in zip(("a", "b"), arms, strict=True)},
+            "failed": sum(run.status not in ("done", *LOST) for run in runs),
+            "lost": sum(run.status in LOST for run in runs),  # to the machine: no outcome of a side
+            "seconds": round(sum(run.seconds or 0 for run in runs), 1),
+            **{side: _cost(runs, arm) for side, arm in zip(("a", "b"), report.experiment.arms, strict=True)},
         },
-        "size": report["experiment"]["size"],
-        "report": report["at"],
-        "command": report["reproduce"]["command"],
+        "size": report.experiment.size,
+        "report": str(page),
+        "command": report.reproduce.command,
     }
 
 
-def _cost(runs: list[dict[str, Any]], arm: str) -> dict[str, Any]:
+def _cost(runs: Sequence[RunRow], arm: str) -> dict[str, Any]:
     """An arm's figures, of its first run that has them."""
-    known: dict[str, Any] = next((run["budget"] for run in runs if run["arm"] == arm and run["budget"]), {})
-    return {"arm": arm, **{figure: known.get(figure) for figure in FIGURES}}
+    known = next((run.budget for run in runs if run.arm == arm and run.budget.known()), None)
+    return {"arm": arm, **{figure: known.get(figure) if known else None for figure in FIGURES}}
 
 
-def _report(folder: Path, name: str, since: float) -> dict[str, Any] | None:
+def _report(folder: Path, name: str, since: float) -> Path | None:
     """The report of this command: the experiment's that was written last, and not before it began."""
     written = [path for path in folder.glob(f"{name}*/report.json") if path.stat().st_mtime >= since - 1]
-    documents = [(path.stat().st_mtime, path, json.loads(path.read_text("utf-8"))) for path in written]
-    own = [(at, path, read) for at, path, read in documents if read["experiment"]["name"] == name]
-    if not own:
-        return None
-    _, path, read = max(own, key=lambda one: one[0])
-    return {**read, "at": str(path.with_name("report.html"))}
+    own = [path for path in written if load(path).experiment.name == name]
+    return max(own, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _arm(word: str) -> list[str]:

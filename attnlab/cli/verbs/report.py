@@ -26,15 +26,16 @@ def report(options: argparse.Namespace) -> int:
         from attnlab.report.diff import compare, differences
 
         a, b = map(Path, options.diff)
-        print(_json(differences(a, b)) if options.json else printable(compare(a, b), keep="\n"))
+        print(_json(differences(a, b).plain()) if options.json else printable(compare(a, b), keep="\n"))
         return 0
-    from attnlab.report.pages.index import LADDER, sources
+    from attnlab.report.ladder import LADDER
+    from attnlab.report.pages.index import sources
 
     folder = Path(options.folder)
     if not (folder / "report.json").is_file() and not (folder / LADDER).is_file() and sources(folder):
         return _render_folder(folder, as_json=options.json)
-    from attnlab.report import render
     from attnlab.report.across import page as ladders
+    from attnlab.report.pages.files import render
 
     of_sizes = (folder / LADDER).is_file()
     with waiting("rendering the page"):
@@ -75,11 +76,15 @@ def _verdicts(path: Path) -> dict[str, Any]:
     """The verdicts of a report, and what decided them."""
     from attnlab.report.pages.files import find
     from attnlab.report.schema import load
+    from attnlab.report.tables.wording import describe_claim
 
-    verdict = load(find(path))["verdict"]
-    keys = ("says", "verdict", "arm", "against", "metric", "unit", "threshold", "decision", "sentence")
-    claims = [{key: claim[key] for key in keys} for claim in verdict["claims"]]
-    return {"headline": verdict["headline"], "exploratory": verdict["exploratory"], "claims": claims}
+    verdict = load(find(path)).verdict
+    keys = {"says", "verdict", "arm", "against", "metric", "unit", "threshold", "decision"}
+    claims = [
+        claim.model_dump(mode="json", include=keys) | {"sentence": describe_claim(claim)}
+        for claim in verdict.claims
+    ]
+    return {"headline": verdict.headline, "exploratory": verdict.exploratory, "claims": claims}
 
 
 def _json(shown: dict[str, Any]) -> str:

@@ -30,14 +30,14 @@ def text(name: str) -> str:
 
 def schema(name: str) -> dict[str, Any]:
     """JSON schema, draft 2020-12, of an experiment file, a run's spec.json or run.json, or a report.json."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     if name == "report":
-        from attnlab.report.schema import SHAPE
+        from attnlab.report.schema import Report
 
-        return SHAPE
+        return head | Report.model_json_schema(by_alias=True, mode="serialization")
     from attnlab.store.declarations import Experiment
     from attnlab.store.schema import Record, RunRecord, RunSpec
 
     records: dict[str, type[Record]] = {"experiment": Experiment, "spec": RunSpec, "run": RunRecord}
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     own = {"additionalProperties": True} if name == "experiment" else {}
     return head | records[name].model_json_schema(by_alias=True) | own

@@ -2,14 +2,16 @@
 which it was passed. One small picture per claim.
 """
 
+import math
 from collections.abc import Sequence
-from typing import Any
 
-from attnlab.report.charts.figures import Figure, Report
+from attnlab.report.charts.figures import Figure
 from attnlab.report.charts.marks import VERDICTS, Spec, chart, coded, layer, line_at, number, span
 from attnlab.report.charts.svg import BAND, INK, MUTED, PAPER
+from attnlab.report.schema import ClaimResult, Look, Report, Verdict
 from attnlab.report.tables import looks
-from attnlab.report.verdicts.verdict import Verdict
+from attnlab.report.tables.looks import LookRow
+from attnlab.report.tables.wording import describe_claim
 
 HEIGHT = 210
 LETTER = 8.5
@@ -21,33 +23,39 @@ def paths(report: Report, width: int, suffix: str = "") -> dict[str, list[Figure
     """Place in the page (`looks`, the claim's number, `suffix`) -> its figure; of claims tried in looks."""
     return {
         f"looks{number}{suffix}": [_figure(claim, f"looks{number}{suffix}", width)]
-        for number, claim in enumerate(report["verdict"]["claims"], 1)
-        if looks.told(claim) and any(look["estimate"] is not None for look in claim["looks"]["made"])
+        for number, claim in enumerate(report.verdict.claims, 1)
+        if looks.has_path(claim)
+        and any(look.estimate is not None for look in (claim.looks.made if claim.looks else ()))
     }
 
 
-def _figure(claim: dict[str, Any], name: str, width: int) -> Figure:
+def _figure(claim: ClaimResult, name: str, width: int) -> Figure:
     rows = looks.rows(claim)
-    steps = "; ".join(looks.said(claim, row) for row in rows)
-    label = f"The looks at claim {claim['says']}. {claim['sentence']} {steps}."
+    steps = "; ".join(looks.describe(claim, row) for row in rows)
+    label = f"Interim analyses of the claim {claim.says}. {describe_claim(claim)} {steps}."
     return Figure(name, _spec(claim, rows, width), label)
 
 
-def _spec(claim: dict[str, Any], rows: Sequence[dict[str, Any]], width: int) -> Spec:
-    ends = [end for end in (claim["from"], claim["to"]) if end is not None]
-    seen = [row for row in rows if row["estimate"] is not None]
-    domain = low, high = _domain(ends, seen)
-    last = rows[-1]["seeds"]
-    counts = {"values": [row["seeds"] for row in rows], "format": "d", "grid": False, "tickSize": 7}
-    made = [_mark(claim, row, domain) for row in seen]
-    word_share = LETTER * (len(claim["verdict"]) + 1) / (width - AXIS)
+def _spec(claim: ClaimResult, rows: Sequence[LookRow], width: int) -> Spec:
+    start, stop = claim.region or (-math.inf, math.inf)
+    ends = [end for end in (start, stop) if math.isfinite(end)]
+    seen = [(row, row.seen) for row in rows if row.seen and row.seen.estimate is not None]
+    domain = low, high = _domain(ends, [look for _, look in seen])
+    last = rows[-1].seeds
+    counts = {"values": [row.seeds for row in rows], "format": "d", "grid": False, "tickSize": 7}
+    made = [_mark(claim, row, look, domain) for row, look in seen]
+    word_share = LETTER * (len(claim.verdict) + 1) / (width - AXIS)
     end = max([last * 1.08, *(mark["seeds"] / (1 - word_share) for mark in made if mark["decided"])])
     x = number("seeds", [0, end], "paired seeds", **counts)
     y = number("estimate", [low, high], tickCount=5)
     decided, open_ = ([mark for mark in made if mark["decided"] is yes] for yes in (True, False))
-    idle = [row for row in rows if row["state"] not in (looks.DECIDED, looks.OPEN)]
+    idle: list[Spec] = [
+        {"seeds": row.seeds, "state": row.state}
+        for row in rows
+        if row.state not in (looks.DECIDED, looks.OPEN)
+    ]
     bounds = _boundaries(rows)
-    holds = {"from": _or(claim["from"], low), "to": _or(claim["to"], high)}
+    holds = {"from": max(start, low), "to": min(stop, high)}
     code = coded("word", VERDICTS)
     clip = {"clip": True}
     dashed = {"color": MUTED, "strokeDash": [5, 3], "strokeWidth": 1.3, **clip}
@@ -79,45 +87,44 @@ def _spec(claim: dict[str, Any], rows: Sequence[dict[str, Any]], width: int) -> 
     return chart(width, HEIGHT, layers, made, title={"text": looks.title(claim), "fontWeight": "normal"})
 
 
-def _mark(claim: dict[str, Any], row: dict[str, Any], domain: tuple[float, float]) -> dict[str, Any]:
-    decided, (low, high) = row["state"] == looks.DECIDED, domain
+def _mark(claim: ClaimResult, row: LookRow, look: Look, domain: tuple[float, float]) -> Spec:
+    decided, (low, high) = row.state == looks.DECIDED, domain
     return {
-        "seeds": row["seeds"],
-        "estimate": row["estimate"],
-        "low": max(_or(row["low"], low), low),
-        "high": min(_or(row["high"], high), high),
+        "seeds": row.seeds,
+        "estimate": look.estimate,
+        "low": max(_or(look.low, low), low),
+        "high": min(_or(look.high, high), high),
         "decided": decided,
-        "word": claim["verdict"] if decided else str(Verdict.INCONCLUSIVE),
-        "said": looks.said(claim, row),
+        "word": str(claim.verdict if decided else Verdict.INCONCLUSIVE),
+        "said": looks.describe(claim, row),
         "cut": [
             {"at": edge, "shape": shape}
-            for end, edge, shape in ((row["low"], low, "triangle-down"), (row["high"], high, "triangle-up"))
+            for end, edge, shape in ((look.low, low, "triangle-down"), (look.high, high, "triangle-up"))
             if end is None or not low <= end <= high
         ],
     }
 
 
-def _boundaries(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _boundaries(rows: Sequence[LookRow]) -> list[Spec]:
     """The points of every boundary: a support that no estimate could have given has none."""
-    points = []
+    points = list[Spec]()
     for row in rows:
-        for side in ("support", "refute"):
-            first, last = ends = row[side] or (None, None)
+        for side, ends in (("support", row.support), ("refute", row.refute)):
+            first, last = ends or (None, None)
             if side == "support" and first is not None and last is not None and first >= last:
                 continue
             points += [
-                {"seeds": row["seeds"], "at": end, "side": f"{side}{i}"}
-                for i, end in enumerate(ends)
+                {"seeds": row.seeds, "at": end, "side": f"{side}{i}"}
+                for i, end in enumerate((first, last))
                 if end is not None
             ]
     return points
 
 
-def _domain(ends: Sequence[float], seen: Sequence[dict[str, Any]]) -> tuple[float, float]:
+def _domain(ends: Sequence[float], seen: Sequence[Look]) -> tuple[float, float]:
     """What is drawn: thresholds, estimates and the last interval whole; of wider ones as much again."""
-    whole = [*ends, *(row["estimate"] for row in seen), seen[-1]["low"], seen[-1]["high"]]
-    low, high = span(whole, 0.1)
-    others = [row[key] for row in seen for key in ("low", "high") if row[key] is not None]
+    low, high = span([*ends, *(look.estimate for look in seen), seen[-1].low, seen[-1].high], 0.1)
+    others = [end for look in seen for end in (look.low, look.high) if end is not None]
     far = FAR * (high - low)
     air = 0.15 * (high - low)  # air for the words at the foot
     return max(min([low, *others]), low - far) - air, min(max([high, *others]), high + far)

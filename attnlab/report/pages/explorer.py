@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from attnlab.report.build import row as row_of
+from attnlab.report.build import summarize
 from attnlab.report.pages import files
 from attnlab.report.pages.html import inspected
+from attnlab.report.schema import HeadsReport
 from attnlab.report.tables import maps
 from attnlab.report.tables.heads import heads
 from attnlab.report.verdicts.runs import Asked, Run, Sweep
@@ -39,11 +42,10 @@ def write(
     alone = Experiment(
         name=name, arms=[name], baseline=name, seeds=[seed], metric="", margin=0.0, margin_reason=""
     )
-    report = {
-        "experiment": {"name": name, "arms": [name], "baseline": name, "seeds": [seed]},
-        "runs": [{"arm": name, "seed": seed, "id": name, "status": "done"}],
-        "heads": heads(Sweep(Asked(alone), [Run(name, seed, name, record, None, arrays)])),
-    }
+    sweep = Sweep(Asked(alone), [Run(name, seed, name, record, None, arrays)])
+    report = HeadsReport(
+        experiment=summarize(sweep), runs=[row_of(run) for run in sweep.planned], heads=heads(sweep)
+    )
     for old in folder.glob("layer*.png"):
         old.unlink()
     values = arrays["maps"][-1]

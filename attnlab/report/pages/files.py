@@ -16,7 +16,7 @@ from attnlab.report.pages.html import html, inline
 from attnlab.report.pages.index import index, ours, sources
 from attnlab.report.pages.markdown import markdown
 from attnlab.report.pages.summary import slide
-from attnlab.report.schema import load
+from attnlab.report.schema import Report, load
 from attnlab.report.tables import maps
 from attnlab.report.verdicts.runs import Run
 from attnlab.store.files import replacing
@@ -25,7 +25,7 @@ SUMMARY = "summary"
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a cell begins that spreadsheets take for a formula
 
 
-def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
+def write(folder: Path, report: Report, runs: list[Run]) -> Path:
     """Writes a report and returns its page: the data of its runs, report.json, everything that is rendered
     from these, and the index beside the folder.
 
@@ -39,7 +39,7 @@ def write(folder: Path, report: dict[str, Any], runs: list[Run]) -> Path:
         put(folder / maps.ARCHIVE, maps.archive(mapped))
     else:
         (folder / maps.ARCHIVE).unlink(missing_ok=True)  # an earlier report's
-    put(folder / "report.json", dumps(report).encode())
+    put(folder / "report.json", dumps(report.plain()).encode())
     page = render(folder)
     if not (folder.parent / "index.html").exists():
         refresh(folder.parent)
@@ -148,21 +148,21 @@ def find(path: Path) -> Path:
     return source
 
 
-def pngs(report: dict[str, Any]) -> list[figures.Figure]:
+def pngs(report: Report) -> list[figures.Figure]:
     """The figures that travel with the Markdown: verdict, effects of the primary metric, budget."""
     named = [("verdict", figures.verdicts(report, 720)[:1]), ("effects", figures.forests(report, 720)[:1])]
     pictures = [figures.Figure(name, some[0].spec, some[0].label) for name, some in named if some]
     return [*pictures, figures.budget(report)]
 
 
-def runs_csv(report: dict[str, Any]) -> str:
+def runs_csv(report: Report) -> str:
     """A row per planned run, a column per number that any of them has; of each head score the mean over all
     heads, and the most.
     """
     fixed = ["arm", "seed", "id", "status", "seconds"]
     groups = ("axes", "metrics", "budget", "memory", "speed", "heads")
     heads = _heads(report)
-    runs = [{"axes": {}, "heads": heads.get((run["arm"], run["seed"]), {})} | run for run in report["runs"]]
+    runs = [run.plain() | {"heads": heads.get((run.arm, run.seed), {})} for run in report.runs]
     names = [
         f"{group}.{key}" for group in groups for key in sorted({key for run in runs for key in run[group]})
     ]
@@ -176,16 +176,16 @@ def runs_csv(report: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def _heads(report: dict[str, Any]) -> dict[tuple[str, int], dict[str, float]]:
+def _heads(report: Report) -> dict[tuple[str, int], dict[str, float]]:
     """Of each run what its head scores come to."""
     found: dict[tuple[str, int], dict[str, float]] = {}
-    for score in (report.get("heads") or {"scores": []})["scores"]:
-        for run in score["runs"]:
-            values = [value for layer in run["values"] for value in layer if value is not None]
+    for score in report.heads.scores if report.heads else ():
+        for run in score.runs:
+            values = [value for layer in run.values for value in layer if value is not None]
             if values:
-                of_run = found.setdefault((run["arm"], run["seed"]), {})
-                of_run[f"{score['name']}.mean"] = sum(values) / len(values)
-                of_run[f"{score['name']}.most"] = max(values)
+                of_run = found.setdefault((run.arm, run.seed), {})
+                of_run[f"{score.name}.mean"] = sum(values) / len(values)
+                of_run[f"{score.name}.most"] = max(values)
     return found
 
 

@@ -6,19 +6,21 @@ element with every character escaped that could end it.
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from attnlab.report.answer import primary, timed
+from attnlab.report.answer import answer, equal_bytes, primary, timed
 from attnlab.report.charts import figures, series_figures
 from attnlab.report.charts.drawing import Drawn, draw
-from attnlab.report.charts.figures import Report
 from attnlab.report.charts.paths import paths
 from attnlab.report.pages.glossary import Glossary
-from attnlab.report.tables import claimed, format, head_maps, looks, maps, ranking
+from attnlab.report.schema import Effect, HeadScore, HeadsReport, Report, TextClaim
+from attnlab.report.tables import claimed, format, head_maps, looks, maps, ranking, wording
+from attnlab.report.tables.head_maps import Entry, Picks, Selection
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 THUMBNAILS = 240  # on one page
@@ -61,15 +63,26 @@ def environment() -> Environment:
         traded=figures.traded,
         BYTES=ranking.BYTES,
         chances=format.chances,
+        difference=data_effect,
+        training=wording.format_training,
+        meaning=wording.explain_effect,
+        describe=wording.describe_claim,
+        explain=wording.explain_verdict,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
     env.filters["letter"] = format.letter
     env.filters["on_record"] = format.on_record
     env.filters["explained"] = Glossary().explained
-    env.filters["without"] = lambda sentence, start: sentence.removeprefix(start)
-    env.filters["after_word"] = lambda sentence: sentence.partition(": ")[2]
     return env
+
+
+def data_effect(of: Effect | TextClaim) -> Markup:
+    """An effect for the page, with the full value of its estimate in the markup."""
+    estimate = of.mean if isinstance(of, Effect) else of.effect
+    if estimate is None:
+        return escape(format.NONE)
+    return Markup('<data value="{}">{}</data>').format(repr(estimate), wording.format_effect(of))
 
 
 def shown(report: Report) -> dict[str, list[figures.Figure]]:
@@ -103,27 +116,40 @@ def html(report: Report, drawn: Drawn | None = None, archive: Archive | None = N
         archive: the attention maps of its runs, as `maps.read` returns them. Without them the page shows the
             command that makes them in place of the explorer.
     """
-    return _page("page.html", report, shown(report), drawn, head_maps.select(report, archive or {}))
+    first = answer(report)
+    return _page(
+        "page.html",
+        report,
+        shown(report),
+        drawn,
+        head_maps.select(report, archive or {}),
+        answer=first,
+        primary=primary(report),
+        cited=claimed.declared(report),
+        timed=timed(report),
+        columns=ranking.columns(report),
+        equal_bytes=equal_bytes(report, first),
+    )
 
 
-def inspected(report: Report, archive: Archive, start: dict[str, Any]) -> str:
+def inspected(report: HeadsReport, archive: Archive, start: dict[str, Any]) -> str:
     """The heads of one model alone, as the section of a page that shows them, open at the head that `start`
     names (arm, seed, layer, head; head None: the mean of the layer's).
-
-    Args:
-        report: experiment (name, arms, baseline, seeds), runs and heads, as in report.json.
     """
     selected = head_maps.select(report, archive)
-    return _page("inspect.html", report, {"strips": series_figures.strips(report)}, None, selected, start)
+    places = {"strips": series_figures.strips(report)}
+    return _page("inspect.html", report, places, None, selected, start=start)
 
 
 def _page(
     template: str,
-    report: Report,
+    report: HeadsReport,
     places: dict[str, list[figures.Figure]],
     drawn: Drawn | None,
-    selected: dict[str, Any] | None,
+    selected: Selection | None,
+    *,
     start: dict[str, Any] | None = None,
+    **own: Any,
 ) -> str:
     if drawn is None:
         drawn = draw([figure for place in places.values() for figure in place])
@@ -138,12 +164,7 @@ def _page(
             figures=pictures,
             undrawn=drawn.sentences,
             styles=figures.styles(report),
-            primary=primary(report) if "effects" in report else {},
-            cited=claimed.declared(report) if "verdict" in report else [],
-            many=len(report["experiment"]["arms"]) > ranking.MANY,
-            timed=timed(report) if "answer" in report else {},
-            columns=ranking.columns(report) if "answer" in report else [],
-            equal_bytes=ranking.equal_bytes(report) if "answer" in report else [],
+            many=len(report.experiment.arms) > ranking.MANY,
             maps=selected,
             gallery=gallery(selected) if selected else [],
             picked=picked(report, selected) if selected else [],
@@ -151,6 +172,7 @@ def _page(
             css=asset("page.css") + asset("explorer.css"),
             js=asset("page.js"),
             explorer=asset("explorer_draw.js") + asset("explorer.js"),
+            **own,
         )
     )
 
@@ -162,75 +184,111 @@ def picture(figure: figures.Figure, drawn: Drawn) -> Any:
     return Markup('<p class="note">Not drawn: {}</p>').format(figure.label)
 
 
-def _explorer(report: dict[str, Any], selected: dict[str, Any] | None) -> dict[str, Any]:
+def _explorer(report: HeadsReport, selected: Selection | None) -> dict[str, Any]:
     """What a script needs to draw the maps large, and to say how a head scores."""
-    heads = report["heads"] or {}
     scores = [
-        {"name": score["name"], "label": score["label"], "chance": format.chances(score)}
-        for score in heads.get("scores", [])
+        {"name": score.name, "label": score.label, "chance": format.chances(score)}
+        for score in (report.heads.scores if report.heads else ())
     ]
-    chosen = selected or {}
-    lots = chosen.get("picks") or {"top": [], "random": []}
-    picked = [entry for top in lots["top"] for entry in top["heads"]] + lots["random"]
-    kept = {key: chosen.get(key, []) for key in ("maps", "earlier", "seeds")}
-    distinct = {_place(entry): entry for entry in picked}
-    return {**kept, "picked": list(distinct.values()), "scores": scores}
+    if selected is None:
+        return {"maps": [], "earlier": [], "seeds": [], "picked": [], "scores": scores}
+    picks = selected.picks or Picks(0, [], [])
+    entries = [entry for top in picks.top for entry in top.heads] + picks.random
+    distinct = {_place(entry): asdict(entry) for entry in entries}
+    return {
+        "maps": [asdict(entry) for entry in selected.maps],
+        "earlier": [asdict(weights) for weights in selected.earlier],
+        "seeds": [asdict(weights) for weights in selected.seeds],
+        "picked": list(distinct.values()),
+        "scores": scores,
+    }
 
 
-def _place(entry: dict[str, Any]) -> tuple[Any, ...]:
-    return entry["arm"], entry["seed"], entry["layers"][0], entry["head_numbers"][0]
+@dataclass(frozen=True)
+class Thumbnail:
+    """A head's map, small."""
+
+    arm: str
+    seed: int
+    layer: int
+    head: int
+    value: float | None
+    image: Markup
+    names: list[str]
 
 
-def gallery(selected: dict[str, Any]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ArmHeads:
+    """An arm's heads in one layer, by KV group."""
+
+    arm: str
+    seed: int
+    groups: dict[int, list[Thumbnail]]
+
+
+@dataclass(frozen=True)
+class GalleryRow:
+    """All arms in one layer."""
+
+    layer: int
+    arms: list[ArmHeads]
+
+
+@dataclass(frozen=True)
+class PickedRow:
+    """The top heads by a score, and random ones."""
+
+    score: HeadScore
+    top: list[Thumbnail]
+    random: list[Thumbnail]
+
+
+def _place(entry: Entry) -> tuple[str, int, int, int]:
+    return entry.arm, entry.seed, entry.layers[0], entry.head_numbers[0]
+
+
+def gallery(selected: Selection) -> list[GalleryRow]:
     """Per shown layer, each arm's heads as thumbnails, in boxes by KV group."""
-    decoded = [(entry, *maps.decode(entry)) for entry in selected["maps"]]
-    layers = sorted({layer for entry, *_ in decoded for layer in entry["layers"]})
-    most = max(1, THUMBNAILS // max(1, sum(entry["heads"] for entry, *_ in decoded)))
+    decoded = [(entry, *maps.decode(entry)) for entry in selected.maps]
+    layers = sorted({layer for entry, *_ in decoded for layer in entry.layers})
+    most = max(1, THUMBNAILS // max(1, sum(entry.heads for entry, *_ in decoded)))
     step = -(-len(layers) // most) or 1
     rows = []
     for layer in layers[::step]:
         arms = []
         for entry, weights, visible in decoded:
-            if layer not in entry["layers"]:
+            if layer not in entry.layers:
                 continue
-            row = entry["layers"].index(layer)
-            groups: dict[int, list[dict[str, Any]]] = {}
-            for head in range(entry["heads"]):
+            row = entry.layers.index(layer)
+            groups: dict[int, list[Thumbnail]] = {}
+            for head in range(entry.heads):
                 image = maps.data_uri(maps.thumbnail(weights[row, head], visible[row]))
-                group = groups.setdefault(entry["groups"][row][head], [])
-                names = entry["patterns"][row][head] if entry["patterns"] else []
-                group.append({"head": head, "image": Markup(image), "names": names})
-            arms.append({"arm": entry["arm"], "seed": entry["seed"], "groups": groups})
-        rows.append({"layer": layer, "arms": arms})
+                names = entry.patterns[row][head] if entry.patterns else []
+                shown = Thumbnail(entry.arm, entry.seed, layer, head, None, Markup(image), names)
+                groups.setdefault(entry.groups[row][head], []).append(shown)
+            arms.append(ArmHeads(entry.arm, entry.seed, groups))
+        rows.append(GalleryRow(layer, arms))
     return rows
 
 
-def picked(report: dict[str, Any], selected: dict[str, Any]) -> list[dict[str, Any]]:
+def picked(report: HeadsReport, selected: Selection) -> list[PickedRow]:
     """Rows of single heads with their thumbnails: the top ones by a score, beside random ones."""
-    lots = selected["picks"]
-    if not lots:
+    if not selected.picks:
         return []
-    scores = {score["name"]: score for score in report["heads"]["scores"]}
+    scores = {score.name: score for score in (report.heads.scores if report.heads else ())}
 
-    def row(heads: list[dict[str, Any]], score: str) -> list[dict[str, Any]]:
-        drawn = []
-        for entry in heads:
-            weights, visible = maps.decode(entry)
-            value = entry["scores"][score][0][0] if score in entry["scores"] else None
-            image = Markup(maps.data_uri(maps.thumbnail(weights[0, 0], visible[0])))
-            arm, seed, layer, head = _place(entry)
-            names = entry["patterns"][0][0] if entry["patterns"] else []
-            drawn.append(
-                {"arm": arm, "seed": seed, "layer": layer, "head": head, "value": value, "image": image,
-                 "names": names}
-            )  # fmt: skip
-        return drawn
+    def thumbnail(entry: Entry, score: str) -> Thumbnail:
+        weights, visible = maps.decode(entry)
+        value = entry.scores[score][0][0] if score in entry.scores else None
+        image = Markup(maps.data_uri(maps.thumbnail(weights[0, 0], visible[0])))
+        names = entry.patterns[0][0] if entry.patterns else []
+        return Thumbnail(*_place(entry), value, image, names)
 
     return [
-        {
-            "score": scores[top["score"]],
-            "top": row(top["heads"], top["score"]),
-            "random": row(lots["random"], top["score"]),
-        }
-        for top in lots["top"]
+        PickedRow(
+            scores[top.score],
+            [thumbnail(entry, top.score) for entry in top.heads],
+            [thumbnail(entry, top.score) for entry in selected.picks.random],
+        )
+        for top in selected.picks.top
     ]

@@ -1,30 +1,47 @@
 """index.html beside the reports of a folder: what each asked and found, rendered from their report.json.
 
-It reads only a few fields, so that a report of an older version stays listed although it cannot be rendered.
+A report of another version is listed as one that cannot be read.
 """
 
-import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
+from attnlab.report import ladder as ladders
+from attnlab.report.ladder import LADDER
 from attnlab.report.pages.html import asset, environment
+from attnlab.report.schema import ClaimResult, load
 
 LEDGER = "ledger.html"
-LADDER = "ladder.json"
 MARK = '<meta name="generator" content="attnlab index">'
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """A report or a ladder in the index."""
+
+    href: str
+    name: str
+    size: str | None
+    question: str
+    claims: list[ClaimResult]
+    headline: str
+    exploratory: bool
+    finished: int
+    planned: int
+    date: str
 
 
 def index(folder: Path) -> str:
     """The page for all reports and ladders in a folder."""
-    reports = []
+    reports = list[IndexRow]()
     unread = []
     for source in sources(folder):
         try:
             reports.append(_ladder(source) if source.name == LADDER else _row(source))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except ValueError:
             unread.append(source.parent.name)
-    reports.sort(key=lambda row: row["date"], reverse=True)
+    reports.sort(key=lambda row: row.date, reverse=True)
     return (
         environment()
         .get_template("index.html")
@@ -49,41 +66,36 @@ def ours(page: Path) -> bool:
     return page.is_file() and MARK in page.read_text("utf-8", errors="replace")[:400]
 
 
-def _row(source: Path) -> dict[str, Any]:
-    report = json.loads(source.read_text("utf-8"))
-    experiment = report["experiment"]
-    verdict = report["verdict"]
-    known = ("SUPPORTED", "REFUTED", "INCONCLUSIVE", "NOT COMPARABLE", "UNTRAINED", "NO RESULT")
-    claims = [{"says": str(claim["says"]), "verdict": claim["verdict"]} for claim in verdict["claims"]]
-    if not all(claim["verdict"] in known for claim in claims):
-        raise ValueError(f"{source}: a verdict outside the vocabulary")
-    return {
-        "href": quote(source.parent.name) + "/report.html",
-        "name": source.parent.name if report.get("place") else str(experiment["name"]),  # of several, which
-        "size": experiment.get("size"),
-        "question": str(experiment.get("question") or ""),
-        "claims": claims,
-        "headline": str(verdict["headline"]),
-        "exploratory": bool(verdict.get("exploratory")),
-        "finished": verdict["finished"],
-        "planned": verdict["planned"],
-        "date": str(report["reproduce"].get("date") or "unknown"),
-    }
+def _row(source: Path) -> IndexRow:
+    report = load(source)
+    verdict = report.verdict
+    return IndexRow(
+        href=quote(source.parent.name) + "/report.html",
+        name=source.parent.name if report.place else report.experiment.name,  # of several, which
+        size=report.experiment.size,
+        question=report.experiment.question or "",
+        claims=verdict.claims,
+        headline=verdict.headline,
+        exploratory=verdict.exploratory,
+        finished=verdict.finished,
+        planned=verdict.planned,
+        date=report.reproduce.date or "unknown",
+    )
 
 
-def _ladder(source: Path) -> dict[str, Any]:
+def _ladder(source: Path) -> IndexRow:
     """One experiment at several sizes."""
-    ladder = json.loads(source.read_text("utf-8"))
-    words = [f"{row['arm']} against {row['against']}: {row['word']}" for row in ladder["comparisons"]]
-    return {
-        "href": quote(source.parent.name) + "/report.html",
-        "name": str(ladder["name"]),
-        "size": f"{ladder['rungs'][0]['name']} to {ladder['rungs'][-1]['name']}",
-        "question": f"{ladder['question'] or ''} Does the answer hold with size?".strip(),
-        "claims": [],
-        "headline": "; ".join(words) or "NO RESULT",
-        "exploratory": bool(ladder["exploratory"]),
-        "finished": sum(rung["finished"] for rung in ladder["rungs"]),
-        "planned": sum(rung["planned"] for rung in ladder["rungs"]),
-        "date": str(ladder["reproduce"].get("date") or "unknown"),
-    }
+    ladder = ladders.load(source.parent)
+    words = [f"{row.arm} against {row.against}: {row.word}" for row in ladder.comparisons]
+    return IndexRow(
+        href=quote(source.parent.name) + "/report.html",
+        name=ladder.name,
+        size=f"{ladder.rungs[0].name} to {ladder.rungs[-1].name}",
+        question=f"{ladder.question or ''} Does the answer hold with size?".strip(),
+        claims=[],
+        headline="; ".join(words) or "NO RESULT",
+        exploratory=ladder.exploratory,
+        finished=sum(rung.finished for rung in ladder.rungs),
+        planned=sum(rung.planned for rung in ladder.rungs),
+        date=ladder.reproduce.date or "unknown",
+    )

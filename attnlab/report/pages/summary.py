@@ -6,13 +6,12 @@ Surprising: one font throughout, and no characters that it may lack.
 
 import textwrap
 from html import escape
-from typing import Any
 
-from attnlab.report.answer import told
+from attnlab.report.answer import Answer, answer, arms_table
 from attnlab.report.charts.marks import VERDICTS
 from attnlab.report.charts.svg import FONT, INK, LITERAL, MUTED
+from attnlab.report.schema import ClaimResult, Report
 
-Report = dict[str, Any]
 WIDTH = 1280
 HEIGHT = 720
 EDGE = 48
@@ -45,18 +44,19 @@ class _Sheet:
 def slide(report: Report) -> str:
     """The page."""
     sheet = _Sheet()
-    experiment = report["experiment"]
-    verdict = report["verdict"]
-    sheet.put(EDGE, f"{experiment['name']}: {verdict['headline']}", 26)
-    if verdict["exploratory"]:
+    experiment = report.experiment
+    verdict = report.verdict
+    sheet.put(EDGE, f"{experiment.name}: {verdict.headline}", 26)
+    if verdict.exploratory:
         sheet.put(WIDTH - EDGE, "EXPLORATORY", 20, VERDICTS["REFUTED"][0], text_anchor="end")
-    sheet.lines(experiment["question"] or "", 17, 2, LITERAL[MUTED])
+    sheet.lines(experiment.question or "", 17, 2, LITERAL[MUTED])
     sheet.y += 6
-    sheet.lines(report["answer"]["sentence"], 20, 4)
+    first = answer(report)
+    sheet.lines(first.sentence, 20, 4)
     sheet.y += 16
-    _arms(sheet, report)
+    _arms(sheet, report, first)
     sheet.y += 12
-    _claims(sheet, verdict["claims"])
+    _claims(sheet, verdict.claims)
     _foot(sheet, report)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
@@ -65,9 +65,9 @@ def slide(report: Report) -> str:
     )
 
 
-def _arms(sheet: _Sheet, report: Report) -> None:
+def _arms(sheet: _Sheet, report: Report, first: Answer) -> None:
     """The table of arms: the first in ink, as many as fit."""
-    columns, rows = told(report, whole=False)
+    columns, rows = arms_table(report, first, whole=False)
     left_out = len(rows) - ARMS
     rows = rows[:ARMS]
     widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
@@ -83,28 +83,28 @@ def _arms(sheet: _Sheet, report: Report) -> None:
         sheet.put(EDGE, f"and {left_out} more arms in the report", size, LITERAL[MUTED])
 
 
-def _claims(sheet: _Sheet, claims: list[dict[str, Any]]) -> None:
+def _claims(sheet: _Sheet, claims: list[ClaimResult]) -> None:
     size = 17
     letters = int((WIDTH - 2 * EDGE - 210) / (LETTER * 17))
     for claim in claims[:CLAIMS]:
         sheet.y += 1.7 * size
-        word = claim["verdict"]
+        word = claim.verdict
         sheet.parts.append(f'<circle cx="{EDGE + 6}" cy="{sheet.y - 6:g}" r="6" fill="{VERDICTS[word][0]}"/>')
         sheet.put(EDGE + 24, word, size, VERDICTS[word][0])
-        sheet.put(EDGE + 210, textwrap.shorten(claim["says"], letters, placeholder=" …"), size)
+        sheet.put(EDGE + 210, textwrap.shorten(claim.says, letters, placeholder=" …"), size)
     if len(claims) > CLAIMS:
         sheet.y += 1.7 * size
         sheet.put(EDGE, f"and {len(claims) - CLAIMS} more claims in the report", size, LITERAL[MUTED])
 
 
 def _foot(sheet: _Sheet, report: Report) -> None:
-    made = report["reproduce"]
-    verdict = report["verdict"]
+    made = report.reproduce
+    verdict = report.verdict
     said = [
         "attnlab",
-        made["date"] or "date unknown",
-        f"commit {(made['commit'] or 'unknown')[:10]}{' (dirty)' if made['dirty'] else ''}",
-        f"{verdict['finished']} of {verdict['planned']} runs finished",
+        made.date or "date unknown",
+        f"commit {(made.commit or 'unknown')[:10]}{' (dirty)' if made.dirty else ''}",
+        f"{verdict.finished} of {verdict.planned} runs finished",
         "intervals of 95 %, paired by seed",
     ]
     sheet.y = HEIGHT - 24

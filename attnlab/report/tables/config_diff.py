@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from attnlab.report.schema import ConfigCell, ConfigDiff, ConfigRow, LayerKinds, Provenance, Reproduce, RunRef
 from attnlab.report.verdicts.alike import versions
 from attnlab.report.verdicts.runs import Sweep, common
 from attnlab.store.declarations import Experiment
@@ -15,7 +16,7 @@ from attnlab.store.fingerprint import flatten
 NOT_DESIGN = {"seed", "replica", "parent", "id", "paths", "logger", "sweep", *Experiment.model_fields}
 
 
-def config_diff(sweep: Sweep) -> dict[str, Any]:
+def config_diff(sweep: Sweep) -> ConfigDiff:
     """Rows of (key, value in each arm); an absent key is None with `present` false."""
     whole = {}
     for arm in sweep.arms:
@@ -25,18 +26,18 @@ def config_diff(sweep: Sweep) -> dict[str, Any]:
     flat = {arm: dict(flatten(config)) for arm, config in whole.items()}
     rows = []
     for key in sorted({key for leaves in flat.values() for key in leaves}):
-        cells = [{"arm": arm, "present": key in flat[arm], "value": flat[arm].get(key)} for arm in flat]
-        if any(cell != {**cells[0], "arm": cell["arm"]} for cell in cells):
-            rows.append({"key": key, "cells": cells})
-    return {
-        "arms": list(flat),
-        "rows": rows,
-        "layers": layers(sweep),
-        "whole": whole.get(sweep.baseline) or next(iter(whole.values()), {}),
-    }
+        cells = [ConfigCell(arm=arm, present=key in flat[arm], value=flat[arm].get(key)) for arm in flat]
+        if any((cell.present, cell.value) != (cells[0].present, cells[0].value) for cell in cells):
+            rows.append(ConfigRow(key=key, cells=cells))
+    return ConfigDiff(
+        arms=list(flat),
+        rows=rows,
+        layers=layers(sweep),
+        whole=whole.get(sweep.baseline) or next(iter(whole.values()), {}),
+    )
 
 
-def layers(sweep: Sweep) -> list[dict[str, Any]]:
+def layers(sweep: Sweep) -> list[LayerKinds]:
     """Of each arm whose layers are not alike, what its layers are: {arm, layers: [place in kinds], kinds:
     [what one mixes with, and what a patch of `model.layers` says of it]}.
     """
@@ -48,7 +49,7 @@ def layers(sweep: Sweep) -> list[dict[str, Any]]:
         mixer = model.get("mixer") or model.get("attention") or {}
         said = [_mixes(patches[n % len(patches)], mixer) for n in range(model.get("n_layers", 1))]
         if len(kinds := list(dict.fromkeys(said))) > 1:
-            rows.append({"arm": arm, "layers": [kinds.index(one) for one in said], "kinds": kinds})
+            rows.append(LayerKinds(arm=arm, layers=[kinds.index(one) for one in said], kinds=kinds))
     return rows
 
 
@@ -70,11 +71,11 @@ def _mixes(patch: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
     return f"{name} ({', '.join(changes)})" if changes else name
 
 
-def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:
+def reproduce(sweep: Sweep, provenance: Provenance) -> Reproduce:
     """Everything needed to run it again, and to know whether it was the same."""
     known = [record.estimate.data for record in sweep.records]
     data = {dataset["sha256"]: dataset for dataset in known if "sha256" in dataset}
-    runs = [{"arm": run.arm, "seed": run.seed, "id": run.id, "status": run.status} for run in sweep.planned]
+    runs = [RunRef(arm=run.arm, seed=run.seed, id=run.id, status=run.status) for run in sweep.planned]
     environment = [record.environment for record in sweep.records]
     shown = {
         key: common(e.get(key) for e in environment)
@@ -85,11 +86,11 @@ def reproduce(sweep: Sweep, provenance: dict[str, Any]) -> dict[str, Any]:
         for key, value in shown.items()
         if value is None and any(e.get(key) is not None for e in environment)
     ]
-    return {
-        **provenance,
-        "versions": versions(sweep),
-        "data": [data[key] for key in sorted(data)],
-        "runs": runs,
-        "environment": shown,
-        "mixed": mixed,
-    }
+    return Reproduce(
+        **dict(provenance),
+        versions=versions(sweep),
+        data=[data[key] for key in sorted(data)],
+        runs=runs,
+        environment=shown,
+        mixed=mixed,
+    )

@@ -3,9 +3,9 @@
 Long curves keep every k-th point on the page, and say so; curves.parquet beside the report has them all.
 """
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
 
+from attnlab.report.schema import CurveLine, Curves, MeanCurve, PositionMeans, Positions
 from attnlab.report.verdicts.runs import Run, Sweep
 
 MOST = 160  # points of one line on the page
@@ -29,22 +29,22 @@ def _thin(tokens: list[int]) -> tuple[list[int], int]:
     return (kept if not tokens or kept[-1] == tokens[-1] else [*kept, tokens[-1]]), step
 
 
-def _mean(lines: list[dict[str, Any]], at: str = "tokens") -> list[dict[str, Any]]:
+def _mean(lines: Sequence[CurveLine]) -> list[MeanCurve]:
     """The mean over finished seeds: one that stopped early is drawn, but must not bend or cut the mean."""
     out = []
-    for arm in dict.fromkeys(line["arm"] for line in lines):
-        ours = [line for line in lines if line["arm"] == arm]
+    for arm in dict.fromkeys(line.arm for line in lines):
+        ours = [line for line in lines if line.arm == arm]
         members = [
-            dict(zip(line[at], line["values"], strict=True))
-            for line in [line for line in ours if line["done"]] or ours
+            dict(zip(line.tokens, line.values, strict=True))
+            for line in [line for line in ours if line.done] or ours
         ]
         shared = sorted(set.intersection(*(set(member) for member in members)))
         means = [sum(member[t] for member in members) / len(members) for t in shared]
-        out.append({"arm": arm, at: shared, "values": means, "seeds": len(members)})
+        out.append(MeanCurve(arm=arm, tokens=shared, values=means, seeds=len(members)))
     return out
 
 
-def curves(sweep: Sweep, apart: Collection[str] = ()) -> dict[str, Any] | None:
+def curves(sweep: Sweep, apart: Collection[str] = ()) -> Curves | None:
     """Lines of the primary metric, else of the first metric of the records that has a curve, else of any
     curve; or None without one.
     """
@@ -63,24 +63,24 @@ def curves(sweep: Sweep, apart: Collection[str] = ()) -> dict[str, Any] | None:
         done = sweep.at[arm, seed].done
         tokens = [t for t in kept if t in curve]
         values = [curve[t] for t in tokens]
-        lines.append({"arm": arm, "seed": seed, "done": done, "tokens": tokens, "values": values})
+        lines.append(CurveLine(arm=arm, seed=seed, done=done, tokens=tokens, values=values))
         base = series.get((sweep.baseline, seed))
         shared = [t for t in tokens if t in base] if base and arm not in (sweep.baseline, *apart) else []
         if base and shared:
             paired = done and sweep.at[sweep.baseline, seed].done
             values = [curve[t] - base[t] for t in shared]
-            differences.append({"arm": arm, "seed": seed, "done": paired, "tokens": shared, "values": values})
-    return {
-        "name": name,
-        "every": step,
-        "lines": lines,
-        "means": _mean(lines),
-        "differences": differences,
-        "mean_differences": _mean(differences),
-    }
+            differences.append(CurveLine(arm=arm, seed=seed, done=paired, tokens=shared, values=values))
+    return Curves(
+        name=name,
+        every=step,
+        lines=lines,
+        means=_mean(lines),
+        differences=differences,
+        mean_differences=_mean(differences),
+    )
 
 
-def positions(sweep: Sweep) -> dict[str, Any] | None:
+def positions(sweep: Sweep) -> Positions | None:
     """The final loss at each position of the context, mean over seeds: does more context help?"""
     name = next((name for record in sweep.records for name in record.by_position), None)
     if name is None:
@@ -94,6 +94,9 @@ def positions(sweep: Sweep) -> dict[str, Any] | None:
             shown = [(i, v) for i, v in known if i in kept]
             at = [i for i, _ in shown]
             values = [v for _, v in shown]
-            lines.append({"arm": run.arm, "seed": run.seed, "done": True, "position": at, "values": values})
-    unit = sweep.metric(name).unit
-    return {"name": name, "unit": unit, "means": _mean(lines, at="position")} if lines else None
+            lines.append(CurveLine(arm=run.arm, seed=run.seed, done=True, tokens=at, values=values))
+    means = [
+        PositionMeans(arm=mean.arm, position=mean.tokens, values=mean.values, seeds=mean.seeds)
+        for mean in _mean(lines)
+    ]
+    return Positions(name=name, unit=sweep.metric(name).unit, means=means) if means else None

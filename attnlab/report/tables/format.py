@@ -1,24 +1,29 @@
 """How numbers are written: one function for HTML and Markdown, so that both say the same."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from attnlab.report.schema import HeadScore
+from attnlab.store.guards.declared import Declared
+
 MINUS = "\N{MINUS SIGN}"
+INFINITY = "\N{INFINITY}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 NONE = "\N{EN DASH}"  # not measured, or no such thing
 
 
 def text(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "") -> str:
-    """`1,234` for counts, as many decimals as asked for, four significant digits else; a true minus sign."""
+    """`1,234` for counts, as many decimals as asked for, four significant digits else, and of what is far
+    beyond any count; a true minus sign.
+    """
     if value is None:
         return NONE
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if digits is None and float(value).is_integer() and abs(value) < 1e15:
         written = f"{value:{'+' if sign else ''},.0f}"
-    elif digits is None:
+    elif digits is None or abs(value) >= 1e15:
         written = f"{value:{'+' if sign else ''}{',.0f' if 1000 <= abs(value) < 1e15 else '.4g'}}"
     else:
         written = f"{value:{'+' if sign else ''},.{digits}f}"
@@ -69,9 +74,9 @@ def with_unit(label: str, unit: str) -> str:
     return f"{label} ({unit})" if unit else label
 
 
-def chances(score: Mapping[str, Any]) -> dict[str, float | None]:
-    """What uniform attention would score, by arm; older reports have one level for all."""
-    return {count["arm"]: count["chance"] for count in score["counts"]}
+def chances(score: HeadScore) -> dict[str, float | None]:
+    """What uniform attention would score, by arm."""
+    return {count.arm: count.chance for count in score.counts}
 
 
 def letter(place: int) -> str:
@@ -84,10 +89,10 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g}"
 
 
-def on_record(declared: Mapping[str, Any]) -> str:
+def on_record(declared: Declared) -> str:
     """The declaration that a report cites, and what was finished before it."""
-    of = f"{declared['experiment']}, size {declared['size']}" if declared["size"] else declared["experiment"]
-    entry = f"entry {declared['hash'][:16]} of the store's declarations.jsonl"
-    before = f"{declared['known'] or 'None'} of {declared['pairs']} pairs of runs"
-    finished = f"{'was' if declared['known'] == 1 else 'were'} finished before that"
-    return f"Declared on {declared['time']}: {entry}, {of}. {before} {finished}."
+    of = f"{declared.experiment}, size {declared.size}" if declared.size else declared.experiment
+    entry = f"entry {declared.hash[:16]} of the store's declarations.jsonl"
+    before = f"{declared.known or 'None'} of {declared.pairs} pairs of runs"
+    finished = f"{'was' if declared.known == 1 else 'were'} finished before that"
+    return f"Declared on {declared.time}: {entry}, {of}. {before} {finished}."

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from attnlab import stats
+from attnlab.report.schema import ConditionCell, ConditionRow, ConditionTable
 from attnlab.report.verdicts.runs import Sweep
 
 
@@ -26,7 +27,7 @@ def _place(condition: str) -> float | None:
     return float(last[1]) if last else None
 
 
-def length(sweep: Sweep) -> list[dict[str, Any]]:
+def length(sweep: Sweep) -> list[ConditionTable]:
     """One table per family: rows are conditions, cells the arms; empty where nothing was measured.
 
     `undefined`: the arms that have no such figure, as learned positions have none past their table.
@@ -42,15 +43,15 @@ def length(sweep: Sweep) -> list[dict[str, Any]]:
         if sweep.metric(name).table:
             families.setdefault(name.partition("/")[0], []).append(name)
     return [
-        {
-            "key": family,
-            "title": sweep.metric(members[0]).table,
-            "axis": sweep.metric(members[0]).axis,
-            "rows": [
+        ConditionTable(
+            key=family,
+            title=sweep.metric(members[0]).table,
+            axis=sweep.metric(members[0]).axis,
+            rows=[
                 _row(sweep, name, undefined)
                 for name in sorted(members, key=lambda name: _natural(_condition(name)))
             ],
-        }
+        )
         for family, members in families.items()
     ]
 
@@ -59,7 +60,7 @@ def _condition(name: str) -> str:
     return name.partition("/")[2]
 
 
-def _row(sweep: Sweep, name: str, undefined: dict[str, set[str]]) -> dict[str, Any]:
+def _row(sweep: Sweep, name: str, undefined: dict[str, set[str]]) -> ConditionRow:
     condition = _condition(name)
     cells = []
     for arm in sweep.arms:
@@ -67,18 +68,18 @@ def _row(sweep: Sweep, name: str, undefined: dict[str, set[str]]) -> dict[str, A
         if values:
             estimate = stats.paired(values)
             cells.append(
-                {
-                    "arm": arm,
-                    "n": estimate.n,
-                    "mean": estimate.mean,
-                    "low": estimate.low,
-                    "high": estimate.high,
-                }
+                ConditionCell(
+                    arm=arm,
+                    n=estimate.n,
+                    mean=estimate.mean,
+                    low=estimate.low,
+                    high=estimate.high,
+                )
             )
-    return {
-        "condition": condition,
-        "x": _place(condition),
-        "series": condition.rpartition("/")[0],
-        "cells": cells,
-        "undefined": [arm for arm in sweep.arms if name in undefined[arm]],
-    }
+    return ConditionRow(
+        condition=condition,
+        x=_place(condition),
+        series=condition.rpartition("/")[0],
+        cells=cells,
+        undefined=[arm for arm in sweep.arms if name in undefined[arm]],
+    )

@@ -1,104 +1,120 @@
-"""The looks of a claim as rows: what each saw, and what its estimate would have had to pass to decide.
+"""The interim analyses of a claim as rows: what each showed, and what its estimate had to pass to decide.
 
-What decides at a look is its interval. Read the other way round that is a boundary for the estimate: the
-threshold, moved by the interval's own half. Ranks and bets have none: their intervals stand alone.
+The interval of an interim analysis decides. Read the other way round it is a boundary for the estimate: the
+threshold, moved by the interval's own half. Ranks and e-values have none: their intervals stand alone.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from dataclasses import dataclass
 
+from attnlab.report.schema import ClaimResult, Look, LooksMade, Verdict
 from attnlab.report.tables.format import MINUS, NONE, percent, span, text
-from attnlab.report.verdicts.sentence import NUMBERS, ORDINALS
-from attnlab.report.verdicts.verdict import Verdict
+from attnlab.report.verdicts.bases import BASES
 
 DECIDED = "decided"
-OPEN = "open"
-BOUNDED = "seeds"  # the evidence whose interval lies around its estimate whatever that is: t
+OPEN = "inconclusive"
+Bounds = tuple[float | None, float | None]
 
 
-def told(claim: Mapping[str, Any]) -> bool:
-    """Whether a claim has a path to tell of: not of one look that was fixed beforehand."""
-    looks = claim.get("looks") or {"design": "fixed"}
-    return looks["design"] != "fixed" and bool(looks["made"])
+@dataclass(frozen=True)
+class LookRow:
+    """A planned interim analysis: its number, its seeds, its state in words, and what was seen, None before.
 
-
-def rows(claim: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row per planned look: `seeds`, what was seen there or None, `state` in words, and the values of the
-    estimate that would have been `support` (from, to) and `refute` (at most, at least), None where no bound.
+    `support` (from, to) and `refute` (at most, at least) are the values of the estimate that decide; None
+    where its basis has no such boundary.
     """
-    looks = claim["looks"]
+
+    look: int
+    seeds: int
+    state: str
+    seen: Look | None
+    support: Bounds | None
+    refute: Bounds | None
+
+
+def has_path(claim: ClaimResult) -> bool:
+    """Whether a claim has interim analyses to show: not where one was fixed beforehand."""
+    return claim.looks is not None and claim.looks.design != "fixed" and bool(claim.looks.made)
+
+
+def rows(claim: ClaimResult) -> list[LookRow]:
+    """A row per planned interim analysis of a claim that has some."""
+    looks = _looks(claim)
     out = []
-    for i, seeds in enumerate(looks["planned"]):
-        seen = looks["made"][i] if i < len(looks["made"]) else {}
-        row = {key: seen.get(key) for key in ("n", "estimate", "low", "high", "level")}
-        out.append(
-            {"look": i + 1, "seeds": seeds, "state": _state(claim, i), **row, **_boundary(claim, seen)}
-        )
+    for i, seeds in enumerate(looks.planned):
+        seen = looks.made[i] if i < len(looks.made) else None
+        support, refute = _boundary(claim, seen) if seen else (None, None)
+        out.append(LookRow(i + 1, seeds, _state(claim, i), seen, support, refute))
     return out
 
 
-def _state(claim: Mapping[str, Any], i: int) -> str:
-    looks = claim["looks"]
-    if i < len(looks["made"]):
-        return DECIDED if looks["decided"] == i + 1 else OPEN
-    if looks["decided"]:
+def _looks(claim: ClaimResult) -> LooksMade:
+    assert claim.looks is not None, "a claim with interim analyses"
+    return claim.looks
+
+
+def _state(claim: ClaimResult, i: int) -> str:
+    looks = _looks(claim)
+    if i < len(looks.made):
+        return DECIDED if looks.decided == i + 1 else OPEN
+    if looks.decided:
         return "not needed"
-    return "to come" if claim["verdict"] == Verdict.INCONCLUSIVE else "not made"
+    return "pending" if claim.verdict == Verdict.INCONCLUSIVE else "not made"
 
 
-def _boundary(claim: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
-    ends: list[Any] = [seen.get(key) for key in ("low", "estimate", "high")]
-    ratio = claim["compare"] == "ratio"
-    if claim["kind"] != BOUNDED or None in ends or (ratio and min(ends) <= 0):
-        return {"support": None, "refute": None}
-    low, estimate, high = ends
+def _boundary(claim: ClaimResult, seen: Look) -> tuple[Bounds | None, Bounds | None]:
+    low, estimate, high = seen.low, seen.estimate, seen.high
+    ratio = claim.compare == "ratio"
+    if low is None or estimate is None or high is None or claim.region is None:
+        return None, None
+    if not BASES[claim.basis].has_boundary or (ratio and low <= 0):
+        return None, None
+    start, end = claim.region
 
-    def moved(end: float | None, of: float) -> float | None:
+    def moved(threshold: float, of: float) -> float | None:
         """A threshold, moved as far as the estimate lies from this end of the interval."""
-        return None if end is None else end * estimate / of if ratio else end + estimate - of
+        if math.isinf(threshold):
+            return None
+        return threshold * estimate / of if ratio else threshold + estimate - of
 
-    return {
-        "support": (moved(claim["from"], low), moved(claim["to"], high)),
-        "refute": (moved(claim["from"], high), moved(claim["to"], low)),
-    }
-
-
-def said(claim: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """A look as a screen reader says it."""
-    planned = len(claim["looks"]["planned"])
-    name = f"{ORDINALS[row['look'] - 1]} of {NUMBERS[planned - 1]} looks" if planned > 1 else "one look"
-    words = claim["verdict"] if row["state"] == DECIDED else row["state"]
-    seen = "" if row["n"] is None else f", {estimate(claim, row)} {interval(claim, row)}"
-    return f"{name}, {row['seeds']} seeds{seen}, {words}"
+    return (moved(start, low), moved(end, high)), (moved(start, high), moved(end, low))
 
 
-def estimate(claim: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    return text(row["estimate"], claim["digits"], sign=claim["compare"] == "difference")
+def describe(claim: ClaimResult, row: LookRow) -> str:
+    """An interim analysis as a screen reader says it."""
+    planned = len(_looks(claim).planned)
+    name = f"interim analysis {row.look} of {planned}" if planned > 1 else "one analysis"
+    words = claim.verdict if row.state == DECIDED else row.state
+    seen = "" if row.seen is None else f", {estimate(claim, row)} {interval(claim, row)}"
+    return f"{name}, {row.seeds} seeds{seen}, {words}"
 
 
-def interval(claim: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """The interval of a look, or the one bound that it has."""
-    low = row["low"]
-    high = row["high"]
-    sign = claim["compare"] == "difference"
+def estimate(claim: ClaimResult, row: LookRow) -> str:
+    return text(row.seen.estimate if row.seen else None, claim.digits, sign=claim.compare == "difference")
+
+
+def interval(claim: ClaimResult, row: LookRow) -> str:
+    """The interval of an interim analysis, or the one bound that it has."""
+    low, high = (row.seen.low, row.seen.high) if row.seen else (None, None)
+    sign = claim.compare == "difference"
     if (low is None) == (high is None):
-        return span(low, high, claim["digits"], sign=sign)
-    bound = text(low if high is None else high, claim["digits"], sign=sign)
+        return span(low, high, claim.digits, sign=sign)
+    bound = text(low if high is None else high, claim.digits, sign=sign)
     return f"at least {bound}" if high is None else f"at most {bound}"
 
 
-def level(row: Mapping[str, Any]) -> str:
-    return NONE if row["level"] is None else f"{percent(row['level'])} %"
+def level(row: LookRow) -> str:
+    return NONE if row.seen is None or row.seen.level is None else f"{percent(row.seen.level)}%"
 
 
-def boundary(claim: Mapping[str, Any], row: Mapping[str, Any], side: str) -> str:
+def boundary(claim: ClaimResult, row: LookRow, side: str) -> str:
     """The values of the estimate that would have been enough to support the claim, or to refute it."""
-    ends = row[side]
+    ends = row.support if side == "support" else row.refute
     if ends is None or ends == (None, None):
         return NONE
     low, high = ends
-    sign = claim["compare"] == "difference"
-    first, last = (text(end, claim["digits"], sign=sign) for end in ends)
+    sign = claim.compare == "difference"
+    first, last = (text(end, claim.digits, sign=sign) for end in ends)
     if side == "refute":
         return " or ".join(
             words for end, words in ((low, f"at most {first}"), (high, f"at least {last}")) if end is not None
@@ -108,19 +124,21 @@ def boundary(claim: Mapping[str, Any], row: Mapping[str, Any], side: str) -> str
     return f"between {first} and {last}" if low < high else "never: the interval is too wide"
 
 
-HEADER = ("look", "seeds", "estimate", "interval", "level", "SUPPORTED if", "REFUTED if", "outcome")
+HEADER = (
+    "interim analysis", "seeds", "estimate", "interval", "level", "SUPPORTED if", "REFUTED if", "outcome",
+)  # fmt: skip
 
 
-def cells(claim: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+def cells(claim: ClaimResult, row: LookRow) -> list[str]:
     """A row under HEADER, as text."""
     sides = [boundary(claim, row, side) for side in ("support", "refute")]
-    words = claim["verdict"] if row["state"] == DECIDED else row["state"]
+    words = claim.verdict if row.state == DECIDED else row.state
     seen = estimate(claim, row), interval(claim, row), level(row)
-    return [str(row["look"]), str(row["seeds"]), *seen, *sides, words]
+    return [str(row.look), str(row.seeds), *seen, *sides, words]
 
 
-def title(claim: Mapping[str, Any]) -> str:
+def title(claim: ClaimResult) -> str:
     """What the numbers of a path are: a difference or a ratio of which metric, in which unit."""
-    joint = "/" if claim["compare"] == "ratio" else MINUS
-    unit = f" ({claim['unit']})" if claim["unit"] else ""
-    return f"{claim['label']}{unit}: {claim['arm']} {joint} {claim['against']}"
+    joint = "/" if claim.compare == "ratio" else MINUS
+    unit = f" ({claim.unit})" if claim.unit else ""
+    return f"{claim.label}{unit}: {claim.arm} {joint} {claim.against}"

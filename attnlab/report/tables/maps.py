@@ -11,6 +11,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,27 @@ def unpack(text: str) -> np.ndarray:
     return np.frombuffer(gzip.decompress(base64.b64decode(text)), np.uint8)
 
 
+@dataclass(frozen=True)
+class PackedMaps:
+    """Attention maps of one run at one step, for the page: `weights` and `visible` are packed, [layer, head,
+    T, T] and [layer, T, T], of a causal map its lower `triangle` alone.
+    """
+
+    layers: list[int]
+    heads: int
+    head_numbers: list[int]
+    length: int
+    triangle: bool
+    step: int
+    tokens: list[str]
+    groups: list[list[int]]
+    weights: str
+    visible: str
+
+
 def encode(
     maps: Mapping[str, Any], layers: list[int] | None = None, head: int | None = None, point: int = -1
-) -> dict[str, Any]:
+) -> PackedMaps:
     """One run's attention.npz (all layers with attention and all heads, or these) at one point of training,
     for the page.
     """
@@ -102,18 +121,18 @@ def encode(
     _, heads, length, _ = values.shape
     causal = not visible[:, np.triu(np.ones((length, length), bool), 1)].any()
     keep = np.tril(np.ones((length, length), bool)) if causal else np.ones((length, length), bool)
-    return {
-        "layers": layers,
-        "heads": heads,
-        "head_numbers": numbers,
-        "length": length,
-        "triangle": causal,
-        "step": int(np.asarray(maps["steps"])[point]),
-        "tokens": [str(token) for token in maps["tokens"]],
-        "groups": groups.tolist(),
-        "weights": pack(values[:, :, keep]),
-        "visible": pack(np.packbits(visible[:, keep])),
-    }
+    return PackedMaps(
+        layers=layers,
+        heads=heads,
+        head_numbers=numbers,
+        length=length,
+        triangle=causal,
+        step=int(np.asarray(maps["steps"])[point]),
+        tokens=[str(token) for token in maps["tokens"]],
+        groups=groups.tolist(),
+        weights=pack(values[:, :, keep]),
+        visible=pack(np.packbits(visible[:, keep])),
+    )
 
 
 def mean(maps: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,19 +148,19 @@ def layers_of(maps: Mapping[str, Any]) -> list[int]:
     return [int(n) for n in maps["layers"]] if "layers" in maps else list(range(maps["maps"].shape[1]))
 
 
-def decode(encoded: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def decode(encoded: PackedMaps) -> tuple[np.ndarray, np.ndarray]:
     """Back from `encode`: weights uint8 [layer, head, T, T] and visible bool [layer, T, T]."""
-    layers = len(encoded["layers"])
-    heads = encoded["heads"]
-    length = encoded["length"]
+    layers = len(encoded.layers)
+    heads = encoded.heads
+    length = encoded.length
     keep = np.ones((length, length), bool)
-    if encoded["triangle"]:
+    if encoded.triangle:
         keep = np.tril(keep)
     cells = int(keep.sum())
     weights = np.zeros((layers, heads, length, length), np.uint8)
-    weights[:, :, keep] = unpack(encoded["weights"]).reshape(layers, heads, cells)
+    weights[:, :, keep] = unpack(encoded.weights).reshape(layers, heads, cells)
     visible = np.zeros((layers, length, length), bool)
-    visible[:, keep] = np.unpackbits(unpack(encoded["visible"]))[: layers * cells].reshape(layers, cells)
+    visible[:, keep] = np.unpackbits(unpack(encoded.visible))[: layers * cells].reshape(layers, cells)
     return weights, visible
 
 

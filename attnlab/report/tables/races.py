@@ -11,14 +11,14 @@ A record holds them as `censored`: {metric: {"value": steps or null, "budget": s
 """
 
 from dataclasses import asdict
-from typing import Any
 
 from attnlab import stats
+from attnlab.report.schema import BudgetCheck, Race, RaceRow, RaceTable, Saved, SignFlipTest, Solved
 from attnlab.report.verdicts import comparability
 from attnlab.report.verdicts.runs import Sweep
 
 
-def races(sweep: Sweep, budget: dict[str, Any]) -> list[dict[str, Any]]:
+def races(sweep: Sweep, budget: BudgetCheck) -> list[RaceTable]:
     """A table per censored metric: each arm's solved fraction and median, and its race with the baseline."""
     return [
         _table(sweep, metric, most, comparability.apart(sweep, budget, metric))
@@ -26,7 +26,7 @@ def races(sweep: Sweep, budget: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _table(sweep: Sweep, metric: str, budget: float, apart: set[str]) -> dict[str, Any]:
+def _table(sweep: Sweep, metric: str, budget: float, apart: set[str]) -> RaceTable:
     rows = []
     for arm in sweep.arms:
         counted = [seed for seed in sweep.seeds if sweep.value(arm, seed, metric) is not None]
@@ -39,24 +39,28 @@ def _table(sweep: Sweep, metric: str, budget: float, apart: set[str]) -> dict[st
             ours, theirs = (
                 [sweep.reached(name, seed, metric) for seed in shared] for name in (arm, sweep.baseline)
             )
-            race = asdict(stats.race(ours, theirs, budget))
+            found = stats.race(ours, theirs, budget)
+            race = Race(
+                n=found.n,
+                saved=Saved(**asdict(found.saved)),
+                flips=SignFlipTest(**asdict(found.flips)),
+                logrank_p=found.logrank_p,
+            )
         alone = stats.race(steps, steps, budget)  # an arm against itself: its own fraction and median
         rows.append(
-            {
-                "arm": arm,
-                "solved": asdict(alone.a),
-                "median": alone.a_median,
-                "planned": len(sweep.of(arm)),
-                "race": None
-                if race is None
-                else {key: race[key] for key in ("n", "saved", "flips", "logrank_p")},
-            }
+            RaceRow(
+                arm=arm,
+                solved=Solved(**asdict(alone.a)),
+                median=alone.a_median,
+                planned=len(sweep.of(arm)),
+                race=race,
+            )
         )
-    return {
-        "metric": metric,
-        "label": sweep.metric(metric).words,
-        "unit": sweep.metric(metric).unit,
-        "budget": budget,
-        "against": sweep.baseline,
-        "rows": rows,
-    }
+    return RaceTable(
+        metric=metric,
+        label=sweep.metric(metric).words,
+        unit=sweep.metric(metric).unit,
+        budget=budget,
+        against=sweep.baseline,
+        rows=rows,
+    )

@@ -3,103 +3,81 @@ length, and who is ahead among those that keep as many bytes of every token.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from attnlab import stats
+from attnlab.report.schema import ConditionCell, Effect, ReachedMean, Report, Word
 
 MANY = 8  # arms; of more, a page lets its reader pick one out
-STATES = {  # the start of an effect's word: how an arm stands to the baseline, in a table of many
-    "BETTER": "better",
-    "WORSE": "worse",
-    "EQUIVALENT": "as good",
-    "NOT WORSE": "no worse",
-    "INCONCLUSIVE": "open",
+STATES = {  # how an arm stands to the baseline, in a table of many
+    Word.BETTER_MORE: "better",
+    Word.BETTER: "better",
+    Word.WORSE_MORE: "worse",
+    Word.WORSE: "worse",
+    Word.EQUIVALENT: "equivalent",
+    Word.NOT_WORSE: "non-inferior",
+    Word.INCONCLUSIVE: "inconclusive",
 }
 BYTES = ("kv_bytes_per_token", "carried_bytes")  # two arms keep as much where both are the same
 
-Report = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class Column:
+    """A metric that ranks the arms of many; of each arm its mean with its interval."""
+
+    label: str
+    unit: str
+    digits: int
+    cells: Mapping[str, ReachedMean | ConditionCell]
 
 
-def state(word: str) -> str | None:
-    """How an arm stands to the baseline, shortly; None where that was not judged."""
-    return next((said for start, said in STATES.items() if word.startswith(start)), None)
-
-
-def reached(values: list[float]) -> dict[str, Any]:
+def reached(values: list[float]) -> ReachedMean:
     """The mean over seeds and its 95 % interval; None of each where there are no values."""
     found = stats.paired(values) if values else None
     low, high = (found and found.interval) or (None, None)
-    return {"mean": found.mean if found else None, "low": low, "high": high, "n": len(values)}
+    return ReachedMean(mean=found.mean if found else None, low=low, high=high, n=len(values))
 
 
-def by_seed(rows: Iterable[Any], arm: str, baseline: str) -> dict[int, float]:
+def by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[int, float]:
     """Seed -> what an arm reached in its complete pairs, by the effects of one metric; of the baseline those
     with the arm that has most.
     """
-    own = [row["pairs"] for row in rows if arm in (baseline, row["arm"])]
-    side = "against" if arm == baseline else "value"
-    return {pair["seed"]: pair[side] for pair in max(own, key=len, default=[])}
+    own = [row.pairs for row in rows if arm in (baseline, row.arm)]
+    pairs = max(own, key=len, default=[])
+    return {pair.seed: pair.against if arm == baseline else pair.value for pair in pairs}
 
 
-def columns(report: Report) -> list[dict[str, Any]]:
-    """What the arms of many are ranked by beside the experiment's metric: `label`, `unit`, `digits`, and of
-    each arm in `cells` its mean and interval.
-    """
-    arms = report["experiment"]["arms"]
-    baseline = report["experiment"]["baseline"]
+def columns(report: Report) -> list[Column]:
+    """What the arms of many are ranked by beside the experiment's metric."""
+    arms = report.experiment.arms
     if len(arms) <= MANY:
         return []
-    found: dict[str, list[Any]] = {}
-    for row in report["effects"]:
-        if not row["primary"]:
-            found.setdefault(row["metric"], []).append(row)
-    return [
-        {
-            "label": rows[0]["label"],
-            "unit": rows[0]["unit"],
-            "digits": max(row["digits"] for row in rows),
-            "cells": {arm: reached([*by_seed(rows, arm, baseline).values()]) for arm in arms},
-        }
+    found: dict[str, list[Effect]] = {}
+    for row in report.effects:
+        if not row.primary:
+            found.setdefault(row.metric, []).append(row)
+    own = [
+        Column(
+            label=rows[0].label,
+            unit=rows[0].unit,
+            digits=max(row.digits for row in rows),
+            cells={arm: reached([*by_seed(rows, arm, report.experiment.baseline).values()]) for arm in arms},
+        )
         for rows in found.values()
-    ] + _longest(report)
-
-
-def _longest(report: Report) -> list[dict[str, Any]]:
-    """The loss at the longest text, where losses at several lengths were measured."""
-    rows = [row for table in report["length"] if table["key"] == "length" for row in table["rows"]]
-    plain = [row for row in rows if not row["series"] and (row["x"] or 0) > 1]
-    return [
-        {
-            "label": f"loss at {row['x']:g} times the trained length",
-            "unit": "nats",
-            "digits": 3,
-            "cells": {cell["arm"]: cell for cell in row["cells"]},
-        }
-        for row in sorted(plain, key=lambda row: row["x"])[-1:]
     ]
+    return [*own, *_longest(report)]
 
 
-def equal_bytes(report: Report) -> list[dict[str, Any]]:
-    """The arms of many that keep as much as another one does, the most bytes first and among equals the best
-    first: `bytes` (a token's and a text's), `arm`, what it `reached`, and how it differs from the first.
-    """
-    known = report["answer"]
-    baseline = report["experiment"]["baseline"]
-    effects = [row for row in report["effects"] if row["primary"]]
-    places = [at for at, cost in enumerate(known["costs"]) if cost["key"] in BYTES]
-    groups: dict[tuple[float, ...], list[Any]] = {}
-    for row in known["arms"]:
-        kept = tuple(row["costs"][at] for at in places)
-        if kept and None not in kept and row["reached"]["mean"] is not None and row["ranked"]:
-            groups.setdefault(kept, []).append(row)
-    shared = {kept: rows for kept, rows in groups.items() if len(rows) > 1}
-    if len(report["experiment"]["arms"]) <= MANY or len(shared) < 2:
-        return []
-    told = []
-    for kept, rows in sorted(shared.items(), reverse=True):
-        best = by_seed(effects, rows[0]["arm"], baseline)
-        for row in rows:
-            own = by_seed(effects, row["arm"], baseline)
-            differs = reached([own[seed] - best[seed] for seed in best if seed in own])
-            told.append({"bytes": kept, "arm": row["arm"], "reached": row["reached"], "differs": differs})
-    return told
+def _longest(report: Report) -> list[Column]:
+    """The loss at the longest text, where losses at several lengths were measured."""
+    rows = [row for table in report.length if table.key == "length" for row in table.rows]
+    plain = [(row.x, row) for row in rows if not row.series and row.x is not None and row.x > 1]
+    return [
+        Column(
+            label=f"loss at {x:g} times the trained length",
+            unit="nats",
+            digits=3,
+            cells={cell.arm: cell for cell in row.cells},
+        )
+        for x, row in sorted(plain, key=lambda pair: pair[0])[-1:]
+    ]

@@ -8,7 +8,8 @@ and never in alarm.
 import math
 from typing import Any, get_args
 
-from attnlab.report.verdicts.runs import Run, Sweep, common
+from attnlab.report.schema import ArmSeeds, BudgetCell, BudgetCheck, BudgetRow
+from attnlab.report.verdicts.runs import Reason, Run, Sweep, common
 from attnlab.report.verdicts.tuning import SPENT, sentence, tuning
 from attnlab.store.declarations import canonical
 from attnlab.store.schema import Budget, Metric
@@ -54,11 +55,11 @@ def _same(value: Any, base: Any, tolerance: float | None) -> bool:
     return abs(value - base) <= tolerance * abs(base)
 
 
-def budget(sweep: Sweep) -> dict[str, Any]:
+def budget(sweep: Sweep) -> BudgetCheck:
     """A row per resource, a cell per arm with its value, its ratio to the baseline and its mark."""
     held = {canonical(name) for name in sweep.experiment.held}
     resources = tuple(Budget.model_fields)
-    rows = []
+    rows = list[BudgetRow]()
     for key in [*resources, *sorted(held - {*resources, SPENT.name})]:
         measured = {arm: _measured(sweep.done(arm), key) for arm in sweep.arms}
         if key == EPOCHS and key not in held and not any(value for value, _ in measured.values()):
@@ -66,21 +67,21 @@ def budget(sweep: Sweep) -> dict[str, Any]:
         rows.append(_row(sweep, sweep.metric(key), measured, key in held))
     tuned = tuning(sweep)
     if tuned is not None:
-        spent = {entry["arm"]: (entry["tokens"], False) for entry in tuned["arms"]}
+        spent: dict[str, tuple[Any, bool]] = {entry.arm: (entry.tokens, False) for entry in tuned.arms}
         rows.append(_row(sweep, SPENT, spent, SPENT.name in held))
     counts = [
-        {"arm": arm, "planned": len(sweep.of(arm)), "finished": len(sweep.done(arm))} for arm in sweep.arms
+        ArmSeeds(arm=arm, planned=len(sweep.of(arm)), finished=len(sweep.done(arm))) for arm in sweep.arms
     ]
-    return {
-        "rows": rows,
-        "held": sorted(held),
-        "seeds": counts,
-        "match": sweep.experiment.match,
-        "match_by": sweep.experiment.match_by,
-        "unmatched": sweep.experiment.unmatched,
-        "lr_tuning": sentence(sweep),
-        "tuning": tuned,
-    }
+    return BudgetCheck(
+        rows=rows,
+        held=sorted(held),
+        seeds=counts,
+        match=sweep.experiment.match,
+        match_by=sweep.experiment.match_by,
+        unmatched=sweep.experiment.unmatched,
+        lr_tuning=sentence(sweep),
+        tuning=tuned,
+    )
 
 
 def repeated(sweep: Sweep) -> list[str]:
@@ -116,7 +117,7 @@ def untrained(sweep: Sweep, arm: str, against: str) -> str | None:
     return None
 
 
-def _row(sweep: Sweep, metric: Metric, measured: dict[str, tuple[Any, bool]], held: bool) -> dict[str, Any]:
+def _row(sweep: Sweep, metric: Metric, measured: dict[str, tuple[Any, bool]], held: bool) -> BudgetRow:
     tolerance = tolerance_of(metric.name)
     base = measured[sweep.baseline][0]
     cells = []
@@ -125,44 +126,43 @@ def _row(sweep: Sweep, metric: Metric, measured: dict[str, tuple[Any, bool]], he
         missing = value is None or base is None
         same = None if missing else _same(value, base, tolerance) and not varies
         ratio = value / base if not missing and isinstance(value, int | float) and base else None
-        cells.append({"arm": arm, "value": value, "ratio": ratio, "same": same, "varies": varies})
-    known = [cell["same"] for cell in cells if cell["same"] is not None]
-    mark = "unknown" if not known else "equal" if all(known) else "differs"
-    return {
-        "key": metric.name,
-        "label": metric.words,
-        "unit": metric.unit,
-        "tolerance": tolerance,
-        "held": held,
-        "cells": cells,
-        "mark": mark,
-    }
+        cells.append(BudgetCell(arm=arm, value=value, ratio=ratio, same=same, varies=varies))
+    known = [cell.same for cell in cells if cell.same is not None]
+    return BudgetRow(
+        key=metric.name,
+        label=metric.words,
+        unit=metric.unit,
+        tolerance=tolerance,
+        held=held,
+        cells=cells,
+        mark="unknown" if not known else "equal" if all(known) else "differs",
+    )
 
 
-def crosses(table: dict[str, Any], arm: str, against: str) -> list[dict[str, str]]:
+def crosses(table: BudgetCheck, arm: str, against: str) -> list[Reason]:
     """Why a claim about these two arms cannot be decided: the held rows in which they differ, in words. What
     would have been made equal in an arm that was left out of that is no reason.
     """
-    excused = canonical(table["match"]) if {arm, against} & set(table["unmatched"]) else None
-    reasons = []
-    for row in table["rows"]:
-        if not row["held"] or row["key"] == excused:
+    excused = canonical(table.match) if {arm, against} & set(table.unmatched) else None
+    reasons = list[Reason]()
+    for row in table.rows:
+        if not row.held or row.key == excused:
             continue
-        ours, theirs = (next(c for c in row["cells"] if c["arm"] == name) for name in (arm, against))
-        if ours["value"] is None or theirs["value"] is None:
+        ours, theirs = (row.cell(name) for name in (arm, against))
+        if ours.value is None or theirs.value is None:
             continue
-        if ours["varies"] or theirs["varies"]:
-            text = f"{row['label']} declared held, but changing from seed to seed"
-            reasons.append({"label": row["label"], "text": text})
-        elif not _same(ours["value"], theirs["value"], row["tolerance"]):
+        if ours.varies or theirs.varies:
+            text = f"{row.label} declared held, but changing from seed to seed"
+            reasons.append(Reason(row.label, text))
+        elif not _same(ours.value, theirs.value, row.tolerance):
             difference = f"{_plain(ours)} in {arm} and {_plain(theirs)} in {against}"
-            text = f"{row['label']} declared held, but {difference}"
-            reasons.append({"label": row["label"], "text": text})
+            text = f"{row.label} declared held, but {difference}"
+            reasons.append(Reason(row.label, text))
     return reasons
 
 
-def _plain(cell: dict[str, Any]) -> str:
-    value = cell["value"]
+def _plain(cell: BudgetCell) -> str:
+    value = cell.value
     return (
         f"{value:,}"
         if isinstance(value, int)

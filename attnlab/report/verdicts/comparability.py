@@ -7,18 +7,18 @@ only budgets that are declared held stand against it.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from attnlab.report.schema import BudgetCheck
 from attnlab.report.verdicts import leakage
 from attnlab.report.verdicts.budget import crosses
-from attnlab.report.verdicts.runs import Sweep
+from attnlab.report.verdicts.runs import Reason, Sweep
 from attnlab.store.declarations import SPENT
 from attnlab.store.schema import Budget, RunRecord
 
-Reason = dict[str, str]  # label, text
 DATA = ("name", "val_tokens", "val_windows", "vocab_size")  # facts that tell two validation sets apart
 LOSS_UNITS = ("nats", "bits")
 
 
-def reasons(sweep: Sweep, table: dict[str, Any], arm: str, against: str, metric: str) -> list[Reason]:
+def reasons(sweep: Sweep, table: BudgetCheck, arm: str, against: str, metric: str) -> list[Reason]:
     """Why these two arms cannot be compared in a metric, one reason each; [] where they can."""
     found = crosses(table, arm, against)
     if not _is_prediction(sweep, metric):
@@ -32,7 +32,7 @@ def reasons(sweep: Sweep, table: dict[str, Any], arm: str, against: str, metric:
     return found
 
 
-def apart(sweep: Sweep, table: dict[str, Any], metric: str) -> set[str]:
+def apart(sweep: Sweep, table: BudgetCheck, metric: str) -> set[str]:
     """The arms that cannot be compared with the baseline in a metric."""
     return {arm for arm in sweep.others if reasons(sweep, table, arm, sweep.baseline, metric)}
 
@@ -73,17 +73,17 @@ def _data(
     same_text = a.get("val_text") is not None and a.get("val_text") == b.get("val_text")
     if said.scores == "bytes":
         text = f"{metric} of {arm} and {against} is of different validation texts"
-        return None if same_text or _unknown(a, b, "val_text") else {"label": "validation text", "text": text}
+        return None if same_text or _unknown(a, b, "val_text") else Reason("validation text", text)
     if said.scores == "lengths":
         spans = [_spans(record) for record in (ours, theirs)]
         if spans[0] == spans[1] or _unknown(a, b, "val_text"):
             return None
         text = f"{metric} of {arm} and {against} is of different texts or lengths: {_differing(*spans)}"
-        return {"label": "validation text", "text": text}
+        return Reason("validation text", text)
     if a.get("unit") != b.get("unit") and not _unknown(a, b, "unit"):
         text = f"{metric} is per {a['unit']} in {arm} and per {b['unit']} in {against}"
         text += _per_byte(sweep) if same_text else ", and they share no text to compare bytes of"
-        return {"label": "unit of the loss", "text": text}
+        return Reason("unit of the loss", text)
     if a.get("validation") == b.get("validation") or _unknown(a, b, "validation"):
         return None
     facts = [{key: data.get(key) for key in DATA} for data in (a, b)]
@@ -92,7 +92,7 @@ def _data(
     differing = _differing(*facts) or "other tokens or targets"
     text = f"{arm} and {against} are validated on different data ({differing})"
     text += _per_byte(sweep) if same_text else ": use the same data for both"
-    return {"label": "validation data", "text": text}
+    return Reason("validation data", text)
 
 
 def _per_byte(sweep: Sweep) -> str:
@@ -122,7 +122,7 @@ def _declarations(
     stated = [key for key in facts[0] if facts[0][key] and facts[1][key]]  # who is silent contradicts nobody
     differing = _differing(*({key: one[key] for key in stated} for one in facts))
     text = f"{arm} and {against} declare {metric} differently ({differing})"
-    return {"label": "meaning of the metric", "text": text} if differing else None
+    return Reason("meaning of the metric", text) if differing else None
 
 
 def _settings(
@@ -137,7 +137,7 @@ def _settings(
     ]
     if not (differing := _differing(*facts)):
         return None
-    return {"label": "validations", "text": f"{metric} depends on how often it is taken ({differing})"}
+    return Reason("validations", f"{metric} depends on how often it is taken ({differing})")
 
 
 def _prefix(
@@ -151,7 +151,7 @@ def _prefix(
         return None
     without = next(iter(ours.by_position or theirs.by_position), "another run")
     text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare {without}"
-    return {"label": "prefix", "text": text}
+    return Reason("prefix", text)
 
 
 def _unknown(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> bool:

@@ -6,19 +6,28 @@ left to the claim about that arm, so that no word promises more than the verdict
 judged against the margin; the other metrics are exploratory, get no margin and stay out of the verdict.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from attnlab import stats
+from attnlab.report.schema import (
+    BudgetCheck,
+    ClaimResult,
+    Effect,
+    Interval,
+    Pair,
+    Pairing,
+    Sensitivity,
+    SignFlipTest,
+    Word,
+)
 from attnlab.report.verdicts import comparability, leakage
 from attnlab.report.verdicts.exchange import trained
 from attnlab.report.verdicts.runs import Sweep
-from attnlab.report.verdicts.sentence import decimals, phrase
-from attnlab.report.verdicts.verdict import MEANING, Verdict, effect_word
+from attnlab.report.verdicts.verdict import decimals, effect_word
 
 ALPHA = 0.05
 LEVEL = 0.95
-DIFFERENCE = ("mean", "sd", "low", "high", "training", "p", "p_equivalent", "p_not_worse")  # of a row
 
 
 def metrics(sweep: Sweep) -> list[str]:
@@ -29,52 +38,38 @@ def metrics(sweep: Sweep) -> list[str]:
     return [m for m in wanted if m == asked.metric or any(sweep.values(arm, m) for arm in sweep.arms)]
 
 
-def beside(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+def beside(pairs: Sequence[Pair]) -> Sensitivity:
     """Rows that never overrule: sign flips, one seed left out, pairing, seeds far from the others."""
-    differences = [pair["difference"] for pair in pairs]
+    differences = [pair.value - pair.against for pair in pairs]
     if not differences:
-        return {"sign_flip": None, "leave_one_out": None, "pairing": None, "outliers": []}
+        return Sensitivity(sign_flip=None, leave_one_out=None, pairing=None, outliers=[])
     out = stats.leave_one_out(differences)
     far = stats.outliers(differences)
-    return {
-        "sign_flip": asdict(stats.sign_flip(differences)),
-        "leave_one_out": {"low": out[0], "high": out[1]} if out else None,
-        "pairing": asdict(stats.pairing([p["value"] for p in pairs], [p["against"] for p in pairs])),
-        "outliers": [pair["seed"] for pair, is_far in zip(pairs, far, strict=True) if is_far],
-    }
+    paired = stats.pairing([pair.value for pair in pairs], [pair.against for pair in pairs])
+    return Sensitivity(
+        sign_flip=SignFlipTest(**asdict(stats.sign_flip(differences))),
+        leave_one_out=Interval(low=out[0], high=out[1]) if out else None,
+        pairing=Pairing(**asdict(paired)),
+        outliers=[pair.seed for pair, is_far in zip(pairs, far, strict=True) if is_far],
+    )
 
 
-def effects(sweep: Sweep, claims: list[dict[str, Any]], budget: dict[str, Any]) -> list[dict[str, Any]]:
+def effects(sweep: Sweep, claims: list[ClaimResult], budget: BudgetCheck) -> list[Effect]:
     """A row per metric and arm whose runs measure it; p is Holm-adjusted over the arms of one metric."""
     primary = sweep.experiment.metric
-    direction = sweep.experiment.direction
-    rows = []
+    rows = list[Effect]()
     for metric in metrics(sweep):
         margin = sweep.margin if metric == primary else None
         family = [
-            _row(sweep, arm, metric, direction, margin, _alpha(sweep, claims, arm, metric))
+            _row(sweep, arm, metric, margin, _alpha(sweep, claims, arm, metric), budget)
             for arm in sweep.others
             if sweep.has(arm, metric) and sweep.has(sweep.baseline, metric)
         ]
-        for row in family:
-            reasons = comparability.reasons(sweep, budget, row["arm"], sweep.baseline, metric)
-            if row["n"] and reasons:
-                row |= dict.fromkeys(DIFFERENCE) | {"word": str(Verdict.NOT_COMPARABLE), **beside([])}
-                row["pairs"] = [pair | {"difference": None} for pair in row["pairs"]]
-                row["meaning"] = "; ".join(reason["text"] for reason in reasons)
-            elif row["n"] and (arm := _leaking_by_design(sweep, row["arm"])):
-                row["word"], row["meaning"] = f"{arm} {leakage.BY_DESIGN}", "it is not ranked"
-        tested = [row for row in family if row["p"] is not None]
-        adjusted = stats.holm([row["p"] for row in tested])
-        for row, p in zip(tested, adjusted, strict=True):
-            row["p_holm"] = p
-        rows += family
+        adjusted = iter(stats.holm([row.p for row in family if row.p is not None]))
+        rows += [
+            row if row.p is None else row.model_copy(update={"p_holm": next(adjusted)}) for row in family
+        ]
     return rows
-
-
-def _leaking_by_design(sweep: Sweep, arm: str) -> str | None:
-    """Of an arm and the baseline the one that sees future tokens, as the experiment preregisters."""
-    return next((name for name in (arm, sweep.baseline) if leakage.is_by_design(sweep, name)), None)
 
 
 def _look(sweep: Sweep, arm: str) -> tuple[int, stats.Design]:
@@ -90,68 +85,90 @@ def _look(sweep: Sweep, arm: str) -> tuple[int, stats.Design]:
     return found
 
 
-def _alpha(sweep: Sweep, claims: list[dict[str, Any]], arm: str, metric: str) -> float:
+def _alpha(sweep: Sweep, claims: list[ClaimResult], arm: str, metric: str) -> float:
     """The strictest level that was left to a claim about this difference; 5 % without one."""
     about = (arm, sweep.baseline, metric, "difference")
     levels = [
-        claim["decision"]["alpha"]
+        claim.decision.alpha
         for claim in claims
-        if (claim["arm"], claim["against"], claim["metric"], claim["compare"]) == about
+        if (claim.arm, claim.against, claim.metric, claim.compare) == about
     ]
     return min((level for level in levels if level is not None), default=ALPHA)
 
 
 def _row(
-    sweep: Sweep, arm: str, metric: str, direction: str, margin: float | None, alpha: float
-) -> dict[str, Any]:
+    sweep: Sweep, arm: str, metric: str, margin: float | None, alpha: float, budget: BudgetCheck
+) -> Effect:
+    """One arm in one metric; of arms that cannot be compared there are no differences."""
     primary = metric == sweep.experiment.metric
-    said = sweep.metric(metric)
+    declared = sweep.metric(metric)
     count, design = _look(sweep, arm)
     pairs = sweep.pairs(arm, sweep.baseline, metric, sweep.seeds[:count])
-    differences = [pair["difference"] for pair in pairs]
+    reasons = comparability.reasons(sweep, budget, arm, sweep.baseline, metric) if pairs else []
+    differences = [] if reasons else [pair.value - pair.against for pair in pairs]
     estimate = stats.paired(differences, LEVEL, design) if differences else None
     wide = estimate.interval if estimate else None
-    outer, inner = (
-        stats.paired(differences, level, design).interval if differences else None
-        for level in (1 - alpha, 1 - 2 * alpha)
+    equivalent, noninferior = _margin_tests(sweep, differences, margin, design)
+    return Effect(
+        **dict(beside([] if reasons else pairs)),
+        arm=arm,
+        against=sweep.baseline,
+        metric=metric,
+        label=declared.words,
+        unit=declared.unit,
+        primary=primary,
+        margin=margin,
+        n=len(pairs),
+        planned=len(sweep.of(arm)),
+        digits=decimals(wide[1] - wide[0] if wide else None),
+        mean=estimate.mean if estimate else None,
+        sd=estimate.sd if estimate else None,
+        low=wide[0] if wide else None,
+        high=wide[1] if wide else None,
+        level=LEVEL,
+        training=trained(sweep, metric, estimate.mean, wide, LEVEL) if estimate else None,
+        alpha=alpha,
+        p=estimate.p if estimate else None,
+        p_holm=None,
+        p_equivalent=equivalent,
+        p_not_worse=noninferior,
+        word=_word(sweep, arm, metric, margin, alpha, differences, design, bool(reasons)),
+        reasons=[reason.text for reason in reasons],
+        pairs=[pair.model_copy(update={"difference": None}) for pair in pairs] if reasons else pairs,
     )
-    # without a direction of its own, a second metric can only be described
-    word = effect_word(outer, inner, margin, direction) if primary else None
-    equivalent = stats.tost(differences, margin, design=design) if margin and differences else None
-    noninferior = (
-        stats.noninferior(differences, margin, direction=direction, design=design)
-        if margin and differences
-        else None
+
+
+def _margin_tests(
+    sweep: Sweep, differences: list[float], margin: float | None, design: stats.Design
+) -> tuple[float | None, float | None]:
+    """p of equivalence and of non-inferiority; None without a margin."""
+    if not margin or not differences:
+        return None, None
+    direction = sweep.experiment.direction
+    return (
+        stats.tost(differences, margin, design=design).p,
+        stats.noninferior(differences, margin, direction=direction, design=design).p,
     )
-    digits = decimals(wide[1] - wide[0]) if wide else 3
-    return {
-        "arm": arm,
-        "against": sweep.baseline,
-        "metric": metric,
-        "label": said.words,
-        "unit": said.unit,
-        "primary": primary,
-        "margin": margin,
-        "n": len(pairs),
-        "planned": len(sweep.of(arm)),
-        "digits": digits,
-        "mean": estimate.mean if estimate else None,
-        "sd": estimate.sd if estimate else None,
-        "low": wide[0] if wide else None,
-        "high": wide[1] if wide else None,
-        "level": LEVEL,
-        "training": trained(sweep, metric, estimate.mean, wide, LEVEL) if estimate else None,
-        "alpha": alpha,
-        "p": estimate.p if estimate else None,
-        "p_holm": None,
-        "p_equivalent": equivalent.p if equivalent else None,
-        "p_not_worse": noninferior.p if noninferior else None,
-        "word": phrase(word, margin, digits, said.unit)
-        if word and estimate
-        else "NO RESULT"
-        if primary
-        else "exploratory",
-        "meaning": MEANING[word] if word and estimate else None,
-        "pairs": pairs,
-        **beside(pairs),
-    }
+
+
+def _word(
+    sweep: Sweep,
+    arm: str,
+    metric: str,
+    margin: float | None,
+    alpha: float,
+    differences: list[float],
+    design: stats.Design,
+    apart: bool,
+) -> Word:
+    """The word for a difference, at the level that was left to the claim about it."""
+    if apart:
+        return Word.NOT_COMPARABLE
+    if differences and any(leakage.is_by_design(sweep, name) for name in (arm, sweep.baseline)):
+        return Word.LEAKING
+    if metric != sweep.experiment.metric:  # without a direction of its own it can only be described
+        return Word.EXPLORATORY
+    if not differences:
+        return Word.NO_RESULT
+    outer, inner = (stats.paired(differences, level, design).interval for level in (1 - alpha, 1 - 2 * alpha))
+    return effect_word(outer, inner, margin, sweep.experiment.direction)

@@ -4,31 +4,28 @@
 same metric is then so much of a doubling (`stats.trained`).
 """
 
-from typing import Any
-
 from attnlab import stats
+from attnlab.report.schema import Exchange, Training
 from attnlab.report.verdicts.runs import Sweep
 
 
-def exchange(sweep: Sweep) -> dict[str, Any] | None:
+def exchange(sweep: Sweep) -> Exchange | None:
     """What was trained and what it tells, with the sentences that say so; None without an exchange."""
     told = sweep.asked.exchange
     if told is None:
         return None
-    seeds, (few, steps, many) = ", ".join(map(str, told["seeds"])), told["steps"]
+    seeds, (few, steps, many) = ", ".join(map(str, told.seeds)), told.steps
     up = " (half, rounded up)" if steps % 2 else ""
     runs = f"{sweep.baseline} at {few:,}{up} and at {many:,} steps instead of {steps:,}, seeds {seeds}"
     size = f" at size {sweep.experiment.size}" if sweep.experiment.size else ""
-    worth = f"A doubling of training is worth {told['worth']}{size}"
-    return {
-        **told,
-        "label": sweep.metric(told["metric"]).words,
-        "words": f"What training is worth is not known: {told['why']}. {runs}"
-        if told["why"]
-        else f"{worth}: {runs}",
-        "cost": f"{2 * len(told['seeds'])} runs more, of {told['tokens']:,} tokens in all, which are in no "
+    worth = f"A doubling of training is worth {told.worth}{size}"
+    return Exchange(
+        **dict(told),
+        label=sweep.metric(told.metric).words,
+        words=f"What training is worth is not known: {told.why}. {runs}" if told.why else f"{worth}: {runs}",
+        cost=f"{2 * len(told.seeds)} runs more, of {told.tokens:,} tokens in all, which are in no "
         "arm's figures",
-    }
+    )
 
 
 def margin_said(sweep: Sweep) -> str | None:
@@ -39,46 +36,20 @@ def margin_said(sweep: Sweep) -> str | None:
     if words is None:
         return None
     if margin is None or told is None:
-        return f"{words}, which is not known in nats: {told['why'] if told else 'there is no exchange'}"
-    return f"{words}: {margin:g} nats (a doubling is worth {told['worth']})"
+        return f"{words}, which is not known in nats: {told.why if told else 'there is no exchange'}"
+    return f"{words}: {margin:g} nats (a doubling is worth {told.worth})"
 
 
 def trained(
     sweep: Sweep, metric: str, effect: float | None, interval: tuple[float, float] | None, level: float
-) -> dict[str, Any] | None:
+) -> Training | None:
     """A difference as training, with words for it; None where there is no slope for this metric."""
     told = sweep.asked.exchange
-    if told is None or told["why"] or told["metric"] != metric or effect is None:
+    if told is None or told.why or told.metric != metric or effect is None:
         return None
-    slope = stats.paired(told["slopes"], level)
+    slope = stats.paired(told.slopes, level)
     found = stats.trained(effect, interval, slope.mean, slope.interval)
     if found is None:
         return None
-    return {"share": found.share, "low": found.low, "high": found.high, "words": as_if(found)}
-
-
-def as_if(found: stats.Trained) -> str:
-    """As if trained 5 % less [0 %, 9 %]."""
-    point = f"{_amount(found.share)} {_side(found.share)}" if _amount(found.share) != "0 %" else "as long"
-    ends = (found.low, found.high)
-    if ends == (None, None):
-        return f"as if trained {point}, without bounds"
-    sides = {_side(end) for end in (found.share, *ends) if end is not None and _amount(end) != "0 %"}
-    known = ["unbounded" if end is None else _amount(end) for end in ends]
-    if len(sides) > 1:
-        known = [
-            text if end is None else f"{text} {_side(end)}" for text, end in zip(known, ends, strict=True)
-        ]
-    elif sides == {"more"}:  # from the smaller to the larger
-        known.reverse()
-    return f"as if trained {point} [{', '.join(known)}]"
-
-
-def _side(share: float) -> str:
-    return "less" if share < 0 else "more"
-
-
-def _amount(share: float) -> str:
-    percent = 100 * abs(share)
-    fine = 0.05 <= percent < 0.95 or (share < 0 and percent > 99)
-    return f"{percent:,.{int(fine)}f} %"
+    # the larger loss is worth the smaller share
+    return Training(share=found.share, low=found.high, high=found.low, level=level)

@@ -5,6 +5,7 @@ mind. A run that its infrastructure failed is listed under a word of its own, an
 from collections.abc import Iterable
 from typing import Any
 
+from attnlab.report.schema import FailedRun, FailureCount, Failures
 from attnlab.report.verdicts import leakage
 from attnlab.report.verdicts.runs import Sweep
 from attnlab.store.declarations import Experiment, Training
@@ -20,7 +21,7 @@ WORDS = {
 }
 
 
-def failures(sweep: Sweep) -> dict[str, Any]:
+def failures(sweep: Sweep) -> Failures:
     """The failed runs and the counts per arm; an arm's denominator is what was planned."""
     rows = []
     for run in sweep.planned:
@@ -28,29 +29,29 @@ def failures(sweep: Sweep) -> dict[str, Any]:
             continue
         failure = run.record.failure if run.record else None
         rows.append(
-            {
-                "arm": run.arm,
-                "seed": run.seed,
-                "id": run.id,
-                "status": run.status,
-                "word": WORDS[run.status],
-                "message": failure.message if failure else None,
-                "step": failure.step if failure else None,
-                "tail": list(failure.tail[-20:]) if failure else [],
-            }
+            FailedRun(
+                arm=run.arm,
+                seed=run.seed,
+                id=run.id,
+                status=run.status,
+                word=WORDS[run.status],
+                message=failure.message if failure else None,
+                step=failure.step if failure else None,
+                tail=list(failure.tail[-20:]) if failure else [],
+            )
         )
     counts = [
-        {
-            "arm": arm,
-            "planned": len(sweep.of(arm)),
-            "failed": sum(not run.done and not run.lost for run in sweep.of(arm)),
-            "lost": sum(run.lost for run in sweep.of(arm)),
-        }
+        FailureCount(
+            arm=arm,
+            planned=len(sweep.of(arm)),
+            failed=sum(not run.done and not run.lost for run in sweep.of(arm)),
+            lost=sum(run.lost for run in sweep.of(arm)),
+        )
         for arm in sweep.arms
     ]
-    seen = [row["word"] for row in rows]
-    words = [[word, seen.count(word)] for word in dict.fromkeys(WORDS.values()) if word in seen]
-    return {"runs": rows, "counts": counts, "words": words, "caveats": caveats(sweep)}
+    seen = [row.word for row in rows]
+    words = [(word, seen.count(word)) for word in dict.fromkeys(WORDS.values()) if word in seen]
+    return Failures(runs=rows, counts=counts, words=words, caveats=caveats(sweep))
 
 
 def lost(sweep: Sweep) -> list[str]:

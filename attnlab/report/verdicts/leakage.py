@@ -2,9 +2,8 @@
 preregisters that they do.
 """
 
-from typing import Any
-
-from attnlab.report.verdicts.runs import Sweep
+from attnlab.report.schema import Leakage
+from attnlab.report.verdicts.runs import Reason, Sweep
 from attnlab.store.schema import RunRecord
 
 BY_DESIGN = "sees future tokens (by design)"
@@ -21,7 +20,7 @@ def is_by_design(sweep: Sweep, arm: str) -> bool:
     return arm in sweep.experiment.leakage and bool(leaking(sweep, arm))
 
 
-def reasons(sweep: Sweep, *arms: str) -> list[dict[str, str]]:
+def reasons(sweep: Sweep, *arms: str) -> list[Reason]:
     """Why these arms cannot be compared: a run of one sees tokens that it is to predict, and the experiment
     does not preregister that.
     """
@@ -43,7 +42,7 @@ def reasons(sweep: Sweep, *arms: str) -> list[dict[str, str]]:
                 text += f": a token costs {true:.3g} nats before its own future, {other:.3g} before another"
         else:
             text = f"the predictions of {arm} depend on the other texts of their batch {count}"
-        found.append({"label": "future tokens", "text": text})
+        found.append(Reason("future tokens", text))
     return found
 
 
@@ -51,7 +50,7 @@ def notes(sweep: Sweep) -> list[str]:
     """A sentence for each arm that sees future tokens, with what that does to its numbers; and for each that
     the experiment says to see them and that does not.
     """
-    out = [f"{reason['text']}; it is not ranked." for arm in sweep.arms for reason in reasons(sweep, arm)]
+    out = [f"{reason.text}; it is not ranked." for arm in sweep.arms for reason in reasons(sweep, arm)]
     for arm in sweep.arms:
         records = [run.record for run in sweep.done(arm) if run.record]
         if is_by_design(sweep, arm):
@@ -69,19 +68,19 @@ def notes(sweep: Sweep) -> list[str]:
     return out
 
 
-def summary(sweep: Sweep) -> dict[str, Any]:
+def summary(sweep: Sweep) -> Leakage:
     """What a report keeps of it: the arms that see future tokens, those that do by design, those that were
     checked, how many first targets count in no arm, and the notes.
     """
-    return {
-        "arms": [arm for arm in sweep.arms if leaking(sweep, arm)],
-        "by_design": [arm for arm in sweep.arms if is_by_design(sweep, arm)],
-        "checked": [
+    return Leakage(
+        arms=[arm for arm in sweep.arms if leaking(sweep, arm)],
+        by_design=[arm for arm in sweep.arms if is_by_design(sweep, arm)],
+        checked=[
             arm for arm in sweep.arms if any(run.record and run.record.leakage for run in sweep.done(arm))
         ],
-        "left_out": sweep.left_out,
-        "notes": notes(sweep),
-    }
+        left_out=sweep.left_out,
+        notes=notes(sweep),
+    )
 
 
 def _leaks(record: RunRecord) -> bool:

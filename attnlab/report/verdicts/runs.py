@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnlab.errors import Refused
+from attnlab.report.schema import ExchangeFound, Pair, Place, Timing, TuningFound
 from attnlab.store import runs as store
 from attnlab.store.declarations import Experiment
 from attnlab.store.guards import digests
 from attnlab.store.guards.declared import Declared
 from attnlab.store.schema import Metric, RunRecord, refuse_other_version
-
-Pair = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,14 @@ def _record(path: Path) -> RunRecord | None:
 
 
 @dataclass(frozen=True)
+class Reason:
+    """Why two arms cannot be compared: what differs, and the sentence that says so."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Asked:
     """An experiment as it was carried out, and what its file declares of it (None: nobody knows).
 
@@ -140,13 +147,13 @@ class Asked:
     experiment: Experiment
     overrides: Sequence[str] = ()
     unchecked: Sequence[str] = ()
-    tuning: dict[str, Any] | None = None
+    tuning: TuningFound | None = None
     declared: dict[str, Any] | None = None
     wanted: Mapping[str, int] = field(default_factory=dict)
     outdated: Mapping[str, int] = field(default_factory=dict)
     on_record: Declared | None = None
-    exchange: dict[str, Any] | None = None
-    place: dict[str, Any] | None = None
+    exchange: ExchangeFound | None = None
+    place: Place | None = None
     under_way: bool = False
     undeclared: bool = False
 
@@ -157,7 +164,7 @@ class Sweep:
 
     asked: Asked
     runs: list[Run]
-    timing: dict[str, Any] | None = None
+    timing: Timing | None = None
     at: dict[tuple[str, int], Run] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -175,7 +182,7 @@ class Sweep:
     def slope(self) -> float | None:
         """Nats per doubling of training; None where nothing tells."""
         told = self.asked.exchange
-        return None if told is None or told["why"] else float(told["slope"]["mean"])
+        return told.slope.mean if told is not None and told.slope is not None and not told.why else None
 
     @property
     def margin(self) -> float | None:
@@ -218,7 +225,7 @@ class Sweep:
     @cached_property
     def times(self) -> dict[str, Metric]:
         """What was timed after the training, in a process that had the machine to itself."""
-        return {name: Metric(**said) for name, said in ((self.timing or {}).get("declared") or {}).items()}
+        return self.timing.declared if self.timing else {}
 
     @cached_property
     def _declared(self) -> dict[str, Metric]:
@@ -326,7 +333,7 @@ class Sweep:
             ours = self.value(arm, seed, metric)
             theirs = self.value(against, seed, metric)
             if ours is not None and theirs is not None:
-                rows.append({"seed": seed, "value": ours, "against": theirs, "difference": ours - theirs})
+                rows.append(Pair(seed=seed, value=ours, against=theirs, difference=ours - theirs))
         return rows
 
 

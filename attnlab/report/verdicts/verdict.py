@@ -6,28 +6,10 @@ COMPARABLE, because where nothing finished there is nothing to compare.
 """
 
 import math
-from enum import StrEnum
+
+from attnlab.report.schema import Verdict, Word
 
 Interval = tuple[float, float]
-
-
-class Verdict(StrEnum):
-    SUPPORTED = "SUPPORTED"
-    REFUTED = "REFUTED"
-    INCONCLUSIVE = "INCONCLUSIVE"
-    NOT_COMPARABLE = "NOT COMPARABLE"
-    UNTRAINED = "UNTRAINED"
-    NO_RESULT = "NO RESULT"
-
-
-class Word(StrEnum):
-    BETTER_MORE = "BETTER by more than δ"
-    BETTER = "BETTER, size undecided"
-    WORSE_MORE = "WORSE by more than δ"
-    WORSE = "WORSE, size undecided"
-    EQUIVALENT = "EQUIVALENT WITHIN ±δ"
-    NOT_WORSE = "NOT WORSE THAN δ"
-    INCONCLUSIVE = "INCONCLUSIVE"
 
 
 def claim_verdict(holds: bool | None, *, n: int, comparable: bool = True, trained: bool = True) -> Verdict:
@@ -79,7 +61,15 @@ MEANING = {
     Word.EQUIVALENT: "any difference is smaller than the margin that was declared to matter",
     Word.NOT_WORSE: "any loss is smaller than the margin that was declared to matter; a gain is possible",
     Word.INCONCLUSIVE: "these seeds cannot tell; that is not evidence of no difference",
+    Word.LEAKING: "it sees future tokens by design, and is not ranked",
 }
+
+
+def decimals(width: float | None, default: int = 3) -> int:
+    """The decimals that show an interval of this width with two digits; `default` where it has none."""
+    if not width or not math.isfinite(width):
+        return default
+    return min(max(1 - math.floor(math.log10(abs(width))), 0), 9)
 
 
 def _harm(interval: Interval, direction: str) -> Interval:

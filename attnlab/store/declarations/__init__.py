@@ -21,8 +21,10 @@ from attnlab.store.declarations.experiment import (
     canonical,
 )
 from attnlab.store.declarations.ladder import Ladder, Rates
+from attnlab.store.declarations.relations import RELATIONS, Is, Relation
 
 __all__ = [
-    "AMOUNTS", "FIGURES", "FORMS", "LESS", "MARGIN", "SPENT", "Claim", "Exchange", "Experiment", "Ladder",
-    "Looks", "Margin", "Rates", "Threshold", "Training", "Tune", "canonical", "in_nats",
+    "AMOUNTS", "FIGURES", "FORMS", "LESS", "MARGIN", "RELATIONS", "SPENT", "Claim", "Exchange", "Experiment",
+    "Is", "Ladder", "Looks", "Margin", "Rates", "Relation", "Threshold", "Training", "Tune", "canonical",
+    "in_nats",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, FiniteFloat
 
 from attnlab.store.declarations.amounts import LESS, MARGIN, Margin, Threshold, Training, in_nats
 from attnlab.store.declarations.ladder import Ladder
+from attnlab.store.declarations.relations import RELATIONS, Is
 from attnlab.store.schema import Direction, Record
 
 # What an experiment file may call a figure of the budget.
@@ -36,10 +37,10 @@ class Claim(Record):
     compare: Literal["difference", "ratio"] = Field(
         "difference", description="The arm's value minus the other's, or divided by it."
     )
-    relation: Literal["above", "below", "within"] = Field(
+    relation: Is = Field(
         alias="is",
-        description="Where the difference or ratio lies: above or below the threshold, or no further than it "
-        "from no difference (0, or a ratio of 1).",
+        description="Where the difference or ratio lies. "
+        + " ".join(f"`{name}`: {relation.means}." for name, relation in RELATIONS.items()),
     )
     threshold: Threshold = Field(
         description="In the metric's unit; a ratio has none. `margin`: the experiment's (`-margin`: as much "

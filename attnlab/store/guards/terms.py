@@ -85,7 +85,7 @@ def _decisive(claim: Claim, experiment: Experiment) -> dict[str, Any]:
         "against": experiment.arms_of(claim)[1],
         "metric": experiment.metric_of(claim),
         "compare": claim.compare,
-        "is": claim.relation,
+        "is": claim.relation.name,
         "threshold": written if in_training else experiment.nats(amount, None),
         "identity": claim.identity,
     }

@@ -26,10 +26,11 @@ def refuse_unanswerable(
     _refuse_unmeasured(experiment, places, estimates)
     shares = []
     for place, claim in zip(places, experiment.claims, strict=True):
-        if claim.identity and claim.relation != "within" and estimates[claim.arm].steps:
+        if claim.identity and not claim.relation.two_sided and estimates[claim.arm].steps:
             raise Refused(
-                f"claim {place + 1} of {experiment.name}: identity: true with is: {claim.relation} of an arm "
-                "that is trained: only an equality holds by construction; write is: within, or drop identity",
+                f"claim {place + 1} of {experiment.name}: identity: true with is: {claim.relation.name} of "
+                "an arm that is trained: only an equality holds by construction; write is: within, or drop "
+                "identity",
                 _at(place, "identity"),
             )
         if claim.compare == "ratio":
@@ -134,7 +135,7 @@ def _perfect(claim: Claim, left: int) -> float:
     from attnlab import stats  # scipy: for the few experiments that need it, not for every plan
 
     assert isinstance(claim.threshold, float)  # no share is declared in training
-    low, high = stats.region(claim.relation, claim.threshold)
+    low, high = claim.relation.region(claim.threshold)
     tolerant = low < 0 < high
     best, level = (1.0, _ALPHA / left) if tolerant else (2.0, _ALPHA / left / 2)
     sides = [1 + edge for edge in (low, -high) if math.isfinite(edge)]

@@ -42,7 +42,7 @@ class _Files(ConfigSource):
         file = self._file(config_path)
         if config_path.startswith(f"{experiment_files.GROUP}/"):
             experiment_files.check(file, lambda config: experiment_files.find(_Folders.searched, config))
-        header, config = _read(str(file), *_version(file))
+        header, config = self.read(str(file), *_version(file))
         return ConfigResult(self.provider, self.full_path(), copy.deepcopy(config), dict(header))
 
     def is_config(self, config_path: str) -> bool:
@@ -65,6 +65,22 @@ class _Files(ConfigSource):
 
     def _file(self, config_path: str) -> Path:
         return Path(self.path, self._normalize_file_name(config_path))
+
+    @staticmethod
+    @cache
+    def read(file: str, *_version: int) -> tuple[Mapping[str, str | None], Any]:
+        """The package that a file names, and its content. Refused, one line, where it has none."""
+        try:
+            with open(file, encoding="utf-8") as stream:
+                header = _Files._get_header_dict(stream.read(_HEADER))
+                stream.seek(0)
+                config = OmegaConf.load(stream)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            experiment_files.node(Path(file))  # shows the line
+            raise Refused(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+        written = OmegaConf.to_container(config)
+        _refuse_mixtures(written.get("defaults") if isinstance(written, dict) else None, file)
+        return header, config
 
 
 class _Folders(SearchPathPlugin):
@@ -106,7 +122,7 @@ def folders_named(given: Iterable[Override]) -> list[Path]:
 
 def content(file: Path) -> dict[str, Any]:
     """What a file sets, without its defaults; nothing where it is no mapping."""
-    written: Any = OmegaConf.to_container(_read(str(file), *_version(file))[1])
+    written: Any = OmegaConf.to_container(_Files.read(str(file), *_version(file))[1])
     return (
         {key: value for key, value in written.items() if key != "defaults"}
         if isinstance(written, dict)
@@ -117,22 +133,6 @@ def content(file: Path) -> dict[str, Any]:
 def _version(file: Path) -> tuple[int, ...]:
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-@cache
-def _read(file: str, *_version: int) -> tuple[Mapping[str, str | None], Any]:
-    """The package that a file names, and its content. Refused, one line, where there is none to be had."""
-    try:
-        with open(file, encoding="utf-8") as stream:
-            header = ConfigSource._get_header_dict(stream.read(_HEADER))
-            stream.seek(0)
-            config = OmegaConf.load(stream)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        experiment_files.node(Path(file))  # shows the line
-        raise Refused(f"{file}: not YAML: {' '.join(str(error).split())}") from error
-    written = OmegaConf.to_container(config)
-    _refuse_mixtures(written.get("defaults") if isinstance(written, dict) else None, file)
-    return header, config
 
 
 def _refuse_mixtures(defaults: Any, file: str) -> None:

@@ -1,5 +1,6 @@
 """What an experiment file declares, completed and checked: arms, seeds, budget rule, margin and claims."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -282,10 +283,12 @@ def _refuse_threshold(claim: Claim, metric: str, what: str, at: Key) -> None:
     if not isinstance(claim.threshold, float):
         amounts.refuse_threshold(claim, metric, what, at)
         return
-    asked = f"is: {claim.relation}, threshold: {claim.threshold:g}"
-    if claim.relation == "within" and claim.threshold <= 0:
-        raise Refused(f"{what}: {asked}: how far from no difference? give a number above 0", at)
-    if claim.compare == "ratio" and claim.relation != "within" and claim.threshold <= 0:
+    asked = f"is: {claim.relation.name}, threshold: {claim.threshold:g}"
+    try:
+        low, high = claim.relation.region(claim.threshold, 1.0 if claim.compare == "ratio" else 0.0)
+    except ValueError as error:
+        raise Refused(f"{what}: {asked}: no effect could satisfy it; give a number above 0", at) from error
+    if claim.compare == "ratio" and (high <= 0 or (low <= 0 and high == math.inf)):
         raise Refused(f"{what}: {asked}: a ratio is never below 0; give a number above it", at)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import attnlab
+from attnlab.report.schema import Provenance
 from attnlab.store import fingerprint
 from attnlab.store.schema import RunRecord
 from attnlab.sweep.plan import overrides
@@ -29,23 +30,23 @@ def provenance(
     changed: Sequence[str],
     device: str,
     records: Sequence[RunRecord],
-) -> dict[str, Any]:
+) -> Provenance:
     """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own. The command
     is what `sweep.command` says: `compare` hands on another line than the one that was typed.
     """
     commit, dirty = git()
-    return {
-        "command": typed(line),
-        "commit": commit,
-        "dirty": dirty,
-        "dirty_diff": _ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
-        "packages": packages(),
-        "device": f"cpu ({os.cpu_count()} cores)" if device == "cpu" else device,
-        "date": max((record.started[:10] for record in records if record.started), default=None),
-        "declared": dict(declared),
-        "declaration_sha256": fingerprint.digest(declared, 64) if declared else None,
-        "changed": list(changed),
-    }
+    return Provenance(
+        command=typed(line),
+        commit=commit,
+        dirty=dirty,
+        dirty_diff=_ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
+        packages=packages(),
+        device=f"cpu ({os.cpu_count()} cores)" if device == "cpu" else device,
+        date=max((record.started[:10] for record in records if record.started), default=None),
+        declared=dict(declared),
+        declaration_sha256=fingerprint.digest(declared, 64) if declared else None,
+        changed=list(changed),
+    )
 
 
 def typed(line: Sequence[str]) -> str:

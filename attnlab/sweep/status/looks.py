@@ -5,9 +5,12 @@ kept in the cache, by the records that it was decided on. What is trained is dec
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from pydantic import ValidationError
+
+from attnlab.report.schema import ExchangeFound, Standing, Verdict
 from attnlab.store import answers, fingerprint
 from attnlab.store.schema import RunSpec
 from attnlab.sweep.plan.exchange.told import Lookup
@@ -16,9 +19,8 @@ from attnlab.sweep.status.states import State, record, version
 from attnlab.sweep.status.states import states as states_of
 
 IDLE = LATER, NEVER = "later", "not needed"  # states of a run that no claim needs by now
-_ROOMS = ("stats", "report", "report/verdicts")  # whose code decides
+_ROOMS = ("stats", "store/declarations", "report", "report/verdicts")  # whose code decides
 _HOME = Path(__file__).parents[2]
-Waiting = Mapping[str, Any]  # where a claim stands (`attnlab.report.waiting`)
 
 
 def counts(plan: Plan) -> list[int]:
@@ -39,10 +41,10 @@ def unpriced(plan: Plan, root: Path) -> str | None:
     if plan.experiment is None or not plan.experiment.in_training:
         return None
     told = exchanged(plan, root)
-    return str(told["why"]) if told and told["why"] else None
+    return told.why if told else None
 
 
-def exchanged(plan: Plan, root: Path) -> dict[str, Any] | None:
+def exchanged(plan: Plan, root: Path) -> ExchangeFound | None:
     """What the runs of a plan's exchange tell by now; None where it has none."""
     return plan.exchange.told(lookup(root)) if plan.exchange else None
 
@@ -76,7 +78,7 @@ def states(plan: Plan, root: Path, weights: bool = False) -> dict[str, State]:
     return found | {id: state for id, state in idle.items() if found[id].word == "to train"}
 
 
-def waiting(plan: Plan, root: Path) -> list[dict[str, Any]]:
+def waiting(plan: Plan, root: Path) -> list[Standing]:
     """Where each claim stands, in the declared order; [] while no run has ended."""
     versions = [version(root / run.id / "run.json") for run in plan.runs]
     if not any(versions):
@@ -85,12 +87,15 @@ def waiting(plan: Plan, root: Path) -> list[dict[str, Any]]:
     code = [[path.name, *version(path)] for room in _ROOMS for path in sorted((_HOME / room).glob("*.*"))]
     runs = [[run.id, run.arm, run.seed, *version] for run, version in zip(plan.runs, versions, strict=True)]
     told = exchanged(plan, root)
-    key = fingerprint.digest([plan.experiment.plain(), told, str(root.absolute()), runs, code])
+    key = fingerprint.digest(
+        [plan.experiment.plain(), told and told.plain(), str(root.absolute()), runs, code]
+    )
     kept = answers.kept(plan.runs[0].config, "looks", key)
     if isinstance(kept, list) and len(kept) == len(plan.experiment.claims):
-        return kept
+        with suppress(ValidationError):
+            return [Standing.model_validate(stand) for stand in kept]
     found = _decided(plan, root, told)
-    answers.keep(plan.runs[0].config, "looks", key, found)
+    answers.keep(plan.runs[0].config, "looks", key, [stand.plain() for stand in found])
     return found
 
 
@@ -100,37 +105,40 @@ def lines(plan: Plan, root: Path) -> list[str]:
         return []
     declared = plan.experiment.claims
     looks = counts(plan)
-    unseen: list[Waiting] = [{"open": True, "made": 0, "seeds": looks[0]}] * len(declared)
+    stands: Sequence[Standing | None] = waiting(plan, root) or [None] * len(declared)
+    first = f"interim analysis 1 of {len(looks)} waits for {looks[0]} seeds"
     return [
-        f"claim {number}, {claim.says}: {_line(stand, len(looks))}"
-        for number, (claim, stand) in enumerate(zip(declared, waiting(plan, root) or unseen, strict=True), 1)
+        f"claim {number}, {claim.says}: {_line(stand, len(looks)) if stand else first}"
+        for number, (claim, stand) in enumerate(zip(declared, stands, strict=True), 1)
     ]
 
 
-def _line(claim: Waiting, looks: int) -> str:
-    words = [claim["verdict"]] if claim["made"] or not claim["open"] else []
-    if words and claim["looked"] and claim["verdict"] in ("SUPPORTED", "REFUTED", "INCONCLUSIVE"):
-        words.append(claim["looked"][0].lower() + claim["looked"][1:])
-    if claim["open"]:
-        words.append(f"look {claim['made'] + 1} of {looks} waits for {claim['seeds']} seeds")
-    return ", ".join(words) + (", whatever the seeds" if claim.get("kind") == "exact" else "")
+def _line(claim: Standing, looks: int) -> str:
+    words = [str(claim.verdict)] if claim.made or not claim.open else []
+    design = claim.looks.describe() if claim.looks else ""
+    if words and design and claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE):
+        words.append(design[0].lower() + design[1:])
+    if claim.open:
+        words.append(f"interim analysis {claim.made + 1} of {looks} waits for {claim.seeds} seeds")
+    return ", ".join(words) + (", whatever the seeds" if claim.basis == "exact" else "")
 
 
-def _decided(plan: Plan, root: Path, told: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _decided(plan: Plan, root: Path, told: ExchangeFound | None) -> list[Standing]:
     """Where each claim stands, by the records as they are now and what the exchange told."""
-    from attnlab.report import Asked, Run, waiting
+    from attnlab.report.build import waiting
+    from attnlab.report.verdicts.runs import Asked, Run
 
     assert plan.experiment is not None
     found = [Run(run.arm, run.seed, run.id, record(root / run.id)) for run in plan.runs]
     return waiting(Asked(plan.experiment, exchange=told), found)
 
 
-def _wanted(plan: Plan, claims: Sequence[Waiting]) -> dict[str, int]:
+def _wanted(plan: Plan, claims: Sequence[Standing]) -> dict[str, int]:
     assert plan.experiment is not None
     needs = dict.fromkeys(plan.experiment.arms, counts(plan)[0])
     for claim in claims:
-        for arm in (claim["arm"], claim["against"]):
-            needs[arm] = max(needs[arm], claim["seeds"])
+        for arm in (claim.arm, claim.against):
+            needs[arm] = max(needs[arm], claim.seeds)
     return needs
 
 
@@ -147,13 +155,13 @@ def _order(plan: Plan) -> dict[int, int]:
     return {seed: i for i, seed in enumerate(plan.experiment.seeds)} if plan.experiment else {}
 
 
-def _idle(plan: Plan, claims: Sequence[Waiting], arm: str, place: int) -> State:
+def _idle(plan: Plan, claims: Sequence[Standing], arm: str, place: int) -> State:
     """Why nobody trains a run now; `place` counts the seeds before its own."""
     assert plan.experiment is not None
     about = map(plan.experiment.arms_of, plan.experiment.claims)
-    still = [stand["open"] for stand in claims] or [True] * len(plan.experiment.claims)
+    still = [stand.open for stand in claims] or [True] * len(plan.experiment.claims)
     if not any(open_ and arm in arms for open_, arms in zip(still, about, strict=True)):
         return State(NEVER, "no claim about its arm is open", 0.0)
     looks = counts(plan)
     look = next(i for i, count in enumerate(looks, 1) if place < count)
-    return State(LATER, f"at look {look} of {len(looks)}, if it is still undecided", 0.0)
+    return State(LATER, f"at interim analysis {look} of {len(looks)}, if it is still inconclusive", 0.0)

@@ -5,15 +5,15 @@ seeds is what is seen of their noise.
 """
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 
 from attnlab.measure.text.signs import KINDS
+from attnlab.report.schema import KindArm, Range, TokenKind
 from attnlab.report.verdicts.runs import Sweep
 
 
-def kinds(sweep: Sweep, apart: Collection[str] = ()) -> list[dict[str, Any]]:
+def kinds(sweep: Sweep, apart: Collection[str] = ()) -> list[TokenKind]:
     """A row per kind that some run has: its label, how many targets there were, and what each arm lost; no
     differences of the arms that stand `apart`.
     """
@@ -31,25 +31,25 @@ def kinds(sweep: Sweep, apart: Collection[str] = ()) -> list[dict[str, Any]]:
         if known:
             against = losses[sweep.baseline]
             arms = [
-                {
-                    "arm": arm,
-                    "seeds": len(of_arm),
-                    "loss": _summary([kind.loss for kind in of_arm.values()]),
-                    "difference": None
+                KindArm(
+                    arm=arm,
+                    seeds=len(of_arm),
+                    loss=_summary([kind.loss for kind in of_arm.values()]),
+                    difference=None
                     if arm in (sweep.baseline, *apart)
                     else _summary(
                         [kind.loss - against[seed].loss for seed, kind in of_arm.items() if seed in against]
                     ),
-                }
+                )
                 for arm, of_arm in losses.items()
                 if of_arm
             ]
-            rows.append({"name": name, "label": label, "targets": max(known), "arms": arms})
+            rows.append(TokenKind(name=name, label=label, targets=max(known), arms=arms))
     return rows
 
 
-def _summary(values: list[float]) -> dict[str, float] | None:
+def _summary(values: list[float]) -> Range | None:
     """Mean and range; None of nothing."""
     if not values:
         return None
-    return {"mean": float(np.mean(values)), "low": min(values), "high": max(values)}
+    return Range(mean=float(np.mean(values)), low=min(values), high=max(values))

@@ -1,11 +1,10 @@
 """What each arm writes after the same prompt: one run of each, of the same seed where there is such one."""
 
-from typing import Any
-
+from attnlab.report.schema import Sample
 from attnlab.report.verdicts.runs import Sweep
 
 
-def written(sweep: Sweep) -> list[dict[str, Any]]:
+def written(sweep: Sweep) -> list[Sample]:
     """Per arm its `sample` after `prompt`, or `why` there is none; the text itself goes on with `rest`."""
     having = {
         arm: [run for run in sweep.done(arm) if run.record and run.record.written] for arm in sweep.arms
@@ -16,5 +15,5 @@ def written(sweep: Sweep) -> list[dict[str, Any]]:
     for arm, runs in having.items():
         run = next((run for run in runs if run.seed == shared), next(iter(runs), None))
         if run is not None and run.record is not None:
-            rows.append({"arm": arm, "seed": run.seed, "run": run.id, **run.record.written})
+            rows.append(Sample(arm=arm, seed=run.seed, run=run.id, **run.record.written))
     return rows

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from attnlab.report.schema import ExchangeFound, ExchangeRow, Slope
 from attnlab.store import answers, fingerprint
 from attnlab.store.declarations import Experiment
 from attnlab.store.schema import RunRecord, RunSpec
@@ -29,7 +30,7 @@ class Exchange:
         """The same of other specs of these runs."""
         return replace(self, runs=runs)
 
-    def told(self, lookup: Lookup) -> dict[str, Any]:
+    def told(self, lookup: Lookup) -> ExchangeFound:
         """As the report shows it: a row per seed (None: not finished), the slope of each in nats per doubling
         and their mean with its interval; what a doubling is `worth` in words, or `why` nobody can say.
         """
@@ -39,28 +40,28 @@ class Exchange:
         slopes = list[float]()
         for short, long in zip(self.runs[::2], self.runs[1::2], strict=True):
             early, late = (_value(lookup(run.id), self.metric) for run in (short, long))
-            rows.append({"seed": short.seed, "half": early, "twice": late, "ids": [short.id, long.id]})
+            rows.append(ExchangeRow(seed=short.seed, half=early, twice=late, ids=[short.id, long.id]))
             if early is not None and late is not None:
                 slopes.append((early - late) / math.log2(many / few))
-        slope: dict[str, Any] | None = None
+        slope: Slope | None = None
         why: str | None
         if len(slopes) < len(rows):
             why = f"{len(slopes)} of its {len(rows)} pairs of runs are finished"
         else:
             mean, low, high = _interval(self.runs[0].config, slopes)
-            slope = {"mean": mean, "low": low, "high": high, "level": LEVEL}
+            slope = Slope(mean=mean, low=low, high=high, level=LEVEL)
             why = _useless(mean, low, high)
-        return {
-            "metric": self.metric,
-            "seeds": [run.seed for run in self.runs[::2]],
-            "steps": [few, self.steps, many],
-            "tokens": sum(run.estimate.tokens or 0 for run in self.runs),
-            "rows": rows,
-            "slopes": slopes,
-            "slope": slope,
-            "worth": None if why or not slope else worth(**slope),
-            "why": why,
-        }
+        return ExchangeFound(
+            metric=self.metric,
+            seeds=[run.seed for run in self.runs[::2]],
+            steps=[few, self.steps, many],
+            tokens=sum(run.estimate.tokens or 0 for run in self.runs),
+            rows=rows,
+            slopes=slopes,
+            slope=slope,
+            worth=worth(slope.mean, slope.low, slope.high) if slope and not why else None,
+            why=why,
+        )
 
 
 def _interval(config: Mapping[str, Any], slopes: Sequence[float]) -> tuple[float, float | None, float | None]:
@@ -79,7 +80,7 @@ def _interval(config: Mapping[str, Any], slopes: Sequence[float]) -> tuple[float
 def slope(exchange: Exchange | None, lookup: Lookup) -> float | None:
     """Nats per doubling of training; None where there is none to go by."""
     told = exchange.told(lookup) if exchange else None
-    return None if told is None or told["why"] else float(told["slope"]["mean"])
+    return told.slope.mean if told and told.slope and not told.why else None
 
 
 def half(steps: int) -> int:
@@ -87,8 +88,10 @@ def half(steps: int) -> int:
     return -(-steps // 2)
 
 
-def worth(mean: float, low: float, high: float, level: float = LEVEL) -> str:
+def worth(mean: float, low: float | None, high: float | None) -> str:
     """A slope with as many digits as its interval leaves."""
+    assert low is not None, "a slope to go by has an interval"
+    assert high is not None
     digits = max(0, 1 - math.floor(math.log10(high - low)))
     return f"{mean:.{digits}f} nats [{low:.{digits}f}, {high:.{digits}f}]"
 
@@ -115,16 +118,13 @@ def lines(experiment: Experiment, exchange: Exchange | None, lookup: Lookup) -> 
         return []
     told = exchange.told(lookup)
     asked = experiment.in_training
-    if told["why"]:
+    if told.why or told.slope is None:
         waits = (
             f"; nothing is compared before that is known, for the sake of {'; '.join(asked)}" if asked else ""
         )
-        return [f"{experiment.name}: what training is worth is not known: {told['why']}{waits}"]
+        return [f"{experiment.name}: what training is worth is not known: {told.why}{waits}"]
     size = f" at size {experiment.size}" if experiment.size else ""
     return [
-        f"{experiment.name}: a doubling of training is worth {told['worth']}{size}",
-        *(
-            f"{words}: {experiment.nats(amount, told['slope']['mean']):g} nats"
-            for words, amount in asked.items()
-        ),
+        f"{experiment.name}: a doubling of training is worth {told.worth}{size}",
+        *(f"{words}: {experiment.nats(amount, told.slope.mean):g} nats" for words, amount in asked.items()),
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attnlab.errors import Refused
+from attnlab.report.schema import Place
 from attnlab.store.declarations import Ladder
 from attnlab.sweep.plan import overrides as command
 from attnlab.sweep.plan.replications import rungs
@@ -24,15 +25,15 @@ class Replication:
     keys: Mapping[str, Any] = field(default_factory=dict)
     ladder: Ladder | None = None
 
-    def told(self, together: str) -> dict[str, Any]:
+    def told(self, together: str) -> Place:
         """As the report has it; `together` is the title of all places."""
-        return {
-            "kind": "rung" if self.ladder else "text",
-            "name": self.name,
-            "together": together,
-            "ladder": self.ladder.plain() if self.ladder else None,
-            "rates": self.rates,
-        }
+        return Place(
+            kind="rung" if self.ladder else "text",
+            name=self.name,
+            together=together,
+            ladder=self.ladder,
+            rates=self.rates,
+        )
 
     @property
     def where(self) -> str:

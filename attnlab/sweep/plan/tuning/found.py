@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from pydantic import FiniteFloat, ValidationError
 
 from attnlab.errors import Refused
+from attnlab.report.schema import ArmTuningFound, RateFound, TuningFound
 from attnlab.store.declarations import Experiment, Tune
 from attnlab.store.files import replacing
 from attnlab.store.schema import Record, reading
@@ -117,31 +118,31 @@ class Tuning:
             "metric": self.metric, "steady": grid.steady,
         }  # fmt: skip
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> TuningFound:
         """As the report shows it."""
         arms = {arm: self._told(arm) for arm in self.arms}
-        return {**self.declared(), "committed": self.committed, "arms": arms}
+        return TuningFound(**self.declared(), committed=self.committed, arms=arms)
 
-    def _told(self, arm: str) -> dict[str, Any]:
+    def _told(self, arm: str) -> ArmTuningFound:
         entry = self.arms[arm]
         picked = self.picked(arm)
         found = entry.search
-        return {
-            "picked": picked,
-            "lack": self.lack(arm) if picked is None else None,
-            "at_end": picked in (found.rates[0], found.rates[-1]),
-            "same_settings": entry.settings == entry.compared,
-            "tokens": entry.tokens,
-            "comparison": entry.comparison,
-            "rows": [
-                {
+        return ArmTuningFound(
+            picked=picked,
+            lack=self.lack(arm) if picked is None else None,
+            at_end=picked in (found.rates[0], found.rates[-1]),
+            same_settings=entry.settings == entry.compared,
+            tokens=entry.tokens,
+            comparison=entry.comparison,
+            rows=[
+                RateFound(
                     **row.plain(),
-                    "median": self._median(found, row.lr),
-                    "tried": sum((row.lr, seed) in found.asked for seed in self.grid.seeds),
-                }
+                    median=self._median(found, row.lr),
+                    tried=sum((row.lr, seed) in found.asked for seed in self.grid.seeds),
+                )
                 for row in self._rows(found)
             ],
-        }
+        )
 
     def write(self, path: Path, name: str) -> None:
         """tuned.yaml, as conf/tuned/NAME.yaml would hold it."""

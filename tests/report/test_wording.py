@@ -1,0 +1,80 @@
+"""One formatter: page, Markdown, terminal, W&B and ledger print the same effect in the same words."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from synthetic import World, experiment, provenance, timing, write_runs
+
+from attnlab.report import ledger, lines
+from attnlab.report.build import build
+from attnlab.report.pages import terminal
+from attnlab.report.pages.files import write
+from attnlab.report.schema import Report
+from attnlab.report.tables.wording import format_effect
+from attnlab.sweep import wandb_tables
+
+EFFECT = re.compile(r"[−+]\d[\d,.]* nats, \d[\d.]*% CI \[[^\]]+\]")
+CLAIMS = [
+    {"says": "gqa is non-inferior", "arm": "gqa", "is": "below", "threshold": 0.03},
+    {"says": "mqa is worse", "arm": "mqa", "is": "above", "threshold": 0.0},
+    {"says": "mqa is equivalent", "arm": "mqa", "is": "within", "threshold": 0.03},
+    {"says": "gqa is faster", "arm": "gqa", "metric": "decode_ms_per_token", "compare": "ratio",
+     "is": "below", "threshold": 1.0},
+    {"says": "gqa halves the cache", "arm": "gqa", "metric": "kv_bytes_per_token", "compare": "ratio",
+     "is": "within", "threshold": 0.5},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, dict[str, str]]:
+    """A report, and all five places where its effects stand, as text."""
+    folder = tmp_path_factory.mktemp("wording")
+    world = World(seeds=[0, 1, 2, 3, 4, 5])
+    runs = write_runs(folder / "runs", world)
+    report = build(experiment(world, claims=CLAIMS), runs, timing(world), provenance())
+    page = write(folder / "reports" / "gqa_vs_mha", report, runs)
+    found = lines.read(folder / "reports")
+    return report, {
+        "page": unescape(re.sub(r"<[^>]+>", "", page.read_text("utf-8"))).replace("\N{NO-BREAK SPACE}", " "),
+        "markdown": page.with_name("report.md").read_text("utf-8").replace("\\", ""),
+        "terminal": "\n".join(terminal.lines(report)),
+        "W&B": "\n".join(map(str, wandb_tables.summary(report).values())),
+        "ledger": ledger.markdown(found, folder / "reports"),
+        "ledger page": unescape(re.sub(r"<[^>]+>", "", ledger.html(found, folder / "reports"))),
+    }
+
+
+@pytest.mark.parametrize("place", ["page", "markdown", "terminal", "W&B", "ledger", "ledger page"])
+def test_every_place_prints_the_effect_of_every_claim_alike(
+    shown: tuple[Report, dict[str, str]], place: str
+) -> None:
+    report, places = shown
+    effects = [format_effect(claim) for claim in report.verdict.claims]
+    assert len(set(effects)) == 4, "three claims about val/loss, two of them about one arm"
+    for effect in effects:
+        assert effect in places[place]
+
+
+def test_no_place_prints_an_effect_with_another_sign_digits_or_level(
+    shown: tuple[Report, dict[str, str]],
+) -> None:
+    report, places = shown
+    known = {format_effect(of) for of in (*report.verdict.claims, *report.effects)}
+    for place, text in places.items():
+        found = set(EFFECT.findall(text))
+        assert found, place
+        assert found <= known, place
+
+
+def test_an_effect_is_the_arm_minus_the_baseline_whatever_is_better(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.06})
+    runs = write_runs(tmp_path, world)
+    claims = [{"says": "gqa is worse", "arm": "gqa", "is": "above", "threshold": 0.0}]
+    for direction in ("lower", "higher"):
+        changes = {"claims": claims, "direction": direction}
+        report = build(experiment(world, **changes), runs, None, provenance())
+        [claim], [effect] = report.verdict.claims, [row for row in report.effects if row.primary]
+        assert format_effect(claim) == format_effect(effect)
+        assert format_effect(effect).startswith("+0.060 nats, 95% CI [+0.05")
