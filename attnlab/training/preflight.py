@@ -63,6 +63,20 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
+def resource(config: Mapping[str, Any], name: str) -> float:
+    """A resource that arms are matched by: parameters, flops_per_token or kv_bytes_per_token. ValueError as
+    from `check`, of which this is the cheap part: the model alone is built, on the meta device.
+    """
+    _validate(config)
+    with building("data"):
+        data = make(config["data"])
+    with building("model"), torch.device("meta"):
+        model = build_model(config, data.task.vocab_size)
+    if name == "flops_per_token":
+        return size.flops_per_token(model, data.task.length)
+    return {**size.parameters(model), "kv_bytes_per_token": model.state_size()}[name]
+
+
 def _validate(config: Mapping[str, Any]) -> None:
     """ValueError, one line, for the first key that has a wrong value, before anything is built."""
     values.refuse(config, values.TRAINING)

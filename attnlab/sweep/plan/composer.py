@@ -23,7 +23,7 @@ from attnlab.store.fingerprint import flatten
 from attnlab.store.guards.trust import TRAINER
 from attnlab.store.values import GROUPS, Top
 from attnlab.sweep.plan import config_files
-from attnlab.sweep.plan.overrides import parse
+from attnlab.sweep.plan.overrides import leaf, parse
 from attnlab.sweep.plan.trainer import trainer_of
 
 _AS_WRITTEN = ("arm_overrides", "size_overrides")
@@ -59,7 +59,7 @@ class Composed:
         self.choices = dict(choices)
         self.known = {} if known is None else known
         self._config = config
-        self._seeded = _followers(written, "seed")
+        self._followers: dict[str, list[tuple[Any, ...]] | None] = {}
 
     @classmethod
     def of(cls, config: DictConfig) -> "Composed":
@@ -80,20 +80,24 @@ class Composed:
         """The config's values with these leaves changed, such as {"seed": 3, "optim.lr": 0.01}. Its parts are
         shared between calls: who changes them makes a copy.
         """
-        changes = dict(changes or {})
-        if "seed" not in changes or self._seeded is None:
-            return self._known(changes, changes)
-        seed = changes.pop("seed")
-        found = self._known({**changes, "seed": "any"}, {**changes, "seed": seed})
-        for path in self._seeded:
-            found = _replaced(found, path, seed)
+        changes = changes or {}
+        handed_on = {key: paths for key in changes if (paths := self._find_followers(key)) is not None}
+        resolved = {key: value for key, value in changes.items() if key not in handed_on}
+        named = fingerprint.canonical(resolved)
+        if named not in self.known:
+            self.known[named] = self._resolve(resolved)
+        found = self.known[named]
+        for key, paths in handed_on.items():
+            for path in paths:
+                found = _replaced(found, path, changes[key])
         return found
 
-    def _known(self, named: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-        key = fingerprint.canonical(named)
-        if key not in self.known:
-            self.known[key] = self._resolve(changes)
-        return self.known[key]
+    def _find_followers(self, key: str) -> list[tuple[Any, ...]] | None:
+        """The leaves that have the value of a key and change with it; None where more may depend on it."""
+        if key not in self._followers:
+            known = isinstance(leaf(self.written, key), int | float | str)
+            self._followers[key] = _followers(self.written, key) if known else None
+        return self._followers[key]
 
     def _resolve(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         if self._config is None:
@@ -101,10 +105,18 @@ class Composed:
             OmegaConf.set_struct(self._config, True)
         elif "hydra" in self._config:
             HydraConfig.instance().set_config(self._config)  # for ${hydra:...}
-        config = copy.deepcopy(self._config) if changes else self._config
+        config = self._copy(self._config) if changes else self._config
         for key, value in changes.items():
             OmegaConf.update(config, key, value)
         return resolve(config)
+
+    def _copy(self, config: DictConfig) -> DictConfig:
+        """Without Hydra's own half, which is the larger one, where nothing refers to it."""
+        if any("${hydra." in text for _, text in self.interpolations()):
+            return copy.deepcopy(config)
+        own = OmegaConf.masked_copy(config, [*self.written])
+        OmegaConf.set_struct(own, True)
+        return own
 
 
 class Composer:
@@ -215,13 +227,15 @@ def _referred(config: DictConfig) -> set[str]:
         return own
     kept = [str(key) for key in config if key != "hydra"]
     written = OmegaConf.to_container(OmegaConf.masked_copy(config, kept))
-    return own & {name for _, leaf in flatten(written) for name in re.findall(r"\$\{(\w+)[.}\[]", str(leaf))}
+    return own & {
+        name for _, value in flatten(written) for name in re.findall(r"\$\{(\w+)[.}\[]", str(value))
+    }
 
 
 def _followers(written: Mapping[str, Any], key: str) -> list[tuple[Any, ...]] | None:
-    """The leaves that have a key's value, which is at the top; None where one may depend on it otherwise."""
+    """The leaves that have a key's value; None where one may depend on it otherwise."""
     texts = [(path, text) for path, text in _interpolations(written) if path[0] not in _AS_WRITTEN]
-    found: dict[str, tuple[Any, ...]] = {key: (key,)}
+    found: dict[str, tuple[Any, ...]] = {key: tuple(key.split("."))}
     before = 0
     while before < len(found):
         before = len(found)

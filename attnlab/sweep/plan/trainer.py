@@ -12,7 +12,11 @@ PARTS = ("check", "run", "measure_again", "device_kind", "verify")
 
 
 class Trainer(Protocol):
-    """A module with these functions. None may be missing: what is not asked for is not known to hold."""
+    """A module with these functions. None may be missing: what is not asked for is not known to hold.
+
+    It may have a further one, `resource(config, name)`: one figure of what `check` returns, where that is
+    cheaper alone. Arms are matched by it.
+    """
 
     def check(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """What is known of a run before it starts, as `schema.Estimate` has it; ValueError where it cannot
