@@ -8,7 +8,6 @@ from synthetic import World, experiment, provenance, timing, write_runs
 from visits import MARKS, Visit
 
 from attnlab.report.build import build
-
 from attnlab.report.pages.files import write
 
 pytestmark = MARKS

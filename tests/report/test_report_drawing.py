@@ -12,11 +12,9 @@ import pytest
 from synthetic import World, experiment, provenance, write_runs
 
 from attnlab.report.build import build
-
-from attnlab.report.pages.files import write
 from attnlab.report.charts import drawing
 from attnlab.report.charts.figures import Figure
-from attnlab.report.pages.files import render
+from attnlab.report.pages.files import render, write
 from attnlab.report.pages.html import inline
 
 POINT: dict[str, Any] = {
