@@ -346,6 +346,12 @@ def test_the_interval_that_decided_is_told_where_the_one_shown_would_have_decide
     assert "decided on" not in agreeing
 
 
+def test_a_level_at_which_the_seeds_have_no_interval_is_named_without_one() -> None:
+    own = {"low": None, "high": None, "level": 0.9875}
+    line = describe_claim(claimed(-0.125, -0.116, "INCONCLUSIVE", threshold=-0.01, decision=own))
+    assert ": INCONCLUSIVE; no interval at 98.8%, the level that decides. " in line
+
+
 def test_a_ratio_decided_at_another_level_has_its_sign_of_multiplication() -> None:
     own = {"low": 0.8, "high": 0.91, "level": 0.975}
     line = describe_claim(claimed(0.81, 0.89, "INCONCLUSIVE", **KV, threshold=0.9, decision=own))

@@ -185,6 +185,8 @@ def _decided_otherwise(claim: ClaimResult) -> str:
     ]
     if len({holds(claim.region, interval) for interval in ends}) == 1:
         return ""
+    if decision.low is None and decision.high is None:
+        return f"; no interval at {percent(decision.level)}%, the level that decides"
     ratio = claim.compare == "ratio"
     unit = TIMES if ratio else ""
     interval = format_interval(decision.low, decision.high, claim.digits, sign=not ratio, unit=unit)
