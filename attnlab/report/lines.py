@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict, load
 from attnlab.report.tables.claimed import Citation, axis, cited
-from attnlab.report.tables.format import NONE, text
+from attnlab.report.tables.format import NONE, TIMES, text
 from attnlab.report.tables.wording import (
     conclude,
     format_effect,
@@ -137,9 +137,11 @@ def _line(name: str, report: Report, claim: ClaimResult, citation: Citation, siz
 def _decided(claim: ClaimResult) -> str:
     """The interval that decided, with its level, and what it shows."""
     decision = claim.decision
-    if decision.level is None or decision.low is None or decision.high is None:
+    if decision.level is None or (decision.low is None and decision.high is None):
         return NONE
-    ends = format_interval(decision.low, decision.high, claim.digits, sign=claim.compare == "difference")
+    ratio = claim.compare == "ratio"
+    unit = TIMES if ratio else ""
+    ends = format_interval(decision.low, decision.high, claim.digits, sign=not ratio, unit=unit)
     return f"{format_level(decision.level)} {ends}: {conclude(claim)}"
 
 

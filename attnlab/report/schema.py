@@ -921,7 +921,7 @@ class Timed(Interval):
 class Timing(Record):
     """The times of all arms, taken in one process that had the machine to itself."""
 
-    version: int = Field(alias="schema")
+    version: Literal[2] = Field(2, alias="schema")
     device: str
     threads: int
     context: int

@@ -6,6 +6,7 @@ What was decided at a look stays decided; what it leaves of the level goes to th
 (Ye et al. 2013, group-sequential Holm).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -137,12 +138,16 @@ def _decide_at_level(question: Question, alpha: float, adjusted: float) -> Decis
 
 
 def holds(region: tuple[float, float], interval: tuple[float, float]) -> bool | None:
-    """True where the whole interval lies in the region of a claim, False where none of it does."""
+    """True where the whole interval lies in the region of a claim, False where none of it does.
+
+    A region without an end goes on to infinity, which is the effect of an arm that diverged.
+    """
     low, high = region
     assert interval[0] <= interval[1], "low, then high, and no NaN"
-    if low < interval[0] and interval[1] < high:
+    if (low == -math.inf or low < interval[0]) and (high == math.inf or interval[1] < high):
         return True
-    return False if interval[1] <= low or interval[0] >= high else None
+    is_outside = (low != -math.inf and interval[1] <= low) or (high != math.inf and interval[0] >= high)
+    return False if is_outside else None
 
 
 def _probabilities(pvalues: Values) -> np.ndarray:

@@ -127,7 +127,6 @@ def timing(world: World) -> Timing:
         for i, arm in enumerate(world.effects)
     }
     return Timing(
-        version=1,
         order="ABBA",
         declared=dict(TIMES),
         device="cpu",

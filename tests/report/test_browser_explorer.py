@@ -60,7 +60,7 @@ def test_hovering_reads_the_weight_that_attention_npz_holds(browser: Any, made: 
     from attnlab.report.tables.maps import decode
 
     report, folder = made["good"]
-    entry = selected(report, folder)["maps"][0]
+    entry = selected(report, folder).maps[0]
     weights, _ = decode(entry)
     with Visit(browser, folder / "report.html", "#head=mha/0/0") as visit:
         canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
@@ -113,7 +113,7 @@ def test_a_difference_is_what_the_two_maps_differ_by(browser: Any, made: Mapping
 
     weights = [
         (decode(entry)[0][1].astype(float) / 255) ** 2
-        for entry in selected(*made["good"])["maps"]
+        for entry in selected(*made["good"]).maps
         if entry.arm in ("gqa", "mha")
     ]
     mha, gqa = (of_layer.mean(0)[6, 3] for of_layer in weights)
@@ -149,7 +149,7 @@ def test_the_text_stands_before_a_map_whose_cells_have_room_for_labels(
     with Visit(browser, where(made, "good"), "#head=gqa/1/2", **look) as visit:
         text, canvas = (visit.page.locator(f"#head-view {part}").first for part in (".text", "canvas.map"))
         canvas.wait_for()
-        assert text.bounding_box().y < canvas.bounding_box().y
+        assert text.bounding_box()["y"] < canvas.bounding_box()["y"]
         assert float(canvas.get_attribute("data-cell")) >= 8
 
 

@@ -152,6 +152,22 @@ def test_a_failed_seed_leaves_its_pair_but_not_the_denominator(tmp_path: Path) -
     assert found.failures.runs[-1].tail[1] == "RuntimeError: something gave way"
 
 
+@pytest.mark.parametrize(
+    ("arm", "relation", "verdict"),
+    [("gqa", "above", "SUPPORTED"), ("gqa", "below", "REFUTED"), ("gqa", "within", "REFUTED"),
+     ("mha", "below", "SUPPORTED"), ("mha", "above", "REFUTED"), ("mha", "within", "REFUTED")],
+)  # fmt: skip
+def test_an_arm_that_always_diverges_is_worse_and_one_that_never_does_is_better(
+    tmp_path: Path, arm: str, relation: str, verdict: str
+) -> None:
+    world = World(seeds=list(range(8)), status={(arm, seed): "diverged" for seed in range(8)})
+    claim = {"says": "gqa is worse, or is not", "arm": "gqa", "is": relation, "threshold": 0.03}
+    [found] = report(tmp_path, world, claims=[claim]).verdict.claims
+    assert (found.verdict, found.basis) == (verdict, "ranks")
+    assert (found.decision.p <= 0.05) is (verdict == "SUPPORTED")
+    assert "median Δ val/loss = not finite, " in describe_claim(found)
+
+
 def test_one_seed_decides_nothing_but_what_is_counted(tmp_path: Path) -> None:
     found = report(tmp_path, World(seeds=[0]))
     assert words(found) == ["INCONCLUSIVE", "INCONCLUSIVE", "SUPPORTED"]

@@ -50,6 +50,16 @@ def worded(relation, threshold, interval, n=6, comparable=True, center=0.0):
         ("below", 0.55, 0.5, 0.5, S),
         ("below", 0.5, 0.5, 0.5, R),
         ("above", 0.4, 0.5, 0.5, S),  # exact
+        ("below", 0.03, -math.inf, 0.02, S),  # of ranks, where runs diverged
+        ("below", 0.03, -math.inf, -math.inf, S),
+        ("below", 0.03, -math.inf, 0.04, I),
+        ("below", 0.03, math.inf, math.inf, R),
+        ("above", 0.0, 0.01, math.inf, S),
+        ("above", 0.0, math.inf, math.inf, S),
+        ("above", 0.0, -math.inf, math.inf, I),
+        ("above", 0.0, -math.inf, -math.inf, R),
+        ("within", 0.03, math.inf, math.inf, R),
+        ("within", 0.03, -math.inf, 0.02, I),
     ],
 )
 def test_a_claim_is_supported_by_the_whole_interval_or_refuted_by_it(relation, threshold, low, high, verdict):

@@ -69,7 +69,7 @@ def test_looks_are_made_one_after_the_other(on_ray):
     looks = ("arms=[two,four]", "match=none", "held=[]", "looks=[2,4,6]", "seeds=null")
     status, out, err = on_ray("+experiment=heads", *looks, *on_ray.line)
     assert status == 0, err
-    assert "Decided at the first of three looks, 2 paired seeds" in out
+    assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out
     assert sorted(int(seed) for _, seed, *_ in on_ray.trained()) == [0, 0, 1, 1]
 
 

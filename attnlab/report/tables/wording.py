@@ -33,6 +33,8 @@ EXPLAINED = {  # a verdict -> what it means, for readers who do not read interva
     Verdict.NO_RESULT: "Nothing was measured that bears on the claim.",
 }
 COUNTED = "It is counted, not estimated."
+NO_INTERVAL = "Without an interval nothing is decided, which is no evidence that the arms are equal."
+NOT_FINITE = "not finite"  # a median, where half of the pairs or more diverged
 
 
 def format_interval(
@@ -63,10 +65,13 @@ def format_estimate(
     exact: bool = False,
 ) -> str:
     """`−0.001 nats, 95% CI [−0.018, +0.016]`; a ratio has no sign, and what is exact no interval."""
-    if estimate is None:
-        return NONE
     times = TIMES if ratio else ""
-    number = text(estimate, None if exact else digits, sign=not ratio, unit="" if ratio else unit) + times
+    if estimate is None:
+        number = NOT_FINITE
+        if low is None and high is None:
+            return NONE
+    else:
+        number = text(estimate, None if exact else digits, sign=not ratio, unit="" if ratio else unit) + times
     if exact:
         return f"{number}, exact"
     if low is None and high is None:
@@ -83,6 +88,8 @@ def format_effect(of: Effect | ClaimResult | TextClaim) -> str:
             of.effect, of.low, of.high, LEVEL, of.digits, unit=of.unit, ratio=of.compare == "ratio"
         )
     ends = of.interval
+    if of.decision.estimate is None and ends and ends.low is None and ends.high is None:
+        return NOT_FINITE
     return format_estimate(
         of.decision.estimate,
         ends.low if ends else None,
@@ -178,6 +185,8 @@ def _decided_otherwise(claim: ClaimResult) -> str:
     ]
     if len({holds(claim.region, interval) for interval in ends}) == 1:
         return ""
+    if decision.low is None and decision.high is None:
+        return f"; no interval at {percent(decision.level)}%, the level that decides"
     ratio = claim.compare == "ratio"
     unit = TIMES if ratio else ""
     interval = format_interval(decision.low, decision.high, claim.digits, sign=not ratio, unit=unit)
@@ -188,6 +197,8 @@ def explain_verdict(claim: ClaimResult) -> str:
     """What a claim's verdict means, for readers who do not read intervals."""
     if claim.decision.exact and claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
         return COUNTED
+    if claim.verdict == Verdict.INCONCLUSIVE and claim.decision.low is None and claim.decision.high is None:
+        return NO_INTERVAL
     return EXPLAINED[claim.verdict]
 
 
