@@ -21,6 +21,7 @@ from toys import plan_of_shipped
 
 from attnlab.cli.verbs import schema
 from attnlab.config import CONF
+from attnlab.report.schema import load
 from attnlab.store.schema import Estimate
 
 ROOT = Path(__file__).parent.parent
@@ -104,9 +105,10 @@ def missing(name: str, folder: Path) -> str:
     found = list((folder / "reports").glob(f"{name}~*/"))
     if len(found) != 1:
         return f"{len(found)} reports"
-    report = json.loads((found[0] / "report.json").read_text())
-    if report["schema"] < 1:
-        return "no schema"
+    try:
+        load(found[0] / "report.json")
+    except ValueError as error:
+        return str(error)
     files = ("report.html", "report.md", "runs.csv")
     return ", ".join(file for file in files if (found[0] / file).stat().st_size <= 100)
 
