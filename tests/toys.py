@@ -72,6 +72,9 @@ class Asked:
 
         return Estimate.model_validate(toy_trainer.check(config))
 
+    def count_resource(self, config: dict[str, Any], name: str) -> float:
+        return float(self.check(config).get(name))
+
 
 @pytest.fixture
 def planned(toy: Path) -> Callable[..., list[Plan]]:

@@ -63,7 +63,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def resource(config: Mapping[str, Any], name: str) -> float:
+def count_resource(config: Mapping[str, Any], name: str) -> float:
     """A resource that arms are matched by: parameters, flops_per_token or kv_bytes_per_token. ValueError as
     from `check`, of which this is the cheap part: the model alone is built, on the meta device.
     """

@@ -27,7 +27,7 @@ from attnlab.training.loggers.group import open_loggers
 from attnlab.training.module import LanguageModel
 from attnlab.training.parent import load_parent
 from attnlab.training.preflight import check
-from attnlab.training.preflight import resource as resource  # a part of a trainer
+from attnlab.training.preflight import count_resource as count_resource  # a part of a trainer
 
 
 def run(folder: Path) -> None:

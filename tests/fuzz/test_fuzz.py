@@ -51,6 +51,9 @@ class Asked:
             raise AssertionError(answer)
         return Estimate.model_validate(answer)
 
+    def count_resource(self, config: dict[str, Any], name: str) -> float:
+        return float(self.check(config).get(name))
+
 
 @pytest.fixture
 def folder(tmp_path):

@@ -167,10 +167,13 @@ def test_a_run_that_only_measures_hashes_what_measures():
     assert {"attnlab.measure.studies.losses", "attnlab.measure.length"} <= found
 
 
-def test_torchs_and_lightnings_minor_versions_are_in_the_id_and_their_patches_are_not(monkeypatch):
+def test_torchs_and_lightnings_minor_versions_are_in_the_id_and_their_patches_are_not(monkeypatch, request):
+    request.addfinalizer(fingerprint.minor_versions.cache_clear)
+
     def made_with(torch, lightning):
         versions = {"torch": torch, "pytorch-lightning": lightning}
         monkeypatch.setattr(fingerprint, "version", versions.__getitem__)
+        fingerprint.minor_versions.cache_clear()
         return identity()
 
     here = made_with("2.13.0+cpu", "2.6.6")

@@ -74,7 +74,7 @@ def test_changed_leaves_are_those_of_a_last_override(name):
     composer = composed_by(shipped(), line)
     own = list(composer.compose(line).written["arm_overrides"].values())[-1]
     composed = composer.compose([*line, *own])
-    assert composed._seeded, "its seeds are filled in without composing or resolving again"
+    assert composed._find_followers("seed"), "its seeds are filled in without composing or resolving again"
     for changes in ({"seed": 4}, {"seed": 9, "optim.lr": 0.07}, {"seed": 4, "trainer.max_steps": 7}):
         last = [f"{key}={value}" for key, value in changes.items()]
         config = composer.loader.load_sweep_config(composer.master, [*line, *own, *last])
@@ -97,7 +97,7 @@ def test_changed_leaves_are_those_of_a_last_override(name):
 def test_a_value_that_is_made_of_the_seed_is_made_of_each_seed(written):
     register_resolvers()
     composed = Composed({"seed": 0, **written}, {})
-    assert composed._seeded is None
+    assert composed._find_followers("seed") is None
     for seed in (3, 4):
         config = OmegaConf.create({"seed": seed, **written})
         assert composed.values({"seed": seed}) == resolve(config)

@@ -133,7 +133,7 @@ def _match(composed: Composed, seed: int, key: str, figure: str, target: float, 
         raise Refused(f"match_by={key} must name a positive integer, and it is {start!r}")
 
     def at(value: int) -> float:
-        return checker.resource(composed.values({"seed": seed, key: value}), figure)
+        return checker.count_resource(composed.values({"seed": seed, key: value}), figure)
 
     return matching.solve(at, target, start, what=figure)
 

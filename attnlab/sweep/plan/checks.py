@@ -40,10 +40,10 @@ class Checker:
         except ValidationError as error:
             raise reading(error, f"{self.module}.check") from error
 
-    def resource(self, config: Mapping[str, Any], name: str) -> float:
+    def count_resource(self, config: Mapping[str, Any], name: str) -> float:
         """One figure of what `check` returns, of a config that is only tried out."""
         inputs.check(config)
-        return float(self._answer(self.module, "resource", {"config": dict(config), "name": name}))
+        return float(self._answer(self.module, "count_resource", {"config": dict(config), "name": name}))
 
     def broken_laws(self, config: Mapping[str, Any]) -> list[str]:
         """What `verify(config)` of the trainer finds to have failed."""
@@ -107,8 +107,8 @@ def _elsewhere(config: Mapping[str, Any]) -> dict[str, str]:
 def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
     try:
         asked = trainer(module)
-        if question == "resource":
-            alone = getattr(asked, "resource", lambda of, name: asked.check(of)[name])
+        if question == "count_resource":
+            alone = getattr(asked, "count_resource", lambda of, name: asked.check(of)[name])
             return "found", alone(config["config"], config["name"])
         if question == "check":
             return "found", {"device_kind": "cpu", **asked.check(config), **_elsewhere(config)}

@@ -14,8 +14,8 @@ PARTS = ("check", "run", "measure_again", "device_kind", "verify")
 class Trainer(Protocol):
     """A module with these functions. None may be missing: what is not asked for is not known to hold.
 
-    It may have a further one, `resource(config, name)`: one figure of what `check` returns, where that is
-    cheaper alone. Arms are matched by it.
+    It may have a further one, `count_resource(config, name)`: one figure of what `check` returns, where that
+    is cheaper alone. Arms are matched by it.
     """
 
     def check(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
