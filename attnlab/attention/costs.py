@@ -29,13 +29,17 @@ class Costs(nn.Module, ABC):
 
     def flops(self, new: int, held: int, absorbed: bool = False) -> int:
         """Of heads and scores: `new` queries over `held` keys, two a multiplication."""
-        own = self.heads.flops(new, held, absorbed)
         heads = self.heads
+        own = heads.flops(new, held, absorbed)
+        width = heads.score_dim
         own += Capabilities.of(self.normaliser).flops(heads.n_heads, new, held)
         if self.forgetting is not None:
             own += self.forgetting.flops(new, held, 1 if absorbed else heads.n_kv_heads)
+            width += 2 * (
+                heads.n_heads // heads.n_kv_heads
+            )  # the features that a key has for each query head
         if self.selection is not None:
-            own += self.selection.flops(new, held, heads.n_heads, heads.score_dim)
+            own += self.selection.flops(new, held, heads.n_heads, width)
         return own
 
     def read_width(self, absorbed: bool = False) -> int:

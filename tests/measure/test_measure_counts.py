@@ -17,7 +17,9 @@ from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.masks.window import window
+from attnlab.attention.past.forgetting import Forgetting
 from attnlab.attention.rotary import Rope
+from attnlab.attention.selection import Blocks
 from attnlab.measure import counts
 from attnlab.model.transformer import Mlp, Transformer
 
@@ -103,6 +105,16 @@ def test_the_flops_that_heads_tell_are_those_that_torch_counts(heads, absorbed, 
     with FlopCounterMode(display=False) as counter:
         layer(torch.zeros(2, new, 12), cache=cache)
     assert counter.get_total_flops() == 2 * layer.heads.flops(new, 7, absorbed)
+
+
+@pytest.mark.parametrize("heads", ["mha", "gqa"])
+def test_choosing_blocks_scores_the_features_of_forgetting_too(heads):
+    layer = Attention(
+        HEADS[heads](), eager, {"causal": causal}, forgetting=Forgetting(12, 6), selection=Blocks(2, 2)
+    )
+    with FlopCounterMode(display=False) as counter:
+        layer(torch.zeros(2, 7, 12))
+    assert counter.get_total_flops() == 2 * layer.flops(7, 7)
 
 
 def test_a_thousand_tokens_take_500500_projections_without_a_cache_and_1000_with_one():
