@@ -35,9 +35,7 @@ class Costs(nn.Module, ABC):
         own += Capabilities.of(self.normaliser).flops(heads.n_heads, new, held)
         if self.forgetting is not None:
             own += self.forgetting.flops(new, held, 1 if absorbed else heads.n_kv_heads)
-            width += 2 * (
-                heads.n_heads // heads.n_kv_heads
-            )  # the features that a key has for each query head
+            width += 2 * (heads.n_heads // heads.n_kv_heads)  # features of a key, two for each query head
         if self.selection is not None:
             own += self.selection.flops(new, held, heads.n_heads, width)
         return own
