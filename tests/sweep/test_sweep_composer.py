@@ -104,6 +104,15 @@ def test_a_value_that_is_made_of_the_seed_is_made_of_each_seed(written):
         assert composed.values({"seed": seed}) == resolve(config)
 
 
+@pytest.mark.parametrize("changes", [{"lr": 5, "seed": 3}, {"seed": 3, "lr": 5}, {"b": 7, "seed": 3}])
+def test_a_changed_leaf_follows_no_other_that_is_changed_too(changes):
+    written = {"seed": 0, "lr": "${seed}", "b": "${lr}"}
+    config = OmegaConf.create(written)
+    for key, value in changes.items():
+        OmegaConf.update(config, key, value)
+    assert Composed(written, {}).values(changes) == resolve(config)
+
+
 def test_an_arm_is_composed_once(monkeypatch):
     composed = []
     composer = composed_by(shipped(), ["+experiment=gqa_vs_mha"])

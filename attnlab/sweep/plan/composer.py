@@ -81,7 +81,12 @@ class Composed:
         shared between calls: who changes them makes a copy.
         """
         changes = changes or {}
-        handed_on = {key: paths for key in changes if (paths := self._find_followers(key)) is not None}
+        changed = {tuple(key.split(".")) for key in changes}
+        handed_on = {
+            key: paths
+            for key in changes
+            if (paths := self._find_followers(key)) is not None and len(changed.intersection(paths)) == 1
+        }
         resolved = {key: value for key, value in changes.items() if key not in handed_on}
         named = fingerprint.canonical(resolved)
         if named not in self.known:
