@@ -131,11 +131,16 @@ class Here:
 
         return Estimate.model_validate(check(config))
 
+    def count_resource(self, config, name):
+        from attnlab.training.run import count_resource
+
+        return count_resource(config, name)
+
 
 @pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("name", TUNED)
 def test_a_committed_rate_was_found_with_the_settings_of_today(name, tmp_path, texts_kept, monkeypatch):
-    monkeypatch.setattr("attnlab.training.estimates.memory.peak", lambda *_given, **_more: 0)
+    monkeypatch.setattr("attnlab.training.estimates.memory.peak", lambda *_given: 0)
     texts = OmegaConf.load(CONF / "experiment" / f"{name}.yaml").get("texts")
     for place in OmegaConf.load(CONF / "tuned" / f"{name}.yaml").tuned:
         size, _, text = place.partition("@")

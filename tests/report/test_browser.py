@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 import pytest
-from conftest import EVIL, Made
 from visits import MARKS, Visit, where
+from worlds import EVIL, Made
 
 pytestmark = MARKS
 PAGES = ["good", "broken", "nothing", "single", "index", "ledger"]

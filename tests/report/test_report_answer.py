@@ -8,8 +8,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from conftest import EVIL, Made
 from synthetic import World, but, experiment, provenance, write_runs
+from worlds import EVIL, Made
 
 from attnlab.report.answer import answer
 from attnlab.report.build import build

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
-from conftest import Made
 from synthetic import World, but, experiment, noise, provenance, timing, write_runs
+from worlds import Made
 
 from attnlab.cli.verbs.schema import schema
 from attnlab.report.build import build, waiting

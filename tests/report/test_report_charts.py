@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import Made
+from worlds import Made
 
 from attnlab.report.charts import charts, figures, marks, series_figures
 from attnlab.report.charts.svg import CSS, svg

@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import EVIL, Made
 from pydantic import ValidationError
 from synthetic import World, experiment, provenance, write_runs
+from worlds import EVIL, Made
 
 from attnlab.cli.main import main
 from attnlab.cli.verbs.schema import schema

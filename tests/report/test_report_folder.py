@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Made
+from worlds import Made
 
 from attnlab.cli.main import main
 from attnlab.report import folder as together

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Made
 from synthetic import World, archive_of, but, experiment, provenance, selected, write_runs
+from worlds import Made
 
 from attnlab.measure.patterns import RULES, patterns
 from attnlab.report.build import build

@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import EVIL, Made
 from PIL import Image
 from pydantic import BaseModel
 from synthetic import selected
+from worlds import EVIL, Made
 
 from attnlab.report.answer import answer
 from attnlab.report.diff import compare, differences

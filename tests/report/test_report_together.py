@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Made
 from sampling import FULL
+from worlds import Made
 
 from attnlab.report.pages import files
 from attnlab.report.pages.files import render, write
