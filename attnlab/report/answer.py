@@ -18,6 +18,7 @@ from attnlab.report.schema import (
 from attnlab.report.tables.format import NONE, span, text, with_unit
 from attnlab.report.tables.ranking import BYTES, MANY, by_seed, columns, reached
 from attnlab.report.tables.wording import DECIDED, DELTA, format_claim, format_effect, format_training
+from attnlab.report.verdicts.leakage import BY_DESIGN
 
 CACHE = "kv_bytes_per_token"
 PRICED = (CACHE, "parameters", "flops_per_token")  # of the budget, as the sentence names them
@@ -185,7 +186,7 @@ def _sentence(report: Report, arms: Sequence[AnswerArm]) -> str:
     line += format_claim(claim)
     if claim.training and claim.verdict in DECIDED:
         line += f", equivalent to {format_training(claim.training)}"
-    caveat = "".join(f" {arm} sees future tokens (by design)." for arm in claim.by_design)
+    caveat = "".join(f" {arm} {BY_DESIGN}." for arm in claim.by_design)
     seeds = claim.decision.n if claim.verdict in DECIDED and not claim.decision.exact else None
     return f"{line}{_scope(report, seeds)}.{caveat}"
 

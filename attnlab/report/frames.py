@@ -142,11 +142,12 @@ class Report(Results):
         """A row per claim: what it says, its verdict, the estimate and the interval that decided."""
         return self._frame(
             _table(
-                {key: row.plain()[key] for key in CLAIM}
+                {key: plain[key] for key in CLAIM}
                 | _training(row)
                 | {key: getattr(row.decision, key) for key in DECISION}
                 | {"outcome": describe_claim(row)}
                 for row in self.document.verdict.claims
+                for plain in [row.plain()]
             )
         )
 

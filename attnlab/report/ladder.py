@@ -167,6 +167,12 @@ class LadderReport(Record):
     exploratory: bool
     reproduce: Source
 
+    @property
+    def headline(self) -> str:
+        """A word for each comparison."""
+        words = [f"{row.arm} against {row.against}: {row.word}" for row in self.comparisons]
+        return "; ".join(words) or str(Verdict.NO_RESULT)
+
 
 def load(folder: Path) -> LadderReport:
     """The ladder in a folder. ValueError where there is none that can be read."""

@@ -12,12 +12,11 @@ from urllib.parse import quote, unquote
 
 from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict, load
 from attnlab.report.tables.claimed import Citation, axis, cited
-from attnlab.report.tables.format import NONE, TIMES, text
+from attnlab.report.tables.format import NONE, text
 from attnlab.report.tables.wording import (
     conclude,
+    format_decision,
     format_effect,
-    format_interval,
-    format_level,
     format_quantity,
     format_threshold,
     format_training,
@@ -136,13 +135,8 @@ def _line(name: str, report: Report, claim: ClaimResult, citation: Citation, siz
 
 def _decided(claim: ClaimResult) -> str:
     """The interval that decided, with its level, and what it shows."""
-    decision = claim.decision
-    if decision.level is None or (decision.low is None and decision.high is None):
-        return NONE
-    ratio = claim.compare == "ratio"
-    unit = TIMES if ratio else ""
-    ends = format_interval(decision.low, decision.high, claim.digits, sign=not ratio, unit=unit)
-    return f"{format_level(decision.level)} {ends}: {conclude(claim)}"
+    interval = format_decision(claim)
+    return f"{interval}: {conclude(claim)}" if interval else NONE
 
 
 def _seeds(report: Report, claim: ClaimResult) -> str:

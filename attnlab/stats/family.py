@@ -9,6 +9,7 @@ What was decided at a look stays decided; what it leaves of the level goes to th
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class Question:
         """Whether "no difference" satisfies the claim."""
         return self.region[0] < self.center < self.region[1]
 
-    @property
+    @cached_property
     def p(self) -> float | None:
         """Of the claim being false: one-sided, doubled where the claim asserts a difference."""
         one_sided = None if self.evidence is None else support(self.evidence, self.region)

@@ -126,8 +126,8 @@ def _comparison(
     """An effect at each rung, the line through them, and the word that the declared rule gives."""
     metric = experiment.metric
     rows = [_effect(size, report, pair, metric) for size, report in by_rung]
-    why = _obstacle(by_rung, rows, pair, metric)
-    apart = any(reasons_apart(report, *pair, metric) for _, report in by_rung)
+    apart = next(filter(None, (reasons_apart(report, *pair, metric) for _, report in by_rung)), [])
+    why = _obstacle(rows, apart)
     rungs = [Rung(row.x, row.differences) for row in rows if row.differences and not row.failed and not apart]
     told = None if why else word(rungs, _margin(experiment))
     trend = Trend(rungs, LEVEL) if len(rungs) > 1 else None
@@ -161,11 +161,10 @@ def _comparison(
     return found.model_copy(update={"sentence": sentence, "ahead_said": ahead})
 
 
-def _obstacle(by_rung: AtSize, rows: Sequence[SizeEffect], pair: tuple[str, str], metric: str) -> str | None:
-    """Why two arms have no word; None where they have one."""
-    for _, report in by_rung:
-        if reasons := reasons_apart(report, *pair, metric):
-            return f"NOT COMPARABLE: {'; '.join(reasons)}"
+def _obstacle(rows: Sequence[SizeEffect], apart: Sequence[str]) -> str | None:
+    """Why two arms, with the reasons that keep them `apart`, have no word; None where they have one."""
+    if apart:
+        return f"NOT COMPARABLE: {'; '.join(apart)}"
     if lost := ", ".join(f"{row.rung} ({row.failed})" for row in rows if row.failed):
         return f"runs failed at {lost}, and a loss that is not there lies on no line"
     return None if any(row.differences for row in rows) else "no rung has a finished pair of runs"

@@ -71,13 +71,6 @@ def _counted(ladders: Sequence[LadderReport]) -> str:
     return f"Of {len(ladders)} ladder{many}: {counted(rows).words}"
 
 
-def headline(ladder: LadderReport) -> str:
-    """A word for each comparison."""
-    rows = ladder.comparisons
-    words = [f"{row.arm} against {row.against}: {row.word}" for row in rows]
-    return "; ".join(words) or "NO RESULT"
-
-
 def lines(ladder: LadderReport) -> list[str]:
     """What a terminal shows of a ladder."""
     says = []
@@ -108,7 +101,7 @@ def html(ladder: LadderReport, drawn: Drawn | None = None) -> str:
         .get_template("ladder.html")
         .render(
             r=ladder,
-            headline=headline(ladder),
+            headline=ladder.headline,
             figures=both,
             undrawn=drawn.sentences,
             styles=style(ladder.arms, ladder.baseline),
@@ -149,7 +142,7 @@ def caution(ladder: LadderReport, row: Comparison) -> str:
 
 def markdown(ladder: LadderReport) -> str:
     """ladder.md."""
-    lines = [f"# {cell(ladder.name)}: {cell(headline(ladder))}", "", cell(ladder.question or ""), ""]
+    lines = [f"# {cell(ladder.name)}: {cell(ladder.headline)}", "", cell(ladder.question or ""), ""]
     lines += [f"**EXPLORATORY**: {LEFT}", ""] if ladder.exploratory else []
     for row in ladder.comparisons:
         joint = f"{cell(row.arm)} against {cell(row.against)}"

@@ -86,14 +86,13 @@ def _row(source: Path) -> IndexRow:
 def _ladder(source: Path) -> IndexRow:
     """One experiment at several sizes."""
     ladder = ladders.load(source.parent)
-    words = [f"{row.arm} against {row.against}: {row.word}" for row in ladder.comparisons]
     return IndexRow(
         href=quote(source.parent.name) + "/report.html",
         name=ladder.name,
         size=f"{ladder.rungs[0].name} to {ladder.rungs[-1].name}",
         question=f"{ladder.question or ''} Does the answer hold with size?".strip(),
         claims=[],
-        headline="; ".join(words) or "NO RESULT",
+        headline=ladder.headline,
         exploratory=ladder.exploratory,
         finished=sum(rung.finished for rung in ladder.rungs),
         planned=sum(rung.planned for rung in ladder.rungs),

@@ -1,5 +1,5 @@
-"""What else ranks the arms where a page has many of them: the other metrics, the loss past the trained
-length, and who is ahead among those that keep as many bytes of every token.
+"""What else ranks the arms where a page has many of them: the other metrics, and the loss past the trained
+length.
 """
 
 from collections.abc import Iterable, Mapping

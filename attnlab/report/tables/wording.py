@@ -16,6 +16,7 @@ from attnlab.report.schema import (
 )
 from attnlab.report.tables.format import INFINITY, MINUS, NONE, TIMES, percent, text
 from attnlab.report.verdicts.bases import BASES
+from attnlab.report.verdicts.leakage import BY_DESIGN
 from attnlab.report.verdicts.verdict import MEANING
 from attnlab.stats import holds
 
@@ -170,7 +171,7 @@ def describe_claim(claim: ClaimResult) -> str:
     line += _decided_otherwise(claim)
     looks = claim.looks.describe() if claim.looks else ""
     basis = _count_evidence(claim)
-    notes = [f"{arm} sees future tokens (by design)" for arm in claim.by_design]
+    notes = [f"{arm} {BY_DESIGN}" for arm in claim.by_design]
     return ". ".join([line, f"{looks}, {basis}" if looks else basis, *notes]) + "."
 
 
@@ -187,10 +188,18 @@ def _decided_otherwise(claim: ClaimResult) -> str:
         return ""
     if decision.low is None and decision.high is None:
         return f"; no interval at {percent(decision.level)}%, the level that decides"
+    return f"; decided on the {format_decision(claim)}"
+
+
+def format_decision(claim: ClaimResult) -> str:
+    """The interval that decided, with its level: `99% CI [−0.018, +0.016]`; empty where there is none."""
+    decision = claim.decision
+    if decision.level is None or (decision.low is None and decision.high is None):
+        return ""
     ratio = claim.compare == "ratio"
     unit = TIMES if ratio else ""
     interval = format_interval(decision.low, decision.high, claim.digits, sign=not ratio, unit=unit)
-    return f"; decided on the {format_level(decision.level)} {interval}"
+    return f"{format_level(decision.level)} {interval}"
 
 
 def explain_verdict(claim: ClaimResult) -> str:

@@ -22,12 +22,8 @@ class Basis(ABC):
     counted: ClassVar[str] = "paired seed"  # what the n of a decision counts, in the singular
     by_seed: ClassVar[bool] = True  # more seeds may change it
     has_looks: ClassVar[bool] = True  # its claims have interim analyses
-    shows_training: ClassVar[bool] = (
-        True  # it is a result of training, so arms that learned nothing show nothing
-    )
-    has_boundary: ClassVar[bool] = (
-        False  # its interval moves with the estimate, so a look has a boundary for it
-    )
+    shows_training: ClassVar[bool] = True  # arms that learned nothing show nothing in it
+    has_boundary: ClassVar[bool] = False  # its interval moves with the estimate
     of_median: ClassVar[bool] = False  # its estimate is that of the median pair
 
     @abstractmethod

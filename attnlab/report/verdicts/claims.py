@@ -6,7 +6,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from attnlab import stats
 from attnlab.report.schema import (
@@ -29,7 +28,7 @@ from attnlab.report.verdicts.budget import untrained
 from attnlab.report.verdicts.effects import beside
 from attnlab.report.verdicts.evidence import Found
 from attnlab.report.verdicts.exchange import trained
-from attnlab.report.verdicts.runs import Sweep
+from attnlab.report.verdicts.runs import Reason, Sweep
 from attnlab.report.verdicts.verdict import claim_verdict, decimals
 
 LEVEL = 0.95  # of the interval beside the decision's own
@@ -186,7 +185,7 @@ def _trained(sweep: Sweep, claim: DeclaredClaim, found: Found) -> Training | Non
     return trained(sweep, claim.metric, found.decision.estimate, found.evidence.interval(LEVEL), LEVEL)
 
 
-def _unequal(sweep: Sweep, budget: BudgetCheck, claim: DeclaredClaim) -> Sequence[Any]:
+def _unequal(sweep: Sweep, budget: BudgetCheck, claim: DeclaredClaim) -> list[Reason]:
     """Why the two arms of a claim cannot be compared in its metric."""
     return comparability.reasons(sweep, budget, claim.arm, claim.against, claim.metric)
 

@@ -43,7 +43,7 @@ def margin_said(sweep: Sweep) -> str | None:
 def trained(
     sweep: Sweep, metric: str, effect: float | None, interval: tuple[float, float] | None, level: float
 ) -> Training | None:
-    """A difference as training, with words for it; None where there is no slope for this metric."""
+    """A difference as training; None where there is no slope for this metric."""
     told = sweep.asked.exchange
     if told is None or told.why or told.metric != metric or effect is None:
         return None

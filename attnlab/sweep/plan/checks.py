@@ -43,15 +43,15 @@ class Checker:
     def count_resource(self, config: Mapping[str, Any], name: str) -> float:
         """One figure of what `check` returns, of a config that is only tried out."""
         inputs.check(config)
-        return float(self._answer(self.module, "count_resource", {"config": dict(config), "name": name}))
+        return float(self._answer(self.module, "count_resource", config, name))
 
     def broken_laws(self, config: Mapping[str, Any]) -> list[str]:
         """What `verify(config)` of the trainer finds to have failed."""
         broken: list[str] = self._answer(self.module, "verify", config)
         return broken
 
-    def _answer(self, module: str, question: str, config: Mapping[str, Any]) -> Any:
-        kind, answer = self._ask((module, question, dict(config)))
+    def _answer(self, module: str, question: str, config: Mapping[str, Any], *of: str) -> Any:
+        kind, answer = self._ask((module, question, dict(config), *of))
         if kind == "refused":
             raise Refused(answer)
         if kind == "bug":
@@ -91,7 +91,7 @@ class Checker:
 
 
 def serve(pipe: Connection) -> None:
-    """Answer (module, question, config) with ("found", ...), ("refused", line) or ("bug", traceback)."""
+    """Answer what `_answer` is asked with ("found", ...), ("refused", line) or ("bug", traceback)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asker ends us by closing the pipe
     with suppress(EOFError, BrokenPipeError):
         while True:
@@ -104,12 +104,12 @@ def _elsewhere(config: Mapping[str, Any]) -> dict[str, str]:
     return {"device_kind": kind, "device": kind} if kind else {}
 
 
-def _answer(module: str, question: str, config: dict[str, Any]) -> tuple[str, Any]:
+def _answer(module: str, question: str, config: dict[str, Any], *of: str) -> tuple[str, Any]:
     try:
         asked = trainer(module)
         if question == "count_resource":
-            alone = getattr(asked, "count_resource", lambda of, name: asked.check(of)[name])
-            return "found", alone(config["config"], config["name"])
+            count = getattr(asked, "count_resource", lambda config, name: asked.check(config)[name])
+            return "found", count(config, *of)
         if question == "check":
             return "found", {"device_kind": "cpu", **asked.check(config), **_elsewhere(config)}
         outcomes = asked.verify(config)
