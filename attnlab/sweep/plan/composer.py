@@ -98,10 +98,11 @@ class Composed:
         return found
 
     def _find_followers(self, key: str) -> list[tuple[Any, ...]] | None:
-        """The leaves that have the value of a key and change with it; None where more may depend on it."""
+        """The leaves that take the value of a key; None where more may depend on it, or it depends on others."""
         if key not in self._followers:
-            known = isinstance(leaf(self.written, key), int | float | str)
-            self._followers[key] = _followers(self.written, key) if known else None
+            value = leaf(self.written, key)
+            is_literal = isinstance(value, int | float | str) and "${" not in str(value)
+            self._followers[key] = _followers(self.written, key) if is_literal else None
         return self._followers[key]
 
     def _resolve(self, changes: Mapping[str, Any]) -> dict[str, Any]:
