@@ -98,7 +98,7 @@ class Composed:
         return found
 
     def _find_followers(self, key: str) -> list[tuple[Any, ...]] | None:
-        """The leaves that take the value of a key; None where more may depend on it, or it depends on others."""
+        """The leaves that take a key's value; None where more may depend on it, or it depends on others."""
         if key not in self._followers:
             value = leaf(self.written, key)
             is_literal = isinstance(value, int | float | str) and "${" not in str(value)
