@@ -12,7 +12,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 experiment: .venv/run  ## run gqa_vs_mha on its first text (five to six minutes on two cores) and print its verdict
-	$(BIN)/python -m attnlab +experiment=gqa_vs_mha 'texts=[pydocs]'
+	$(BIN)/python -m attnlab +experiment=gqa_vs_mha 'corpora=[pydocs]'
 
 test: .venv/dev  ## run the tests, but for those that are rare
 	$(BIN)/python -m pytest -n 2 -m "not rare"
@@ -28,7 +28,7 @@ fuzz: .venv/dev  ## plan 2,000 command lines drawn by lot: each is refused in on
 	FUZZ=2000 $(BIN)/python -m pytest -m rare tests/fuzz
 
 survive: .venv/dev  ## kill sweeps at random for some minutes and compare every bit
-	ATTNLAB_TESTS=all $(BIN)/python -m pytest tests/sweep/test_survival.py
+	ATTNLAB_TESTS=all $(BIN)/python -m pytest tests/sweep/test_resume_after_kills.py
 
 claims: .venv/run  ## run again what references found exact or clearly apart, as much as 15 minutes suffice for; fails where it is no longer so
 	$(BIN)/python -m attnlab claims reports/reference logger=none

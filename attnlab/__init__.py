@@ -1,8 +1,9 @@
 """attnlab: a configurable experiment suite and ablation harness for attention.
 
-`attnlab.load("reports/gqa_vs_mha")` gives a report, or a store of runs, as data frames;
-`attnlab.check_variant(["heads=mine"])` tries the laws of attention on a variant. All else is a command: see
-`python -m attnlab --help`, which stays fast because importing the package imports nothing heavy.
+`attnlab.load("reports/gqa_vs_mha")` returns a report, or a run directory, as data frames.
+`attnlab.check_variant(["heads=mine"])` runs the conformance tests of attention on a variant. Everything else
+is a command: see `python -m attnlab --help`. Importing the package imports nothing heavy, so the help stays
+fast.
 """
 
 from collections.abc import Callable
@@ -13,19 +14,17 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "check_variant", "load"]
 
 check_variant: Callable[..., list[Any]]  # list of `attnlab.testing.Outcome`
-load: Callable[..., Any]  # `attnlab.report.frames.Results`
+load: Callable[..., Any]  # `attnlab.report.frames.ResultFrames`
 
-_OFFERED = {
-    "check_variant": "attnlab.testing",
-    "load": "attnlab.report.frames",
-}  # what is imported when it is asked for, and from where
+# Export -> module that defines it, imported on first access.
+_LAZY_EXPORTS = {"check_variant": "attnlab.testing", "load": "attnlab.report.frames"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OFFERED:
-        return getattr(import_module(_OFFERED[name]), name)
+    if name in _LAZY_EXPORTS:
+        return getattr(import_module(_LAZY_EXPORTS[name]), name)
     raise AttributeError(f"module 'attnlab' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_OFFERED})
+    return sorted({*globals(), *_LAZY_EXPORTS})

@@ -1,12 +1,14 @@
+"""Entry point of `python -m attnlab`."""
+
 import signal
 import sys
 
-from attnlab.cli.ending import nothing_to_lose
+from attnlab.cli.exit_handling import exit_on_interrupt
 
-with nothing_to_lose():
+with exit_on_interrupt():
     from attnlab.cli.main import main
 
 if __name__ == "__main__":
     status = main()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs at the exit would show a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # exit handlers would print a traceback
     sys.exit(status)

@@ -1,7 +1,6 @@
-"""Where `conf/` lives, which of its groups take several options, the arithmetic that its yaml may use, and
-where the environment has the last word.
+"""Location of `conf/`, groups with several options, arithmetic resolvers for yaml, W&B environment variables.
 
-Imports nothing heavy: `--help` and `list` read it.
+Imports nothing heavy, because `--help` and `list` import it.
 """
 
 import os
@@ -9,60 +8,72 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-_PACKAGED = Path(__file__).parent / "conf"
-CONF = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "conf"
+_PACKAGED_CONF = Path(__file__).parent / "conf"
+CONF = _PACKAGED_CONF if _PACKAGED_CONF.is_dir() else Path(__file__).parent.parent / "conf"
 
 
-ADDITIVE = ("logger", "callbacks")  # groups whose options stand beside each other in one run
+MULTI_OPTION_GROUPS = ("logger", "callbacks")  # groups of which one run may combine several options
 
 
-def describe_mixture(written: str, group: str, value: Any) -> str | None:
-    """The complaint about an override, as it was written, that gives a group a list of options: Hydra would
-    lay them over each other in one run. None of another value, and of a group that takes several.
+def describe_option_conflict(override: str, group: str, value: Any) -> str | None:
+    """Describe the error in an override that gives a config group a list of options.
+
+    Hydra would merge the options into one run. Returns None for any other value and for a group that takes
+    several options.
     """
-    if not isinstance(value, list) or group in ADDITIVE or group.startswith("hydra/"):
+    if not isinstance(value, list) or group in MULTI_OPTION_GROUPS or group.startswith("hydra/"):
         return None
-    return f"{written}: a run has one option of {group}: {_advise(written.partition('=')[0], value)}"
+    return (
+        f"{override}: a run has one option of {group}: {_suggest_override(override.partition('=')[0], value)}"
+    )
 
 
-def _advise(key: str, options: Sequence[Any]) -> str:
+def _suggest_override(group: str, options: Sequence[Any]) -> str:
     if not options:
-        return f"name it, as in {key}=OPTION"
-    one = f"write {key}={options[0]}"
-    swept = ",".join(map(str, options))
-    return one if len(options) == 1 else f"{one} alone, or sweep on the command line with {key}={swept}"
+        return f"name it, as in {group}=OPTION"
+    single_option = f"write {group}={options[0]}"
+    option_list = ",".join(map(str, options))
+    return (
+        single_option
+        if len(options) == 1
+        else f"{single_option} alone, or sweep on the command line with {group}={option_list}"
+    )
 
 
-def _divide(number: int, by: int) -> int:
-    """Exact integer division, so that `gqa` of three heads is an error and not two heads."""
-    if by < 1 or number % by:
-        raise ValueError(f"{number} does not divide into {by} equal parts")
-    return number // by
+def _divide(number: int, divisor: int) -> int:
+    """Divide integers exactly, so that `gqa` with an odd number of heads is an error."""
+    if divisor < 1 or number % divisor:
+        raise ValueError(f"{number} does not divide into {divisor} equal parts")
+    return number // divisor
 
 
-def _times(a: float, b: float) -> float:
+def _multiply(a: float, b: float) -> float:
     return a * b if isinstance(a, int) and isinstance(b, int) else float(f"{a * b:.12g}")
 
 
-def wandb_mode(wanted: str | None, environment: Mapping[str, str] | None = None) -> str:
-    """`logger.mode`, or WANDB_MODE over it, or `disabled` with WANDB_DISABLED. A mode that is disabled here
-    stays so. W&B's older names of modes are read too.
+def resolve_wandb_mode(configured_mode: str | None, environment: Mapping[str, str] | None = None) -> str:
+    """Resolve `logger.mode` against the environment.
+
+    WANDB_MODE overrides the configured mode, and WANDB_DISABLED disables it. A mode disabled in the config
+    stays disabled. W&B's older mode names (`dryrun`, `run`) are accepted too.
     """
-    if wanted in (None, "none", "disabled"):
+    if configured_mode in (None, "none", "disabled"):
         return "disabled"
     variables = os.environ if environment is None else environment
     if variables.get("WANDB_DISABLED", "").lower() in ("1", "t", "true", "y", "yes"):
         return "disabled"
-    mode = variables.get("WANDB_MODE") or str(wanted)
+    mode = variables.get("WANDB_MODE") or str(configured_mode)
     return {"dryrun": "offline", "run": "online"}.get(mode, mode)
 
 
 def register_resolvers() -> None:
-    """`${divide:a,b}` (exact), `${times:a,b}` (to 12 digits), `${eights:a,b}` (a * b to the nearest multiple
-    of 8) for yaml. Safe to call again.
+    """Register the yaml resolvers; idempotent.
+
+    `${divide:a,b}` divides exactly, `${times:a,b}` multiplies to 12 digits, and `${eights:a,b}` rounds a * b
+    to the nearest multiple of 8.
     """
     from omegaconf import OmegaConf
 
     OmegaConf.register_new_resolver("divide", _divide, replace=True)
-    OmegaConf.register_new_resolver("times", _times, replace=True)
+    OmegaConf.register_new_resolver("times", _multiply, replace=True)
     OmegaConf.register_new_resolver("eights", lambda a, b: max(8, 8 * round(a * b / 8)), replace=True)

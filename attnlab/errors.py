@@ -1,4 +1,4 @@
-"""What a user is told when a command cannot be carried out: one line, what, where, what to do."""
+"""Errors that a user can fix, as one line: problem, place, remedy."""
 
 import difflib
 import errno
@@ -9,20 +9,21 @@ OUT_OF_MEMORY = "out of memory"
 NO_SPACE = "no space left on device"
 
 
-class Refused(ValueError):
-    """A command that cannot be carried out as it stands. Its text is the one line that the user reads.
+class InvalidConfig(ValueError):
+    """An invalid command or config. The message is the one line that the user reads.
 
-    `at`: the key of the experiment that it is about, as in ("claims", 1, "metric"). Who knows where the
-    experiment was written puts that before the text.
+    Args:
+        key_path: the invalid key of the experiment, as in ("claims", 1, "metric"). Code that knows the
+            experiment's file prefixes the message with file and line.
     """
 
-    def __init__(self, text: str = "", at: Sequence[str | int] = ()) -> None:
-        super().__init__(text)
-        self.at = tuple(at)
+    def __init__(self, message: str = "", key_path: Sequence[str | int] = ()) -> None:
+        super().__init__(message)
+        self.key_path = tuple(key_path)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of Python's, of CUDA's allocator or of torch's on a CPU means a lack of memory."""
+    """Whether Python, CUDA's allocator or torch's CPU allocator ran out of memory."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error).lower()  # torch's CPU allocator raises a plain RuntimeError
@@ -30,7 +31,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_host_out_of_memory(error: BaseException) -> bool:
-    """Whether the host, which all runs share, had no memory left. Allocators of GPUs raise other errors."""
+    """Whether the host, which all runs share, ran out of memory. GPU allocators raise other errors."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM  # the host could not fork
     return isinstance(error, MemoryError) or (
@@ -38,73 +39,96 @@ def is_host_out_of_memory(error: BaseException) -> bool:
     )
 
 
-class ProcessLost(RuntimeError):
-    """A signal ended a process that a run had started, such as another rank."""
+class HelperProcessKilled(RuntimeError):
+    """A signal killed a process that a run had started, such as another rank."""
 
 
-def is_process_lost(error: BaseException) -> bool:
-    """Whether an exception, or one behind it, reports that a signal ended a helper process of the run.
+def is_helper_process_killed(error: BaseException) -> bool:
+    """Whether an exception or one of its causes reports that a signal killed a helper process of the run.
 
-    That is a rank, or a worker of torch's DataLoader, for which torch raises a plain RuntimeError.
+    Helper processes are ranks and DataLoader workers; for the latter torch raises a plain RuntimeError.
     """
     cause: BaseException | None = error
     while cause is not None:
         text = str(cause)
-        if isinstance(cause, ProcessLost) or ("DataLoader worker" in text and "killed by signal" in text):
+        if isinstance(cause, HelperProcessKilled) or (
+            "DataLoader worker" in text and "killed by signal" in text
+        ):
             return True
         cause = cause.__cause__ or cause.__context__
     return False
 
 
-def printable(text: str, keep: str = "") -> str:
-    """Text from elsewhere for a terminal: control characters, those that turn the direction of writing and
-    halves of a character are shown as escapes (\\x1b), but for those in `keep`.
+def escape_unprintable(text: str, allowed: str = "") -> str:
+    """Escape untrusted text for a terminal.
+
+    Control characters, bidirectional overrides and lone surrogates become escapes (\\x1b), except for the
+    characters in `allowed`.
     """
     if text.isprintable():
         return text
     return "".join(
         character
-        if character in keep or not _commands(character)
+        if character in allowed or not _is_control(character)
         else character.encode("unicode_escape").decode()
         for character in text
     )
 
 
-def _commands(character: str) -> bool:
-    turns = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
-    return turns or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+def _is_control(character: str) -> bool:
+    is_bidirectional = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
+    return is_bidirectional or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
-def no_space(error: BaseException, where: object = "the output") -> str | None:
-    """`no space left on device: PATH`, where that is what an exception or one behind it comes to; else None.
-    `where` stands for a path that it does not name.
+def describe_disk_full(error: BaseException, default_path: object = "the output") -> str | None:
+    """Format `no space left on device: PATH` if an exception or one of its causes is a full disk, else None.
+
+    `default_path` is printed when the exception names no file.
     """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"{NO_SPACE}: {cause.filename or where}"
+            return f"{NO_SPACE}: {cause.filename or default_path}"
         cause = cause.__cause__ or cause.__context__
     return None
 
 
 def format_seeds(seeds: Iterable[int]) -> str:
-    """Seeds in order, three or more consecutive ones as a range: `0, 4 to 7`; `none` without seeds."""
-    stretches: list[list[int]] = []
+    """Format sorted seeds with runs of three or more as ranges: `0, 4 to 7`; `none` without seeds."""
+    consecutive: list[list[int]] = []
     for seed in sorted({*seeds}):
-        if stretches and seed == stretches[-1][-1] + 1:
-            stretches[-1].append(seed)
+        if consecutive and seed == consecutive[-1][-1] + 1:
+            consecutive[-1].append(seed)
         else:
-            stretches.append([seed])
-    ranges = (f"{s[0]} to {s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in stretches)
+            consecutive.append([seed])
+    ranges = (
+        f"{group[0]} to {group[-1]}" if len(group) > 2 else ", ".join(map(str, group))
+        for group in consecutive
+    )
     return ", ".join(ranges) or "none"
 
 
-def nearest(name: str, names: Iterable[str], show: int = 3) -> str:
-    """` (nearest: a, b)`, or all the names where there are few, or nothing where there is none."""
-    names = sorted({str(known) for known in names})
-    close = difflib.get_close_matches(name, names, n=show, cutoff=0.5)
+# Old -> new names of keys, groups and options: a close-match search would not suggest the new name.
+RENAMED = {
+    "texts": "corpora", "exchange": "compute_calibration", "held": "controlled", "steady": "robust",
+    "widen": "extend", "growing": "dynamic", "rolling": "sliding", "alike": "uniform",
+    "normaliser": "normalizer", "normalisers": "normalizers",
+}  # fmt: skip
+
+
+def format_suggestions(name: str, known_names: Iterable[str], max_suggestions: int = 3) -> str:
+    """Format a hint for an unknown name: ` (nearest: a, b)`, to append to an error message.
+
+    Lists all names if there are at most 12 and none is close, and the new name of a renamed key. Empty if
+    there is nothing to suggest.
+    """
+    *parents, last = name.split(".")
+    if last in RENAMED:
+        return f" ({name} is called {'.'.join([*parents, RENAMED[last]])} now)"
+    known_names = sorted({str(known) for known in known_names})
+    close = difflib.get_close_matches(name, known_names, n=max_suggestions, cutoff=0.5)
     if close:
         return f" (nearest: {', '.join(close)})"
-    if names and len(names) <= 12:
-        return f" (there are: {', '.join(names)})"
+    if known_names and len(known_names) <= 12:
+        return f" (there are: {', '.join(known_names)})"
     return ""

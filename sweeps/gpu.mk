@@ -15,7 +15,7 @@ AT_M := rope_vs_learned scaled_vs_unscaled mqar_attn_vs_rnn decode_bandwidth att
 .PHONY: gpu-1 gpu-2 gpu-3 gpu-4 gpu-5 gpu-6 gpu-7 gpu-8 $(AT_M:%=gpu-7-%)
 
 gpu-1:  ## the laws that only a GPU can break, into build/gpu/laws.json
-	$(TIMED) $(PY) -m pytest tests/gpu/test_card_laws.py --told $(GPU)/laws.json
+	$(TIMED) $(PY) -m pytest tests/gpu/test_gpu_invariants.py --told $(GPU)/laws.json
 
 gpu-2: $(GPU)/train_25m.json $(GPU)/train_124m.json  ## training beside nanoGPT's loop, at 25M and 124M parameters
 
@@ -24,7 +24,7 @@ gpu-3: $(GPU)/contexts_1.json $(GPU)/contexts_64.json $(GPU)/decode.json $(GPU)/
 gpu-4: $(GPU)/sharing.json  ## runs an hour, by how many share the card
 
 gpu-5:  ## gqa_vs_mha at size M
-	$(RUN) +experiment=gqa_vs_mha size=M arms=[mha,gqa,mqa] texts=[code_bpe] logger=none
+	$(RUN) +experiment=gqa_vs_mha size=M arms=[mha,gqa,mqa] corpora=[code_bpe] logger=none
 
 gpu-6:  ## the ladder of gqa_vs_mha, from the rungs of two cores up
 	$(RUN) ladder +experiment=gqa_vs_mha ladder=card sweep.slots_per_gpu=4 logger=none
@@ -35,7 +35,7 @@ $(AT_M:%=gpu-7-%): gpu-7-%:
 	$(RUN) +experiment=$* size=M logger=none
 
 gpu-8:  ## the sweep engine on a card, into build/gpu/engine.json
-	$(TIMED) $(PY) -m pytest tests/gpu/test_card_engine.py --told $(GPU)/engine.json
+	$(TIMED) $(PY) -m pytest tests/gpu/test_gpu_sweeps.py --told $(GPU)/engine.json
 
 $(GPU)/train_25m.json: ; $(BENCH) train $(M25) $(FAST) --json > $@.part && mv $@.part $@
 $(GPU)/train_124m.json: ; $(BENCH) train $(M124) $(FAST) --json > $@.part && mv $@.part $@

@@ -1,4 +1,4 @@
-"""What the tests share: one thread, W&B that never leaves the machine, tiny configs, undrawn pages."""
+"""Fixtures for all tests: tiny configs, run directories, a shared corpus cache, pages without charts."""
 
 import gc
 import os
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from sampling import CASES, sample
-from toys import attnlab, planned, shipped, toy  # noqa: F401 - fixtures
+from toys import attnlab, plan_toy, shipped_loader, toy  # noqa: F401 - fixtures
 
-from attnlab.store import runs
-from attnlab.store.schema import RunSpec, Use
+from attnlab.store import run_directories
+from attnlab.store.run_schema import RunConfig, Use
 
 os.environ.pop("WANDB_MODE", None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -20,16 +20,18 @@ TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: the collector need not go through it again and again."""
+    """Freeze all imported objects, so that the garbage collector does not scan them again and again."""
     gc.collect()
     gc.freeze()
 
 
-@pytest.hookimpl(trylast=True)  # of what is selected
+@pytest.hookimpl(trylast=True)  # after deselection by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Samples rare tests (`sampling`), and begins with those that have more time: one process would wait for
-    them in the end. Of rare tests each process gets a stretch (--dist worksteal), and of the long ones as
-    many as any other.
+    """Sample the rare tests (`sampling`) and order them for a short run on several processes.
+
+    Tests with a longer timeout come first, so that no process ends up waiting for one of them. Under
+    `--dist worksteal` each process gets a contiguous stretch; rare tests are interleaved, so that every
+    stretch has equally many long tests.
     """
     dropped = {*items} - {*sample_rare(items)}
     if dropped and config.getoption("markexpr") == "rare":
@@ -42,17 +44,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sample_rare(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Of each rare test with parameters as many cases as its marker allows; all other tests."""
-    kept = [item for item in items if item.get_closest_marker("rare") is None]
+    """Return all tests, but of each parametrized rare test only as many cases as its marker allows."""
+    selected = [item for item in items if item.get_closest_marker("rare") is None]
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("rare") is not None:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for of_one in cases.values():
-        marker = of_one[0].get_closest_marker("rare")
+    for test_cases in cases.values():
+        marker = test_cases[0].get_closest_marker("rare")
         assert marker is not None
-        kept += sample(of_one, marker.kwargs.get("sample", CASES))
-    return kept
+        selected += sample(test_cases, marker.kwargs.get("sample", CASES))
+    return selected
 
 
 @pytest.fixture
@@ -72,45 +74,43 @@ def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             f"paths.cache={tmp_path / 'cache'}",
             "logger=none",
         ]
-        config = shipped().load_configuration("config", [*small, *overrides], RunMode.RUN)
-        found = OmegaConf.to_container(
+        config = shipped_loader().load_configuration("config", [*small, *overrides], RunMode.RUN)
+        resolved = OmegaConf.to_container(
             OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]),
             resolve=True,
             throw_on_missing=True,
         )
-        assert isinstance(found, dict)
-        return found
+        assert isinstance(resolved, dict)
+        return resolved
 
     return make
 
 
 @pytest.fixture(scope="session")
-def texts_kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache for all tests, in whichever process: to read a text for the first time takes minutes."""
+def corpus_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that all test processes share: tokenizing a corpus for the first time takes minutes."""
     own = tmp_path_factory.getbasetemp()
     return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "texts"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
-    """`store(id, config)`: a run's folder, ready for `attnlab.training.run.run`."""
+def make_run_dir(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
+    """`make_run_dir(id, config)`: a run directory, ready for `attnlab.training.run.run`."""
 
     def make(name: str, config: dict[str, Any]) -> Path:
-        run = RunSpec(id=name, config=config, use=Use(experiment="exam", arm="mha"))
-        runs.write_spec(tmp_path / "runs", run)
+        run = RunConfig(id=name, config=config, use=Use(experiment="exam", arm="mha"))
+        run_directories.write_run_config(tmp_path / "runs", run)
         return tmp_path / "runs" / name
 
     return make
 
 
 @pytest.fixture
-def blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages have an empty picture in the place of each, where only their words are read: drawing takes longer
-    than all else.
-    """
-    from attnlab.report.charts import drawing
+def blank_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace every chart of a page by an empty picture, since drawing takes longer than all the rest."""
+    from attnlab.report.charts import chart_renderer
 
-    def empty(task: dict[str, Any]) -> tuple[str, str]:
+    def make_empty_chart(task: dict[str, Any]) -> tuple[str, str]:
         return ("png", "") if task["label"] is None else ("svg", "<svg></svg>")
 
-    monkeypatch.setattr(drawing, "_answers", lambda tasks: ([empty(task) for task in tasks], ""))
+    monkeypatch.setattr(chart_renderer, "_run_renderer", lambda tasks: ([*map(make_empty_chart, tasks)], ""))

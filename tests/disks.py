@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 4 MB of its own. Skipped where mounting is not allowed."""
+    """Mount a 4 MB disk; skip the test if mounting is not allowed."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)]
@@ -22,15 +22,15 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def fill(disk: Path) -> Callable[[int], Path]:
-    """`fill(left)`: leaves so many bytes free on the disk; returns the file that takes the rest."""
+    """`fill(free_bytes)`: fill the disk up to `free_bytes`; returns the file that occupies it."""
 
-    def call(left: int) -> Path:
+    def fill_disk(free_bytes: int) -> Path:
         balloon = disk / "balloon"
         with balloon.open("wb", buffering=0) as file:
             with suppress(OSError):
                 while file.write(b"x" * 4096):
                     pass
-            file.truncate(file.tell() - left)
+            file.truncate(file.tell() - free_bytes)
         return balloon
 
-    return call
+    return fill_disk

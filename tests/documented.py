@@ -1,7 +1,8 @@
-"""Every command line that the documentation shows, found in its place: blocks and inline code of the pages,
-help texts, docstrings, comments of the configs, recipes of the Makefile, launch files.
+"""Collection of every documented command line.
 
-A new one is found without being listed. A line that `classify` cannot classify is an error.
+Sources are code blocks and inline code of the pages, help texts, docstrings, comments of the configs, recipes
+of the Makefile, and launch files. New commands are collected without being listed. A line that `classify`
+cannot classify is an error.
 """
 
 import ast
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnlab.cli.commands import VERBS, parsers
+from attnlab.cli.commands import VERBS, build_parsers
 
 ROOT = Path(__file__).parents[1]
 PAGES = (
@@ -21,12 +22,12 @@ PAGES = (
     "docs/commands.md",
     "AGENTS.md",
     "CONTRIBUTING.md",
-)  # in this order, then:
+)  # in this order, then the rest of docs/
 PROGRAM = r"(?:python -m attnlab|attnlab)(?![\w./-])"
 MODULE = re.compile(r"(?:\S*/)?python3? -m attnlab((?:\.\w+)*)$")
-OPTIONAL = re.compile(r"(?<=\s)\[[^\]]*\](?: \.\.\.)?")  # [--json] in a usage
+OPTIONAL = re.compile(r"(?<=\s)\[[^\]]*\](?: \.\.\.)?")  # as in [--json] of a usage
 
-# The first word of a shell line that is not attnlab's -> why nothing of it is tried here.
+# Programs whose commands are not run -> the reason.
 OTHER_PROGRAMS = {
     "git": "clones over a network",
     "pip": "installs from a network; the extra is looked up",
@@ -36,8 +37,8 @@ OTHER_PROGRAMS = {
     "cd": "enters the clone",
     ".": "enters the environment",
 }
-# A command with this word (or an option that begins with it) is composed and planned, and nothing is started.
-NOT_HERE = {
+# Commands with a word that starts so are composed and planned, not started -> what they need.
+REQUIREMENTS = {
     "size=M": "a GPU: hours on two cores",
     "size=L": "eight GPUs",
     "hydra/launcher=ray": "Ray",
@@ -47,23 +48,23 @@ NOT_HERE = {
     "logger.mode=online": "a W&B login",
     "logger=[wandb,tensorboard]": "the extra tensorboard",
     "make gpu-": "a card",
-    "ladder": "half an hour on two cores, four sizes of all arms; where it names two arms it is run",
+    "ladder": "half an hour on two cores for all arms; a ladder of named arms is run",
 }
-# These are parsed alone: other tests run them at their smallest setting.
-ELSEWHERE = {"bench": "minutes; tests/cli/test_bench.py measures every subject with size=debug"}
+# Commands that are only parsed, since other tests run them at their smallest setting.
+PARSED_ONLY = {"bench": "minutes; tests/cli/test_bench.py measures every subject with size=debug"}
 SEED = 400  # the first one of gqa_vs_mha
-ONE_TEXT = {  # of an experiment: one seed on one text, with nothing to tune or to calibrate
+ONE_CORPUS = {  # settings of an experiment: one seed, one corpus, no tuning or calibration
     "seed": SEED,
-    "texts": "[pydocs]",
+    "corpora": "[pydocs]",
     "tune": "null",
-    "exchange": "null",
+    "compute_calibration": "null",
     "margin": 0.03,
     "measure.timing": "false",
 }
-# Appended where a command trains, unless it sets the key itself.
-SMALL = {
-    "experiment": {"size": "debug", **ONE_TEXT},
-    "ladder": {"trainer.max_steps": 2, **ONE_TEXT},
+# Appended to commands that train, except keys that they set.
+SMALL_SETTINGS = {
+    "experiment": {"size": "debug", **ONE_CORPUS},
+    "ladder": {"trainer.max_steps": 2, **ONE_CORPUS},
     "compare": {"size": "debug", "seed": "0,1", "margin": 0.05, "measure.timing": "false"},
     "judge": {"size": "debug", "seed": "0,1,2", "measure.timing": "false"},
     "": {"size": "debug"},
@@ -72,31 +73,31 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Command:
-    """A command line: where it stands, and its words with their placeholders."""
+    """A command line with its source and its words, including placeholders."""
 
     place: str
-    words: tuple[str, ...]  # those of attnlab, without the program; else the whole line
-    program: str = "attnlab"  # or the first word, or a module of ours such as attnlab.stats.boundaries
+    words: tuple[str, ...]  # without the program
+    program: str = "attnlab"  # or another program, or a module such as attnlab.stats.boundaries
 
     def __str__(self) -> str:
         return f"{self.place}: {self.program} {shlex.join(self.words)}"
 
 
 def collect() -> list[Command]:
-    """All of them in the order of the pages, of equal ones the first."""
+    """Collect all commands in the order of the pages, without repetitions."""
     pages = [*PAGES, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), "DESIGN.md"]
-    found: list[Command] = []
-    for page in dict.fromkeys(pages):  # DESIGN.md has no commands in its blocks
-        found += read_page((ROOT / page).read_text("utf-8"), page)
-    found += [*read_helps(), *read_docstrings(), *read_configs(), *read_makefile(), *read_launch_files()]
-    first: dict[tuple[str, tuple[str, ...]], Command] = {}
-    for command in found:
-        first.setdefault((command.program, command.words), command)
-    return list(first.values())
+    commands: list[Command] = []
+    for page in dict.fromkeys(pages):  # blocks of DESIGN.md hold no commands
+        commands += read_page((ROOT / page).read_text("utf-8"), page)
+    commands += [*read_helps(), *read_docstrings(), *read_configs(), *read_makefile(), *read_launch_files()]
+    unique: dict[tuple[str, tuple[str, ...]], Command] = {}
+    for command in commands:
+        unique.setdefault((command.program, command.words), command)
+    return list(unique.values())
 
 
 def read_page(text: str, place: str) -> Iterator[Command]:
-    """Commands of a Markdown page: lines of shell blocks, and inline calls of attnlab or make."""
+    """Yield the commands of a Markdown page: lines of shell blocks, and inline calls of attnlab or make."""
     prose, block, language, lines = [], [], None, text.splitlines()
     for line in lines:
         fence = re.fullmatch(r"```(\w*)", line.strip())
@@ -116,7 +117,7 @@ def read_page(text: str, place: str) -> Iterator[Command]:
 
 
 def read_prose(text: str, place: str) -> Iterator[Command]:
-    """Commands in backticks; one outside of backticks has no end that could be found."""
+    """Yield commands in backticks; a command outside backticks is an error, since its end is ambiguous."""
     spans = r"(`+)(.+?)\1"
     for _, span in re.findall(spans, text, re.DOTALL):
         line = " ".join(span.split())
@@ -127,7 +128,7 @@ def read_prose(text: str, place: str) -> Iterator[Command]:
 
 
 def read_shell(line: str, place: str, inline: bool = False) -> Iterator[Command]:
-    """The commands of a shell line; in prose a verb alone is a mention of it, as is a usage."""
+    """Yield the commands of a shell line; inline, a bare verb stands for its --help."""
     try:
         words = shlex.split(line, comments=not inline)
     except ValueError as error:
@@ -141,24 +142,24 @@ def read_shell(line: str, place: str, inline: bool = False) -> Iterator[Command]
     for part in filter(None, parts):
         part = part[: part.index(">")] if ">" in part else part
         if part[0] == "attnlab":
-            program, rest = "attnlab", part[1:]
+            program, remaining = "attnlab", part[1:]
         elif module := MODULE.search(" ".join(part[:3])):
-            program, rest = f"attnlab{module[1]}", part[3:]
+            program, remaining = f"attnlab{module[1]}", part[3:]
         elif part[:2] == ["python", "-c"] or part[0] in ("make", *OTHER_PROGRAMS):
-            program, rest = part[0], part[1:]
+            program, remaining = part[0], part[1:]
         elif " ".join(part[:3]) in OTHER_PROGRAMS:
-            program, rest = " ".join(part[:3]), part[3:]
+            program, remaining = " ".join(part[:3]), part[3:]
         else:
             raise AssertionError(f"{place}: cannot classify: {shlex.join(part)}")
-        mentioned = inline and program == "attnlab" and len(rest) == 1 and rest[0] in VERBS
-        yield Command(place, (*rest, *(["--help"] if mentioned else [])), program)
+        is_mention = inline and program == "attnlab" and len(remaining) == 1 and remaining[0] in VERBS
+        yield Command(place, (*remaining, *(["--help"] if is_mention else [])), program)
 
 
 def read_helps() -> Iterator[Command]:
-    """The examples of the help texts, of the whole and of each verb."""
-    whole, verbs = parsers()
-    texts = {"--help": whole.format_help()} | {
-        f"{name} --help": one.format_help() for name, one in verbs.items()
+    """Yield the examples of the main help and of each verb's help."""
+    main_parser, verbs = build_parsers()
+    texts = {"--help": main_parser.format_help()} | {
+        f"{name} --help": parser.format_help() for name, parser in verbs.items()
     }
     for name, text in texts.items():
         for line in re.findall(r"^  (python -m attnlab .*)$", text, re.M):
@@ -166,21 +167,21 @@ def read_helps() -> Iterator[Command]:
 
 
 def read_docstrings() -> Iterator[Command]:
-    """Commands in backticks of docstrings."""
+    """Yield commands in backticks of docstrings."""
     for path in sorted((ROOT / "attnlab").rglob("*.py")):
         if "templates" in path.parts:
             continue
         text = path.read_text("utf-8")
         if "attnlab" not in text:
             continue
-        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        documented_nodes = (ast.Module, ast.ClassDef, ast.FunctionDef)
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, kinds) and (said := ast.get_docstring(node)):
-                yield from read_prose(OPTIONAL.sub("", said), str(path.relative_to(ROOT)))
+            if isinstance(node, documented_nodes) and (docstring := ast.get_docstring(node)):
+                yield from read_prose(OPTIONAL.sub("", docstring), str(path.relative_to(ROOT)))
 
 
 def read_configs() -> Iterator[Command]:
-    """Commands in backticks of the comments in `conf/` and `sweeps/`."""
+    """Yield commands in backticks of comments in `conf/` and `sweeps/`."""
     files = [
         *(ROOT / "conf").rglob("*.yaml"),
         *(ROOT / "sweeps").glob("*.sh"),
@@ -192,19 +193,19 @@ def read_configs() -> Iterator[Command]:
 
 
 def read_makefile() -> Iterator[Command]:
-    """What the targets run of attnlab."""
+    """Yield the attnlab commands of the Makefile's targets."""
     targets = re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text("utf-8"), re.M)
     cards = re.findall(r"^(gpu-\d):", (ROOT / "sweeps" / "gpu.mk").read_text("utf-8"), re.M)
     for target in (*targets, *cards):
         command = ["make", "--no-print-directory", "-nB", target]
-        made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for line in made.splitlines():
-            if found := re.search(r"-m attnlab (.*?)(?: > | && |$)", line):
-                yield Command(f"make {target}", tuple(shlex.split(found[1])))
+        recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for line in recipe.splitlines():
+            if match := re.search(r"-m attnlab (.*?)(?: > | && |$)", line):
+                yield Command(f"make {target}", tuple(shlex.split(match[1])))
 
 
 def read_launch_files() -> Iterator[Command]:
-    """The commands of the scripts in `sweeps/`."""
+    """Yield the commands of the scripts in `sweeps/`."""
     for path in sorted((ROOT / "sweeps").glob("*.sh")):
         text = path.read_text("utf-8").replace("\\\n", " ")
         text = text.replace('"$@"', "").replace("${DEVICE:-NVIDIA H200}", "NVIDIA H200")
@@ -213,62 +214,72 @@ def read_launch_files() -> Iterator[Command]:
 
 
 def fill(command: Command, placeholders: Mapping[str, str]) -> tuple[str, ...]:
-    """The words, each placeholder replaced: a whole word, or what stands behind an equals sign."""
+    """Replace placeholders in the words: whole words, or values after an equals sign."""
     words = []
     for word in command.words:
         key, _, value = word.partition("=")
-        whole = placeholders.get(word)
+        replacement = placeholders.get(word)
         words.append(
-            whole if whole is not None else f"{key}={placeholders[value]}" if value in placeholders else word
+            replacement
+            if replacement is not None
+            else f"{key}={placeholders[value]}"
+            if value in placeholders
+            else word
         )
     return tuple(words)
 
 
 def find_need(command: Command) -> str | None:
-    """What a command needs that is not here; None where it can be run."""
+    """Return the missing requirement of a command; None if it can run here."""
     words = [command.place, *command.words]
     if any(word.startswith("arms=") for word in words):
         words = [word for word in words if not word.startswith("ladder")]
-    return next((why for begin, why in NOT_HERE.items() for word in words if word.startswith(begin)), None)
+    return next(
+        (reason for prefix, reason in REQUIREMENTS.items() for word in words if word.startswith(prefix)), None
+    )
 
 
 def classify(command: Command) -> str:
-    """The treatment of a command of attnlab: `planned`, `parsed`, `trained` or `run` as written."""
+    """Classify a command of attnlab as `planned`, `parsed`, `trained` or `run` as written."""
     words = command.words
     verb = words[0] if words and words[0] in VERBS else None
     if "--help" in words or any(word.startswith("--cfg") for word in words):
         return "run"
     if find_need(command):
         return "planned"
-    if verb in ELSEWHERE:
+    if verb in PARSED_ONLY:
         return "parsed"
     if verb in ("plan", "status", "ladder", "compare", "judge") or "--now" in words:
         return "trained"
     if verb or not words or words[0] in ("--version", "--trust"):
         return "run"
-    for before, word in zip(("", *words), words, strict=False):
-        if "=" not in word and "--config-dir" not in (before, word):
+    for previous_word, word in zip(("", *words), words, strict=False):
+        if "=" not in word and "--config-dir" not in (previous_word, word):
             raise AssertionError(f"{command}: cannot classify {word}")
     return "trained"
 
 
 def shrink(words: tuple[str, ...]) -> list[str]:
-    """The words of a command that trains, at its smallest setting; its own keys stay, but for size=S."""
+    """Reduce a command that trains to its smallest setting; its own keys are kept, except size=S."""
     words = tuple("size=debug" if word == "size=S" else word for word in words)
-    given = {word.lstrip("+").partition("=")[0] for word in words if not word.startswith("-")}
-    experiment = "experiment" in given or words[0] in ("plan", "status")
-    chosen = SMALL[
+    keys_set = {word.lstrip("+").partition("=")[0] for word in words if not word.startswith("-")}
+    is_experiment = "experiment" in keys_set or words[0] in ("plan", "status")
+    settings = SMALL_SETTINGS[
         "ladder"
-        if "ladder" in (words[0], *given)
+        if "ladder" in (words[0], *keys_set)
         else "experiment"
-        if experiment
+        if is_experiment
         else words[0]
-        if words[0] in SMALL
+        if words[0] in SMALL_SETTINGS
         else ""
     ]
-    more = [
+    added = [
         f"{key}={value}"
-        for key, value in chosen.items()
-        if key not in given and not (key == "texts" and "data" in given)
+        for key, value in settings.items()
+        if key not in keys_set and not (key == "corpora" and "data" in keys_set)
     ]
-    return [*words, *more, *(["--margin", "0.02"] if words[0] == "judge" and "--margin" not in words else [])]
+    return [
+        *words,
+        *added,
+        *(["--margin", "0.02"] if words[0] == "judge" and "--margin" not in words else []),
+    ]

@@ -1,4 +1,4 @@
-"""What a sweep leaves and runs, watched from outside: its store's records, its processes and their ends."""
+"""Run results and processes of a sweep, observed from outside."""
 
 import json
 import time
@@ -7,41 +7,45 @@ from pathlib import Path
 from typing import Any
 
 
-def wait_until(holds: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Returns once it holds; AssertionError where it does not in time."""
+def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait until the condition is true.
+
+    Raises:
+        AssertionError: it is still false after `seconds`.
+    """
     deadline = time.monotonic() + seconds
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
 
 
-def alive(pid: int | str) -> bool:
-    """Whether a process still runs: one that ended and was not yet waited for does not."""
+def is_alive(pid: int | str) -> bool:
+    """Return whether a process still runs; zombies do not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
 
 
-def children(pid: int) -> list[int]:
-    """The processes that a process started and that are there still; none once it is gone itself."""
+def list_children(pid: int) -> list[int]:
+    """List the living children of a process; empty once it has ended itself."""
     try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
         return []
 
 
-def parent(pid: int | str) -> int:
-    """The process that started a process; of a forked worker, the fork server."""
+def get_parent(pid: int | str) -> int:
+    """Return the parent of a process; that of a forked worker is the fork server."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def records(folder: Path) -> dict[str, dict[str, Any]]:
-    """Id -> record, for every run that the store below `folder` has a record of."""
-    found = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]
-    return {record["id"]: record for record in found}
+def load_records(folder: Path) -> dict[str, dict[str, Any]]:
+    """Load the run results in `folder`/runs, by run id."""
+    contents = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/run.json")]
+    return {record["id"]: record for record in contents}
 
 
-def records_by_act(folder: Path) -> dict[str, dict[str, Any]]:
-    """Act -> record, for the toy experiment that tries every end."""
-    return {record["config"]["model"]["act"]: record for record in records(folder).values()}
+def load_records_by_act(folder: Path) -> dict[str, dict[str, Any]]:
+    """Load the run results of the toy experiment `ends`, by `model.act`."""
+    return {record["config"]["model"]["act"]: record for record in load_records(folder).values()}

@@ -1,7 +1,7 @@
-"""The sample of long tests that `make test-rare` runs; `make test-all` runs all of them.
+"""Sample of the long tests that `make test-rare` runs; `make test-all` runs all of them.
 
-The choice depends on the names alone, so it is the same on every machine, and a case that is added to a list
-leaves the choice among the others as it was.
+The choice depends on the names alone: it is the same on every machine, and adding a case to a list leaves
+the choice among the others unchanged.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 FULL = os.environ.get("ATTNLAB_TESTS") == "all"
 full = pytest.mark.skipif(not FULL, reason="make test-all runs it")
-CASES = 4  # of a rare test with many parameters, unless its marker has `sample=`
+CASES = 4  # per parametrized rare test, unless its marker has `sample=`
 
 
 def sample(items: Iterable[T], count: int) -> list[T]:
-    """`count` of these items in their order; all of them where the full set is asked for."""
+    """Return `count` of the items in their order, or all of them if ATTNLAB_TESTS=all."""
     items = list(items)
     if FULL:
         return items

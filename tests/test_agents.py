@@ -6,21 +6,21 @@ from pathlib import Path
 import yaml
 
 import attnlab
-from attnlab.cli.verbs.judge import ENDS
+from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
 
 ROOT = Path(__file__).parents[1]
 AGENTS = (ROOT / "AGENTS.md").read_text("utf-8")
 
 
-def test_the_exit_statuses_are_those_of_judge():
-    told = {
+def test_exit_statuses_equal_those_of_judge():
+    table = {
         int(status): word
         for status, word in re.findall(r"^\| (\d) \| ([a-z ]+) \|", AGENTS, re.M)
         if word.strip()
     }
-    assert told == {status: word for status, word in ENDS.values()}
+    assert table == {status: word for status, word in EXIT_BY_VERDICT.values()}
 
 
-def test_the_citation_is_of_this_version():
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    assert (cited["title"], cited["version"]) == ("attnlab", attnlab.__version__)
+def test_citation_has_the_current_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert (citation["title"], citation["version"]) == ("attnlab", attnlab.__version__)

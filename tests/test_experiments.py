@@ -1,9 +1,8 @@
-"""Every experiment that ships runs end to end in its debug size, and says so.
+"""Every shipped experiment runs end to end at size=debug.
 
-Surprising: all but one are run by a few processes of many commands each: the imports of a command, of torch
-above all, cost more than a tiny experiment. Their pictures are empty, and one cache serves all. The other one
-goes the way of a user, twice, with its timing, and is not rare.
-Experiments of many arms have one seed here, and a grid of learning rates is trained in one of them only.
+Surprising: a few processes run many commands each, since importing torch costs more than a tiny experiment.
+Their charts are blank, and they share one cache. One experiment runs twice as a user's command, with timing.
+Experiments with many arms have one seed here, and only one trains its learning-rate grid.
 """
 
 import json
@@ -17,28 +16,28 @@ import pytest
 from jsonschema import Draft202012Validator
 from omegaconf import OmegaConf
 from sampling import sample
-from toys import plan_of_shipped
+from toys import plan_shipped
 
 from attnlab.cli.verbs import schema
 from attnlab.config import CONF
-from attnlab.report.schema import load
-from attnlab.store.schema import Estimate
+from attnlab.report.schema import load_report
+from attnlab.store.run_schema import RunEstimate
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 TUNED = sorted({path.stem for path in (CONF / "tuned").glob("*.yaml")} - {"none"})
-BY_HAND = "gqa_vs_mha"
-GRID = "mla_vs_gqa"
+USER_EXPERIMENT = "gqa_vs_mha"
+GRID_EXPERIMENT = "mla_vs_gqa"
 PARTS = 2
 SAMPLE = 4
-MANY_ARMS = 3  # and more
-FEW_ARMS = 20  # and fewer: more take minutes
-MANY = """
+MANY_ARMS = 3  # and above
+FEW_ARMS = 20  # and below: more take minutes
+SESSION = """
 import json, sys
 from attnlab.__main__ import main
-from attnlab.report.charts import drawing
+from attnlab.report.charts import chart_renderer
 empty = {True: ("png", ""), False: ("svg", "<svg></svg>")}
-drawing._answers = lambda tasks: ([empty[task["label"] is None] for task in tasks], "")
+chart_renderer._run_renderer = lambda tasks: ([empty[task["label"] is None] for task in tasks], "")
 lines, ended = json.loads(sys.stdin.read()), {}
 for name, line in lines.items():
     print(f"== {name}", flush=True)
@@ -48,88 +47,98 @@ for name, line in lines.items():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_cost_at_the_head_of_a_file_is_what_its_looks_come_to(name: str) -> None:
-    """At least every arm at the first look; at most all looks of the arms of claims that are not counted, and
-    of what these go on from.
+def test_cost_comment_equals_the_runs_of_the_interim_analyses(name: str) -> None:
+    """Check the range of runs in the comment.
+
+    Lower bound: every arm at the first interim analysis. Upper bound: all analyses of the arms of claims that
+    are decided by sampling, and of their parents.
     """
     path = CONF / "experiment" / f"{name}.yaml"
-    said = re.search(r"^# Cost at S: (\d+) to (\d+) runs", path.read_text("utf-8"), re.MULTILINE)
-    if said is None:
+    cost = re.search(r"^# Cost at S: (\d+) to (\d+) runs", path.read_text("utf-8"), re.MULTILINE)
+    if cost is None:
         return
-    declared = OmegaConf.load(path)
-    overrides = OmegaConf.to_container(declared.arm_overrides, resolve=False)
+    experiment = OmegaConf.load(path)
+    overrides = OmegaConf.to_container(experiment.arm_overrides, resolve=False)
     claims = [
-        one for one in declared.claims if one.get("metric") != "kv_bytes_per_token" and "identity" not in one
+        claim
+        for claim in experiment.claims
+        if claim.get("metric") != "kv_bytes_per_token" and "identity" not in claim
     ]
-    deep = {one[key] for one in claims for key in ("arm", "against") if key in one}
-    deep |= {declared.baseline for one in claims if "against" not in one}
-    for _ in overrides:  # as many times as parents can stand behind each other
-        deep |= {
-            line.removeprefix("parent=")
-            for arm in deep
-            for line in overrides[arm]
-            if line.startswith("parent=")
+    extended_arms = {claim[key] for claim in claims for key in ("arm", "against") if key in claim}
+    extended_arms |= {experiment.baseline for claim in claims if "against" not in claim}
+    for _ in overrides:  # as often as parents can be nested
+        extended_arms |= {
+            override.removeprefix("parent=")
+            for arm in extended_arms
+            for override in overrides[arm]
+            if override.startswith("parent=")
         }
-    looks = declared.get("looks") or [len(declared.seeds)]
-    counts = [looks[-1] if arm in deep else looks[0] for arm in declared.arms]
-    assert [int(number) for number in said.groups()] == [looks[0] * len(counts), sum(counts)]
+    looks = experiment.get("looks") or [len(experiment.seeds)]
+    counts = [looks[-1] if arm in extended_arms else looks[0] for arm in experiment.arms]
+    assert [int(number) for number in cost.groups()] == [looks[0] * len(counts), sum(counts)]
 
 
-def some(declared: Any) -> list[str]:
-    """Of many arms those that something is claimed of, an eighth of the others, and what they go on from."""
-    claimed = {claim[key] for claim in declared.claims for key in ("arm", "against") if key in claim}
-    kept = {declared.baseline, *claimed, *declared.arms[::8]}
-    overrides = OmegaConf.to_container(declared.arm_overrides, resolve=False)
-    kept |= {
-        item.removeprefix("parent=") for arm in kept for item in overrides[arm] if item.startswith("parent=")
+def select_arms(experiment: Any) -> list[str]:
+    """Select arms with claims, an eighth of the others, and the parents of both."""
+    claimed_arms = {claim[key] for claim in experiment.claims for key in ("arm", "against") if key in claim}
+    selected = {experiment.baseline, *claimed_arms, *experiment.arms[::8]}
+    overrides = OmegaConf.to_container(experiment.arm_overrides, resolve=False)
+    selected |= {
+        override.removeprefix("parent=")
+        for arm in selected
+        for override in overrides[arm]
+        if override.startswith("parent=")
     }
-    return [arm for arm in declared.arms if arm in kept]
+    return [arm for arm in experiment.arms if arm in selected]
 
 
-def line(name: str, folder: Path, cache: Path, *more: str) -> list[str]:
-    declared = OmegaConf.load(CONF / "experiment" / f"{name}.yaml")
-    seeds = "1" if len(declared.arms) >= MANY_ARMS or name == GRID else "1,2"
+def make_line(name: str, folder: Path, cache: Path, *overrides_added: str) -> list[str]:
+    experiment = OmegaConf.load(CONF / "experiment" / f"{name}.yaml")
+    seeds = "1" if len(experiment.arms) >= MANY_ARMS or name == GRID_EXPERIMENT else "1,2"
     return [
         f"+experiment={name}", "size=debug", f"seed={seeds}", "logger=none", f"paths.runs={folder / 'runs'}",
         f"paths.reports={folder / 'reports'}", f"paths.cache={cache}",
-        *(["tune.widen=0" if name == GRID else "tune=null"] if "tune" in declared else []),
-        *(["exchange=null", "margin=0.03"] if "exchange" in declared else []),  # at debug it tells nothing
-        *([f"texts=[{declared.texts[0]}]"] if "texts" in declared else []),  # the others take minutes to read
-        *([f"arms=[{','.join(some(declared))}]"] if len(declared.arms) > FEW_ARMS else []),
-        *more,
+        *(["tune.extend=0" if name == GRID_EXPERIMENT else "tune=null"] if "tune" in experiment else []),
+        *(["compute_calibration=null", "margin=0.03"] if "compute_calibration" in experiment else []),
+        *([f"corpora=[{experiment.corpora[0]}]"] if "corpora" in experiment else []),
+        *([f"arms=[{','.join(select_arms(experiment))}]"] if len(experiment.arms) > FEW_ARMS else []),
+        *overrides_added,
     ]  # fmt: skip
 
 
-def missing(name: str, folder: Path) -> str:
-    """What an experiment's report lacks; empty where it is whole."""
-    found = list((folder / "reports").glob(f"{name}~*/"))
-    if len(found) != 1:
-        return f"{len(found)} reports"
+def describe_missing_files(name: str, folder: Path) -> str:
+    """Describe the missing parts of an experiment's report; empty if it is complete."""
+    reports = list((folder / "reports").glob(f"{name}~*/"))
+    if len(reports) != 1:
+        return f"{len(reports)} reports"
     try:
-        load(found[0] / "report.json")
+        load_report(reports[0] / "report.json")
     except ValueError as error:
         return str(error)
     files = ("report.html", "report.md", "runs.csv")
-    return ", ".join(file for file in files if (found[0] / file).stat().st_size <= 100)
+    return ", ".join(file for file in files if (reports[0] / file).stat().st_size <= 100)
 
 
 @pytest.mark.rare
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_other_experiment_ends_in_a_report(part, tmp_path, texts_kept):
-    others = [*sample((name for name in EXPERIMENTS if name not in (BY_HAND, GRID)), SAMPLE - 1), GRID]
-    all_end_in_a_report(others[part::PARTS], tmp_path, texts_kept)
-    if GRID in others[part::PARTS]:
-        assert list((tmp_path / "reports").glob(f"{GRID}~*/tuned.yaml"))
+def test_other_experiments_produce_a_report(part, tmp_path, corpus_cache):
+    names = [
+        *sample((name for name in EXPERIMENTS if name not in (USER_EXPERIMENT, GRID_EXPERIMENT)), SAMPLE - 1),
+        GRID_EXPERIMENT,
+    ]
+    run_all_to_reports(names[part::PARTS], tmp_path, corpus_cache)
+    if GRID_EXPERIMENT in names[part::PARTS]:
+        assert list((tmp_path / "reports").glob(f"{GRID_EXPERIMENT}~*/tuned.yaml"))
 
 
-class Here:
-    """What the trainer says of a config, asked in this process, but for memory."""
+class InProcessChecker:
+    """attnlab's trainer without a checking process."""
 
     def check(self, config):
         from attnlab.training.run import check
 
-        return Estimate.model_validate(check(config))
+        return RunEstimate.model_validate(check(config))
 
     def count_resource(self, config, name):
         from attnlab.training.run import count_resource
@@ -139,51 +148,52 @@ class Here:
 
 @pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("name", TUNED)
-def test_a_committed_rate_was_found_with_the_settings_of_today(name, tmp_path, texts_kept, monkeypatch):
-    monkeypatch.setattr("attnlab.training.estimates.memory.peak", lambda *_given: 0)
-    texts = OmegaConf.load(CONF / "experiment" / f"{name}.yaml").get("texts")
+def test_committed_learning_rates_match_current_settings(name, tmp_path, corpus_cache, monkeypatch):
+    monkeypatch.setattr("attnlab.training.estimates.training_memory.estimate_peak_memory", lambda *_given: 0)
+    texts = OmegaConf.load(CONF / "experiment" / f"{name}.yaml").get("corpora")
     for place in OmegaConf.load(CONF / "tuned" / f"{name}.yaml").tuned:
         size, _, text = place.partition("@")
-        asked = [f"+experiment={name}", f"size={size}", *([f"texts=[{text or texts[0]}]"] if texts else [])]
-        asked += [f"paths.runs={tmp_path}", f"paths.cache={texts_kept}"]
-        plan = plan_of_shipped(asked, Here())
-        assert plan.tuned.committed, "not found anew"
-        assert plan.tuned.stale() == [], "for these settings"
+        words = [f"+experiment={name}", f"size={size}", *([f"corpora=[{text or texts[0]}]"] if texts else [])]
+        words += [f"paths.runs={tmp_path}", f"paths.cache={corpus_cache}"]
+        plan = plan_shipped(words, InProcessChecker())
+        assert plan.tuning.committed, "not found anew"
+        assert plan.tuning.describe_stale_rates() == [], "for these settings"
 
 
-def all_end_in_a_report(names, tmp_path, cache):
-    lines = {name: line(name, tmp_path, cache, "measure.timing=false") for name in names}
-    told = subprocess.run(
-        [sys.executable, "-c", MANY],
+def run_all_to_reports(names, tmp_path, cache):
+    lines = {name: make_line(name, tmp_path, cache, "measure.timing=false") for name in names}
+    result = subprocess.run(
+        [sys.executable, "-c", SESSION],
         input=json.dumps(lines),
         capture_output=True,
         text=True,
         timeout=880,
         cwd=ROOT,
     )
-    wrong = {name: missing(name, tmp_path) for name in names}
-    wrong |= {name: "failed" for name in names if f"== {name} 0\n" not in told.stdout}
-    assert not any(wrong.values()), f"{wrong}\n{told.stdout}\n{told.stderr}"
+    problems = {name: describe_missing_files(name, tmp_path) for name in names}
+    problems |= {name: "failed" for name in names if f"== {name} 0\n" not in result.stdout}
+    assert not any(problems.values()), f"{problems}\n{result.stdout}\n{result.stderr}"
     for path in (tmp_path / "runs").glob("*/run.json"):
         run = json.loads(path.read_text())
-        found = {*run["metrics"], *run["censored"], *run["memory"], *run["speed"]}
-        assert found <= set(run["estimate"]["figures"]), "a claim about the others would be refused"
+        recorded_names = {*run["metrics"], *run["censored"], *run["memory"], *run["speed"]}
+        expected_names = set(run["estimate"]["metric_names"])
+        assert recorded_names <= expected_names, "a claim about the others would be refused"
 
 
 @pytest.mark.rare
-def test_a_command_ends_in_a_report_and_a_second_one_trains_nothing(tmp_path):
-    command = [sys.executable, "-m", "attnlab", *line(BY_HAND, tmp_path, tmp_path / "cache")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=ROOT)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert not missing(BY_HAND, tmp_path)
+def test_command_produces_a_report_and_its_repetition_trains_nothing(tmp_path):
+    command = [sys.executable, "-m", "attnlab", *make_line(USER_EXPERIMENT, tmp_path, tmp_path / "cache")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert not describe_missing_files(USER_EXPERIMENT, tmp_path)
     assert list((tmp_path / "runs" / "timing").glob("*.json"))
-    again = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=ROOT)
-    assert again.returncode == 0
-    assert ", 0 to train" in again.stdout, again.stdout
+    second_result = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=ROOT)
+    assert second_result.returncode == 0
+    assert ", 0 to train" in second_result.stdout, second_result.stdout
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_begins_with_its_question_in_prose(name):
+def test_experiment_file_starts_with_its_question(name):
     lines = (CONF / "experiment" / f"{name}.yaml").read_text().splitlines()
     assert lines[0] == "# @package _global_"
     assert lines[1] == "# yaml-language-server: $schema=../schemas/experiment.json"
@@ -192,55 +202,67 @@ def test_an_experiment_begins_with_its_question_in_prose(name):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_is_declared_in_full(name):
-    found = OmegaConf.to_container(OmegaConf.load(CONF / "experiment" / f"{name}.yaml"))
-    assert found["name"] == name
-    assert {"S", "M", "L"} <= set(found["size_overrides"])
-    assert {claim["arm"] for claim in found["claims"]} <= set(found["arms"])
-    assert len(found["margin_reason"]) > 20
+def test_experiment_file_is_complete(name):
+    experiment = OmegaConf.to_container(OmegaConf.load(CONF / "experiment" / f"{name}.yaml"))
+    assert experiment["name"] == name
+    assert {"S", "M", "L"} <= set(experiment["size_overrides"])
+    assert {claim["arm"] for claim in experiment["claims"]} <= set(experiment["arms"])
+    assert len(experiment["margin_reason"]) > 20
 
 
 SCHEMA = CONF / "schemas" / "experiment.json"
 
 
-def faults(declared: object) -> list[str]:
+def find_schema_errors(experiment: object) -> list[str]:
     validator = Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
-    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(declared)]
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(experiment)]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_fits_the_schema_that_its_head_names(name):
+def test_experiment_validates_against_its_schema(name):
     path = CONF / "experiment" / f"{name}.yaml"
-    named = path.read_text("utf-8").splitlines()[1].partition("$schema=")[2]
-    assert (path.parent / named).resolve() == SCHEMA.resolve()
-    assert faults(OmegaConf.to_container(OmegaConf.load(path))) == []
+    schema_path = path.read_text("utf-8").splitlines()[1].partition("$schema=")[2]
+    assert (path.parent / schema_path).resolve() == SCHEMA.resolve()
+    assert find_schema_errors(OmegaConf.to_container(OmegaConf.load(path))) == []
 
 
-def test_the_schema_in_the_repository_is_the_one_that_is_printed():
-    assert SCHEMA.read_text("utf-8") == schema.text("experiment")
+def test_stored_schema_equals_the_printed_one():
+    assert SCHEMA.read_text("utf-8") == schema.format_schema("experiment")
 
 
 @pytest.mark.parametrize(
-    ("change", "fault"),
+    ("change", "expected_error"),
     [
-        (lambda found: found["claims"][0].update(treshold=1), "$.claims[0]: Additional properties"),
-        (lambda found: found["claims"][0].pop("threshold"), "$.claims[0]: 'threshold' is a required"),
-        (lambda found: found["claims"][0].update({"is": "under"}), "$.claims[0].is: 'under' is not one of"),
-        (lambda found: found.update(tune={"lr": [0.1], "seed": [1]}), "$.tune: "),
-        (lambda found: found.update(margin="small"), "$.margin: "),
-        (lambda found: found.pop("baseline"), "$: 'baseline' is a required"),
+        (lambda experiment: experiment["claims"][0].update(treshold=1), "$.claims[0]: Additional properties"),
+        (
+            lambda experiment: experiment["claims"][0].pop("threshold"),
+            "$.claims[0]: 'threshold' is a required",
+        ),
+        (
+            lambda experiment: experiment["claims"][0].update({"is": "under"}),
+            "$.claims[0].is: 'under' is not one of",
+        ),
+        (lambda experiment: experiment.update(tune={"lr": [0.1], "seed": [1]}), "$.tune: "),
+        (lambda experiment: experiment.update(margin="small"), "$.margin: "),
+        (lambda experiment: experiment.pop("baseline"), "$: 'baseline' is a required"),
     ],
 )
-def test_what_is_misspelt_in_an_experiment_does_not_fit_the_schema(change, fault):
-    found = OmegaConf.to_container(OmegaConf.load(CONF / "experiment" / f"{BY_HAND}.yaml"))
-    change(found)
-    assert any(line.startswith(fault) for line in faults(found)), faults(found)
+def test_misspelled_key_violates_the_schema(change, expected_error):
+    experiment = OmegaConf.to_container(OmegaConf.load(CONF / "experiment" / f"{USER_EXPERIMENT}.yaml"))
+    change(experiment)
+    assert any(line.startswith(expected_error) for line in find_schema_errors(experiment)), (
+        find_schema_errors(experiment)
+    )
 
 
-def test_every_key_of_an_experiment_is_described_in_its_schema():
-    whole = json.loads(SCHEMA.read_text("utf-8"))
-    for record in (whole, whole["$defs"]["Claim"], whole["$defs"]["Tune"]):
-        assert all(key["description"] for key in record["properties"].values())
-    assert whole["additionalProperties"] is True
-    assert whole["$defs"]["Claim"]["additionalProperties"] is False
-    assert whole["$defs"]["Tune"]["additionalProperties"] is False
+def test_every_experiment_key_has_a_description():
+    schema_document = json.loads(SCHEMA.read_text("utf-8"))
+    for definition in (
+        schema_document,
+        schema_document["$defs"]["Claim"],
+        schema_document["$defs"]["TuningConfig"],
+    ):
+        assert all(key["description"] for key in definition["properties"].values())
+    assert schema_document["additionalProperties"] is True
+    assert schema_document["$defs"]["Claim"]["additionalProperties"] is False
+    assert schema_document["$defs"]["TuningConfig"]["additionalProperties"] is False

@@ -1,4 +1,4 @@
-"""Which way imports point, and that every name that a text holds instead of an import leads somewhere."""
+"""Import directions, and dotted names in strings and yaml that replace imports."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from hydra.utils import get_object
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parent.parent
-OURS = re.compile(r"\b(?:attnlab|hydra_plugins)(?:\.[A-Za-z_]\w*)+\b")
+DOTTED_NAME = re.compile(r"\b(?:attnlab|hydra_plugins)(?:\.[A-Za-z_]\w*)+\b")
 YAMLS = sorted(path for folder in ("conf", "sweeps") for path in (ROOT / folder).rglob("*.yaml"))
 SOURCES = sorted(path for folder in ("attnlab", "hydra_plugins") for path in (ROOT / folder).rglob("*.py"))
 
@@ -27,8 +27,8 @@ def test_imports_point_down(capsys, monkeypatch):
     assert status == 0, capsys.readouterr().out
 
 
-def in_yaml(node: Any) -> Iterator[str]:
-    """The dotted names of a yaml's values: ours wherever they stand, and what Hydra is told to look up."""
+def find_names_in_yaml(node: Any) -> Iterator[str]:
+    """Yield the dotted names in yaml values: attnlab's anywhere, and all that Hydra resolves."""
     if isinstance(node, dict):
         target = node.get("_target_")
         if isinstance(target, str):
@@ -38,14 +38,14 @@ def in_yaml(node: Any) -> Iterator[str]:
         node = list(node.values())
     if isinstance(node, list):
         for value in node:
-            yield from in_yaml(value)
+            yield from find_names_in_yaml(value)
     if isinstance(node, str):
-        yield from OURS.findall(node)
+        yield from DOTTED_NAME.findall(node)
 
 
-def in_python(tree: ast.Module) -> Iterator[str]:
-    """Strings that are a dotted name of ours, with `:function` behind it or not; `f"{NAME}.more"` too."""
-    named = {
+def find_names_in_python(tree: ast.Module) -> Iterator[str]:
+    """Yield strings that are dotted names of attnlab, also with `:function` or as `f"{NAME}.more"`."""
+    constants = {
         node.targets[0].id: node.value.value
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
@@ -57,49 +57,49 @@ def in_python(tree: ast.Module) -> Iterator[str]:
             text = node.value
         elif isinstance(node, ast.JoinedStr):
             parts = [
-                part.value if isinstance(part, ast.Constant) else named.get(ast.unparse(part.value))
+                part.value if isinstance(part, ast.Constant) else constants.get(ast.unparse(part.value))
                 for part in node.values
             ]
-            text = "".join(map(str, parts)) if None not in parts else ""  # known only at run time
-        if isinstance(text, str) and OURS.fullmatch(text.replace(":", ".")):
+            text = "".join(map(str, parts)) if None not in parts else ""  # unknown before run time
+        if isinstance(text, str) and DOTTED_NAME.fullmatch(text.replace(":", ".")):
             yield text.replace(":", ".")
 
 
 @cache
-def names() -> dict[str, str]:
-    """Name -> where it was seen first."""
-    found: dict[str, str] = {}
+def collect_names() -> dict[str, str]:
+    """Collect names with the file where each appears first."""
+    first_files: dict[str, str] = {}
     for path in YAMLS:
         content = yaml.load(path.read_text(), yaml.CSafeLoader)
-        found |= {name: path.name for name in in_yaml(content) if name not in found}
+        first_files |= {name: path.name for name in find_names_in_yaml(content) if name not in first_files}
     for path in SOURCES:
         content = ast.parse(path.read_text())
-        found |= {name: path.name for name in in_python(content) if name not in found}
-    return found
+        first_files |= {name: path.name for name in find_names_in_python(content) if name not in first_files}
+    return first_files
 
 
-def fault(name: str) -> str:
+def find_fault(name: str) -> str:
     try:
         return "" if get_object(name) is not None else "None"
     except Exception as error:
         return str(error)
 
 
-def test_a_name_in_a_text_leads_somewhere():
-    faults = {name: (where, fault(name)) for name, where in names().items()}
-    assert {name: told for name, told in faults.items() if told[1]} == {}
+def test_dotted_names_in_strings_resolve():
+    faults = {name: (file, find_fault(name)) for name, file in collect_names().items()}
+    assert {name: entry for name, entry in faults.items() if entry[1]} == {}
 
 
-def test_names_are_found_where_they_can_stand():
+def test_dotted_names_are_collected_from_yaml_and_python():
     assert {
-        "hydra.utils.get_class", "torch.nn.LSTM",  # what a yaml looks up
-        "attnlab.model.pooling.pool_heads",  # within an override of an experiment
+        "hydra.utils.get_class", "torch.nn.LSTM",  # resolved from yaml
+        "attnlab.model.pooling.pool_heads",  # in an override of an experiment
         "attnlab.training.run", "attnlab.cli.verbs.list.main",  # Python: a module, a function behind a colon
         "hydra_plugins.attnlab_sweep.launcher.PoolLauncher",  # an f-string
-    } <= set(names())  # fmt: skip
+    } <= set(collect_names())  # fmt: skip
 
 
-WAYS = (
+IMPORT_FORMS = (
     "import {0}",
     "import {0}.more",
     "from {1} import {2}",
@@ -108,23 +108,23 @@ WAYS = (
 )
 
 
-def test_private_parts_of_libraries_are_found_however_they_are_imported():
-    """Runs ruff on lines as of a file in `attnlab/`; one way left open would make the rule worth little."""
+def test_private_library_modules_are_banned_in_every_import_form():
+    """Run ruff on every import form, as in a file of `attnlab/`: one missing form would defeat the rule."""
     rules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
     banned = rules["flake8-tidy-imports"]["banned-api"]
     assert {"hydra._internal", "wandb.sdk.lib", "torch._subclasses", "multiprocessing.util"} <= set(banned)
-    ways = [(name, way) for name in banned for way in WAYS]
+    forms = [(name, form) for name in banned for form in IMPORT_FORMS]
     lines = [
-        way.format(name, *name.rpartition(".")[::2], name.partition(".")[0]).replace("; ", "\nif True: ")
-        for name, way in ways
+        form.format(name, *name.rpartition(".")[::2], name.partition(".")[0]).replace("; ", "\nif True: ")
+        for name, form in forms
     ]
     command = [sys.executable, "-m", "ruff", "check", "--select=TID251", "--output-format=json"]
-    found = subprocess.run(
+    result = subprocess.run(
         [*command, "--stdin-filename=attnlab/unwritten.py", "-"],
         cwd=ROOT, input="\n".join(lines), capture_output=True, text=True,
     )  # fmt: skip
-    hit = {fault["location"]["row"] for fault in json.loads(found.stdout)}
+    reported_rows = {violation["location"]["row"] for violation in json.loads(result.stdout)}
     rows = {
         1 + sum(1 + line.count("\n") for line in lines[:n]) + lines[n].count("\n") for n in range(len(lines))
     }
-    assert rows == hit
+    assert rows == reported_rows

@@ -1,4 +1,4 @@
-"""The pinned set: all that pyproject.toml asks for, within its ranges, installable from any index."""
+"""Pins cover the dependencies of pyproject.toml within their ranges, and install from any index."""
 
 import tomllib
 from pathlib import Path
@@ -19,19 +19,19 @@ PINS = {
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-@pytest.mark.parametrize("wanted", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
-def test_what_the_project_asks_for_is_pinned_within_its_range(wanted):
-    wanted = Requirement(wanted)
-    (exactly,) = PINS[canonicalize_name(wanted.name)].specifier
-    assert exactly.operator == "=="
-    assert wanted.specifier.contains(exactly.version, prereleases=True)
+@pytest.mark.parametrize("requirement", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
+def test_dependencies_are_pinned_within_their_ranges(requirement):
+    requirement = Requirement(requirement)
+    (pin,) = PINS[canonicalize_name(requirement.name)].specifier
+    assert pin.operator == "=="
+    assert requirement.specifier.contains(pin.version, prereleases=True)
 
 
-def test_the_packages_of_the_corpus_code_are_pinned_so_that_two_environments_have_the_same():
+def test_packages_of_the_code_corpus_are_pinned():
     assert not {canonicalize_name(name) for name in PACKAGES} - set(PINS)
 
 
-def test_pins_bind_one_python_and_no_build_of_torch():
+def test_pins_apply_to_one_python_and_no_specific_torch_build():
     for pin in PINS.values():
         assert "+" not in str(pin.specifier)
         assert pin.url is None

@@ -1,4 +1,4 @@
-"""The reference reports: what the project says that it found must be what lies in the repository."""
+"""Reference reports: stored data, rendered Markdown, ledger and claims agree."""
 
 import re
 import subprocess
@@ -8,110 +8,117 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
-from attnlab.report import ladder, ledger, lines
-from attnlab.report.across import page
-from attnlab.report.across.ladder import build
-from attnlab.report.build import plain
-from attnlab.report.pages.files import dumps
-from attnlab.report.pages.html import html
-from attnlab.report.pages.markdown import markdown
-from attnlab.report.schema import Verdict, load
-from attnlab.report.tables import maps
-from attnlab.report.tables.claimed import cited
-from attnlab.stats.null import RULES
+from attnlab.report import ladder_schema, ledger, ledger_rows
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.pages.report_files import format_json
+from attnlab.report.replications import ladder_page
+from attnlab.report.replications.ladder_analysis import build_ladder_report
+from attnlab.report.report_builder import to_plain_json
+from attnlab.report.schema import Verdict, load_report
+from attnlab.report.tables import map_archive
+from attnlab.report.tables.claim_sources import build_citations
+from attnlab.stats.false_positives import DECISION_RULES
 
 FOLDER = Path(__file__).parent.parent / "reports" / "reference"
-EVERY = {path.parent.name: path for path in sorted(FOLDER.glob("*/report.json"))}
-REPORTS = {name: path for name, path in EVERY.items() if "@" not in name}
+ALL_REPORTS = {path.parent.name: path for path in sorted(FOLDER.glob("*/report.json"))}
+REPORTS = {name: path for name, path in ALL_REPORTS.items() if "@" not in name}
 LADDERS = sorted(path.parent.name for path in FOLDER.glob("*/ladder.json"))
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
-COMPLETE = "gqa_vs_mha"  # with its page and attention maps
-NOT_ONE = {"nanogpt_cpu", "makemore_names"}  # they need a text that is not ours
+COMPLETE = "gqa_vs_mha"  # stored with its page and attention maps
+WITHOUT_REFERENCE = {"nanogpt_cpu", "makemore_names"}  # they need a text that does not ship
 
 
 def test_every_experiment_has_a_reference():
-    assert set(EXPERIMENTS) - NOT_ONE <= set(REPORTS)
+    assert set(EXPERIMENTS) - WITHOUT_REFERENCE <= set(REPORTS)
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_reference_was_made_by_the_shipped_command_and_answers_the_claims_of_today(name):
-    report = load(REPORTS[name])
+def test_reference_has_the_shipped_command_and_the_current_claims(name):
+    report = load_report(REPORTS[name])
     assert report.reproduce.command == f"python -m attnlab +experiment={name}"
     assert report.experiment.size == "S"
-    declared = [claim["says"] for claim in OmegaConf.load(CONF / "experiment" / f"{name}.yaml").claims]
-    assert [claim.says for claim in cited(report)] == declared, "known by what is asked"
+    current_claims = [claim["says"] for claim in OmegaConf.load(CONF / "experiment" / f"{name}.yaml").claims]
+    assert [claim.says for claim in build_citations(report)] == current_claims, "known by what is asked"
 
 
-@pytest.mark.parametrize("name", sorted(EVERY.keys() - REPORTS.keys()))
-def test_a_rung_or_a_text_was_made_by_the_shipped_command(name):
-    report = load(EVERY[name])
-    experiment, _, place = name.partition("@")
-    ladder, climbs, _ = place.partition(".")
-    asked = f" ladder={ladder}" if climbs else ""
-    assert report.reproduce.command == f"python -m attnlab +experiment={experiment}{asked}"
-    assert report.place.name == place.rpartition(".")[2]
+@pytest.mark.parametrize("name", sorted(ALL_REPORTS.keys() - REPORTS.keys()))
+def test_replication_has_the_shipped_command(name):
+    report = load_report(ALL_REPORTS[name])
+    experiment, _, replication_name = name.partition("@")
+    ladder, is_ladder, _ = replication_name.partition(".")
+    ladder_option = f" ladder={ladder}" if is_ladder else ""
+    assert report.reproduce.command == f"python -m attnlab +experiment={experiment}{ladder_option}"
+    assert report.replication.name == replication_name.rpartition(".")[2]
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_what_is_open_says_how_many_seeds_would_decide_it(name):
-    claims = load(EVERY[name]).verdict.claims
-    undecided = [claim for claim in claims if claim.verdict == Verdict.INCONCLUSIVE]
-    assert [claim.says for claim in undecided if not claim.deciding] == []
+@pytest.mark.parametrize("name", ALL_REPORTS)
+def test_inconclusive_claims_have_required_seeds(name):
+    claims = load_report(ALL_REPORTS[name]).verdict.claims
+    inconclusive = [claim for claim in claims if claim.verdict == Verdict.INCONCLUSIVE]
+    assert [claim.says for claim in inconclusive if not claim.required_seeds] == []
 
 
 @pytest.mark.parametrize("name", LADDERS)
-def test_what_rungs_say_together_is_made_of_what_each_says(name):
-    rungs = {title: load(path) for title, path in EVERY.items() if title.startswith(f"{name}.")}
+def test_ladder_report_is_computed_from_its_sizes(name):
+    rungs = {title: load_report(path) for title, path in ALL_REPORTS.items() if title.startswith(f"{name}.")}
     assert len(rungs) == 4
-    same(plain(build(rungs).plain()), ladder.load(FOLDER / name).plain())
+    assert_nearly_equal(
+        to_plain_json(build_ladder_report(rungs).to_dict()),
+        ladder_schema.load_ladder(FOLDER / name).to_dict(),
+    )
 
 
-def same(made, kept):
-    """Another machine adds up in another order: a number may differ in its last digits."""
-    if isinstance(made, dict):
-        assert sorted(made) == sorted(kept)
-        for key in made:
-            same(made[key], kept[key])
-    elif isinstance(made, list):
-        assert len(made) == len(kept)
-        for one, other in zip(made, kept, strict=True):
-            same(one, other)
-    elif isinstance(made, float):
-        assert made == pytest.approx(kept, rel=1e-9)
+def assert_nearly_equal(computed, stored):
+    """Compare recursively with tolerance, since another machine sums in another order."""
+    if isinstance(computed, dict):
+        assert sorted(computed) == sorted(stored)
+        for key in computed:
+            assert_nearly_equal(computed[key], stored[key])
+    elif isinstance(computed, list):
+        assert len(computed) == len(stored)
+        for computed_item, stored_item in zip(computed, stored, strict=True):
+            assert_nearly_equal(computed_item, stored_item)
+    elif isinstance(computed, float):
+        assert computed == pytest.approx(stored, rel=1e-9)
     else:
-        assert made == kept
+        assert computed == stored
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_markdown_of_a_reference_is_rendered_from_its_data(name):
-    report, text = load(EVERY[name]), EVERY[name].read_text("utf-8")
-    assert dumps(report.plain()) == text
-    assert (EVERY[name].parent / "report.md").read_text("utf-8") == markdown(report)
+@pytest.mark.parametrize("name", ALL_REPORTS)
+def test_markdown_of_a_reference_is_rendered_from_its_data(name):
+    report, text = load_report(ALL_REPORTS[name]), ALL_REPORTS[name].read_text("utf-8")
+    assert format_json(report.to_dict()) == text
+    assert (ALL_REPORTS[name].parent / "report.md").read_text("utf-8") == render_markdown(report)
 
 
 @pytest.mark.parametrize("name", LADDERS)
-def test_the_markdown_of_a_ladder_is_rendered_from_its_data(name):
-    assert (FOLDER / name / "ladder.md").read_text("utf-8") == page.markdown(ladder.load(FOLDER / name))
+def test_markdown_of_a_ladder_is_rendered_from_its_data(name):
+    assert (FOLDER / name / "ladder.md").read_text("utf-8") == ladder_page.render_ladder_markdown(
+        ladder_schema.load_ladder(FOLDER / name)
+    )
 
 
 @pytest.mark.rare
-def test_the_page_of_the_complete_reference_is_rendered_from_its_data():
+def test_page_of_the_complete_reference_is_rendered_from_its_data():
     folder = FOLDER / COMPLETE
-    archive = maps.read(folder / maps.ARCHIVE)
-    assert html(load(EVERY[COMPLETE]), archive=archive) == (folder / "report.html").read_text("utf-8")
+    archive = map_archive.read_archive(folder / map_archive.ARCHIVE_NAME)
+    assert render_html(load_report(ALL_REPORTS[COMPLETE]), map_archive=archive) == (
+        folder / "report.html"
+    ).read_text("utf-8")
     assert {arm for arm, _ in archive} == {"mha", "gqa", "mqa", "gqa_alone"}
 
 
 def list_tracked_files() -> list[str]:
-    """The files below reports/reference that git holds."""
+    """List the files below reports/reference that git tracks."""
     if not (FOLDER.parents[1] / ".git").exists():
         pytest.skip("not a checkout of git")
     command = ["git", "ls-files", "-z", "reports/reference"]
-    done = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=True)
-    return [name.removeprefix("reports/reference/") for name in done.stdout.split("\0") if name]
+    result = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=True)
+    return [name.removeprefix("reports/reference/") for name in result.stdout.split("\0") if name]
 
 
-def test_git_holds_data_and_markdown_of_references_and_one_page():
+def test_git_tracks_data_and_markdown_of_references_and_one_page():
     tracked = list_tracked_files()
     assert sum((FOLDER / name).stat().st_size for name in tracked) < 25e6
     rendered = sorted(name for name in tracked if Path(name).suffix not in (".json", ".md"))
@@ -120,20 +127,22 @@ def test_git_holds_data_and_markdown_of_references_and_one_page():
 
 
 @pytest.mark.rare
-def test_the_ledger_is_made_from_the_references():
-    ladders = [ladder.load(FOLDER / name) for name in LADDERS]
-    told = lines.read(FOLDER, page.sizes(ladders), page.agreement(ladders))
-    stored = (FOLDER / "README.md").read_text("utf-8")
-    assert lines.totals(told) in ledger.html(told, FOLDER)
-    assert stored.replace("reports/reference", "") == ledger.markdown(told, FOLDER).replace(
-        FOLDER.as_posix(), ""
+def test_ledger_is_computed_from_the_references():
+    ladders = [ladder_schema.load_ladder(FOLDER / name) for name in LADDERS]
+    ledger_data = ledger_rows.load_ledger(
+        FOLDER, ladder_page.summarize_scaling_verdicts(ladders), ladder_page.format_decision_accuracy(ladders)
     )
+    stored = (FOLDER / "README.md").read_text("utf-8")
+    assert ledger_rows.format_totals(ledger_data) in ledger.render_ledger_html(ledger_data, FOLDER)
+    assert stored.replace("reports/reference", "") == ledger.render_ledger_markdown(
+        ledger_data, FOLDER
+    ).replace(FOLDER.as_posix(), "")
 
 
-def test_no_rule_finds_something_in_nothing_more_often_than_it_may():
-    """By the ledger, which the test above makes again."""
-    told = (FOLDER / "README.md").read_text("utf-8").partition("## Where nothing differs")[2]
-    assert int(re.search(r"The (\d+) different runs", told)[1]) >= 16
-    bounds = re.findall(r"^\| (.+) \| [\d.]+% \| ([\d.]+)% \|$", told, re.MULTILINE)
-    assert {rule for rule, _ in bounds} == set(RULES)
+def test_no_decision_rule_exceeds_5_percent_false_positives():
+    """Reads the ledger, which the test above recomputes."""
+    ledger_data = (FOLDER / "README.md").read_text("utf-8").partition("## Where nothing differs")[2]
+    assert int(re.search(r"The (\d+) different runs", ledger_data)[1]) >= 16
+    bounds = re.findall(r"^\| (.+) \| [\d.]+% \| ([\d.]+)% \|$", ledger_data, re.MULTILINE)
+    assert {rule_name for rule_name, _ in bounds} == set(DECISION_RULES)
     assert all(float(bound) <= 5 for _, bound in bounds), bounds

@@ -1,4 +1,4 @@
-"""Every file in `sweeps/` says what it is for, and its command composes as it stands."""
+"""Launch files in `sweeps/` state question, cost and command, and their commands compose."""
 
 import importlib
 import itertools
@@ -21,14 +21,14 @@ SWEEPS = Path(__file__).parent.parent / "sweeps"
 SCRIPTS, YAMLS = sorted(SWEEPS.glob("*.sh")), sorted(SWEEPS.glob("*.yaml"))
 
 
-def compose(line: list[str], mode: RunMode):
+def compose_config(line: list[str], mode: RunMode):
     register_resolvers()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return GlobalHydra.instance().config_loader().load_configuration("config", line, mode)
 
 
-def points(path: Path) -> list[list[str]]:
-    """The command lines of a W&B sweep's corners, as its agent writes `${args_no_hyphens}`."""
+def expand_sweep(path: Path) -> list[list[str]]:
+    """Expand a W&B sweep's values and bounds to command lines, as its agent fills `${args_no_hyphens}`."""
     sweep = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
     axes = []
     for key, axis in sweep["parameters"].items():
@@ -43,7 +43,7 @@ def points(path: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("path", [*SCRIPTS, *YAMLS], ids=lambda path: path.name)
-def test_a_launch_file_says_its_question_its_cost_and_its_command(path):
+def test_launch_file_states_question_cost_and_command(path):
     text = path.read_text()
     for word in ("# Question: ", "# Cost: ", "# Command:"):
         assert word in text
@@ -51,16 +51,16 @@ def test_a_launch_file_says_its_question_its_cost_and_its_command(path):
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_the_command_of_a_script_composes_with_its_launcher(path, tmp_path):
-    fake = tmp_path / "python"
-    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    fake.chmod(0o755)
+def test_script_command_composes_with_its_launcher(path, tmp_path):
+    fake_python = tmp_path / "python"
+    fake_python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    fake_python.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "DEVICE": "a card"}
-    told = subprocess.run([path, "seed=7"], env=environment, capture_output=True, text=True, check=True)
-    words = told.stdout.splitlines()
+    result = subprocess.run([path, "seed=7"], env=environment, capture_output=True, text=True, check=True)
+    words = result.stdout.splitlines()
     assert words[:2] == ["-m", "attnlab"]
-    assert words[-1] == "seed=7"  # what follows on the line has the last word
-    config = compose([word for word in words[2:] if not word.startswith("seed=")], RunMode.MULTIRUN)
+    assert words[-1] == "seed=7"  # later words override earlier ones
+    config = compose_config([word for word in words[2:] if not word.startswith("seed=")], RunMode.MULTIRUN)
     assert config.hydra.launcher._target_.lower().endswith(f"{path.stem.partition('_')[0]}launcher")
     assert (config.size, config.sweep.device) == (path.stem.rpartition("_")[2], "a card")
     assert config.arms
@@ -68,57 +68,61 @@ def test_the_command_of_a_script_composes_with_its_launcher(path, tmp_path):
 
 @pytest.mark.rare
 @pytest.mark.parametrize("target", [f"gpu-{n}" for n in range(1, 9)])
-def test_what_is_tried_on_a_card_composes(target):
-    made = subprocess.run(
+def test_gpu_targets_compose(target):
+    result = subprocess.run(
         ["make", "--no-print-directory", "-nB", target, "PY=python3"],
         cwd=SWEEPS.parent,
         capture_output=True,
         text=True,
         check=True,
     )
-    commands = [shlex.split(part) for line in made.stdout.splitlines() for part in re.split("&&|>", line)]
-    tried = 0
+    commands = [shlex.split(part) for line in result.stdout.splitlines() for part in re.split("&&|>", line)]
+    n_commands = 0
     for words in commands:
         if "attnlab" in words:
-            verb, *rest = words[words.index("attnlab") + 1 :]
-            rest = [word for word in rest if not word.startswith("--")]
+            verb, *arguments = words[words.index("attnlab") + 1 :]
+            arguments = [word for word in arguments if not word.startswith("--")]
             if verb == "bench":
-                importlib.import_module(f"attnlab.cli.bench.subjects.{rest[0]}").prepare(rest[1:], None)
+                importlib.import_module(f"attnlab.cli.bench.subjects.{arguments[0]}").prepare(
+                    arguments[1:], None
+                )
             else:
-                assert compose([word for word in (verb, *rest) if word != "ladder"], RunMode.MULTIRUN).arms
+                assert compose_config(
+                    [word for word in (verb, *arguments) if word != "ladder"], RunMode.MULTIRUN
+                ).arms
         elif "pytest" in words:
             assert (SWEEPS.parent / words[words.index("pytest") + 1]).exists()
         else:
             continue
         assert words[:3] == ["timeout", "--signal=INT", "--kill-after=20"]
-        tried += 1
-    assert tried
+        n_commands += 1
+    assert n_commands
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.name)
-def test_every_value_of_a_sweep_composes_as_one_run(path):
-    lines = points(path)
+def test_every_sweep_value_composes_as_one_run(path):
+    lines = expand_sweep(path)
     for line in lines:
-        config = compose(line, RunMode.RUN)
+        config = compose_config(line, RunMode.RUN)
         assert config.logger.mode == "online"
         assert "arms" not in config
     assert len({tuple(line) for line in lines}) == len(lines) > 1
 
 
 @pytest.mark.rare
-def test_inside_an_agent_the_agents_run_id_wins(tmp_path):
+def test_run_id_of_a_wandb_agent_takes_precedence(tmp_path):
     code = """
 import sys
 from pathlib import Path
-from attnlab.training.loggers.wandb import Wandb
-wandb = Wandb(mode="offline", project="p", entity=None, report=False, workspace=False, patience=20)
-run = wandb.open(Path("here"), Path("."), id="ours")
+from attnlab.training.loggers.wandb_logger import WandbSettings
+wandb = WandbSettings(mode="offline", project="p", entity=None, report=False, workspace=False, patience=20)
+run = wandb.open_run(Path("here"), Path("."), id="ours")
 print(run.id, run.settings.sweep_id)
 run.finish()
 """
     environment = {**os.environ, "WANDB_SWEEP_ID": "sweep", "WANDB_RUN_ID": "agents", "WANDB_MODE": "offline"}
     environment["PYTHONPATH"] = str(SWEEPS.parent)
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
         env=environment,
@@ -126,4 +130,4 @@ run.finish()
         text=True,
         check=True,
     )
-    assert told.stdout.split() == ["agents", "sweep"]
+    assert result.stdout.split() == ["agents", "sweep"]

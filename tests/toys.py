@@ -1,4 +1,4 @@
-"""A toy conf tree, a trainer and a renderer that take no time, attnlab over them. Hydra is the real one."""
+"""Toy conf tree with an instant trainer and renderer, and attnlab run over them with the real Hydra."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from attnlab.config import CONF, register_resolvers
-from attnlab.store.schema import Estimate
+from attnlab.store.run_schema import RunEstimate
 from attnlab.sweep.plan import config_files
 from attnlab.sweep.plan.composer import Composer
-from attnlab.sweep.plan.overrides import parse
-from attnlab.sweep.plan.plan import Plan, plan
-from attnlab.sweep.plan.tuning.lr_grid import Lookup
+from attnlab.sweep.plan.overrides import parse_overrides
+from attnlab.sweep.plan.plan import Plan, plan_command
+from attnlab.sweep.plan.tuning.lr_tuning import RunLookup
 
 TOY = Path(__file__).parent / "toy"
 REPOSITORY = Path(__file__).parents[1]
@@ -36,63 +36,69 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @cache
-def loader_of(conf: Path, *named: Path) -> ConfigLoader:
-    """One for all tests of a process; `named` are the folders that a command line names."""
-    config_files.register(named)
+def make_loader(conf: Path, *search_folders: Path) -> ConfigLoader:
+    """Return the config loader of `conf`, shared by all tests of a process.
+
+    `search_folders` are the folders that a command line adds to the search path.
+    """
+    config_files.register_config_source(search_folders)
     with initialize_config_dir(str(conf), version_base="1.3"):
         return GlobalHydra.instance().config_loader()
 
 
 @cache
-def shipped() -> ConfigLoader:
-    """One of `conf/`, which reads it once for all tests of a process."""
+def shipped_loader() -> ConfigLoader:
+    """Return the loader of `conf/`, which reads the tree once for all tests of a process."""
     register_resolvers()
-    return loader_of(CONF)
+    return make_loader(CONF)
 
 
-def plan_of_shipped(line: list[str], checker: Any) -> Plan:
-    """The one plan of a command line over `conf/`, made here; `checker` answers for the trainer."""
-    [made] = plans_of_shipped(line, checker)
-    return made
+def plan_shipped(line: list[str], checker: Any) -> Plan:
+    """Return the only plan of a command line over `conf/`; `checker` stands in for the trainer's check."""
+    [plan] = plan_all_shipped(line, checker)
+    return plan
 
 
-def plans_of_shipped(line: list[str], checker: Any) -> list[Plan]:
-    """As `plan_of_shipped`, one for each text."""
-    master = shipped().load_configuration("config", line, RunMode.MULTIRUN)
-    asked = [word for word in line if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]  # in the master
-    return plan(asked, Composer(shipped(), master), checker)
+def plan_all_shipped(line: list[str], checker: Any) -> list[Plan]:
+    """As `plan_shipped`, with one plan per corpus or ladder size."""
+    master = shipped_loader().load_configuration("config", line, RunMode.MULTIRUN)
+    # overrides of hydra itself are in the master config already
+    overrides = [word for word in line if not word.lstrip("+~").startswith(("hydra.", "hydra/"))]
+    return plan_command(overrides, Composer(shipped_loader(), master), checker)
 
 
-class Asked:
-    """What the checking process answers for the toy, without the process."""
+class InProcessChecker:
+    """The toy trainer's checks, made in this process instead of a child."""
 
     @staticmethod
-    def check(config: dict[str, Any]) -> Estimate:
+    def check(config: dict[str, Any]) -> RunEstimate:
         import toy_trainer
 
-        return Estimate.model_validate(toy_trainer.check(config))
+        return RunEstimate.model_validate(toy_trainer.check(config))
 
     def count_resource(self, config: dict[str, Any], name: str) -> float:
         return float(self.check(config).get(name))
 
 
 @pytest.fixture
-def planned(toy: Path) -> Callable[..., list[Plan]]:
-    """`planned("+experiment=heads", ...)`: the plans of a toy command line, made in this process; `conf` has
-    the toy's files where a test adds to them.
+def plan_toy(toy: Path) -> Callable[..., list[Plan]]:
+    """`plan_toy("+experiment=heads", ...)`: the plans of a toy command line, made in this process.
+
+    `conf` is a copy of the toy's conf tree, for tests that add files to it.
     """
 
-    def call(*arguments: str, lookup: Lookup = lambda _id: None, conf: Path = TOY / "conf") -> list[Plan]:
-        loader = loader_of(conf, *config_files.folders_named(parse(arguments)))
+    def call(*arguments: str, lookup: RunLookup = lambda _id: None, conf: Path = TOY / "conf") -> list[Plan]:
+        loader = make_loader(conf, *config_files.list_searchpath_folders(parse_overrides(arguments)))
         master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
-        asked = [line for line in arguments if not line.startswith("hydra.")]  # those are in the master
-        return plan(asked, Composer(loader, master), Asked(), lookup)
+        # overrides of hydra itself are in the master config already
+        overrides = [line for line in arguments if not line.startswith("hydra.")]
+        return plan_command(overrides, Composer(loader, master), InProcessChecker(), lookup)
 
     return call
 
 
 class Command:
-    """`python -m attnlab` in a folder of its own, over the toy conf tree."""
+    """`python -m attnlab` over the toy conf tree, in its own working directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -110,18 +116,18 @@ class Command:
             stderr=pipe,
             text=True,
             start_new_session=True,
-            # a shell that starts the tests in its background has them ignore Ctrl-C, and all that they start
+            # a shell that starts pytest in the background makes it and all its children ignore Ctrl-C
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        """Exit status, output, errors."""
+        """Run a command to its end; return the exit status, stdout and stderr."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=200)
         return process.returncode, out, err
 
-    def trained(self) -> list[list[str]]:
-        """What was trained, by every attempt: act, seed, pid."""
+    def load_attempts(self) -> list[list[str]]:
+        """Return a row per training attempt: act, seed, pid, visible devices."""
         file = self.folder / "trained"
         return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 

@@ -1,21 +1,21 @@
-"""A run's folder as training leaves it, but for the training: spec, weights as initialized, vocabulary."""
+"""Run directories of untrained models: run config, weights as initialized, vocabulary."""
 
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_model
 
-from attnlab.model.build import build_model, make
-from attnlab.store import runs
-from attnlab.store.schema import Estimate, RunSpec, Use
+from attnlab.model.build import build_model, instantiate_config
+from attnlab.store import run_directories
+from attnlab.store.run_schema import RunConfig, RunEstimate, Use
 
 
 def write_untrained(root: Path, name: str, config: dict[str, Any]) -> Path:
-    """The folder of run `name` in the store `root`."""
-    data = make(config["data"])
-    estimate = Estimate(data=data.facts(), context=data.task.length)
+    """Write the run directory `root / name` without training, and return it."""
+    data = instantiate_config(config["data"])
+    estimate = RunEstimate(data=data.describe(), context=data.task.length)
     use = Use(experiment="exam", arm="mha")
-    runs.write_spec(root, RunSpec(id=name, config=config, estimate=estimate, use=use))
+    run_directories.write_run_config(root, RunConfig(id=name, config=config, estimate=estimate, use=use))
     save_model(build_model(config, data.task.vocab_size), str(root / name / "model.safetensors"))
     data.task.vocabulary().write(root / name)
     return root / name

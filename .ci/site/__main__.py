@@ -1,11 +1,11 @@
-"""Builds the site into build/docs/site: `make docs`.
+"""Build the documentation site in build/docs/site: `make docs`.
 
-The pages that GitHub shows are laid out in build/docs/source as they lie in the repository, so that a link
-leads where it leads there; generated pages stand beside them (`reference`, `notebook`). The reports of
-reports/reference are rendered there. zensical makes pages of the Markdown and fails at a broken link. In the
-end every link of every page is followed (`links`).
+The Markdown pages are copied to build/docs/source with their paths in the repository, so that relative links
+work as on GitHub. `reference` and `notebook` generate further pages, and the reports of reports/reference are
+rendered there. zensical renders the Markdown and fails on a broken link. Finally `links` checks every link of
+every page.
 
-`python .ci/site NAME ...` renders these reports alone and puts blank pages in the place of the others.
+`python .ci/site NAME ...` renders only these reports and substitutes blank pages for the others.
 """
 
 import shutil
@@ -27,74 +27,76 @@ PAGES = (
     "reports/reference/OUTDATED.md",
     "reports/reference/bench/README.md",
 )
-HERE = {
+RENDERED_LINKS = {
     "reference/README.md)": "reference/ledger.html)",
     "/report.md)": "/report.html)",
     "tour.ipynb)": "tour.md)",
-}  # better seen on the site
+}  # links whose targets have a rendered page on the site
 
 
 def main(names: list[str]) -> int:
-    """0, or 1 where a report cannot be rendered or a link is broken."""
+    """Build the site; return 1 if a report cannot be rendered or a link is broken."""
     shutil.rmtree(BUILD, ignore_errors=True)
-    lay_out()
+    write_sources()
     if not render_reports(names):
         return 1
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     if subprocess.run(command, cwd=BUILD, check=False).returncode:
         return 1
-    for path in ROOT.glob("reports/reference/**/*.md"):  # which their pages offer as files
-        copy(path, ROOT, SITE)
-    broken = links.broken(SITE)
+    for path in ROOT.glob("reports/reference/**/*.md"):  # downloads of the report pages
+        copy_file(path, ROOT, SITE)
+    broken = links.find_broken_links(SITE)
     print("\n".join(broken) or f"{SITE}: every link leads somewhere")
     return int(bool(broken))
 
 
-def lay_out() -> None:
-    """Fills build/docs/source."""
+def write_sources() -> None:
+    """Write the sources of the site to build/docs/source."""
     for path in sorted({file for pattern in PAGES for file in ROOT.glob(pattern)}):
         text = path.read_text("utf-8")
-        for link, other in HERE.items():
-            text = text.replace(link, other)
-        put(path.relative_to(ROOT), text.encode())
+        for link, rendered_link in RENDERED_LINKS.items():
+            text = text.replace(link, rendered_link)
+        write_source(path.relative_to(ROOT), text.encode())
     for pattern in ("docs/*.png", "conf/experiment/*.yaml", "reports/reference/*/*"):
         for path in ROOT.glob(pattern):
             if path.is_file():
-                copy(path, ROOT, SOURCE)
-    for name, text in reference.pages(ROOT).items():
-        put(Path("reference") / name, text.encode())
-    for name, content in notebook.page(ROOT / "docs" / "tour.ipynb").items():
-        put(Path("docs") / name, content)
+                copy_file(path, ROOT, SOURCE)
+    for name, text in reference.build_pages(ROOT).items():
+        write_source(Path("reference") / name, text.encode())
+    for name, content in notebook.render_notebook(ROOT / "docs" / "tour.ipynb").items():
+        write_source(Path("docs") / name, content)
     shutil.copy(Path(__file__).with_name("zensical.toml"), BUILD)
 
 
 def render_reports(names: list[str]) -> bool:
-    """Renders the reports of these names, or all, with their index and ledger; whether it succeeded."""
+    """Render the named reports, or all, with index and ledger; return whether that succeeded."""
     folder = SOURCE / "reports" / "reference"
-    left_out = [path for path in folder.iterdir() if names and path.is_dir() and path.name not in names]
-    for path in left_out:
+    skipped = [path for path in folder.iterdir() if names and path.is_dir() and path.name not in names]
+    for path in skipped:
         shutil.rmtree(path)
     command = [sys.executable, "-m", "attnlab", "report", "reports/reference"]
-    done = subprocess.run(command, cwd=SOURCE, stdout=subprocess.DEVNULL, check=False)
-    for path in left_out:
-        for kept in (ROOT / "reports" / "reference" / path.name).glob("*.*"):
-            copy(kept, ROOT, SOURCE)
+    result = subprocess.run(command, cwd=SOURCE, stdout=subprocess.DEVNULL, check=False)
+    for path in skipped:
+        for report_file in (ROOT / "reports" / "reference" / path.name).glob("*.*"):
+            copy_file(report_file, ROOT, SOURCE)
         (path / "report.html").touch()
-    markdown = [path for path in folder.glob("*/*.md") if path.parent.name != "bench"]  # pages show the same
+    markdown = [
+        path for path in folder.glob("*/*.md") if path.parent.name != "bench"
+    ]  # their HTML pages show the same
     for path in (folder / "README.md", folder / ".rendered.json", *markdown):
         path.unlink(missing_ok=True)
-    return done.returncode == 0
+    return result.returncode == 0
 
 
-def put(path: Path, content: bytes) -> None:
-    """Writes a file of the source."""
+def write_source(path: Path, content: bytes) -> None:
+    """Write a source file of the site."""
     (SOURCE / path).parent.mkdir(parents=True, exist_ok=True)
     (SOURCE / path).write_bytes(content)
 
 
-def copy(path: Path, base: Path, to: Path) -> None:
-    """Copies a file below `base` to the same place below `to`."""
-    target = to / path.relative_to(base)
+def copy_file(path: Path, base: Path, target_root: Path) -> None:
+    """Copy a file below `base` to the same relative path below `target_root`."""
+    target = target_root / path.relative_to(base)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, target)
 

@@ -1,8 +1,7 @@
-"""Caches: what a layer keeps of past tokens. They store a heads' `State` and the keys' positions, and know
-nothing else.
+"""Caches of past keys and values.
 
-Because positions travel with the keys, left padding, packed documents and dropped keys need no special case
-here.
+A cache stores the `State` of the heads and the positions of the keys, and depends on nothing else. Because
+positions travel with the keys, left padding, packed documents and dropped keys need no special case here.
 """
 
 from abc import ABC
@@ -12,11 +11,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import Capabilities, State, Unsupported, declares
+from attnlab.attention.contracts import Capabilities, State, Unsupported, declare_capabilities
 
 
-class Carrying(ABC):  # noqa: B024 - what the caches of tokens share beside their tokens
-    """What parts carry over, of fixed size, beside the states of tokens: `carried`, tensors by name."""
+class CarriedStateMixin(ABC):  # noqa: B024 - shared by all caches, nothing to override
+    """Fixed-size carried state of a cache, next to its per-token states: `carried` maps names to tensors."""
 
     needs: tuple[str, ...] = ()
 
@@ -24,16 +23,16 @@ class Carrying(ABC):  # noqa: B024 - what the caches of tokens share beside thei
         self.carried: dict[str, Tensor] = {}
 
     def carry(self, name: str, value: Tensor) -> None:
-        """In the place of what was carried by this name."""
+        """Replace the carried tensor of this name."""
         self.carried[name] = value
 
 
 @final
-class DynamicCache(Carrying):
-    """Concatenates: simple, exact, and copies the past at every step."""
+class DynamicCache(CarriedStateMixin):
+    """Cache that concatenates: simple and exact, but it copies the past at every step."""
 
-    room: int | None = None
-    holds: int | None = None
+    capacity: int | None = None
+    max_cached_tokens: int | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,24 +40,27 @@ class DynamicCache(Carrying):
         self.positions: Tensor | None = None
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
-        """Adds T new keys; returns the whole state and key positions [B or 1, S]."""
-        self.state, self.positions = joined(self.state, self.positions, state, positions_BT)
+        """Append T new keys; return the whole state and the key positions [B or 1, S]."""
+        self.state, self.positions = concatenate_states(self.state, self.positions, state, positions_BT)
         return self.state, self.positions
 
     def __len__(self) -> int:
-        """Tokens seen so far: the next token's position in an unpadded sequence."""
+        """Number of tokens so far: the next token's position in an unpadded sequence."""
         return 0 if self.positions is None else self.positions.shape[1]
 
     def live_bytes(self) -> int:
-        """Bytes of the states held and of what is carried, positions left out (shared by all heads, tiny)."""
-        return bytes_of(self.state, *self.carried.values())
+        """Bytes of the cached states and the carried state.
+
+        Positions are not counted: all heads share them, and they are tiny.
+        """
+        return count_bytes(self.state, *self.carried.values())
 
 
 @final
-class StaticCache(Carrying):
-    """Room for `length` tokens, allocated once; a step writes its own slots and copies nothing of the past.
+class StaticCache(CarriedStateMixin):
+    """Cache with preallocated memory for `length` tokens.
 
-    ValueError where more tokens come than there is room for.
+    A step writes its own slots and copies nothing of the past.
     """
 
     def __init__(self, length: int) -> None:
@@ -66,16 +68,20 @@ class StaticCache(Carrying):
         if length < 1:
             raise ValueError(f"a static cache needs length >= 1, got {length}")
         self.length = length
-        self.used = 0
-        self.room = self.holds = length
+        self.n_used = 0
+        self.capacity = self.max_cached_tokens = length
         self.state: State | None = None
         self.positions: Tensor | None = None
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
-        """Writes T new keys into the next slots; returns views of the used ones."""
-        begin = self.used
-        new = positions_BT.shape[1]
-        end = begin + new
+        """Write T new keys into the next slots; return views of the used slots.
+
+        Raises:
+            ValueError: the cache has no room for the new tokens.
+        """
+        begin = self.n_used
+        n_new = positions_BT.shape[1]
+        end = begin + n_new
         if end > self.length:
             raise ValueError(
                 f"the static cache has room for {self.length} tokens, {end} came: raise decode.cache.length"
@@ -83,119 +89,136 @@ class StaticCache(Carrying):
         if self.state is None or self.positions is None:
             self.state = tuple(part.new_zeros(*part.shape[:2], self.length, part.shape[3]) for part in state)
             self.positions = positions_BT.new_zeros(len(positions_BT), self.length)
-            # each slot as a view, made once: a step is mostly such small operations
-            rooms = (*(room.split(1, 2) for room in self.state), self.positions.split(1, 1))
-            self._slots = list(zip(*rooms, strict=True))
+            # one view per slot, made once: such small operations are most of a decoding step
+            buffers = (*(buffer.split(1, 2) for buffer in self.state), self.positions.split(1, 1))
+            self._slot_views = list(zip(*buffers, strict=True))
         parts = (*state, positions_BT)
-        if new == 1:
-            for slot, part in zip(self._slots[begin], parts, strict=True):
+        if n_new == 1:
+            for slot, part in zip(self._slot_views[begin], parts, strict=True):
                 slot.copy_(part)
         else:
-            for room, part in zip(self.state, state, strict=True):
-                room.narrow(2, begin, new).copy_(part)
-            self.positions.narrow(1, begin, new).copy_(positions_BT)
-        self.used = end
-        return tuple(room.narrow(2, 0, end) for room in self.state), self.positions.narrow(1, 0, end)
+            for buffer, part in zip(self.state, state, strict=True):
+                buffer.narrow(2, begin, n_new).copy_(part)
+            self.positions.narrow(1, begin, n_new).copy_(positions_BT)
+        self.n_used = end
+        return tuple(buffer.narrow(2, 0, end) for buffer in self.state), self.positions.narrow(1, 0, end)
 
     def reset(self) -> None:
-        """Empties it; its room stays where it is."""
-        self.used = 0
+        """Mark all slots as unused; the allocated memory stays in place."""
+        self.n_used = 0
         self.carried = {}
 
     def __len__(self) -> int:
-        """Tokens seen so far."""
-        return self.used
+        """Number of tokens so far."""
+        return self.n_used
 
     def live_bytes(self) -> int:
-        """Bytes of the used slots and of what is carried; the room ahead is not counted."""
-        return bytes_of([room[:, :, : self.used] for room in self.state or ()], *self.carried.values())
+        """Bytes of the used slots and the carried state; unused slots are not counted."""
+        return count_bytes(
+            [buffer[:, :, : self.n_used] for buffer in self.state or ()], *self.carried.values()
+        )
 
 
 @final
-class SlidingWindowCache(Carrying):
-    """The last `size` tokens and the first `keep`: memory bounded by the window (Mistral 7B §2;
-    StreamingLLM §3.2).
+class SlidingWindowCache(CarriedStateMixin):
+    """Cache of the last `size` tokens and the first `keep`: its memory is bounded by the window.
 
-    Exact where the mask is that window. New queries see what is held plus all new keys, so a long prefill
-    loses nothing.
+    It is exact if the mask is that window. New queries see the cached keys and all new keys, so a long
+    prefill loses nothing. Sources: Mistral 7B §2; StreamingLLM §3.2.
     """
 
     def __init__(self, size: int, keep: int = 0) -> None:
         super().__init__()
         if size < 1 or keep < 0:
-            raise ValueError(f"a rolling cache needs size >= 1 and keep >= 0, got size={size}, keep={keep}")
+            raise ValueError(
+                f"a sliding-window cache needs size >= 1 and keep >= 0, got size={size}, keep={keep}"
+            )
         self.size = size
         self.keep = keep
-        self.seen = 0
-        self.room = None
-        self.holds = size + keep
+        self.n_seen = 0
+        self.capacity = None
+        self.max_cached_tokens = size + keep
         self.state: State | None = None
         self.positions: Tensor | None = None
 
     def append(self, state: State, positions_BT: Tensor) -> tuple[State, Tensor]:
-        """Adds T new keys, returns what they may see, then drops what no later query may."""
+        """Append T new keys, return all keys visible to them, then drop those that no later query may see.
+
+        Raises:
+            Unsupported: `keep` > 0 and the rows have different positions.
+        """
         if (
             self.keep
             and len(positions_BT) > 1
             and not torch.equal(positions_BT, positions_BT[:1].expand_as(positions_BT))
         ):
             raise Unsupported(
-                "decode=rolling keeps first tokens of one place only: prompts of unequal length need keep=0"
+                "decode=sliding keeps first tokens of one place only: prompts of unequal length need keep=0"
             )
-        self.seen += positions_BT.shape[1]
-        state, positions_BT = joined(self.state, self.positions, state, positions_BT)
-        held = positions_BT.shape[1]
-        if held <= self.holds:
+        self.n_seen += positions_BT.shape[1]
+        state, positions_BT = concatenate_states(self.state, self.positions, state, positions_BT)
+        n_keys = positions_BT.shape[1]
+        if n_keys <= self.max_cached_tokens:
             self.state = state
             self.positions = positions_BT
         else:
-            ends = (slice(0, self.keep), slice(held - self.size, held))
+            ends = (slice(0, self.keep), slice(n_keys - self.size, n_keys))
             self.state = tuple(torch.cat([part[:, :, end] for end in ends], dim=2) for part in state)
             self.positions = torch.cat([positions_BT[:, end] for end in ends], dim=1)
         return state, positions_BT
 
     def __len__(self) -> int:
-        """Tokens seen so far, the dropped ones included."""
-        return self.seen
+        """Number of tokens so far, dropped ones included."""
+        return self.n_seen
 
     def live_bytes(self) -> int:
-        """Bytes of the states held and of what is carried."""
-        return bytes_of(self.state, *self.carried.values())
+        """Bytes of the cached states and the carried state."""
+        return count_bytes(self.state, *self.carried.values())
 
 
-@declares(of_layer=True)
-def rolling(layer: Any) -> Any:
-    """What this layer's mask can still show: its window, or all where it has none."""
-    within = Capabilities.of(getattr(layer, "mask", None)).within
-    return DynamicCache() if within is None else SlidingWindowCache(*within)
+@declare_capabilities(takes_layer=True)
+def sliding_window_cache(layer: Any) -> Any:
+    """Build the cache for the layer's mask: a sliding window, or a dynamic cache if the mask has none."""
+    visible_window = Capabilities.from_part(getattr(layer, "mask", None)).visible_window
+    return DynamicCache() if visible_window is None else SlidingWindowCache(*visible_window)
 
 
-def new_cache(make_cache: Callable[..., Any], layer: Any) -> Any:
-    """An empty cache for one layer. `make_cache` is a class or a function; one that declares `of_layer` is
-    given the layer.
+def create_layer_cache(make_cache: Callable[..., Any], layer: Any) -> Any:
+    """Build an empty cache for one layer.
+
+    `make_cache` is a class or a function; one that declares `takes_layer` receives the layer.
     """
-    return make_cache(layer) if getattr(make_cache, "of_layer", False) else make_cache()
+    return make_cache(layer) if getattr(make_cache, "takes_layer", False) else make_cache()
 
 
-def new_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -> list[Any]:
-    """One for each layer. Unsupported where they should roll and no layer has a window to roll in."""
-    caches = [new_cache(make_cache, layer) for layer in layers]
-    if getattr(make_cache, "of_layer", False) and not any(Capabilities.of(each).holds for each in caches):
-        raise Unsupported("decode=rolling: no layer's mask has a window to roll in: use decode=growing")
+def create_layer_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -> list[Any]:
+    """Build one empty cache per layer.
+
+    Raises:
+        Unsupported: the caches are sliding windows and no layer's mask has a window.
+    """
+    caches = [create_layer_cache(make_cache, layer) for layer in layers]
+    if getattr(make_cache, "takes_layer", False) and not any(
+        Capabilities.from_part(cache).max_cached_tokens for cache in caches
+    ):
+        raise Unsupported("decode=sliding: no layer's mask has a window to roll in: use decode=dynamic")
     return caches
 
 
-def joined(past: State | None, past_BS: Tensor | None, new: State, new_BT: Tensor) -> tuple[State, Tensor]:
-    """States and positions after one another, the latter of as many rows as either has; the new ones where
-    nothing is held.
+def concatenate_states(
+    old: State | None, old_BS: Tensor | None, new: State, new_BT: Tensor
+) -> tuple[State, Tensor]:
+    """Concatenate states and positions along the sequence; return the new ones if nothing is cached.
+
+    Positions are expanded to the larger number of rows of the two.
     """
-    if past is None or past_BS is None:
+    if old is None or old_BS is None:
         return new, new_BT
-    rows = max(len(past_BS), len(new_BT))
-    positions = torch.cat((past_BS.expand(rows, -1), new_BT.expand(rows, -1)), dim=1)
-    return tuple(torch.cat(pair, dim=2) for pair in zip(past, new, strict=True)), positions
+    rows = max(len(old_BS), len(new_BT))
+    positions = torch.cat((old_BS.expand(rows, -1), new_BT.expand(rows, -1)), dim=1)
+    return tuple(torch.cat(pair, dim=2) for pair in zip(old, new, strict=True)), positions
 
 
-def bytes_of(state: Sequence[Tensor] | None, *carried: Tensor) -> int:
-    """Of a state and of what is carried beside it."""
+def count_bytes(state: Sequence[Tensor] | None, *carried: Tensor) -> int:
+    """Total bytes of a state and of carried tensors."""
     return sum(part.numel() * part.element_size() for part in (*(state or ()), *carried))

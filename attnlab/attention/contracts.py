@@ -1,9 +1,9 @@
-"""The contracts of attention's seams: what each part is given, what it answers, in which shapes.
+"""Contracts of attention's extension points: the inputs, outputs and shapes of each part.
 
 B batch, T queries, S keys, H query heads, G key/value heads, D query/key width, V value width, M model width.
-A contract lists what a part must have; `Capabilities` lists what a part may declare beyond it. A part that
-cannot do what is asked raises `Unsupported`; nothing falls back. `kinds`, of any module, are for
-`model.parametrization`.
+A contract lists the attributes that a part must have; `Capabilities` lists those that a part may declare
+beyond it. A part that cannot do a computation raises `Unsupported`; nothing falls back. Any module may have
+`kinds`, which `model.parametrization` reads.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -11,86 +11,98 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-# What heads cache; the sequence is dim 2 of every member: [B, heads or 1, S, width].
+# The tensors that heads cache; the sequence is dim 2 of every member: [B, heads or 1, S, width].
 State = tuple[Tensor, ...]
-Channel = dict[str, Any]  # of one pass: what layers publish for later ones, by name
-Rotate = Callable[[Tensor], Tensor]  # q or k [B, heads, T, width], turned by the positions it was made for
+SharedTensors = dict[str, Any]  # of one pass: tensors that layers write for later layers, by name
+Rotate = Callable[[Tensor], Tensor]  # RoPE on q or k [B, heads, T, width], for the positions it was made for
 
 
 class Unsupported(ValueError):
-    """What was asked for cannot be done by this part; the message says why and what can."""
+    """A part cannot do the requested computation; the message gives the reason and an alternative."""
 
 
 class Capabilities(NamedTuple):
-    """What a part may declare beyond its contract, as attributes of these names. A part that is silent has
-    the value given here. `Capabilities.of(part)` reads all of them once; of None it is all defaults.
+    """Optional declarations of a part beyond its contract, as attributes of these names.
+
+    `Capabilities.from_part(part)` reads them all once. An attribute that the part lacks takes the default
+    given here; of None all are defaults. By kind of part:
+    - heads: `can_absorb`, `can_pool`, `has_own_values`, `normalizes_heads`, `lookback`, `reads_shared`,
+      `writes_shared`, `carried_size`;
+    - mixers: `reads_shared`, `writes_shared`, `carried_size`, `changes_with_length`;
+    - rotations: `changes_with_length`;
+    - masks: `sees_future`, `prefix`, `visible_window`;
+    - normalizers: `sums_to_one`, `is_signed`, `flops`;
+    - epilogues: `lookback`, `carried_size`, `needs`, `reweights`, `per_feature`;
+    - caches: `needs`, `capacity`, `max_cached_tokens`.
     """
 
-    # Heads. `can_absorb`: where their attribute `absorbed` is set, they read the cache as it is, with equal
-    # numbers. `pools`: keys and values are the slices "k" and "v" of one `Fused` matrix `qkv`, `head_dim`
-    # rows a KV head. `has_own_values`: `written(state)` [B, H, S, M] is what a head adds to the residual
-    # stream where it attends to that key alone. `normalises`: outputs are normalised by head, so none may be
-    # 0.
+    # Heads. `can_absorb`: with their attribute `absorbed` set, they read the cache unexpanded, with equal
+    # numbers. `can_pool`: keys and values are the slices "k" and "v" of one `FusedLinear` `qkv`, `head_dim`
+    # rows per KV head. `has_own_values`: `project_values(state)` [B, H, S, M] is the contribution of a head
+    # to the residual stream if it attends to that key alone. `normalizes_heads`: outputs are normalized per
+    # head, so none may be 0.
     can_absorb: bool = False
-    pools: bool = False
+    can_pool: bool = False
     has_own_values: bool = False
-    normalises: bool = False
+    normalizes_heads: bool = False
 
-    # Heads and epilogues: how many tokens before its own a result is made of, math.inf for all. If any, the
-    # part is given a `past` too (`Past`), and its `carried_size` counts the bytes that it carries there.
-    looks_back: float = 0
+    # Heads and epilogues: the number of preceding tokens that a result depends on, math.inf for all. If it is
+    # not 0, the part also receives `recurrent_state` (`RecurrentState`), and its `carried_size` counts the
+    # bytes that it carries there.
+    lookback: float = 0
 
-    # Heads and mixers: names of the pass's `channel`, which they are given by keyword if they name any, or
-    # None where a layer is alone. What one reads, an earlier layer publishes, or it itself.
-    reads: tuple[str, ...] = ()
-    publishes: tuple[str, ...] = ()
+    # Heads and mixers: names in the pass's `shared_tensors`. A part that declares any receives these by
+    # keyword, or None if a layer runs alone. A name that a part reads is written by an earlier layer or by
+    # the part itself.
+    reads_shared: tuple[str, ...] = ()
+    writes_shared: tuple[str, ...] = ()
 
-    # Heads, epilogues and mixers: bytes cached at a fixed size, beside those of tokens.
+    # Heads, epilogues and mixers: bytes cached at a fixed size, in addition to the per-token states.
     carried_size: Callable[[], int] = lambda: 0
 
-    # Rotations and mixers: keys made now would be others in a longer sequence, so no cache may hold them.
+    # Rotations and mixers: keys made now would differ in a longer sequence, so no cache may hold them.
     changes_with_length: bool = False
 
-    # Masks. `looks_ahead`: it shows a query a later key; a law holds a mask that is silent to showing none.
-    # `prefix` = n: the only later keys that it shows are the first n positions. `within` = (size, keep): no
-    # key is seen but the last `size` and the first `keep`.
-    looks_ahead: bool = False
+    # Masks. `sees_future`: some query sees a later key; an invariant checks that a mask without the
+    # declaration shows none. `prefix` = n: the only later keys that it shows are the first n positions.
+    # `visible_window` = (size, keep): only the last `size` and the first `keep` keys are visible.
+    sees_future: bool = False
     prefix: int | None = None
-    within: tuple[int, int] | None = None
+    visible_window: tuple[int, int] | None = None
 
-    # Normalizers. `sums_to_one`: the weights of a row do. `signed`: some may be negative. `flops(heads, new,
-    # held)`: of its matrix products, per row.
+    # Normalizers. `sums_to_one`: the weights of a row do. `is_signed`: some may be negative. `flops(heads,
+    # n_queries, n_keys)`: of its matrix products, per row.
     sums_to_one: bool = False
-    signed: bool = False
-    flops: Callable[..., int] = lambda heads, new, held: 0
+    is_signed: bool = False
+    flops: Callable[..., int] = lambda heads, n_queries, n_keys: 0
 
-    # Epilogues and caches. An epilogue names what it is given: "lse", by the kernel, and by keyword "values",
-    # those of the new tokens themselves [B, G, T, V]. A cache names "weights" where its `attended(weights)`
-    # is given what the new queries looked at.
+    # Epilogues and caches. An epilogue names its additional inputs: "lse", from the kernel, and "values", by
+    # keyword, the values of the new tokens [B, G, T, V]. A cache names "weights" if its
+    # `update_from_attention(weights)` is to receive the attention weights of the new queries.
     needs: tuple[str, ...] = ()
 
-    # Epilogues. `reweighs`: it shrinks weights as it does outputs. `per_feature`: it tells features apart, so
-    # nothing can be absorbed past it.
-    reweighs: bool = False
+    # Epilogues. `reweights`: it scales weights as it does outputs. `per_feature`: it treats features
+    # differently, so nothing can be absorbed past it.
+    reweights: bool = False
     per_feature: bool = True
 
-    # Caches: the most tokens that it ever takes, and the most that it keeps for later queries; None: any.
-    room: int | None = None
-    holds: int | None = None
+    # Caches: the most tokens that it ever accepts, and the most that it retains for later queries; None: any.
+    capacity: int | None = None
+    max_cached_tokens: int | None = None
 
     @classmethod
-    def of(cls, part: object) -> "Capabilities":
-        """What `part` declares."""
-        declared: Any = [getattr(part, name, default) for name, default in cls._field_defaults.items()]
-        return cls(*declared)
+    def from_part(cls, part: object) -> "Capabilities":
+        """Read the declarations of `part`; missing ones take the defaults."""
+        values: Any = [getattr(part, name, default) for name, default in cls._field_defaults.items()]
+        return cls(*values)
 
 
 class Heads(Protocol):
-    """What is projected and cached, how it becomes keys and values, how outputs are merged: an nn.Module.
-    `heads.base.BaseHeads` has all of it but the projections; heads need not derive from it.
+    """Projections and cached state of heads, expansion to keys and values, and merge: an nn.Module.
 
-    Query head h reads KV head h // (n_heads // n_kv_heads). `score_dim` is the width that the scale counts,
-    `rope_dim` the width that turns.
+    `heads.base.BaseHeads` has all of it but the projections; heads need not derive from it. Query head h
+    reads KV head h // (n_heads // n_kv_heads). `score_dim` is the width in the scale of scores, `rope_dim`
+    the number of features that RoPE rotates.
 
         class Own(nn.Module):  # one head without projections; float32
             n_heads, n_kv_heads, score_dim, rope_dim = 1, 1, 64, 64
@@ -105,11 +117,11 @@ class Heads(Protocol):
     score_dim: int
     rope_dim: int
 
-    def project(self, x_BTM: Tensor, rotate: Rotate, /, **shown: Any) -> tuple[Tensor, State]:
-        """q [B, H, T, D] and the state of the new tokens."""
+    def project(self, x_BTM: Tensor, rotate: Rotate, /, **optional_inputs: Any) -> tuple[Tensor, State]:
+        """Compute q [B, H, T, D] and the state of the new tokens."""
 
     def expand(self, state: State, /) -> tuple[Tensor, Tensor]:
-        """k [B, G, S, D], v [B, G, S, V]."""
+        """Compute k [B, G, S, D] and v [B, G, S, V]."""
 
     def merge(self, y_BHTV: Tensor, /) -> Tensor: ...
 
@@ -118,17 +130,23 @@ class Heads(Protocol):
 
     @property
     def projection(self) -> nn.Module:
-        """What every new token passes once to make its state. This and the next two are for counts alone."""
+        """Module that computes the state of each new token.
 
-    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """Of a layer's matrix products, per row: `new` queries over `held` keys; two a multiplication."""
+        Only counts use it and the next two methods.
+        """
+
+    def flops(self, n_queries: int, n_keys: int, absorbed: bool = False) -> int:
+        """FLOPs of a layer's matrix products per row, `n_queries` queries over `n_keys` keys.
+
+        A multiplication counts two.
+        """
 
     def read_width(self, absorbed: bool = False) -> int:
         """Numbers that attention reads per key."""
 
 
 class Rotary(Hashable, Protocol):
-    """Positions [B or 1, T] to the function that turns q and k.
+    """Map from positions [B or 1, T] to the function that rotates q and k.
 
     Hashable: layers whose rotations are equal share their tables.
 
@@ -139,29 +157,31 @@ class Rotary(Hashable, Protocol):
 
 
 class Mask(Hashable, Protocol):
-    """Which keys a query may see: True is visible, broadcasting to [B, H, T, S]. Positions, never slots;
-    hashable, because what it answered is remembered.
+    """Keys that a query may see: True is visible, broadcasting to [B, H, T, S].
 
-        def banded(b, h, q_pos, kv_pos): return (kv_pos <= q_pos) & ((q_pos - kv_pos) % 4 == 0)
+    The arguments are positions, never slots. Hashable, because results are cached.
+
+        def banded(b, h, q_idx, kv_idx): return (kv_idx <= q_idx) & ((q_idx - kv_idx) % 4 == 0)
     """
 
-    def __call__(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor, /) -> Tensor: ...
+    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor, /) -> Tensor: ...
 
 
 class Score(Protocol):
-    """A new score for every score, pointwise; arguments as of a `Mask`.
+    """Pointwise map from scores to new scores; the other arguments are those of a `Mask`.
 
-    What only adds is a `Bias`, by type: a fused kernel takes that and nothing else.
+    A score that only adds is a `Bias`, by type: fused kernels accept no other.
 
-        def halved(score, b, h, q_pos, kv_pos): return score / 2
+        def halved(score, b, h, q_idx, kv_idx): return score / 2
     """
 
-    def __call__(self, score: Tensor, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor, /) -> Tensor: ...
+    def __call__(self, score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor, /) -> Tensor: ...
 
 
-class Normaliser(Protocol):
-    """Weights of scores [B, H, T, S], in the place of the softmax; a hidden key has the score -inf, and gets
-    0.
+class Normalizer(Protocol):
+    """Map from scores [B, H, T, S] to weights, in place of the softmax.
+
+    A hidden key has the score -inf and gets the weight 0.
 
         def plain(score): return score.exp()
     """
@@ -170,27 +190,30 @@ class Normaliser(Protocol):
 
 
 class AttentionInputs(NamedTuple):
-    """All that a kernel computes attention from. `_replace` gives another with some fields changed.
+    """All inputs of a kernel; `_replace` returns a copy with some fields changed.
 
-    A tuple, not a dataclass: one is made for every layer of every decoding step, and torch.compile traces it.
+    A tuple, not a dataclass: every layer makes one in every decoding step, and torch.compile traces it.
     """
 
     q: Tensor  # [B, H, T, D]
     k: Tensor  # [B, G, S, D]
     v: Tensor  # [B, G, S, V]
-    q_pos: Tensor  # [B or 1, 1, T, 1], negative for padding
-    kv_pos: Tensor  # [B or 1, 1, 1, S]
+    q_idx: Tensor  # [B or 1, 1, T, 1], negative for padding
+    kv_idx: Tensor  # [B or 1, 1, 1, S]
     scale: float  # of q·k
     mask: Mask | None = None  # None: every key is visible
     scores: Sequence[Score] = ()  # applied to scale * q·k in this order
-    normalizer: Normaliser | None = None  # None: the softmax
+    normalizer: Normalizer | None = None  # None: the softmax
     dropout: float = 0.0  # of attention weights
-    need: Sequence[str] = ()  # what is wanted beside the output: "lse", "weights"
+    need: Sequence[str] = ()  # additional outputs: "lse", "weights"
     aligned: bool = False  # positions are consecutive, and the queries are the last keys
 
 
-class Attended(NamedTuple):
-    """out [B, H, T, V]; where needed, lse [B, H, T], log of the softmax denominator; weights [B, H, T, S]."""
+class AttentionOutput(NamedTuple):
+    """Output of a kernel: out [B, H, T, V] and, if needed, lse and weights.
+
+    lse [B, H, T] is the log of the softmax denominator; weights are [B, H, T, S].
+    """
 
     out: Tensor
     lse: Tensor | None = None
@@ -198,21 +221,21 @@ class Attended(NamedTuple):
 
 
 class Kernel(Protocol):
-    """softmax over the visible keys of score(scale q·k), times v; zeros for a query that sees none.
+    """softmax over the visible keys of score(scale q·k), times v; zeros for a query that sees no key.
 
-    Unsupported where the kernel has no such score, need, normalizer, dropout or gradient: it may ignore no
-    field of its inputs but `aligned`.
+    It raises `Unsupported` if it lacks a score, need, normalizer, dropout or gradient: `aligned` is the only
+    field that it may ignore.
 
         def uncapped(inputs): return eager(inputs._replace(scores=()))
     """
 
-    def __call__(self, inputs: AttentionInputs, /) -> Attended: ...
+    def __call__(self, inputs: AttentionInputs, /) -> AttentionOutput: ...
 
 
 class Cache(Protocol):
-    """What one layer keeps of past tokens; it knows nothing of heads. `len()` is the tokens seen so far.
+    """Cached past of one layer, independent of the heads; `len()` is the number of tokens so far.
 
-    What parts carry over beside the states of tokens, of fixed size, is in `carried` by name; `carry(name,
+    `carried` holds the fixed-size state of parts, in addition to the per-token states, by name; `carry(name,
     tensor)` replaces it.
 
         seen = layer(x[:, :5], cache=DynamicCache())
@@ -221,35 +244,40 @@ class Cache(Protocol):
     carried: dict[str, Tensor]
 
     def append(self, state: State, positions_BT: Tensor, /) -> tuple[State, Tensor]:
-        """State and positions [B or 1, S] of all that the new queries may see. ValueError: no room."""
+        """Add T tokens; return state and positions [B or 1, S] of all keys that the new queries may see.
+
+        Raises:
+            ValueError: the cache has no room.
+        """
 
     def __len__(self) -> int: ...
 
     def carry(self, name: str, tensor: Tensor, /) -> None: ...
 
     def live_bytes(self) -> int:
-        """Bytes of the states held and of what is carried."""
+        """Bytes of the cached states and the carried state."""
 
 
 class Epilogue(Protocol):
-    """What happens to the attended values before heads are merged.
+    """Transform of the attention output before heads are merged: an nn.Module.
 
-    An nn.Module; by keyword it is given what it declares to need.
+    The additional inputs that it declares arrive by keyword.
 
         class Half(nn.Module):
             def forward(self, out, lse, x): return out / 2
     """
 
     def __call__(
-        self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, /, **shown: Any
+        self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, /, **optional_inputs: Any
     ) -> Tensor: ...
 
 
 class Mixer(Protocol):
-    """Whole layers in the place of attention: an nn.Module, x [B, T, M] to [B, T, M]; `mask` is the data's.
-    Unsupported for a mask or a cache that it has no place for.
+    """Layer that replaces attention: an nn.Module, x [B, T, M] to [B, T, M]; `mask` is the data mask.
 
-        Recurrent(torch.nn.GRU, dim=64, width=64)
+    It raises `Unsupported` for a mask or a cache that it cannot use.
+
+        RecurrentMixer(torch.nn.GRU, dim=64, width=64)
     """
 
     def __call__(
@@ -260,11 +288,11 @@ class Mixer(Protocol):
         """Bytes cached per token."""
 
 
-def declares(**capabilities: Any) -> Callable[[Callable], Any]:
-    """Capabilities of a part that is a plain function: `@declares(looks_ahead=True)`."""
+def declare_capabilities(**capabilities: Any) -> Callable[[Callable], Any]:
+    """Declare capabilities of a part that is a plain function: `@declare_capabilities(sees_future=True)`."""
 
-    def declare(function: Callable) -> Any:
+    def set_capabilities(function: Callable) -> Any:
         function.__dict__.update(capabilities)
         return function
 
-    return declare
+    return set_capabilities

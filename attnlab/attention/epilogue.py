@@ -1,5 +1,6 @@
-"""Epilogues: what happens to the attended values of each head before they are merged: (out, lse, x) -> out.
-What they declare is in `contracts.Epilogue`.
+"""Epilogues: transforms (out, lse, x) -> out of each head's attention output, before heads are merged.
+
+`contracts.Epilogue` defines the interface, `contracts.Capabilities` their declarations.
 """
 
 from typing import final
@@ -8,21 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import Unsupported
-from attnlab.attention.heads.projections import merged
-from attnlab.attention.past.convolution import ShortConvolution
-from attnlab.attention.past.past import Past
+from attnlab.attention.heads.projections import merge_heads
+from attnlab.attention.stateful.convolution import ShortConvolution
+from attnlab.attention.stateful.recurrent_state import RecurrentState
 
 
 @final
 class Sinks(nn.Module):
-    """A learned logit per head joins the softmax denominator and has no value: out * sigmoid(lse - sink)
-    (gpt-oss).
+    """Attention sinks: out * sigmoid(lse - sink), with a learned logit per head (gpt-oss).
 
-    It equals one extra key with a value of zero, so the weights of a row sum to one minus the sink's share.
+    The logit joins the softmax denominator and has no value. This equals one extra key with a value of zero,
+    so the weights of a row sum to one minus the sink's proportion.
     """
 
     needs = ("lse",)
-    reweighs = True
+    reweights = True
     per_feature = False
 
     def __init__(self, n_heads: int) -> None:
@@ -30,18 +31,20 @@ class Sinks(nn.Module):
         self.logit = nn.Parameter(torch.zeros(n_heads))
 
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor, x_BTM: Tensor) -> Tensor:
-        """Shrinks each head's output by the sink's share."""
+        """Scale each head's output by one minus the sink's proportion."""
         return out_BHTV * torch.sigmoid(lse_BHT - self.logit[:, None]).unsqueeze(-1).to(out_BHTV.dtype)
 
 
 @final
 class Gate(nn.Module):
-    """out * sigmoid(x W + b + start), a gate per feature or one per head (Qiu et al. 2025, arXiv 2505.06708,
-    §2.2, position G1). With `channels` it reads so many of the input's features, the first ones.
+    """Output gate out * sigmoid(x W + b + start), per feature or per head.
+
+    With `channels` it reads only the first `channels` input features. Source: Qiu et al. 2025, arXiv
+    2505.06708, §2.2, position G1.
     """
 
     needs = ()
-    reweighs = False
+    reweights = False
 
     def __init__(
         self,
@@ -64,7 +67,11 @@ class Gate(nn.Module):
         self.kinds = {"gate.weight": kind} if kind else {}
 
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor) -> Tensor:
-        """Scales the output by a gate computed from the layer's input. Unsupported for other widths."""
+        """Scale the output by a gate computed from the layer's input.
+
+        Raises:
+            Unsupported: the gate's width does not match the width of the values.
+        """
         B, T, _ = x_BTM.shape
         logits = self.gate(x_BTM if self.channels is None else x_BTM[..., : self.channels])
         gate = torch.sigmoid(logits + self.start if self.start else logits)
@@ -78,41 +85,50 @@ class Gate(nn.Module):
 
 
 @final
-class Exclusive(nn.Module):
-    """out - (out·v) v / |v|², v the query's own value: what is left says nothing along it (exclusive
-    self-attention, arXiv 2603.09078).
+class ExclusiveEpilogue(nn.Module):
+    """Exclusive self-attention: out - (out·v) v / |v|², with v the query's own value.
+
+    The result has no component along v. Source: arXiv 2603.09078.
     """
 
     needs = ("values",)
 
     def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, values: Tensor) -> Tensor:
-        """The output without its part along the token's own value [B, G, T, V]; all of it where that is 0."""
-        own = values.repeat_interleave(out_BHTV.shape[1] // values.shape[1], 1)
-        square = own.square().sum(-1, keepdim=True)
-        along = (out_BHTV * own).sum(-1, keepdim=True) / square.clamp(min=torch.finfo(square.dtype).tiny)
-        return out_BHTV - along * own
+        """Remove the component along the token's own value [B, G, T, V]; if that is 0, keep the output."""
+        own_values = values.repeat_interleave(out_BHTV.shape[1] // values.shape[1], 1)
+        squared_norm = own_values.square().sum(-1, keepdim=True)
+        coefficient = (out_BHTV * own_values).sum(-1, keepdim=True) / squared_norm.clamp(
+            min=torch.finfo(squared_norm.dtype).tiny
+        )
+        return out_BHTV - coefficient * own_values
 
 
 @final
-class Convolved(nn.Module):
-    """A short convolution over tokens on the attended values of all heads (see `ShortConvolution`)."""
+class ConvolutionEpilogue(nn.Module):
+    """Short convolution over tokens, on the attention output of all heads (see `ShortConvolution`)."""
 
     def __init__(self, n_heads: int, head_dim: int, width: int = 4) -> None:
         super().__init__()
         self.channels, self.convolution = n_heads * head_dim, ShortConvolution(n_heads * head_dim, width)
-        self.looks_back = self.convolution.looks_back
+        self.lookback = self.convolution.lookback
 
-    def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, past: Past) -> Tensor:
-        """Unsupported for values of another width than the channels."""
-        flat = merged(out_BHTV)
+    def forward(
+        self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, recurrent_state: RecurrentState
+    ) -> Tensor:
+        """Convolve the concatenated heads.
+
+        Raises:
+            Unsupported: the values have another width than the channels.
+        """
+        flat = merge_heads(out_BHTV)
         if flat.shape[-1] != self.channels:
             raise Unsupported(
                 f"a convolution of {self.channels} channels does not fit heads whose values have "
                 f"{flat.shape[-1]} together: use another epilogue"
             )
         B, H, T, V = out_BHTV.shape
-        return self.convolution(flat, past, "epilogue").view(B, T, H, V).transpose(1, 2)
+        return self.convolution(flat, recurrent_state, "epilogue").view(B, T, H, V).transpose(1, 2)
 
     def carried_size(self) -> int:
-        """As the convolution's."""
+        """Bytes carried by the convolution."""
         return self.convolution.carried_size()

@@ -1,5 +1,6 @@
-"""The attention layer: project, append to the cache, expand, attend, finish, merge. Everything else is a
-part handed in.
+"""The attention layer: project, append to the cache, expand, attend, apply the epilogue, merge.
+
+Everything else is a part passed to its constructor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,40 +10,47 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.attention.contracts import (
-    Attended,
     AttentionInputs,
+    AttentionOutput,
     Cache,
     Capabilities,
-    Channel,
     Epilogue,
     Heads,
     Kernel,
     Mask,
-    Normaliser,
+    Normalizer,
     Rotary,
     Rotate,
     Score,
+    SharedTensors,
     State,
     Unsupported,
 )
-from attnlab.attention.costs import Costs
-from attnlab.attention.masks.combine import every, refuse_answers_too_early
-from attnlab.attention.past.forgetting import Forgetting
-from attnlab.attention.past.past import Past
-from attnlab.attention.positions import Positions
-from attnlab.attention.selection import Blocks
+from attnlab.attention.costs import LayerCosts
+from attnlab.attention.masks.conjunction import combine_masks, require_no_missed_keys
+from attnlab.attention.selection import BlockSelection
+from attnlab.attention.stateful.forget_gate import ForgetGate
+from attnlab.attention.stateful.recurrent_state import RecurrentState
+from attnlab.attention.token_positions import TokenPositions
 
 
 @final
-class Attention(Costs):
-    """One attention layer over any heads, kernel, masks, scores, rotation and epilogue.
+class Attention(LayerCosts):
+    """Attention layer over any heads, kernel, masks, scores, rotation and epilogue.
 
     Scores are q·k * multiplier * D^scale_exponent: -0.5 is Vaswani et al. 2017 (eq. 1), 0 unscaled, -1 1/D.
-    `masks` and `scores` are mappings, applied in their order, so that several axes can each contribute one.
-    `forgetting` adds to scores what depends on the tokens between; `selection` hides the blocks that a query
-    does not choose; a `normaliser` stands in the place of the softmax. `lends_keys` publishes keys and
-    values for later layers whose heads borrow them. `dropout` falls on attention weights, in training only.
-    ValueError where the parts do not fit together.
+
+    Args:
+        masks: mapping, applied in its order, so that several config axes can each contribute one; `scores`
+            likewise.
+        forgetting: adds a term to scores that depends on the tokens in between.
+        selection: hides the blocks that a query does not select.
+        normalizer: replaces the softmax.
+        writes_shared_kv: writes keys and values for later layers with `SharedKVHeads`.
+        dropout: of attention weights, in training only.
+
+    Raises:
+        ValueError: the parts do not fit together.
     """
 
     def __init__(
@@ -54,10 +62,10 @@ class Attention(Costs):
         scale_exponent: float = -0.5,
         rotary: Rotary | None = None,
         epilogue: Epilogue | None = None,
-        forgetting: Forgetting | None = None,
-        selection: Blocks | None = None,
-        normaliser: Normaliser | None = None,
-        lends_keys: bool = False,
+        forgetting: ForgetGate | None = None,
+        selection: BlockSelection | None = None,
+        normalizer: Normalizer | None = None,
+        writes_shared_kv: bool = False,
         dropout: float = 0.0,
         multiplier: float = 1.0,
     ) -> None:
@@ -71,7 +79,7 @@ class Attention(Costs):
         self.forgetting = forgetting
         self.selection = selection
         self.dropout = dropout
-        self.normaliser = normaliser
+        self.normalizer = normalizer
         for group, parts in (("masks", masks), ("scores", scores)):
             for name, part in (parts or {}).items():
                 if not callable(part):
@@ -80,160 +88,195 @@ class Attention(Costs):
                         f"{group[:-1]} from its factory, or leave the part out with "
                         f"~model.attention.{group}.{name}"
                     )
-        self.mask = every(*(masks or {}).values())
+        self.mask = combine_masks(*(masks or {}).values())
         self.scores = tuple((scores or {}).values())
         self.score_modules = nn.ModuleList(score for score in self.scores if isinstance(score, nn.Module))
         self.scale_exponent = scale_exponent
         self.scale = multiplier * heads.score_dim**scale_exponent
-        of_heads = Capabilities.of(heads)
-        of_epilogue = Capabilities.of(epilogue)
-        self.looks_ahead = self.mask is None or Capabilities.of(self.mask).looks_ahead
-        self.changes_with_length = Capabilities.of(rotary).changes_with_length
-        self.heads_look_back = of_heads.looks_back
-        self.epilogue_looks_back = of_epilogue.looks_back
-        self.looks_back = bool(of_heads.looks_back or of_epilogue.looks_back or forgetting is not None)
-        self.lends_keys = lends_keys
-        self.borrows_keys = "keys" in of_heads.reads
-        self.reads = of_heads.reads
-        self.publishes = of_heads.publishes + ("keys",) * lends_keys
-        self.shows_values = "values" in of_epilogue.needs
-        self.needs = tuple(need for need in of_epilogue.needs if need != "values")
-        self.reweighs = of_epilogue.reweighs
-        # heads may read their cache as it is where all that they are read through lets them
-        seen_whole = selection is not None or (epilogue is not None and of_epilogue.per_feature)
-        self.can_absorb = of_heads.can_absorb and not seen_whole
-        if (lends_keys or self.borrows_keys) and forgetting is not None:
+        heads_capabilities = Capabilities.from_part(heads)
+        epilogue_capabilities = Capabilities.from_part(epilogue)
+        self.sees_future = self.mask is None or Capabilities.from_part(self.mask).sees_future
+        self.changes_with_length = Capabilities.from_part(rotary).changes_with_length
+        self.heads_are_stateful = heads_capabilities.lookback
+        self.epilogue_is_stateful = epilogue_capabilities.lookback
+        self.lookback = bool(
+            heads_capabilities.lookback or epilogue_capabilities.lookback or forgetting is not None
+        )
+        self.writes_shared_kv = writes_shared_kv
+        self.reads_shared_kv = "keys" in heads_capabilities.reads_shared
+        self.reads_shared = heads_capabilities.reads_shared
+        self.writes_shared = heads_capabilities.writes_shared + ("keys",) * writes_shared_kv
+        self.passes_values = "values" in epilogue_capabilities.needs
+        self.needs = tuple(need for need in epilogue_capabilities.needs if need != "values")
+        self.reweights = epilogue_capabilities.reweights
+        # heads may read their cache unexpanded if selection and epilogue allow it
+        needs_expanded = selection is not None or (epilogue is not None and epilogue_capabilities.per_feature)
+        self.can_absorb = heads_capabilities.can_absorb and not needs_expanded
+        if (writes_shared_kv or self.reads_shared_kv) and forgetting is not None:
             raise Unsupported("keys that are shared between layers cannot be forgotten: use another score")
-        if self.borrows_keys and lends_keys:
+        if self.reads_shared_kv and writes_shared_kv:
             raise Unsupported("heads that borrow keys have none of their own to lend")
-        if self.shows_values and (self.borrows_keys or of_heads.normalises):
+        if self.passes_values and (self.reads_shared_kv or heads_capabilities.normalizes_heads):
             raise Unsupported("these heads have no values of their own to leave out: use another epilogue")
         if rotary is not None:
-            rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))  # an odd width fails here
+            rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))  # fails early on an odd width
 
     def forward(
         self,
         x_BTM: Tensor,
         *,
-        positions: Tensor | Positions | None = None,
+        positions: Tensor | TokenPositions | None = None,
         mask: Mask | None = None,
         cache: Cache | None = None,
-        channel: Channel | None = None,
+        shared_tensors: SharedTensors | None = None,
     ) -> Tensor:
-        """x [B, T, M] -> [B, T, M]; the rest as of `attend`."""
-        attended = self.attend(x_BTM, positions=positions, mask=mask, cache=cache, channel=channel)
-        return self.heads.merge(attended.out)
+        """Map x [B, T, M] to [B, T, M]; the other arguments are those of `attend`."""
+        output = self.attend(
+            x_BTM, positions=positions, mask=mask, cache=cache, shared_tensors=shared_tensors
+        )
+        return self.heads.merge(output.out)
 
     def attend(
         self,
         x_BTM: Tensor,
         *,
-        positions: Tensor | Positions | None = None,
+        positions: Tensor | TokenPositions | None = None,
         mask: Mask | None = None,
         cache: Cache | None = None,
-        channel: Channel | None = None,
+        shared_tensors: SharedTensors | None = None,
         kernel: Kernel | None = None,
         need: Sequence[str] = (),
-    ) -> Attended:
-        """The layer up to the merge, in stages: project the new tokens, append their state to the cache,
-        expand the whole state, attend, finish.
+    ) -> AttentionOutput:
+        """Run the layer up to the merge: project, append to the cache, expand, attend, apply the epilogue.
 
-        `positions` [B or 1, T] default to 0..T-1, or go on from the cache; `mask` joins the design masks.
-        `need=("weights",)` with another kernel is how attention maps are read.
+        Args:
+            positions: [B or 1, T]; by default 0..T-1, or continuing from the cache.
+            mask: data mask, combined with the design masks.
+            kernel: replaces the layer's kernel; with `need=("weights",)` it computes attention maps.
+
+        Raises:
+            Unsupported: a cache is given and the rotation changes with the length.
         """
         if cache is not None and self.changes_with_length:
             raise Unsupported(
                 "a rotation whose scaling changes with the length cannot be cached: use decode=none"
             )
-        positions = Positions.of_pass(positions, cache, x_BTM)
-        past = {"past": Past(positions, mask, cache)} if self.looks_back else {}
-        q, new_state = self.project(x_BTM, positions.rotation(self.rotary), channel=channel, **past)
-        epilogue_inputs: dict[str, Any] = {**past} if self.epilogue_looks_back else {}
-        if self.shows_values:
+        positions = TokenPositions.resolve_positions(positions, cache, x_BTM)
+        stateful_inputs = {"recurrent_state": RecurrentState(positions, mask, cache)} if self.lookback else {}
+        q, new_state = self.project(
+            x_BTM, positions.get_rotation(self.rotary), shared_tensors=shared_tensors, **stateful_inputs
+        )
+        epilogue_inputs: dict[str, Any] = {**stateful_inputs} if self.epilogue_is_stateful else {}
+        if self.passes_values:
             epilogue_inputs["values"] = self.heads.expand(new_state)[1]
         if self.forgetting is not None:
-            new_state = (*new_state, self.forgetting.project(x_BTM, **past))
-        state, keys = self._append(new_state, positions, cache, channel)
-        q, k, v = self._expand(q, new_state, state)
+            new_state = (*new_state, self.forgetting.project(x_BTM, **stateful_inputs))
+        state, keys = self._append_to_cache(new_state, positions, cache, shared_tensors)
+        q, k, v = self._expand_state(q, new_state, state)
         cache_needs: Sequence[str] = getattr(cache, "needs", ())
-        inputs = self._kernel_inputs(q, k, v, positions, keys, mask, (*need, *self.needs, *cache_needs))
-        attended = (kernel or self.kernel)(inputs)
+        inputs = self._make_kernel_inputs(q, k, v, positions, keys, mask, (*need, *self.needs, *cache_needs))
+        output = (kernel or self.kernel)(inputs)
         if cache_needs:
-            cache.attended(attended.weights)  # type: ignore[union-attr]
-        return self._finish(attended, x_BTM, epilogue_inputs)
+            cache.update_from_attention(output.weights)  # type: ignore[union-attr]
+        return self._apply_epilogue(output, x_BTM, epilogue_inputs)
 
     def project(
-        self, x_BTM: Tensor, rotate: Rotate, *, past: Past | None = None, channel: Channel | None = None
+        self,
+        x_BTM: Tensor,
+        rotate: Rotate,
+        *,
+        recurrent_state: RecurrentState | None = None,
+        shared_tensors: SharedTensors | None = None,
     ) -> tuple[Tensor, State]:
-        """As of `Heads`, which are given what they ask for."""
-        if not (self.heads_look_back or self.reads):
+        """Call `Heads.project` with the optional inputs that the heads declare."""
+        if not (self.heads_are_stateful or self.reads_shared):
             return self.heads.project(x_BTM, rotate)
-        given: dict[str, Any] = {"past": past} if self.heads_look_back else {}
-        return self.heads.project(x_BTM, rotate, **given, **({"channel": channel} if self.reads else {}))
+        optional_inputs: dict[str, Any] = (
+            {"recurrent_state": recurrent_state} if self.heads_are_stateful else {}
+        )
+        return self.heads.project(
+            x_BTM,
+            rotate,
+            **optional_inputs,
+            **({"shared_tensors": shared_tensors} if self.reads_shared else {}),
+        )
 
-    def _append(
-        self, new_state: State, positions: Positions, cache: Cache | None, channel: Channel | None
+    def _append_to_cache(
+        self,
+        new_state: State,
+        positions: TokenPositions,
+        cache: Cache | None,
+        shared_tensors: SharedTensors | None,
     ) -> tuple[State, Tensor]:
-        """State and positions of all keys that the queries may see: the cache's, or those that an earlier
-        layer lends.
+        """State and positions of all keys that the queries may see.
+
+        They are the cache's, or those of an earlier layer.
         """
-        past = len(cache) if cache is not None else 0
-        if self.borrows_keys:
-            if channel is None or "keys" not in channel:
-                raise Unsupported("a layer that borrows keys needs an earlier one with lends_keys: true")
-            state, keys = channel["keys"]
+        n_past = len(cache) if cache is not None else 0
+        if self.reads_shared_kv:
+            if shared_tensors is None or "keys" not in shared_tensors:
+                raise Unsupported(
+                    "a layer that borrows keys needs an earlier one with writes_shared_kv: true"
+                )
+            state, keys = shared_tensors["keys"]
         else:
             state, keys = (
-                (new_state, positions.of) if cache is None else cache.append(new_state, positions.of)
+                (new_state, positions.position_ids)
+                if cache is None
+                else cache.append(new_state, positions.position_ids)
             )
-        if self.lends_keys and channel is not None:
-            channel["keys"] = state, keys
-        if past and self.looks_ahead:
-            consecutive = past if positions.consecutive else None
-            refuse_answers_too_early(self.mask, positions.of, keys, self.heads.n_heads, consecutive)
+        if self.writes_shared_kv and shared_tensors is not None:
+            shared_tensors["keys"] = state, keys
+        if n_past and self.sees_future:
+            consecutive_past = n_past if positions.is_consecutive else None
+            require_no_missed_keys(
+                self.mask, positions.position_ids, keys, self.heads.n_heads, consecutive_past
+            )
         return state, keys
 
-    def _expand(self, q: Tensor, new_state: State, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v; with `forgetting`, whose part of a state is its last member, with its features."""
+    def _expand_state(self, q: Tensor, new_state: State, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v, with the features of `forgetting`, whose sums are the last member of a state."""
         if self.forgetting is None:
             return q, *self.heads.expand(state)
         k, v = self.heads.expand(state[:-1])
-        return *self.forgetting.beside(q, k, new_state[-1], state[-1], self.scale), v
+        return *self.forgetting.append_features(q, k, new_state[-1], state[-1], self.scale), v
 
-    def _kernel_inputs(
+    def _make_kernel_inputs(
         self,
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        positions: Positions,
+        positions: TokenPositions,
         keys_BS: Tensor,
         mask: Mask | None,
         need: Sequence[str],
     ) -> AttentionInputs:
-        inputs = AttentionInputs(  # by position: half the time of keywords, in every step of decoding
+        inputs = AttentionInputs(  # positional: half the time of keywords, in every decoding step
             q,
             k,
             v,
-            positions.of_queries,
+            positions.q_idx,
             keys_BS.view(keys_BS.shape[0], 1, 1, keys_BS.shape[1]),
             self.scale,
-            self.mask if mask is None else every(self.mask, mask),
+            self.mask if mask is None else combine_masks(self.mask, mask),
             self.scores,
-            self.normaliser,
+            self.normalizer,
             self.dropout if self.training else 0.0,
             need,
-            positions.consecutive,
+            positions.is_consecutive,
         )
         if self.selection is None:
             return inputs
-        return inputs._replace(mask=every(inputs.mask, self.selection(inputs, positions.end)))
+        return inputs._replace(mask=combine_masks(inputs.mask, self.selection(inputs, positions.end)))
 
-    def _finish(self, attended: Attended, x_BTM: Tensor, epilogue_inputs: dict[str, Any]) -> Attended:
-        """The epilogue on the output, and on the weights where it reweighs."""
+    def _apply_epilogue(
+        self, attended: AttentionOutput, x_BTM: Tensor, epilogue_inputs: dict[str, Any]
+    ) -> AttentionOutput:
+        """Apply the epilogue to the output, and to the weights if it reweights them."""
         if self.epilogue is None:
             return attended
         weights = attended.weights
-        if weights is not None and self.reweighs:
+        if weights is not None and self.reweights:
             weights = self.epilogue(weights, attended.lse, x_BTM)
         out = self.epilogue(attended.out, attended.lse, x_BTM, **epilogue_inputs)
         return attended._replace(out=out, weights=weights)

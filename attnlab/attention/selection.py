@@ -1,22 +1,21 @@
-"""Which blocks of keys a query reads is chosen by the scores themselves."""
+"""Block selection: the scores themselves choose the blocks of keys that a query reads."""
 
 from typing import final
 
 import torch
 from torch import Tensor
 
-from attnlab.attention.contracts import AttentionInputs, Mask, declares
-from attnlab.attention.kernels.visibility import batch_and_head
+from attnlab.attention.contracts import AttentionInputs, Mask, declare_capabilities
+from attnlab.attention.kernels.masking import make_batch_head_indices
 
 
 @final
-class Blocks:
-    """A query reads its own block of `size` positions and, of those before it, the `count` - 1 whose keys
-    it likes best on the mean (MoBA, Lu et al. 2025, arXiv 2502.13189, §2.2); with `at_random` others, drawn
-    by head and position: a control.
+class BlockSelection:
+    """MoBA: a query reads its own block and the `count` - 1 earlier blocks of highest mean score.
 
-    Means are of the keys that the query may see, and come from all scores: what is measured is what is
-    read, not how fast. Nothing is learned.
+    A block is `size` positions. With `at_random`, the earlier blocks are drawn by head and position instead:
+    a control. Means are over the keys that the query may see, and come from all scores: this measures which
+    keys are read, not speed. Nothing is learned. Source: Lu et al. 2025, arXiv 2502.13189, §2.2.
     """
 
     def __init__(self, size: int, count: int, at_random: bool = False) -> None:
@@ -27,55 +26,61 @@ class Blocks:
         self.at_random = at_random
 
     def __call__(self, inputs: AttentionInputs, end: int) -> Mask:
-        """The mask of what is chosen, from what a kernel is given, its mask all that hides keys besides;
-        `end` is one more than the queries' last position. Positions of a row follow one another.
+        """Make the mask of the selected blocks.
+
+        Args:
+            inputs: inputs of the kernel; their mask is the only other one that hides keys. Positions of a row
+                are consecutive.
+            end: one more than the last position of the queries.
         """
-        q, k, _, q_pos, kv_pos = inputs[:5]
+        q, k, _, q_idx, kv_idx = inputs[:5]
         mask = inputs.mask
         (B, H, T, D), G = q.shape, k.shape[1]
-        b, h = batch_and_head(B, H, q.device)
-        own = q_pos.clamp(min=0) // self.size
-        of_key = kv_pos.clamp(min=0) // self.size
-        blocks = self.blocks(end)
-        there = (kv_pos >= 0) & (of_key < blocks)
-        visible = there if mask is None else there & mask(b, h, q_pos, kv_pos)
-        visible = visible.expand(B, H, T, kv_pos.shape[-1])
-        member = torch.nn.functional.one_hot(of_key.clamp(max=blocks - 1), blocks).to(q.dtype)[:, 0]
+        b, h = make_batch_head_indices(B, H, q.device)
+        query_block = q_idx.clamp(min=0) // self.size
+        key_block = kv_idx.clamp(min=0) // self.size
+        blocks = self.count_blocks(end)
+        exists = (kv_idx >= 0) & (key_block < blocks)
+        visible = exists if mask is None else exists & mask(b, h, q_idx, kv_idx)
+        visible = visible.expand(B, H, T, kv_idx.shape[-1])
+        member = torch.nn.functional.one_hot(key_block.clamp(max=blocks - 1), blocks).to(q.dtype)[:, 0]
         scores = (q.view(B, G, H // G, T, D) @ k.unsqueeze(2).transpose(-1, -2)).view(B, H, T, -1)
         counts = visible.to(q.dtype) @ member
-        means = (scores * visible) @ member / counts.clamp(min=1)
+        mean_scores = (scores * visible) @ member / counts.clamp(min=1)
         if self.at_random:
-            means = self._noise(h, q_pos, torch.arange(blocks, device=q.device)).expand_as(means)
-        place = torch.arange(blocks, device=q.device)
-        means = means.masked_fill((place >= own) | (counts == 0), -torch.inf)
-        best = means.topk(min(self.count - 1, blocks), dim=-1)
-        chosen = torch.zeros_like(means, dtype=torch.bool)
-        chosen = chosen.scatter(-1, best.indices, best.values > -torch.inf) | (place == own)
-        return _mask_of(chosen.detach(), q_pos[:, 0, :1, 0], self.size)
+            mean_scores = self._draw_noise(h, q_idx, torch.arange(blocks, device=q.device)).expand_as(
+                mean_scores
+            )
+        block_ids = torch.arange(blocks, device=q.device)
+        mean_scores = mean_scores.masked_fill((block_ids >= query_block) | (counts == 0), -torch.inf)
+        best = mean_scores.topk(min(self.count - 1, blocks), dim=-1)
+        chosen = torch.zeros_like(mean_scores, dtype=torch.bool)
+        chosen = chosen.scatter(-1, best.indices, best.values > -torch.inf) | (block_ids == query_block)
+        return _make_block_mask(chosen.detach(), q_idx[:, 0, :1, 0], self.size)
 
-    def blocks(self, end: int) -> int:
-        """That there are before position `end`, one at least."""
+    def count_blocks(self, end: int) -> int:
+        """Number of blocks before position `end`, at least one."""
         return max(1, -(-end // self.size))
 
-    def flops(self, new: int, held: int, heads: int, width: int) -> int:
-        """Of matrix products, per row: all scores once more, and their sums and counts by block."""
-        return 2 * heads * new * held * (width + 2 * self.blocks(held))
+    def flops(self, n_queries: int, n_keys: int, heads: int, width: int) -> int:
+        """FLOPs of matrix products, per row: all scores once more, and their sums and counts by block."""
+        return 2 * heads * n_queries * n_keys * (width + 2 * self.count_blocks(n_keys))
 
     @staticmethod
-    def _noise(h: Tensor, q_pos: Tensor, block: Tensor) -> Tensor:
-        """A number for each head, position and block, the same in any pass."""
-        mixed = (h * 2654435761 + q_pos.clamp(min=0) * 40503 + block * 69069 + 12345) % 1000003
+    def _draw_noise(h: Tensor, q_idx: Tensor, block: Tensor) -> Tensor:
+        """Pseudorandom number for each head, position and block, the same in every pass."""
+        mixed = (h * 2654435761 + q_idx.clamp(min=0) * 40503 + block * 69069 + 12345) % 1000003
         return (mixed * mixed % 1000003).double() / 1000003
 
 
-def _mask_of(chosen_BHTN: Tensor, first_B1: Tensor, size: int) -> Mask:
+def _make_block_mask(chosen_BHTN: Tensor, first_position_B1: Tensor, size: int) -> Mask:
     T, blocks = chosen_BHTN.shape[2:]
-    rows = len(first_B1)
+    rows = len(first_position_B1)
 
-    @declares(looks_ahead=True)
-    def chosen_mask(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
-        row = (q_pos - first_B1[b if rows > 1 else torch.zeros_like(b), 0]).clamp(0, max(T - 1, 0))
-        block = kv_pos.clamp(min=0) // size
+    @declare_capabilities(sees_future=True)
+    def chosen_mask(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        row = (q_idx - first_position_B1[b if rows > 1 else torch.zeros_like(b), 0]).clamp(0, max(T - 1, 0))
+        block = kv_idx.clamp(min=0) // size
         return chosen_BHTN[b, h, row, block.clamp(max=blocks - 1)] & (block < blocks)
 
     return chosen_mask

@@ -1,1 +1,4 @@
-"""What is typed: the entry, Hydra's line, a file per verb, the benches. Nothing imports this room."""
+"""Command-line interface: entry point, Hydra runner, one module per verb, benchmarks.
+
+No other package of attnlab imports this one.
+"""

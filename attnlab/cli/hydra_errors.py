@@ -1,4 +1,4 @@
-"""What Hydra's exceptions come to: one line that says what is wrong, and which names come near."""
+"""One-line messages for Hydra's exceptions, with suggestions of similar names."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,37 +9,38 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 
-from attnlab.errors import nearest
+from attnlab.errors import format_suggestions
 from attnlab.store import fingerprint
 
 
-def one_line(error: BaseException, config_dirs: Sequence[Path]) -> str:
-    """One line for an exception that Hydra or OmegaConf raised. `config_dirs`: where names may come from.
+def format_hydra_error(error: BaseException, config_dirs: Sequence[Path]) -> str:
+    """Format an exception of Hydra or OmegaConf as one line, prefixed with its notes, which hold the place.
 
-    Its notes, which say where it happened, stand before it.
+    `config_dirs` are searched for similar names.
     """
-    return "".join(getattr(error, "__notes__", [])) + _told(error, config_dirs)
+    return "".join(getattr(error, "__notes__", [])) + _explain_message(error, config_dirs)
 
 
-def _told(error: BaseException, config_dirs: Sequence[Path]) -> str:
-    text = _joined(error)
+def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
+    text = _join_causes(error)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not an override; write key=value ({_first(error.message)})"
+        return f"{error.override}: not an override; write key=value ({_extract_user_lines(error.message)})"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return _missing(str(error.missing_cfg_file), error.options or (), config_dirs)
+        return _explain_missing_option(str(error.missing_cfg_file), error.options or (), config_dirs)
     if match := re.search(r"Could not override '([^']+)'\. No match in the defaults list", text):
-        return _unselected(match[1], config_dirs)
+        return _explain_unselected_group(match[1], config_dirs)
     if match := re.search(r"Could not override '([^']+)'", text):
-        return f"no key {match[1]}{nearest(match[1], _keys(config_dirs))}; to add it, write +{match[1]}=..."
+        suggestions = format_suggestions(match[1], _list_override_keys(config_dirs))
+        return f"no key {match[1]}{suggestions}; to add it, write +{match[1]}=..."
     if match := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
         return f"{match[1]} has no value: set {match[1]}=..."
     if match := re.search(r"^(?:Type|Value)Error raised while resolving.*?full_key: (\S+)", text, re.DOTALL):
-        return _unresolved(match[1], _first(text), config_dirs)
-    return _first(text)
+        return _explain_interpolation(match[1], _extract_user_lines(text), config_dirs)
+    return _extract_user_lines(text)
 
 
-def _joined(error: BaseException) -> str:
-    """The texts of an exception and of what caused it: Hydra hides the telling one in the cause."""
+def _join_causes(error: BaseException) -> str:
+    """Join the messages of an exception and its causes: Hydra's informative message is often in the cause."""
     parts: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(parts) < 4:
@@ -51,67 +52,71 @@ def _joined(error: BaseException) -> str:
     return "\n".join(parts) or type(error).__name__
 
 
-def _first(text: str) -> str:
-    """The lines that speak to a user, on one."""
+def _extract_user_lines(text: str) -> str:
+    """Join the informative lines of a message into one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    noise = ("full_key:", "object_type=", "See ", "reference_type")
-    telling = [line for line in lines if not line.startswith(noise)]
+    noise_prefixes = ("full_key:", "object_type=", "See ", "reference_type")
+    informative = [line for line in lines if not line.startswith(noise_prefixes)]
     keys = [line for line in lines if line.startswith("full_key:")]
-    return " ".join([*telling[:3], *(f"({key})" for key in keys[:1])])
+    return " ".join([*informative[:3], *(f"({key})" for key in keys[:1])])
 
 
-def _unresolved(key: str, said: str, config_dirs: Sequence[Path]) -> str:
-    """A value that is worked out of others: these are what somebody wrote."""
+def _explain_interpolation(key: str, message: str, config_dirs: Sequence[Path]) -> str:
+    """Name the keys that a failed interpolation refers to, since the user set those."""
     group, _, last = key.rpartition(".")
     files = (path for folder in config_dirs for path in (folder / group.replace(".", "/")).glob("*.yaml"))
-    said_there = "\n".join(map(_text, files))
-    lines = re.findall(rf"^{re.escape(last)}:(.*)", said_there, re.MULTILINE)
-    others = sorted({other for line in lines for other in re.findall(r"\$\{([\w.]+)\}", line)})
-    return f"{key} is worked out of {' and '.join(others)}: {said}" if others else said
+    yaml_text = "\n".join(map(_read_text, files))
+    lines = re.findall(rf"^{re.escape(last)}:(.*)", yaml_text, re.MULTILINE)
+    referenced_keys = sorted({other for line in lines for other in re.findall(r"\$\{([\w.]+)\}", line)})
+    return (
+        f"{key} is worked out of {' and '.join(referenced_keys)}: {message}" if referenced_keys else message
+    )
 
 
-def _missing(wanted: str, options: Iterable[str], config_dirs: Sequence[Path]) -> str:
-    group, _, option = wanted.rpartition("/")
-    known = list(options) or [path.stem for folder in config_dirs for path in (folder / group).glob("*.yaml")]
+def _explain_missing_option(config_path: str, options: Iterable[str], config_dirs: Sequence[Path]) -> str:
+    group, _, option = config_path.rpartition("/")
+    known_options = list(options) or [
+        path.stem for folder in config_dirs for path in (folder / group).glob("*.yaml")
+    ]
     if not group:
-        return f"no config file {option}{nearest(option, known)}"
-    return f"{group} has no option {option}{nearest(option, known)}"
+        return f"no config file {option}{format_suggestions(option, known_options)}"
+    return f"{group} has no option {option}{format_suggestions(option, known_options)}"
 
 
-def _unselected(group: str, config_dirs: Sequence[Path]) -> str:
+def _explain_unselected_group(group: str, config_dirs: Sequence[Path]) -> str:
     if any(any((folder / group).glob("*.yaml")) for folder in config_dirs):
         return f"{group} is not selected by default: write +{group}=... to add it"
-    return f"no group {group}{nearest(group, _keys(config_dirs))}"
+    return f"no group {group}{format_suggestions(group, _list_override_keys(config_dirs))}"
 
 
-def _keys(config_dirs: Sequence[Path]) -> set[str]:
-    """Everything that may be overridden: groups, and the dotted keys of all yaml files."""
+def _list_override_keys(config_dirs: Sequence[Path]) -> set[str]:
+    """List every override target: groups, and the dotted keys of all yaml files."""
     names: set[str] = set()
     for folder in config_dirs:
         for path in folder.rglob("*.yaml"):
             group = str(path.parent.relative_to(folder)).replace("/", ".")
             if group != ".":
                 names.add(group.replace(".", "/"))
-            text = _text(path)
+            text = _read_text(path)
             package = "" if group == "." or "@package _global_" in text else group + "."
-            names |= {f"{package}{key}" for key in _flat(text)}
-    # What the launchers may be told: their schemas are in Python, not in a yaml file.
+            names |= {f"{package}{key}" for key in _flatten_keys(text)}
+    # Launcher schemas are defined in Python, not in a yaml file.
     schemas = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {})
     nodes = [schema.node for schema in schemas.values() if hasattr(schema, "node")]
     return names | {f"hydra.launcher.{key}" for node in nodes for key in node}
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def _flat(text: str) -> set[str]:
+def _flatten_keys(text: str) -> set[str]:
     try:
         loaded: Any = OmegaConf.to_container(OmegaConf.create(text))
-    except Exception:  # a broken file has its own message when it is composed
+    except Exception:  # composing a broken file raises its own error
         return set()
     if not isinstance(loaded, dict):
         return set()
     for key in ("defaults", "hydra", "arm_overrides", "size_overrides"):
         loaded.pop(key, None)
-    return {key for key, _ in fingerprint.flatten(loaded) if key}
+    return {key for key, _ in fingerprint.flatten_config(loaded) if key}

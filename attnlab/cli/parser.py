@@ -1,4 +1,4 @@
-"""What a verb's line is read with: argparse, with errors of one line, and flags at any place."""
+"""argparse for verbs: one-line errors, and flags at any position."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -6,52 +6,54 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from attnlab import __version__
-from attnlab.cli.words import Key
-from attnlab.errors import Refused, nearest
+from attnlab.cli.kv_args import KeyArgument
+from attnlab.errors import InvalidConfig, format_suggestions
 
 PROGRAM = "python -m attnlab"
 VERSION = f"attnlab {__version__}"
 
 
-class Parser(argparse.ArgumentParser):
-    """argparse's, whose errors are Refused."""
+class VerbParser(argparse.ArgumentParser):
+    """An ArgumentParser that raises InvalidConfig instead of exiting."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
         self.add_argument("--version", action="version", version=VERSION, help="attnlab's, and leave")
 
     @property
-    def verb(self) -> str:
+    def verb_name(self) -> str:
         return self.prog.removeprefix(PROGRAM).strip()
 
-    def flags(self) -> list[str]:
-        """What begins with two dashes."""
+    def list_flags(self) -> list[str]:
+        """List the long options (`--name`)."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
-        raise Refused(f"{self.verb}: {message}; see {self.prog} --help")
+        raise InvalidConfig(f"{self.verb_name}: {message}; see {self.prog} --help")
 
-    def read(self, line: Sequence[str]) -> argparse.Namespace:
-        """The options of a line; a flag that is unknown is refused with those that come near."""
-        options, others = self.parse_known_intermixed_args(list(line))
-        if others:
-            known = [action for action in self._actions if action.dest != "help"]
-            flags = [name for action in known for name in action.option_strings]
-            near = nearest(others[0].partition("=")[0], flags)
-            raise Refused(f"{self.verb} does not know {others[0]}{near}; see {self.prog} --help")
+    def parse_line(self, line: Sequence[str]) -> argparse.Namespace:
+        """Parse a line; raise InvalidConfig with suggestions for an unknown flag."""
+        options, unknown_words = self.parse_known_intermixed_args(list(line))
+        if unknown_words:
+            actions = [action for action in self._actions if action.dest != "help"]
+            flags = [name for action in actions for name in action.option_strings]
+            suggestions = format_suggestions(unknown_words[0].partition("=")[0], flags)
+            raise InvalidConfig(
+                f"{self.verb_name} does not know {unknown_words[0]}{suggestions}; see {self.prog} --help"
+            )
         return options
 
 
 @dataclass(frozen=True)
 class Verb:
-    """`main` is `module:function` and takes the options; `says` is a line for the list of verbs."""
+    """A verb: `entry_point` is `module:function`, called with the options; `summary` is its help line."""
 
-    main: str
-    says: str
+    entry_point: str
+    summary: str
     usage: str
     examples: tuple[str, ...]
-    declare: Callable[[Parser], None]
-    keys: tuple[Key, ...] = ()
-    more: str = ""  # what the help adds to `says`
-    reads: str | None = None  # the key of what a trained model is given
-    overrides: bool = False  # whether words that are none of the keys are for the verb to read
+    add_arguments: Callable[[VerbParser], None]
+    keys: tuple[KeyArgument, ...] = ()
+    details: str = ""  # paragraphs that the help adds to `summary`
+    input_key: str | None = None  # the key that holds the input of a trained model, as in `prompt`
+    accepts_overrides: bool = False  # whether the verb also takes overrides

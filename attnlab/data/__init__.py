@@ -1,1 +1,1 @@
-"""What a model is trained and scored on: tasks, and the data module that feeds any of them to a trainer."""
+"""Tasks, and the data module that feeds the batches of any task to the trainer."""

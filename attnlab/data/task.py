@@ -1,4 +1,4 @@
-"""What every task offers, and the few things that all tasks share."""
+"""The `Task` protocol, and the helpers that all tasks share."""
 
 import hashlib
 import json
@@ -9,67 +9,81 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from attnlab.store.seeds import seed_of
+from attnlab.store.seeds import derive_seed
 
 Batch = dict[str, Tensor]
-IGNORE = -100  # target of a position that is not scored
-_SHORT = partial(hashlib.blake2b, digest_size=4)  # what the batches of all stored runs were drawn with
+IGNORE = -100  # target of an unscored position
+_SEED_HASH = partial(hashlib.blake2b, digest_size=4)  # changing it changes the batches of all stored runs
 
 
 class Task(Protocol):
-    """A source of batches. Batches are dicts of tensors of the CPU:
+    """A source of batches.
 
-    tokens     int64 [B, T]
-    targets    int64 [B, T], `IGNORE` where nothing is scored
-    lengths    int64 [B]     optional: how many positions from the left are real, the rest is padding
-    documents  int64 [B, T]  optional: packed documents; positions of two numbers do not see each other
-    condition  int64 [B, T]  optional, in validation: the class that a target is reported under, an index into
-                             the task's `conditions`, which name them (kind/number, as in distance/8)
-    scored     float []      in a part of a batch only: what its summed loss is divided by
+    A batch is a dict of CPU tensors:
+
+        tokens     int64 [B, T]
+        targets    int64 [B, T], `IGNORE` at unscored positions
+        lengths    int64 [B]     optional: real positions of each row, from the left; the rest is padding
+        documents  int64 [B, T]  optional: document numbers of packed rows; positions of different documents
+                                 do not attend to each other
+        condition  int64 [B, T]  optional, validation only: the class under which a target is reported, an
+                                 index into the task's `conditions`, their names (category/number, as in
+                                 distance/8)
+        scored     float []      only in a micro-batch: the divisor of its summed loss
     """
 
     name: str
-    unit: str  # what a loss is an average over: char, byte, bpe, ...
+    unit: str  # token unit that losses are averaged over: char, byte, bpe, ...
     vocab_size: int
     length: int  # T
-    fingerprint: str  # sha256 of all that decides the batches of a given seed and batch size
-    train_tokens: int  # tokens of the whole part, however often or seldom they are visited
-    # epoch_tokens: int  optional: what batches hold that visit each once, where padding makes that more
+    fingerprint: str  # sha256 of everything that determines the batches of a given seed and batch size
+    train_tokens: int  # tokens of the training split, regardless of how often training reads them
+    # epoch_tokens: int  optional: tokens of batches that read each example once, if padding makes them more
     val_tokens: int
-    val_windows: int  # validation examples in all
+    val_windows: int  # total number of validation examples
 
     def train_batch(self, seed: int, step: int, batch_size: int) -> Batch:
-        """A pure function of its arguments."""
+        """Return the training batch of one step, a pure function of the arguments."""
         ...
 
     def val_batches(self, batch_size: int) -> list[Batch]:
-        """The same examples for every seed; the last batch may be smaller."""
+        """Return the validation batches: the same examples for every seed; the last batch may be smaller."""
         ...
 
-    # vocabulary() -> Vocabulary  optional (data/vocabulary.py): a run keeps it, to encode and decode without
-    # its data. A stored run of a task without it needs the same data again.
-    # A text has `byte_batches(batch_size)` too: they score each byte of `val_text` once, for losses per byte.
+    # vocabulary() -> Vocabulary  optional (data/vocabulary.py): stored with a run, so that the run can encode
+    # and decode without its data. A stored run of a task without it needs the same data again.
+    # Text tasks also have `byte_batches(batch_size)`, which score each byte of `val_text` once, for losses
+    # per byte.
 
     def encode(self, text: str) -> list[int]:
-        """What the model reads for a prompt. ValueError names the first character or word without a token."""
+        """Return the model's input ids for a prompt.
+
+        Raises:
+            ValueError: a character or word has no token; the message names the first one.
+        """
         ...
 
     def decode(self, ids: Sequence[int]) -> list[str]:
-        """One string a token."""
+        """Return one string per token."""
         ...
 
 
-def generator(seed: int | str, step: int) -> torch.Generator:
-    """The random numbers of one training batch."""
-    return torch.Generator().manual_seed(seed_of(seed, step, algorithm=_SHORT))
+def make_generator(seed: int | str, step: int) -> torch.Generator:
+    """Return the random generator of one training batch."""
+    return torch.Generator().manual_seed(derive_seed(seed, step, hash_function=_SEED_HASH))
 
 
-def fingerprint(**parts: Any) -> str:
+def compute_fingerprint(**parts: Any) -> str:
+    """Return the sha256 of the parts, serialized as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def check_split(length: int, val_fraction: float, val_windows: int | None) -> None:
-    """The checks that need no data, so that they come before any is read."""
+def validate_split(length: int, val_fraction: float, val_windows: int | None) -> None:
+    """Validate the settings that can be checked before any data is read.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
     if not isinstance(length, int) or length < 2:
         raise ValueError(f"data.length={length}: a window has at least 2 tokens")
     if not 0 < val_fraction <= 0.5:

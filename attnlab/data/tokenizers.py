@@ -1,8 +1,8 @@
-"""Text to ids and back: characters, bytes, or byte pairs trained on the training text.
+"""Tokenizers: characters, bytes, or byte pairs trained on the training text.
 
-Surprising: the strings of `decode` always join to the text itself. A token that ends inside a character
-(bytes and byte pairs have such tokens) is the empty string, and the one that completes it is the character.
-Losses per token of two tokenizers are not comparable; those per byte are.
+The strings of `decode` always join to the text itself. A token that ends inside a character (possible for
+bytes and byte pairs) decodes to the empty string, and the token that completes the character decodes to it.
+Losses per token of two tokenizers are not comparable; losses per byte are.
 """
 
 import codecs
@@ -13,14 +13,12 @@ from typing import Protocol
 
 import numpy as np
 
-PIECE = 1_600_000  # characters of a long text that are encoded at once, which bounds the memory
-
-
-START = 0  # of short words: the id before the first character and after the last one
+MAX_ENCODE_CHARS = 1_600_000  # a long text is encoded in chunks of this size, to bound the memory
+START_ID = 0  # start and end token of short words
 
 
 class Codec(Protocol):
-    """Text to ids and back, once `load` has the vocabulary."""
+    """Encodes text to ids and decodes ids, once `load` has set the vocabulary."""
 
     vocab_size: int
 
@@ -32,28 +30,38 @@ class Codec(Protocol):
 
 
 class Tokenizer(Codec, Protocol):
-    """A codec that learns its vocabulary from a text."""
+    """A codec that learns its vocabulary from a text.
+
+    Attributes:
+        unit: name of a token in reports: char, byte, bpe, ...
+        key: everything that determines the vocabulary of a given text.
+        is_slow_to_fit: whether the learned vocabulary is worth caching; if so, `fit` must depend on the
+            training text only.
+    """
 
     unit: str
-    key: str  # all that decides the result for a given text
-    learns_long: bool  # whether what it learns is worth keeping; then it looks at the training text alone
+    key: str
+    is_slow_to_fit: bool
 
     def fit(self, training: str, validation: str) -> str:
-        """Learns the vocabulary and returns it as text, for `load`."""
+        """Learn the vocabulary and return it as text, the argument of `load`."""
         ...
 
-    def sizes(self) -> np.ndarray:
-        """The bytes of UTF-8 that each token stands for [vocab_size]."""
+    def count_token_bytes(self) -> np.ndarray:
+        """Return the number of UTF-8 bytes of each token [vocab_size]."""
         ...
 
 
-class Char:
-    """One token a character. The vocabulary is that of training *and* validation text: a character seen only
-    in validation would have no id at all, while knowing that it exists tells nothing of where it stands."""
+class CharTokenizer:
+    """One token per character.
+
+    The vocabulary covers training *and* validation text. A character that occurs only in validation would
+    otherwise have no id, and knowing that it exists reveals nothing about its positions.
+    """
 
     unit = "char"
     key = "char"
-    learns_long = False
+    is_slow_to_fit = False
 
     def fit(self, training: str, validation: str) -> str:
         state = "".join(sorted({*training, *validation}))
@@ -64,35 +72,36 @@ class Char:
         if not state:
             raise ValueError("a vocabulary has at least one character")
         self.characters = state
-        self.codes = _codes(state)
+        self.code_points = _get_code_points(state)
         self.vocab_size = len(state)
 
     def encode(self, text: str) -> np.ndarray:
-        codes = _codes(text)
-        ids = np.searchsorted(self.codes, codes).clip(max=len(self.codes) - 1)
-        unknown = self.codes[ids] != codes
+        codes = _get_code_points(text)
+        ids = np.searchsorted(self.code_points, codes).clip(max=len(self.code_points) - 1)
+        unknown = self.code_points[ids] != codes
         if unknown.any():
-            at = int(unknown.argmax())
+            index = int(unknown.argmax())
             raise ValueError(
-                f"{text[at]!r} (U+{ord(text[at]):04X}, character {at}) is not among the {len(self.codes)}"
-                " characters of the data; leave it out, or train with data/tokenizer=byte"
+                f"{text[index]!r} (U+{ord(text[index]):04X}, character {index}) is not among"
+                f" the {len(self.code_points)} characters of the data; leave it out, or train with"
+                " data/tokenizer=byte"
             )
         return ids
 
     def decode(self, ids: Sequence[int]) -> list[str]:
         return [self.characters[i] for i in ids]
 
-    def sizes(self) -> np.ndarray:
+    def count_token_bytes(self) -> np.ndarray:
         return np.array([len(character.encode()) for character in self.characters])
 
 
-class Byte:
-    """One token a byte of the UTF-8 text. Nothing is learned, and nothing is unknown."""
+class ByteTokenizer:
+    """One token per byte of the UTF-8 text: nothing to learn, and no unknown characters."""
 
     unit = "byte"
     key = "byte"
     vocab_size = 256
-    learns_long = False
+    is_slow_to_fit = False
 
     def fit(self, training: str, validation: str) -> str:
         return ""
@@ -104,18 +113,18 @@ class Byte:
         return np.frombuffer(text.encode(), np.uint8)
 
     def decode(self, ids: Sequence[int]) -> list[str]:
-        return _strings(bytes([i]) for i in ids)
+        return _decode_pieces(bytes([i]) for i in ids)
 
-    def sizes(self) -> np.ndarray:
+    def count_token_bytes(self) -> np.ndarray:
         return np.ones(256, np.int64)
 
 
-class Bpe:
+class BpeTokenizer:
     """Byte pairs (Sennrich et al. 2016, 1508.07909) over bytes, learned from the training text only."""
 
     unit = "bpe"
-    learns_long = True
-    piece = 100_000  # characters in a row: no token crosses such a border, and PIECE is a multiple of it
+    is_slow_to_fit = True
+    piece_chars = 100_000  # no token crosses a piece border; MAX_ENCODE_CHARS is a multiple of it
 
     def __init__(self, vocab_size: int) -> None:
         if vocab_size < 257:
@@ -124,7 +133,7 @@ class Bpe:
                 " or use data/tokenizer=byte"
             )
         self.vocab_size = vocab_size
-        self.key = f"bpe {vocab_size} pieces {self.piece} tokenizers {version('tokenizers')}"
+        self.key = f"bpe {vocab_size} pieces {self.piece_chars} tokenizers {version('tokenizers')}"
 
     def fit(self, training: str, validation: str) -> str:
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -136,7 +145,7 @@ class Bpe:
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        tokenizer.train_from_iterator(self._split(training), trainer)
+        tokenizer.train_from_iterator(self._split_pieces(training), trainer)
         state = tokenizer.to_str()
         self.load(state)
         return state
@@ -145,57 +154,59 @@ class Bpe:
         from tokenizers import Tokenizer
 
         self.tokenizer = Tokenizer.from_str(state)
-        self.vocab_size = self.tokenizer.get_vocab_size()  # a small text has fewer pairs than were asked for
-        symbols = _byte_symbols()
-        self.pieces = [
+        self.vocab_size = self.tokenizer.get_vocab_size()  # a small text has fewer pairs than requested
+        symbols = _build_byte_symbols()
+        self.token_bytes = [
             bytes(symbols[c] for c in self.tokenizer.id_to_token(i) or "") for i in range(self.vocab_size)
         ]
 
-    def _split(self, text: str) -> list[str]:
-        """The pieces of a text, the same in training and in use: a line alone would hide what follows its
-        newline, and no token could hold the newline and the indentation after it.
+    def _split_pieces(self, text: str) -> list[str]:
+        """Split a text into pieces, the same way in training and in use.
+
+        Splitting at lines would hide the text after a newline, and no token could span a newline and the
+        indentation after it.
         """
-        return [text[i : i + self.piece] for i in range(0, len(text), self.piece)]
+        return [text[i : i + self.piece_chars] for i in range(0, len(text), self.piece_chars)]
 
     def encode(self, text: str) -> np.ndarray:
-        encoded = self.tokenizer.encode_batch_fast(self._split(text))
+        encoded = self.tokenizer.encode_batch_fast(self._split_pieces(text))
         return np.concatenate([np.array(e.ids, np.int64) for e in encoded] or [np.empty(0, np.int64)])
 
     def decode(self, ids: Sequence[int]) -> list[str]:
-        return _strings(self.pieces[i] for i in ids)
+        return _decode_pieces(self.token_bytes[i] for i in ids)
 
-    def sizes(self) -> np.ndarray:
-        return np.array([len(piece) for piece in self.pieces])
+    def count_token_bytes(self) -> np.ndarray:
+        return np.array([len(piece) for piece in self.token_bytes])
 
 
-class NameCodec(Char):
-    """The characters of short words, and a start token, which every encoded text begins with."""
+class NameCodec(CharTokenizer):
+    """The characters of short words, plus a start token that begins every encoded text."""
 
     def load(self, state: str) -> None:
         super().load(state)
         self.vocab_size = len(state) + 1
 
     def encode(self, text: str) -> np.ndarray:
-        return np.concatenate([[START], self.places(text)])
+        return np.concatenate([[START_ID], self.encode_characters(text)])
 
-    def places(self, text: str) -> np.ndarray:
-        """The ids of the characters, without the start token."""
+    def encode_characters(self, text: str) -> np.ndarray:
+        """Return the ids of the characters, without the start token."""
         return super().encode(text) + 1
 
     def decode(self, ids: Sequence[int]) -> list[str]:
-        return ["<start>" if i == START else self.characters[i - 1] for i in ids]
+        return ["<start>" if i == START_ID else self.characters[i - 1] for i in ids]
 
-    def sizes(self) -> np.ndarray:
-        return np.concatenate([[0], super().sizes()])
+    def count_token_bytes(self) -> np.ndarray:
+        return np.concatenate([[0], super().count_token_bytes()])
 
 
 class WordCodec:
-    """The words of a task that is drawn: spaces stand between them, and an id is a place in their list."""
+    """The words of a synthetic task: space-separated in text, with their list index as id."""
 
     vocab_size: int
 
     def load(self, state: str) -> None:
-        """`state` is a JSON list of the words."""
+        """Set the vocabulary from `state`, a JSON list of words."""
         words = json.loads(state)
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise ValueError("it is no list of words")
@@ -216,11 +227,11 @@ class WordCodec:
         return [self.words[i] for i in ids]
 
 
-def _codes(text: str) -> np.ndarray:
+def _get_code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
-def _strings(pieces: Iterable[bytes]) -> list[str]:
+def _decode_pieces(pieces: Iterable[bytes]) -> list[str]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     strings = [decoder.decode(piece) for piece in pieces]
     if strings:
@@ -228,9 +239,12 @@ def _strings(pieces: Iterable[bytes]) -> list[str]:
     return strings
 
 
-def _byte_symbols() -> dict[str, int]:
-    """The `tokenizers` library writes a byte as one visible character: itself where it is visible in
-    Latin-1, else the next one from U+0100 on."""
+def _build_byte_symbols() -> dict[str, int]:
+    """Return the `tokenizers` library's mapping from symbol to byte.
+
+    The library writes a byte as one visible character: the Latin-1 character if it is visible, else the next
+    unused one from U+0100 on.
+    """
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in visible]
     return {chr(byte): byte for byte in visible} | {chr(256 + k): byte for k, byte in enumerate(hidden)}

@@ -1,1 +1,1 @@
-"""What is measured beside the loss: memory, time, attention maps. Each file is one measurement."""
+"""Measurements besides the loss: memory, time, attention maps; one measurement per file."""

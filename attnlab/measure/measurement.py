@@ -1,45 +1,49 @@
-"""What a run that only measures gives: a measurement is a class that a config names.
+"""Interface of measurements: classes that a config names, run without training.
 
-Its constructor's signature is its schema, and calling it with (module, data, device) gives `Measured`. It may
-say before, with `measures()`, the names of all metrics that it can give: a claim about another is refused.
-Surprising: a metric's declaration decides how it is judged. One of kind `count` has no interval, and one of
-kind `time` is nothing that a test of the code may lean on.
+The constructor's signature is the schema of its config. Calling the instance with (module, data, device)
+returns a `MeasurementResult`. `measures()` may list the names of all possible metrics in advance; a claim
+about another metric is then a validation error. A metric's definition determines its statistics: one of kind
+`count` has no interval, and tests of the code must not depend on one of kind `time`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnlab.store.schema import Metric, named
+from attnlab.store.run_schema import Metric, index_by_name
 
 
 @dataclass(frozen=True)
-class Measured:
-    """`metrics` by name; `declared` says of them what they are called, their unit, which of two is better and
-    their kind. One that is not declared is called by its name, has no unit and varies by seed. `series`: a
-    curve's name to its points, a whole number (a length, a count) to a value.
+class MeasurementResult:
+    """Metrics and series of a measurement.
+
+    Attributes:
+        metrics: values by name.
+        definitions: display name, unit, direction and kind of metrics. A metric without definition is
+            displayed by its name, has no unit and varies by seed.
+        series: name of a curve -> whole number (a length, a count) -> value.
     """
 
     metrics: Mapping[str, float]
-    declared: Iterable[Metric] = ()
+    definitions: Iterable[Metric] = ()
     series: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
-    def declarations(self) -> dict[str, Metric]:
-        """What each of its metrics is, by name."""
-        known = named(*self.declared)
-        return {name: known.get(name, Metric(name)) for name in self.metrics}
+    def definitions_by_name(self) -> dict[str, Metric]:
+        """Return the definition of each metric, by name."""
+        definitions = index_by_name(*self.definitions)
+        return {name: definitions.get(name, Metric(name)) for name in self.metrics}
 
 
-Measurement = Callable[[Any, Any, str], Measured]  # (LanguageModel, Data, device)
+Measurement = Callable[[Any, Any, str], MeasurementResult]  # (LanguageModel, DataModule, device)
 
 
-def length_names(lengths: Sequence[float]) -> list[str]:
-    """What `measure.length` gives for these multiples of the trained length."""
-    found = [f"length/{part}{multiple:g}" for multiple in lengths for part in ("", "last/")]
-    others = [multiple for multiple in lengths if multiple != 1] if 1 in lengths else []
-    return [*found, *(f"length/excess/{multiple:g}" for multiple in others)]
+def list_length_metrics(lengths: Sequence[float]) -> list[str]:
+    """Return the metric names of `length_generalization` for these multiples of the trained length."""
+    names = [f"length/{part}{multiple:g}" for multiple in lengths for part in ("", "last/")]
+    excess = [multiple for multiple in lengths if multiple != 1] if 1 in lengths else []
+    return [*names, *(f"length/excess/{multiple:g}" for multiple in excess)]
 
 
-def on_paper(measurement: Measurement) -> bool:
-    """Whether it only looks at shapes, so that its model may be larger than the machine."""
-    return getattr(measurement, "on_paper", False)
+def is_shapes_only(measurement: Measurement) -> bool:
+    """Return whether the measurement uses only shapes, so that its model may exceed the machine's memory."""
+    return getattr(measurement, "shapes_only", False)

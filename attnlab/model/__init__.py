@@ -1,1 +1,1 @@
-"""In goes a resolved config, out come models, text and checkpoints. Imports attention, data and the store."""
+"""Models, generated text and checkpoints from a resolved config. Imports attention, data and the store."""

@@ -1,4 +1,4 @@
-"""One layer of a model: a mixer, then an FFN, each written into the residual stream; where norms stand."""
+"""Transformer layer: a mixer, then an FFN, each added to the residual stream, with its norm placement."""
 
 from collections.abc import Callable
 from typing import Any, Literal, final
@@ -12,14 +12,20 @@ from attnlab.model.residual import DepthAttention
 
 @final
 class Block(nn.Module):
-    """x + mixer(norm(x)), then x + ffn(norm(x)).
+    """Residual layer: x + mixer(norm(x)), then x + ffn(norm(x)).
 
-    `norms`: "pre" is of what a part reads, "post" of what it writes before that is added (OLMo 2, arXiv
-    2501.00656, §3.1), "sandwich" of both (Gemma 2, arXiv 2408.00118, §2). `parallel`: the FFN reads what the
-    mixer reads, x + mixer(norm(x)) + ffn(norm2(x)) (GPT-NeoX, arXiv 2204.06745, §2.1); with `shared_norm`
-    the same norm of it. What is written is multiplied by `multiplier`. With `residual` each part reads what
-    that makes of all that was written before, and x is a list of it. ValueError for a norm that is shared
-    where there are no two of it.
+    Args:
+        norms: "pre" normalizes the input of each part, "post" its output before the addition (OLMo 2, arXiv
+            2501.00656, §3.1), "sandwich" both (Gemma 2, arXiv 2408.00118, §2).
+        parallel: Both parts read the same x: x + mixer(norm(x)) + ffn(norm2(x)) (GPT-NeoX, arXiv 2204.06745,
+            §2.1).
+        shared_norm: In a parallel block, the FFN reads the mixer's normalized input.
+        multiplier: Factor of each part's output.
+        residual: Makes a `DepthAttention` per part. x is then the list of all outputs so far, and each part
+            reads its mixture of them.
+
+    Raises:
+        ValueError: `shared_norm` where a block does not have two input norms.
     """
 
     def __init__(
@@ -40,44 +46,44 @@ class Block(nn.Module):
             raise ValueError("shared_norm needs parallel: true, and norms of what is read: pre or sandwich")
         self.mixer_reads = residual(dim) if residual else None
         self.ffn_reads = residual(dim) if residual and not shared_norm else None
-        before = norms != "post"
-        after = norms != "pre"
-        self.mixer_norm = norm(dim) if before else None
+        has_input_norm = norms != "post"
+        has_output_norm = norms != "pre"
+        self.mixer_norm = norm(dim) if has_input_norm else None
         self.mixer = mixer
-        self.ffn_norm = norm(dim) if before and not shared_norm else None
+        self.ffn_norm = norm(dim) if has_input_norm and not shared_norm else None
         self.ffn = ffn
-        self.mixer_after, self.ffn_after = (norm(dim) if after else None for _ in range(2))
+        self.mixer_after, self.ffn_after = (norm(dim) if has_output_norm else None for _ in range(2))
         self.parallel = parallel
         self.shared_norm = shared_norm
         self.dropout = dropout
         self.multiplier = multiplier
-        self.plain = norms == "pre" and not (parallel or residual or dropout) and multiplier == 1.0
-        declared = Capabilities.of(mixer)
-        self.shares = bool(declared.reads or declared.publishes)
+        self.is_plain = norms == "pre" and not (parallel or residual or dropout) and multiplier == 1.0
+        capabilities = Capabilities.from_part(mixer)
+        self.uses_shared = bool(capabilities.reads_shared or capabilities.writes_shared)
 
     def forward(self, x: Any, **context: Any) -> Any:
-        """`context` is the mixer's: positions, mask, cache, and where it shares something, the channel."""
-        if self.plain:  # as below, without its questions, which a decoding step would feel
+        """Pass `context` to the mixer: positions, mask, cache and, if it uses any, cross-layer tensors."""
+        if self.is_plain:  # the same without branches, whose time shows in a decoding step
             assert self.mixer_norm is not None
             assert self.ffn_norm is not None
             x = x + self.mixer(self.mixer_norm(x), **context)
             return x + self.ffn(self.ffn_norm(x))
-        read = self._read(x, self.mixer_reads, self.mixer_norm)
-        after = self._written(x, self.mixer(read, **context), self.mixer_after)
+        part_input = self._prepare_input(x, self.mixer_reads, self.mixer_norm)
+        mixed_x = self._add_to_residual(x, self.mixer(part_input, **context), self.mixer_after)
         if not self.shared_norm:
-            read = self._read(x if self.parallel else after, self.ffn_reads, self.ffn_norm)
-        return self._written(after, self.ffn(read), self.ffn_after)
+            part_input = self._prepare_input(x if self.parallel else mixed_x, self.ffn_reads, self.ffn_norm)
+        return self._add_to_residual(mixed_x, self.ffn(part_input), self.ffn_after)
 
     @staticmethod
-    def _read(x: Any, reads: DepthAttention | None, norm: nn.Module | None) -> Tensor:
-        x = x if reads is None else reads(x)
+    def _prepare_input(x: Any, depth_attention: DepthAttention | None, norm: nn.Module | None) -> Tensor:
+        x = x if depth_attention is None else depth_attention(x)
         return x if norm is None else norm(x)
 
-    def _written(self, x: Any, written: Tensor, norm: nn.Module | None) -> Any:
+    def _add_to_residual(self, x: Any, output: Tensor, norm: nn.Module | None) -> Any:
         if norm is not None:
-            written = norm(written)
+            output = norm(output)
         if self.multiplier != 1.0:
-            written = written * self.multiplier
+            output = output * self.multiplier
         if self.dropout:
-            written = F.dropout(written, self.dropout, self.training)
-        return x + written if self.mixer_reads is None else [*x, written]
+            output = F.dropout(output, self.dropout, self.training)
+        return x + output if self.mixer_reads is None else [*x, output]

@@ -1,6 +1,4 @@
-"""From a resolved config to objects: Hydra's `instantiate`, a model with a mixer of its own in every layer,
-and the device.
-"""
+"""Object construction from a resolved config: Hydra's `instantiate`, the model, and its device."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -13,14 +11,26 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.model.transformer import Transformer
 
-MIXERS = ("attention", "mixer", "layers", "n_heads")  # of `model`: what its layers mix with, and no argument
-WEIGHTS = {"bf16-true": torch.bfloat16, "64-true": torch.float64}  # other precisions keep float32 weights
+MIXER_KEYS = (
+    "attention",
+    "mixer",
+    "layers",
+    "n_heads",
+)  # keys of `model` that define its mixers and are no constructor arguments
+WEIGHT_DTYPES = {
+    "bf16-true": torch.bfloat16,
+    "64-true": torch.float64,
+}  # other precisions keep float32 weights
 
 
-def make(config: Mapping[str, Any], /, **given: Any) -> Any:
-    """Hydra's `instantiate`, with the reason of a refusal instead of the wrapping of it. A config that asks
-    for `_partial_` makes a function. ValueError where a `_target_`, nested ones included, returns None: a
-    part without a value would be left out silently.
+def instantiate_config(config: Mapping[str, Any], /, **overrides: Any) -> Any:
+    """Call Hydra's `instantiate` and raise the original error instead of Hydra's wrapper.
+
+    A config with `_partial_` returns a function.
+
+    Raises:
+        ValueError: The constructor rejected its arguments, or a `_target_`, nested ones included, returned
+            None: the part would be omitted silently.
     """
     if OmegaConf.is_config(config):
         config = cast(dict[str, Any], OmegaConf.to_container(cast(Any, config), resolve=True))
@@ -28,13 +38,15 @@ def make(config: Mapping[str, Any], /, **given: Any) -> Any:
     if not config.get("_recursive_", True):
         nested = {}
     plain = {key: value for key, value in config.items() if key not in nested}
-    args = _make_nested(nested.pop("_args_", []))
-    given = {**{key: _make_nested(value) for key, value in nested.items()}, **given}
+    args = _instantiate_nested(nested.pop("_args_", []))
+    overrides = {**{key: _instantiate_nested(value) for key, value in nested.items()}, **overrides}
     try:
         factory = instantiate(OmegaConf.create(plain), _partial_=True, _convert_="all")
         if not config.get("_partial_"):
-            return _require_value(factory(*args, **given), config)
-        return partial(factory, *args, **given) if args or given else factory  # its keywords stay in sight
+            return _require_value(factory(*args, **overrides), config)
+        return (
+            partial(factory, *args, **overrides) if args or overrides else factory
+        )  # without a second layer, `keywords` stays readable
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, ValueError | TypeError):
@@ -50,42 +62,48 @@ def _has_target(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_target, value))
 
 
-def _make_nested(value: Any) -> Any:
-    """The value of a key, each config with a `_target_` in it replaced by the object that it makes."""
+def _instantiate_nested(value: Any) -> Any:
+    """Replace each config with a `_target_` inside a value by its object."""
     if isinstance(value, Mapping):
         return (
-            make(value) if "_target_" in value else {key: _make_nested(child) for key, child in value.items()}
+            instantiate_config(value)
+            if "_target_" in value
+            else {key: _instantiate_nested(child) for key, child in value.items()}
         )
-    return [_make_nested(child) for child in value] if isinstance(value, list | tuple) else value
+    return [_instantiate_nested(child) for child in value] if isinstance(value, list | tuple) else value
 
 
-def _require_value(made: Any, config: Mapping[str, Any]) -> Any:
-    if made is None:
-        where = config["path"] if config["_target_"] == "hydra.utils.get_method" else config["_target_"]
-        raise ValueError(f"{where} returned None: does it end without a return statement?")
-    return made
+def _require_value(value: Any, config: Mapping[str, Any]) -> Any:
+    if value is None:
+        target = config["path"] if config["_target_"] == "hydra.utils.get_method" else config["_target_"]
+        raise ValueError(f"{target} returned None: does it end without a return statement?")
+    return value
 
 
 def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
-    """The model of a resolved config; every layer gets a mixer of its own, `model.layers` patching them in
-    turn.
+    """Build the model of a resolved config.
+
+    Every layer gets its own mixer; the patches in `model.layers` repeat over the layers.
     """
-    mixers = mixer_configs(config)
-    model = {key: value for key, value in config["model"].items() if key not in MIXERS}
-    return make(model, make_mixer=lambda layer: make(mixers[layer % len(mixers)]), vocab_size=vocab_size)
+    mixers = list_mixer_configs(config)
+    model = {key: value for key, value in config["model"].items() if key not in MIXER_KEYS}
+    return instantiate_config(
+        model, make_mixer=lambda layer: instantiate_config(mixers[layer % len(mixers)]), vocab_size=vocab_size
+    )
 
 
-def mixer_configs(config: Mapping[str, Any]) -> list[Any]:
-    """The different mixers of a model, in the order in which its layers take them in turn."""
+def list_mixer_configs(config: Mapping[str, Any]) -> list[Any]:
+    """List the patched mixer configs of a model; layer n uses config n modulo their number."""
     model = config["model"]
     mixer = OmegaConf.create(model.get("mixer") or model["attention"])
     patches = OmegaConf.create(list(model.get("layers") or [{}]))
-    return [_patched(mixer, patch) for patch in patches]
+    return [_apply_patch(mixer, patch) for patch in patches]
 
 
-def _patched(node: Any, patch: Any) -> Any:
-    """The node with a patch merged into it. A part of another `_target_` takes the place of the one that was
-    there: none of its keys stay. A null removes a mask or a score.
+def _apply_patch(node: Any, patch: Any) -> Any:
+    """Merge a patch into a node.
+
+    A part with another `_target_` replaces the old one with all its keys. A null removes a mask or a score.
     """
     if not isinstance(node, DictConfig) or not isinstance(patch, DictConfig):
         return patch
@@ -93,24 +111,24 @@ def _patched(node: Any, patch: Any) -> Any:
         return patch
     merged = node.copy()
     for key in patch:
-        merged[key] = _patched(node.get(key), patch[key])
+        merged[key] = _apply_patch(node.get(key), patch[key])
     for parts in (merged[key] for key in ("masks", "scores") if isinstance(patch.get(key), DictConfig)):
         for name in [name for name in parts if parts[name] is None]:
             del parts[name]
     return merged
 
 
-def device_of(config: Mapping[str, Any]) -> str:
-    """ "cpu" or "cuda", as the trainer will choose. ValueError where the device asked for is not there."""
-    wanted = config["trainer"]["accelerator"]
-    here = torch.cuda.is_available()
-    if wanted in ("gpu", "cuda") and not here:
+def select_device(config: Mapping[str, Any]) -> str:
+    """Return "cpu" or "cuda", as the Trainer will choose; ValueError if the requested device is missing."""
+    accelerator = config["trainer"]["accelerator"]
+    has_cuda = torch.cuda.is_available()
+    if accelerator in ("gpu", "cuda") and not has_cuda:
         raise ValueError(
-            f"trainer.accelerator={wanted}: there is no CUDA device here; use trainer.accelerator=cpu"
+            f"trainer.accelerator={accelerator}: there is no CUDA device here; use trainer.accelerator=cpu"
         )
-    return "cuda" if here and wanted != "cpu" else "cpu"
+    return "cuda" if has_cuda and accelerator != "cpu" else "cpu"
 
 
-def device_kind(device: str) -> str:
-    """ "cpu", or the card's name: runs on different kinds are different runs."""
+def get_device_kind(device: str) -> str:
+    """Return "cpu" or the GPU's name. It is part of a run's identity."""
     return "cpu" if device == "cpu" else torch.cuda.get_device_name()

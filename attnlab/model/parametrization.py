@@ -1,9 +1,9 @@
-"""How a model is scaled as it gets wider: initial values, rates and multipliers, all from one table.
+"""Width scaling of initial values, learning rates and multipliers, all from one table.
 
-A rate that is best at one width is best at another only where every activation, and what a step changes of
-it, keeps its size as the width grows (Yang 2022, 2203.03466; Adam's column of its table 8, in which the
-readout starts as at the base width and is divided in the forward pass, so that it can be tied). Surprising:
-everything is counted from a base width, at which `mup` is bit for bit `standard`.
+A learning rate transfers between widths only if every activation, and its change per step, keeps its size as
+the width grows (Yang 2022, arXiv 2203.03466). The table follows Adam's column of its table 8. There the
+readout starts as at the base width and is divided in the forward pass, so that it can be tied. All factors
+are relative to a base width, at which `mup` equals `standard` bit for bit.
 """
 
 from collections.abc import Iterator
@@ -15,54 +15,59 @@ from torch import Tensor, nn
 from attnlab.attention.layer import Attention
 
 
-class Row(NamedTuple):
-    """Of a tensor, over what it would have at the base width: its initial scale, Adam's rate, Muon's, and
-    what it is multiplied with in the forward pass. Muon None: AdamW has it.
+class ScalingRow(NamedTuple):
+    """Factors of a tensor relative to the base width.
+
+    They apply to its initial scale, the learning rates of Adam and Muon, and its use in the forward pass.
+    `muon_lr` None: AdamW trains the tensor.
     """
 
     init: float = 1.0
-    adam: float = 1.0
-    muon: float | None = None
+    adam_lr: float = 1.0
+    muon_lr: float | None = None
     forward: float = 1.0
 
 
-def table(width: float = 1.0, head: float = 1.0) -> dict[str | None, Row]:
-    """Kind of tensor to its row, where the model is `width` times as wide as its base, and the queries and
-    keys of a head `head` times. The factors, m for the first and h for the second:
+def build_scaling_table(width: float = 1.0, head: float = 1.0) -> dict[str | None, ScalingRow]:
+    """Map each kind of tensor to its factors.
 
-    | kind    | what it is                             | initial | Adam   | Muon   | forward  |
+    The model is m = `width` times as wide as its base, and a head's queries and keys h = `head` times:
+
+    | kind    | tensors                                | initial | Adam   | Muon   | forward  |
     |---------|----------------------------------------|---------|--------|--------|----------|
     | input   | token and position embeddings          | 1       | 1      |        | 1        |
     | vector  | gains, biases, sinks, biases of scores | 1       | 1      |        | 1        |
     | hidden  | a matrix within a block                | m^-1/2  | 1/m    | m^-1/2 | 1        |
-    | latent  | one that reads a latent of heads       | h^-1/2  | 1/h    | h^-1/2 | 1        |
-    | thin    | one with a row for each head           | m^-1/2  | 1/m    |        | 1        |
+    | latent  | a matrix that reads a latent of heads  | h^-1/2  | 1/h    | h^-1/2 | 1        |
+    | thin    | a matrix with one row per head         | m^-1/2  | 1/m    |        | 1        |
     | factor  | vectors multiplied with each other     | h^-1/2  | h^-1/2 |        | 1        |
     | readout | the output head                        | 1       | 1      |        | 1/m      |
     | scores  | q·k, times D to the power of e         |         |        |        | h^-(1+e) |
 
-    The spectral reading (Yang 2023, 2310.17813): a step of Adam is a matrix of low rank with entries of one
-    size, whose norm grows with the width; one of Muon under `match_rms_adamw` has a norm that grows with the
-    root of it. A tied head is an `input`, read with the readout's factor. The last row is `scores`.
+    Spectral interpretation (Yang 2023, arXiv 2310.17813): a step of Adam is a low-rank matrix with entries of
+    equal size, whose norm grows with the width. The norm of a Muon step under `match_rms_adamw` grows with
+    the square root of the width. A tied head is an `input`, read with the readout's factor. The last row is
+    `compute_score_factor`.
     """
 
-    def matrix(ratio: float, muon: bool = True) -> Row:
-        return Row(ratio**-0.5, 1 / ratio, ratio**-0.5 if muon else None)
+    def make_matrix_row(ratio: float, muon: bool = True) -> ScalingRow:
+        return ScalingRow(ratio**-0.5, 1 / ratio, ratio**-0.5 if muon else None)
 
     return {
-        "input": Row(),
-        "vector": Row(),
-        "hidden": matrix(width),
-        "latent": matrix(head),
-        "thin": matrix(width, muon=False),
-        "factor": Row(head**-0.5, head**-0.5),
-        "readout": Row(forward=1 / width),
+        "input": ScalingRow(),
+        "vector": ScalingRow(),
+        "hidden": make_matrix_row(width),
+        "latent": make_matrix_row(head),
+        "thin": make_matrix_row(width, muon=False),
+        "factor": ScalingRow(head**-0.5, head**-0.5),
+        "readout": ScalingRow(forward=1 / width),
     }
 
 
-def scores(head: float, exponent: float) -> float:
-    """What the scale D^exponent of scores is multiplied with: q·k / D beyond the base (§3.1 of the paper),
-    since queries and keys that have learned anything are not independent.
+def compute_score_factor(head: float, exponent: float) -> float:
+    """Compute the factor of the score scale D^exponent, so that scores are q·k / D beyond the base width.
+
+    Trained queries and keys are not independent (Yang 2022, §3.1).
     """
     return head ** -(1 + exponent)
 
@@ -70,10 +75,13 @@ def scores(head: float, exponent: float) -> float:
 @final
 @dataclass(frozen=True)
 class Mup:
-    """Counted from a model of width `base_dim`, whose heads have queries and keys of `base_head_dim`; None is
-    as many heads as here. A latent's rank is taken to grow as heads do, an FFN as the model does.
+    """Maximal update parametrization relative to a model of hidden size `base_dim`.
 
-    ValueError for a base that is none, and for parameters that the table has no row for.
+    `base_head_dim` is the size of the base model's queries and keys; None: the base has as many heads. A
+    latent's rank is assumed to grow like the head size, an FFN like the model.
+
+    Raises:
+        ValueError: A base size below 1. Parameters without a row raise in `map_scaling_rows`.
     """
 
     base_dim: int
@@ -84,80 +92,85 @@ class Mup:
             if value is not None and value < 1:
                 raise ValueError(f"model.parametrization.{name} must be at least 1, got {value}")
 
-    def width(self, dim: int) -> float:
-        """How many times as wide as the base."""
+    def compute_width_ratio(self, dim: int) -> float:
+        """Return dim / base_dim."""
         return dim / self.base_dim
 
-    def head(self, dim: int, mixer: object) -> float:
-        """How many times as wide a head's queries and keys are; where a layer says none, the layer itself."""
-        own = getattr(getattr(mixer, "heads", None), "score_dim", None)
-        return self.width(dim) if own is None or self.base_head_dim is None else own / self.base_head_dim
+    def compute_head_ratio(self, dim: int, mixer: object) -> float:
+        """Return the width ratio of a head's queries and keys, or the model's without a `score_dim`."""
+        score_dim = getattr(getattr(mixer, "heads", None), "score_dim", None)
+        return (
+            self.compute_width_ratio(dim)
+            if score_dim is None or self.base_head_dim is None
+            else score_dim / self.base_head_dim
+        )
 
-    def readout(self, dim: int, vocab_size: int) -> nn.Linear:
-        """The output head."""
-        return Readout(dim, vocab_size, table(self.width(dim))["readout"].forward)
+    def make_readout(self, dim: int, vocab_size: int) -> nn.Linear:
+        """Make the output head with the readout factor."""
+        return Readout(dim, vocab_size, build_scaling_table(self.compute_width_ratio(dim))["readout"].forward)
 
-    def rescale(self, mixer: object, dim: int) -> None:
-        """Scores by the table; a mixer other than attention has none that are known."""
+    def rescale_scores(self, mixer: object, dim: int) -> None:
+        """Multiply the score scale of an attention mixer by its factor; other mixers have no known scores."""
         if isinstance(mixer, Attention):
-            mixer.scale *= scores(self.head(dim, mixer), mixer.scale_exponent)
+            mixer.scale *= compute_score_factor(self.compute_head_ratio(dim, mixer), mixer.scale_exponent)
 
 
 @final
 class Readout(nn.Linear):
-    """An output head whose logits are multiplied with a number."""
+    """Output head whose logits are multiplied by a constant."""
 
     def __init__(self, dim: int, vocab_size: int, factor: float) -> None:
         super().__init__(dim, vocab_size, bias=False)
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., M] to [..., vocabulary]: x is multiplied, the smaller of the two."""
+        """[..., M] -> [..., vocabulary]; multiplies x, which is smaller than the logits."""
         return super().forward(x * self.factor)
 
 
-def rows(model: Any) -> dict[str, Row]:
-    """Parameter name to its row; of a model without a parametrization they are those of the base width.
+def map_scaling_rows(model: Any) -> dict[str, ScalingRow]:
+    """Map each parameter name to its factors; without a parametrization, those of the base width.
 
-    ValueError where a model that has one holds parameters of no known kind.
+    Raises:
+        ValueError: The model has a parametrization and a parameter of unknown kind.
     """
     mup: Mup | None = getattr(model, "parametrization", None)
-    found = {}
-    plain = table()
-    for name, kind in kinds(model):
+    rows = {}
+    base_rows = build_scaling_table()
+    for name, kind in iterate_parameter_kinds(model):
         if mup is None:
-            found[name] = plain.get(kind, Row())
+            rows[name] = base_rows.get(kind, ScalingRow())
             continue
-        if kind not in plain:
+        if kind not in base_rows:
             raise ValueError(
                 f"parametrization=mup has no row for {name}: declare what it is (`kinds` of its module), or "
                 "set parametrization=standard"
             )
         dim = model.embedding.embedding_dim
-        block = name.split(".")[1] if name.startswith("blocks.") else None
-        head = 1.0 if block is None else mup.head(dim, model.blocks[int(block)].mixer)
-        found[name] = table(mup.width(dim), head)[kind]
-    return found
+        layer = name.split(".")[1] if name.startswith("blocks.") else None
+        head = 1.0 if layer is None else mup.compute_head_ratio(dim, model.blocks[int(layer)].mixer)
+        rows[name] = build_scaling_table(mup.compute_width_ratio(dim), head)[kind]
+    return rows
 
 
-def kinds(model: nn.Module) -> Iterator[tuple[str, str | None]]:
-    """Parameter and kind: what a module says of it, or what its class shows; None where neither does."""
-    told = {
-        f"{place}.{name}".lstrip("."): kind
-        for place, module in model.named_modules()
+def iterate_parameter_kinds(model: nn.Module) -> Iterator[tuple[str, str | None]]:
+    """Yield each parameter name with its kind: declared in `kinds`, inferred from the class, or None."""
+    declared_kinds = {
+        f"{module_name}.{name}".lstrip("."): kind
+        for module_name, module in model.named_modules()
         for name, kind in getattr(module, "kinds", {}).items()
     }
-    for place, module in model.named_modules():
+    for module_name, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            whole = f"{place}.{name}".lstrip(".")
-            yield whole, told.get(whole) or _seen(place, module, parameter)
+            full_name = f"{module_name}.{name}".lstrip(".")
+            yield full_name, declared_kinds.get(full_name) or _infer_kind(module_name, module, parameter)
 
 
-def _seen(place: str, module: nn.Module, parameter: Tensor) -> str | None:
+def _infer_kind(module_name: str, module: nn.Module, parameter: Tensor) -> str | None:
     if parameter.ndim < 2:
         return "vector"
     if isinstance(module, nn.Embedding):
         return "input"
     if isinstance(module, nn.Linear | nn.RNNBase):
-        return "readout" if place == "head" else "hidden"
+        return "readout" if module_name == "head" else "hidden"
     return None

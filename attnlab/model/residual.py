@@ -1,4 +1,4 @@
-"""What a layer reads of what the layers before it wrote."""
+"""Attention over depth, in place of the sum in the residual stream."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 @final
 class DepthAttention(nn.Module):
-    """Attention residuals (Kimi 2026, arXiv 2603.15031): a softmax over w·norm(v) weighs the embedding and
-    each output v so far, in the place of their sum. w is learned, one for each reader, and starts at 0: all
-    alike. The norm adds `norm_eps` to the mean square.
+    """Attention residuals (Kimi 2026, arXiv 2603.15031): a softmax over earlier outputs replaces their sum.
+
+    The weights of the embedding and of each output v so far are softmax(w·norm(v)). Each reader learns its
+    own w, which starts at 0, so that all weights are equal. The norm adds `norm_eps` to the mean square.
     """
 
     kinds = MappingProxyType({"query": "vector"})
@@ -22,8 +23,8 @@ class DepthAttention(nn.Module):
         self.query = nn.Parameter(torch.zeros(dim))
         self.norm = nn.RMSNorm(dim, norm_eps)
 
-    def forward(self, written: Sequence[Tensor]) -> Tensor:
-        """[B, T, M] each -> [B, T, M]."""
-        stack = torch.stack(tuple(written))
+    def forward(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Mix outputs of [B, T, M] each into [B, T, M]."""
+        stack = torch.stack(tuple(outputs))
         weights = (self.norm(stack) @ self.query).softmax(0)
         return (weights[..., None] * stack).sum(0)

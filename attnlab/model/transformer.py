@@ -1,9 +1,7 @@
-"""A decoder-only transformer around any mixer: embedding, blocks, head, and one function that initialises
-all of it.
+"""Decoder-only transformer around any mixer: embedding, blocks, output head and their initialization.
 
-The model never sees a config: it is handed `make_mixer(layer) -> module`, called once per layer, so layers
-cannot share weights. A mixer maps x [B, T, M] to [B, T, M] and takes the keywords positions, mask and
-cache.
+The model has no access to the config. It calls `make_mixer(layer) -> module` once per layer, so layers cannot
+share weights. A mixer maps x [B, T, M] to [B, T, M] and takes the keywords positions, mask and cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,27 +12,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Cache, Capabilities, Channel, Mask
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
+from attnlab.attention.contracts import Cache, Capabilities, Mask, SharedTensors
+from attnlab.attention.heads.projections import FusedLinear, ResidualProjection, resolve_head_dim, split_heads
 from attnlab.attention.layer import Attention
-from attnlab.attention.positions import Positions
+from attnlab.attention.token_positions import TokenPositions
 from attnlab.model.block import Block
-from attnlab.model.initial import initialise
+from attnlab.model.initialization import initialize_parameters
 from attnlab.model.parametrization import Mup
 from attnlab.model.residual import DepthAttention
 
 
 @final
 class Mlp(nn.Module):
-    """down(gelu(up(x))): 2 * dim * width weights. `approximate` is torch's: GPT-2 was trained with "tanh",
-    which takes twice the time of "none" on a CPU.
+    """FFN down(gelu(up(x))) with 2 * dim * width weights.
+
+    `approximate` is torch's: GPT-2 was trained with "tanh", which takes twice the time of "none" on a CPU.
     """
 
     def __init__(self, dim: int, width: int, bias: bool, approximate: str = "none") -> None:
         super().__init__()
         self.approximate = approximate
         self.up = nn.Linear(dim, width, bias=bias)
-        self.down = IntoResidual(width, dim, bias=bias)
+        self.down = ResidualProjection(width, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, M] -> [B, T, M]."""
@@ -50,8 +49,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @final
 class SwiGlu(nn.Module):
-    """down(silu(gate(x)) * up(x)) (Shazeer 2020, eq. 6): 3 * dim * width weights. With another `activation`
-    it is GEGLU (eq. 5).
+    """Gated FFN down(silu(gate(x)) * up(x)) with 3 * dim * width weights (Shazeer 2020, eq. 6).
+
+    With a GELU `activation` it is GEGLU (eq. 5).
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class SwiGlu(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = Fused(dim, {"gate": width, "up": width}, bias)
-        self.down = IntoResidual(width, dim, bias=bias)
+        self.up = FusedLinear(dim, {"gate": width, "up": width}, bias)
+        self.down = ResidualProjection(width, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, M] -> [B, T, M]."""
@@ -74,7 +74,7 @@ class SwiGlu(nn.Module):
 
 @final
 class LearnedPositions(nn.Module):
-    """A learned vector per position (GPT-2). Past its table there is nothing to add, so it says so."""
+    """Learned vector per position (GPT-2); positions beyond the table are an error."""
 
     def __init__(self, length: int, dim: int) -> None:
         super().__init__()
@@ -82,12 +82,14 @@ class LearnedPositions(nn.Module):
 
     @property
     def length(self) -> int:
-        """The positions that there are."""
+        """Number of positions in the table."""
         return self.table.num_embeddings
 
     def forward(self, positions_BT: Tensor, length: int) -> Tensor:
-        """[B or 1, T] -> [B or 1, T, M]; `length` is the sequence's, past included. ValueError beyond the
-        table.
+        """[B or 1, T] -> [B or 1, T, M]; `length` is that of the sequence, including the past.
+
+        Raises:
+            ValueError: The sequence is longer than the table.
         """
         if length > self.table.num_embeddings:
             raise ValueError(
@@ -98,10 +100,10 @@ class LearnedPositions(nn.Module):
 
 @final
 class SinusoidalPositions(nn.Module):
-    """size * sin and cos of position / 10000^(2f/M), not learned (Vaswani et al. 2017, §3.5).
+    """Fixed vectors size * sin and cos of position / 10000^(2f/M) (Vaswani et al. 2017, §3.5).
 
-    Beside token embeddings much smaller than `size` the sum is nearly all position. There (§3.4) embeddings
-    are multiplied by sqrt(M) for that; here the sines are made as small as they.
+    If token embeddings are much smaller than `size`, the sum is nearly all position. The paper multiplies
+    embeddings by sqrt(M) for that reason (§3.4); here `size` scales the sines down instead.
     """
 
     def __init__(self, dim: int, base: float = 10000.0, size: float = 1.0) -> None:
@@ -113,7 +115,7 @@ class SinusoidalPositions(nn.Module):
         self.size = size
 
     def forward(self, positions_BT: Tensor, length: int) -> Tensor:
-        """[B or 1, T] -> [B or 1, T, M]; any length will do."""
+        """[B or 1, T] -> [B or 1, T, M], for any length."""
         steps = torch.arange(0, self.dim, 2, device=positions_BT.device)
         angles = positions_BT[..., None] * self.base ** (-steps / self.dim)
         return self.size * torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
@@ -121,36 +123,42 @@ class SinusoidalPositions(nn.Module):
 
 @final
 class ValueEmbedding(nn.Module):
-    """A learned value for each token of the vocabulary, which heads with `value_residual` mix into their
-    own in the place of the first layer's (modded-nanogpt, Jordan et al. 2024; after Zhou et al. 2024, arXiv
-    2410.17897). One table for all layers.
+    """Learned value vectors per token of the vocabulary, in one table for all layers.
+
+    Heads with `value_residual` mix them into their own values, in place of the first layer's values
+    (modded-nanogpt, Jordan et al. 2024; after Zhou et al. 2024, arXiv 2410.17897).
     """
 
     def __init__(
         self, vocab_size: int, dim: int, n_heads: int, n_kv_heads: int, head_dim: int | None
     ) -> None:
         super().__init__()
-        self.width = head_width(dim, n_heads, head_dim)
+        self.width = resolve_head_dim(dim, n_heads, head_dim)
         self.table = nn.Embedding(vocab_size, n_kv_heads * self.width)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """[B, T] -> [B, G, T, D]."""
-        return by_head(self.table(tokens_BT), self.width)
+        return split_heads(self.table(tokens_BT), self.width)
 
 
 @final
 class Transformer(nn.Module):
     """Token ids [B, T] to logits [B, T, vocabulary].
 
-    `qk_gain` sets the initial standard deviation of q's and k's entries for an input of unit RMS; None
-    leaves their weights at `init_std` like all others. `tie` shares the embedding with the output head.
-    `parametrization` scales all of it with the width; None is `standard`, which does nothing. `residual`
-    makes what a layer reads of all that earlier ones wrote; None is their sum. `values` makes a table of
-    values by token, which layers read as those of the first one. `block` is made around each mixer; None is
-    a plain `Block`. Embeddings are multiplied by `embedding_scale`, logits by `logit_scale`; then cap *
-    tanh(logit / cap) keeps them within ±`logit_cap` (Gemma 2). Every parameter is drawn from a generator of
-    its own, keyed by (seed, name), so models that share a tensor's name and shape start with the same
-    numbers in it.
+    Each parameter is drawn from its own generator, keyed by (seed, name). Two models with a tensor of the
+    same name and shape therefore start with the same values in it.
+
+    Args:
+        tie: The output head shares the embedding's weights.
+        qk_gain: Initial standard deviation of the entries of q and k for an input of unit RMS; None: their
+            weights start with `init_std` like all others.
+        parametrization: Scaling with the width; None is `standard`, which changes nothing.
+        residual: Makes the `DepthAttention` through which a part reads earlier outputs; None: their sum.
+        values: Makes a table of values per token, which layers read like the values of the first layer.
+        block: Wraps each mixer; None is a plain `Block`.
+        embedding_scale: Factor of the embeddings.
+        logit_scale: Factor of the logits.
+        logit_cap: Limits logits to ±cap by cap * tanh(logit / cap), after their scaling (Gemma 2).
     """
 
     def __init__(
@@ -193,11 +201,11 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(vocab_size, dim)
         self.positions = positions
         self.values = values(vocab_size=vocab_size, dim=dim) if values else None
-        self.blocks: Any = nn.ModuleList(  # of Block: a ModuleList does not say what it holds
+        self.blocks: Any = nn.ModuleList(  # of Block; a ModuleList has no element type
             (block or Block)(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout, residual)
             for layer in range(n_layers)
         )
-        _require_published([block.mixer for block in self.blocks])
+        _require_shared_writers([block.mixer for block in self.blocks])
         _require_masks([block.mixer for block in self.blocks])
         self.reads = residual(dim) if residual else None
         self.norm = norm(dim)
@@ -205,71 +213,77 @@ class Transformer(nn.Module):
         if parametrization is None:
             self.head = nn.Linear(dim, vocab_size, bias=False)
         else:
-            self.head = parametrization.readout(dim, vocab_size)
+            self.head = parametrization.make_readout(dim, vocab_size)
             for block in self.blocks:
-                parametrization.rescale(block.mixer, dim)
+                parametrization.rescale_scores(block.mixer, dim)
         if tie:
             self.head.weight = self.embedding.weight
         self.dropout = dropout
-        initialise(self, seed, init_std, qk_gain)
+        initialize_parameters(self, seed, init_std, qk_gain)
 
     def forward(
         self,
         tokens_BT: Tensor,
         *,
-        positions: Tensor | Positions | None = None,
+        positions: Tensor | TokenPositions | None = None,
         mask: Mask | None = None,
         caches: Sequence[Cache] | None = None,
     ) -> Tensor:
-        """Logits. `positions` default to 0..T-1, or go on from the caches (one a layer)."""
-        return self.logits(self.hidden(tokens_BT, positions=positions, mask=mask, caches=caches))
+        """Compute logits. `positions` default to 0..T-1, or continue from the caches (one per layer)."""
+        return self.compute_logits(
+            self.compute_hidden(tokens_BT, positions=positions, mask=mask, caches=caches)
+        )
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[..., M] of `hidden` to [..., vocabulary]."""
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Map hidden states [..., M] to logits [..., vocabulary]."""
         logits = self.head(hidden)
         if self.logit_scale != 1.0:
             logits = logits * self.logit_scale
         return logits if self.logit_cap is None else self.logit_cap * torch.tanh(logits / self.logit_cap)
 
-    def hidden(
+    def compute_hidden(
         self,
         tokens_BT: Tensor,
         *,
-        positions: Tensor | Positions | None = None,
+        positions: Tensor | TokenPositions | None = None,
         mask: Mask | None = None,
         caches: Sequence[Cache] | None = None,
     ) -> Tensor:
-        """The normalised last hidden states [B, T, M], before the output head."""
+        """Compute the normalized last hidden states [B, T, M], the input of the output head."""
         x = self.embedding(tokens_BT)
         if self.embedding_scale != 1.0:
             x = x * self.embedding_scale
-        past = len(caches[0]) if caches else 0
-        count = tokens_BT.shape[1]
-        where = Positions.following(past, count, x.device) if positions is None else positions
-        where = Positions(where) if isinstance(where, Tensor) else where
+        n_past = len(caches[0]) if caches else 0
+        n_new = tokens_BT.shape[1]
+        token_positions = (
+            TokenPositions.continue_from(n_past, n_new, x.device) if positions is None else positions
+        )
+        token_positions = (
+            TokenPositions(token_positions) if isinstance(token_positions, Tensor) else token_positions
+        )
         if self.positions is not None:
-            x = x + self.positions(where.of, past + count).to(x.dtype)
+            x = x + self.positions(token_positions.position_ids, n_past + n_new).to(x.dtype)
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
-        channel: Channel = {} if self.values is None else {"values": self.values(tokens_BT)}
+        shared_tensors: SharedTensors = {} if self.values is None else {"values": self.values(tokens_BT)}
         stream: Any = x if self.reads is None else [x]
         for layer, block in enumerate(self.blocks):
-            shared = {"channel": channel} if block.shares else {}
+            shared_argument = {"shared_tensors": shared_tensors} if block.uses_shared else {}
             cache = caches[layer] if caches else None
-            stream = block(stream, positions=where, mask=mask, cache=cache, **shared)
+            stream = block(stream, positions=token_positions, mask=mask, cache=cache, **shared_argument)
         return self.norm(stream if self.reads is None else self.reads(stream))
 
     def state_size(self) -> int:
-        """Bytes cached per token, all layers."""
+        """Bytes cached per token, summed over layers."""
         return sum(block.mixer.state_size() for block in self.blocks)
 
     def carried_size(self) -> int:
-        """Bytes cached beside them at a fixed size, all layers."""
-        return sum(Capabilities.of(block.mixer).carried_size() for block in self.blocks)
+        """Bytes cached at a fixed size, in addition to the per-token states, summed over layers."""
+        return sum(Capabilities.from_part(block.mixer).carried_size() for block in self.blocks)
 
 
 def _require_masks(mixers: Sequence[Any]) -> None:
-    """ValueError where attention has no mask: a decoder that sees the future says so with mask=full."""
+    """Raise ValueError for attention without a mask; mask=full is the explicit choice of future leakage."""
     for layer, mixer in enumerate(mixers):
         if isinstance(mixer, Attention) and mixer.mask is None:
             raise ValueError(
@@ -278,14 +292,14 @@ def _require_masks(mixers: Sequence[Any]) -> None:
             )
 
 
-def _require_published(mixers: Sequence[Any]) -> None:
-    published: set[str] = set()
+def _require_shared_writers(mixers: Sequence[Any]) -> None:
+    available: set[str] = set()
     for layer, mixer in enumerate(mixers):
-        declared = Capabilities.of(mixer)
-        published.update(declared.publishes)
-        missing = [name for name in declared.reads if name not in published]
+        capabilities = Capabilities.from_part(mixer)
+        available.update(capabilities.writes_shared)
+        missing = [name for name in capabilities.reads_shared if name not in available]
         if missing:
             raise ValueError(
                 f"layer {layer} reads {' and '.join(missing)}, which no earlier layer publishes: change "
-                "model.layers (lends_keys: true publishes keys)"
+                "model.layers (writes_shared_kv: true publishes keys)"
             )

@@ -1,6 +1,6 @@
-"""The first screen of a report: the answer with its price, and its arms, the best first.
+"""The first screen of a report: the answer with its cost, and the arms, best first.
 
-A pure function of report.json.
+It is a pure function of report.json.
 """
 
 from collections.abc import Sequence
@@ -10,33 +10,46 @@ from attnlab.report.schema import (
     BudgetRow,
     ClaimResult,
     Effect,
-    Mean,
-    ReachedMean,
+    MeanInterval,
+    PairedMean,
     Report,
     TradeoffPanel,
 )
-from attnlab.report.tables.format import NONE, span, text, with_unit
-from attnlab.report.tables.ranking import BYTES, MANY, by_seed, columns, reached
-from attnlab.report.tables.wording import DECIDED, DELTA, format_claim, format_effect, format_training
-from attnlab.report.verdicts.leakage import BY_DESIGN
+from attnlab.report.tables.number_format import NONE, append_unit, format_bounds, format_number
+from attnlab.report.tables.ranking import (
+    CACHE_BYTE_KEYS,
+    MANY_ARMS,
+    average_seeds,
+    build_ranking_columns,
+    get_values_by_seed,
+)
+from attnlab.report.tables.wording import (
+    DECIDED_VERDICTS,
+    DELTA,
+    format_claim,
+    format_effect,
+    format_training,
+)
+from attnlab.report.verdicts.leakage_check import BY_DESIGN
 
-CACHE = "kv_bytes_per_token"
-PRICED = (CACHE, "parameters", "flops_per_token")  # of the budget, as the sentence names them
-COSTS = (CACHE, "carried_bytes", "decode_ms_per_token")  # of the trade-off, columns of the arms
-FACTORS = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
+KV_CACHE_BYTES = "kv_bytes_per_token"
+SENTENCE_COSTS = (KV_CACHE_BYTES, "parameters", "flops_per_token")  # budget keys in the sentence
+COLUMN_COSTS = (KV_CACHE_BYTES, "carried_bytes", "decode_ms_per_token")  # trade-off keys in the arms table
+FACTOR_VERBS = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
 
 
 @dataclass(frozen=True)
 class AnswerArm:
-    """An arm: the overrides that it sets, what it reached over its complete pairs, and what it costs, in the
-    order of the answer's costs. Arms that see future tokens are not `ranked`.
+    """An arm with its overrides, its result over complete pairs, and its costs.
+
+    The costs are in the order of the answer's. Arms that see future tokens are not ranked.
     """
 
     arm: str
     is_baseline: bool
-    changes: list[str]
-    reached: ReachedMean
-    ranked: bool
+    overrides: list[str]
+    result: PairedMean
+    is_ranked: bool
     costs: list[float | None]
 
 
@@ -53,25 +66,28 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Equal:
-    """An arm that keeps as many bytes (a token's and a text's) as another; how it differs from the best."""
+class EqualBytesArm:
+    """An arm that caches as many bytes as another, with its difference from the best of them.
 
-    bytes: tuple[float, ...]
+    `cache_bytes` are the bytes per token and per text.
+    """
+
+    cache_bytes: tuple[float, ...]
     arm: str
-    reached: ReachedMean
-    differs: ReachedMean
+    result: PairedMean
+    difference: PairedMean
 
 
-def answer(report: Report) -> Answer:
-    """The first screen of a report."""
-    effects = list(primary(report).values())
-    panels = [panel for panel in report.tradeoff if panel.key in COSTS]
-    ranked = [_rank(report, arm, effects, panels) for arm in report.experiment.arms]
+def build_answer(report: Report) -> Answer:
+    """Build the first screen of a report."""
+    effects = list(get_primary_effects(report).values())
+    panels = [panel for panel in report.tradeoff if panel.key in COLUMN_COSTS]
+    ranked = [_build_ranked_arm(report, arm, effects, panels) for arm in report.experiment.arms]
     sign = -1 if report.experiment.direction == "higher" else 1
     ranked.sort(key=lambda pair: (pair[0] is None, sign * (pair[0] or 0.0)))
     arms = [arm for _, arm in ranked]
     return Answer(
-        sentence=_sentence(report, arms),
+        sentence=_format_answer(report, arms),
         label=effects[0].label if effects else report.experiment.metric,
         unit=effects[0].unit if effects else "",
         digits=max((row.digits for row in effects), default=3),
@@ -80,36 +96,42 @@ def answer(report: Report) -> Answer:
     )
 
 
-def arms_table(
-    report: Report, known: Answer | None = None, whole: bool = True
+def build_arms_table(
+    report: Report, prepared: Answer | None = None, include_rankings: bool = True
 ) -> tuple[list[str], list[list[str]]]:
-    """The arms as text: a header, and a row for each; where it is to be `whole`, with all that ranks them."""
-    known = known or answer(report)
-    effects = primary(report)
-    more = columns(report) if whole else []
-    labels = [(known.label, known.unit), (DELTA, "")]
-    labels += [(one.label, one.unit) for one in more] + [(cost.label, cost.unit) for cost in known.costs]
+    """Build the arms as text: a header and a row each; optionally with all columns that rank them."""
+    prepared = prepared or build_answer(report)
+    effects = get_primary_effects(report)
+    ranking_columns = build_ranking_columns(report) if include_rankings else []
+    labels = [(prepared.label, prepared.unit), (DELTA, "")]
+    labels += [(column.label, column.unit) for column in ranking_columns] + [
+        (cost.label, cost.unit) for cost in prepared.costs
+    ]
     rows = []
-    for row in known.arms:
+    for row in prepared.arms:
         effect = effects.get(row.arm)
-        also = [_with_ends(one.cells.get(row.arm), one.digits) for one in more]
-        costs = [
-            f"{text(value)}{_timed(cost, row.arm) if whole else ''}"
-            for cost, value in zip(known.costs, row.costs, strict=True)
+        ranking_cells = [
+            _format_mean_interval(column.cells.get(row.arm), column.digits) for column in ranking_columns
         ]
-        word = "baseline" if row.is_baseline else str(effect.word) if effect else NONE
-        reached_ = _with_ends(row.reached, known.digits)
-        rows.append([row.arm, reached_, format_effect(effect) if effect else NONE, *also, *costs, word])
-    return ["arm", *(with_unit(label, unit) for label, unit in labels), "in words"], rows
+        costs = [
+            f"{format_number(value)}{_format_timed_interval(cost, row.arm) if include_rankings else ''}"
+            for cost, value in zip(prepared.costs, row.costs, strict=True)
+        ]
+        verdict = "baseline" if row.is_baseline else str(effect.verdict) if effect else NONE
+        result = _format_mean_interval(row.result, prepared.digits)
+        rows.append(
+            [row.arm, result, format_effect(effect) if effect else NONE, *ranking_cells, *costs, verdict]
+        )
+    return ["arm", *(append_unit(label, unit) for label, unit in labels), "in words"], rows
 
 
-def primary(report: Report) -> dict[str, Effect]:
-    """Arm -> its effect in the experiment's metric."""
+def get_primary_effects(report: Report) -> dict[str, Effect]:
+    """Return each arm's effect in the experiment's metric."""
     return {row.arm: row for row in report.effects if row.primary}
 
 
-def timed(report: Report) -> dict[tuple[str, str], tuple[float, float]]:
-    """A cost's key and an arm -> the interval of that cost, where it was timed."""
+def collect_timed_intervals(report: Report) -> dict[tuple[str, str], tuple[float, float]]:
+    """Collect (cost key, arm) -> interval of that cost, if it was timed."""
     return {
         (panel.key, point.arm): (point.x_low, point.x_high)
         for panel in report.tradeoff
@@ -118,130 +140,146 @@ def timed(report: Report) -> dict[tuple[str, str], tuple[float, float]]:
     }
 
 
-def equal_bytes(report: Report, known: Answer) -> list[Equal]:
-    """The arms of many that keep as many bytes as another one, the most bytes first and among equals the best
-    first.
+def find_equal_byte_arms(report: Report, prepared: Answer) -> list[EqualBytesArm]:
+    """Find among many arms those that cache as many bytes as another.
+
+    They are sorted by bytes, most first, then by result, best first.
     """
     baseline = report.experiment.baseline
     effects = [row for row in report.effects if row.primary]
-    places = [at for at, cost in enumerate(known.costs) if cost.key in BYTES]
+    indices = [index for index, cost in enumerate(prepared.costs) if cost.key in CACHE_BYTE_KEYS]
     groups: dict[tuple[float, ...], list[AnswerArm]] = {}
-    for row in known.arms:
-        kept = tuple(cost for at in places if (cost := row.costs[at]) is not None)
-        if kept and len(kept) == len(places) and row.reached.mean is not None and row.ranked:
-            groups.setdefault(kept, []).append(row)
-    shared = {kept: rows for kept, rows in groups.items() if len(rows) > 1}
-    if len(report.experiment.arms) <= MANY or len(shared) < 2:
+    for row in prepared.arms:
+        cache_bytes = tuple(cost for index in indices if (cost := row.costs[index]) is not None)
+        if cache_bytes and len(cache_bytes) == len(indices) and row.result.mean is not None and row.is_ranked:
+            groups.setdefault(cache_bytes, []).append(row)
+    equal_groups = {cache_bytes: rows for cache_bytes, rows in groups.items() if len(rows) > 1}
+    if len(report.experiment.arms) <= MANY_ARMS or len(equal_groups) < 2:
         return []
-    out = []
-    for kept, rows in sorted(shared.items(), reverse=True):
-        best = by_seed(effects, rows[0].arm, baseline)
+    equal_arms = []
+    for cache_bytes, rows in sorted(equal_groups.items(), reverse=True):
+        best_values = get_values_by_seed(effects, rows[0].arm, baseline)
         for row in rows:
-            own = by_seed(effects, row.arm, baseline)
-            differs = reached([own[seed] - best[seed] for seed in best if seed in own])
-            out.append(Equal(kept, row.arm, row.reached, differs))
-    return out
+            values = get_values_by_seed(effects, row.arm, baseline)
+            difference = average_seeds(
+                [values[seed] - best_values[seed] for seed in best_values if seed in values]
+            )
+            equal_arms.append(EqualBytesArm(cache_bytes, row.arm, row.result, difference))
+    return equal_arms
 
 
-def _with_ends(of: Mean | None, digits: int) -> str:
-    """1.716 [1.708, 1.723]"""
-    if of is None:
+def _format_mean_interval(mean: MeanInterval | None, digits: int) -> str:
+    """Format a mean with its interval: `1.716 [1.708, 1.723]`."""
+    if mean is None:
         return NONE
-    ends = "" if of.low is None else f" {span(of.low, of.high, digits, sign=False)}"
-    return f"{text(of.mean, digits)}{ends}"
+    interval = "" if mean.low is None else f" {format_bounds(mean.low, mean.high, digits, sign=False)}"
+    return f"{format_number(mean.mean, digits)}{interval}"
 
 
-def _timed(panel: TradeoffPanel, arm: str) -> str:
+def _format_timed_interval(panel: TradeoffPanel, arm: str) -> str:
     point = next((point for point in panel.points if point.arm == arm), None)
     if point is None or point.x_low is None:
         return ""
-    return f" {span(point.x_low, point.x_high, sign=False)}"
+    return f" {format_bounds(point.x_low, point.x_high, sign=False)}"
 
 
-def _rank(
+def _build_ranked_arm(
     report: Report, arm: str, effects: Sequence[Effect], panels: Sequence[TradeoffPanel]
 ) -> tuple[float | None, AnswerArm]:
-    """An arm's difference to the baseline, None of one that is not ranked, and the arm."""
+    """Build an arm, with its difference from the baseline as rank; None if it is not ranked."""
     is_baseline = arm == report.experiment.baseline
-    own = next((row for row in effects if row.arm == arm), None)
-    values = [*by_seed(effects, arm, report.experiment.baseline).values()]
-    overrides = report.reproduce.declared.get("arm_overrides") or {}
+    effect = next((row for row in effects if row.arm == arm), None)
+    values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
+    overrides = report.reproduce.preregistered.get("arm_overrides") or {}
     leaks = report.leakage is not None and arm in report.leakage.arms
-    difference = (0.0 if values else None) if is_baseline else own.mean if own else None
+    difference = (0.0 if values else None) if is_baseline else effect.mean if effect else None
     rank = None if leaks else difference
     costs = [next((point.x for point in panel.points if point.arm == arm), None) for panel in panels]
     changes = [str(override) for override in overrides.get(arm) or []]
-    return rank, AnswerArm(arm, is_baseline, changes, reached(values), rank is not None, costs)
+    return rank, AnswerArm(arm, is_baseline, changes, average_seeds(values), rank is not None, costs)
 
 
-def _sentence(report: Report, arms: Sequence[AnswerArm]) -> str:
-    """The answer to the experiment's question: its first claim about the metric, with its price."""
-    claim = _subject(report)
+def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
+    """Format the answer: the experiment's first claim about its metric, with its cost."""
+    claim = _find_headline_claim(report)
     if claim is None:
-        return f"No claim was declared{_leader(report, arms)}{_scope(report)}."
+        return f"No claim was declared{_format_best_arm(report, arms)}{_format_scope(report)}."
     line = f"{claim.arm} vs {claim.against}: "
-    if claim.verdict in DECIDED:
-        price = _price(report, claim.arm, claim.against)
-        line += f"{price}; " if price else ""
+    if claim.verdict in DECIDED_VERDICTS:
+        cost = _format_cost_change(report, claim.arm, claim.against)
+        line += f"{cost}; " if cost else ""
     line += format_claim(claim)
-    if claim.training and claim.verdict in DECIDED:
-        line += f", equivalent to {format_training(claim.training)}"
-    caveat = "".join(f" {arm} {BY_DESIGN}." for arm in claim.by_design)
-    seeds = claim.decision.n if claim.verdict in DECIDED and not claim.decision.exact else None
-    return f"{line}{_scope(report, seeds)}.{caveat}"
+    if claim.training_equivalent and claim.verdict in DECIDED_VERDICTS:
+        line += f", equivalent to {format_training(claim.training_equivalent)}"
+    caveat = "".join(f" {arm} {BY_DESIGN}." for arm in claim.leaking_by_design)
+    seeds = claim.decision.n if claim.verdict in DECIDED_VERDICTS and not claim.decision.exact else None
+    return f"{line}{_format_scope(report, seeds)}.{caveat}"
 
 
-def _subject(report: Report) -> ClaimResult | None:
-    """The claim that answers the question: the first that is measured in the experiment's metric."""
+def _find_headline_claim(report: Report) -> ClaimResult | None:
+    """Find the claim that answers the question: the first one in the experiment's metric."""
     claims = report.verdict.claims
-    asked = [claim for claim in claims if not claim.decision.exact and not claim.identity]
+    empirical = [claim for claim in claims if not claim.decision.exact and not claim.identity]
     metric = report.experiment.metric
-    return next((claim for claim in asked if claim.metric == metric), next(iter([*asked, *claims]), None))
+    return next(
+        (claim for claim in empirical if claim.metric == metric), next(iter([*empirical, *claims]), None)
+    )
 
 
-def _price(report: Report, arm: str, against: str) -> str:
-    """What the arm takes more or less of: halves the KV cache per token, with 0.92 times the parameters."""
-    shares: dict[str, tuple[float, str]] = {}
+def _format_cost_change(report: Report, arm: str, against: str) -> str:
+    """Format the relative costs: halves the KV cache per token, with 0.92 times the parameters."""
+    ratios: dict[str, tuple[float, str]] = {}
     for row in report.budget.rows:
-        ours = _number(row, arm)
-        theirs = _number(row, against)
-        if row.key in PRICED and ours and theirs and abs(ours / theirs - 1) > (row.tolerance or 0.0):
-            shares[row.key] = (ours / theirs, row.label)
-    if not 0.5 <= shares.get("parameters", (1.0, ""))[0] <= 2:
-        return ""  # models of two sizes, which is not the price of one's design
-    cache = shares.pop(CACHE, None)
-    rest = " and ".join(f"{share:.3g} times the {label}" for share, label in shares.values())
+        value = _get_budget_number(row, arm)
+        against_value = _get_budget_number(row, against)
+        if (
+            row.key in SENTENCE_COSTS
+            and value
+            and against_value
+            and abs(value / against_value - 1) > (row.tolerance or 0.0)
+        ):
+            ratios[row.key] = (value / against_value, row.label)
+    if not 0.5 <= ratios.get("parameters", (1.0, ""))[0] <= 2:
+        return ""  # models of two sizes: the ratio is no cost of the design
+    cache = ratios.pop(KV_CACHE_BYTES, None)
+    other_costs = " and ".join(f"{ratio:.3g} times the {label}" for ratio, label in ratios.values())
     if cache is None:
-        return f"has {rest}" if rest else ""
-    share, label = cache
-    said = f"{FACTORS[share]} the {label}" if share in FACTORS else f"has {share:.3g} times the {label}"
-    return f"{said}, with {rest}" if rest else said
+        return f"has {other_costs}" if other_costs else ""
+    ratio, label = cache
+    text = (
+        f"{FACTOR_VERBS[ratio]} the {label}"
+        if ratio in FACTOR_VERBS
+        else f"has {ratio:.3g} times the {label}"
+    )
+    return f"{text}, with {other_costs}" if other_costs else text
 
 
-def _number(row: BudgetRow, arm: str) -> float | None:
+def _get_budget_number(row: BudgetRow, arm: str) -> float | None:
     value = next((cell.value for cell in row.cells if cell.arm == arm), None)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _leader(report: Report, arms: Sequence[AnswerArm]) -> str:
-    """Which arm came out best, where nothing was claimed."""
-    known = [row for row in arms if row.reached.mean is not None and row.ranked]
-    left = [row.arm for row in arms if row.reached.mean is not None and not row.ranked]
-    apart = f"; not comparable: {', '.join(left)}" if left else ""
-    if len(known) < 2:
-        return apart
-    end = "highest" if report.experiment.direction == "higher" else "lowest"
-    return f": {known[0].arm} came out with the {end} {report.experiment.metric} of {len(known)} arms{apart}"
+def _format_best_arm(report: Report, arms: Sequence[AnswerArm]) -> str:
+    """Format the best arm of an experiment without claims."""
+    ranked = [row for row in arms if row.result.mean is not None and row.is_ranked]
+    unranked = [row.arm for row in arms if row.result.mean is not None and not row.is_ranked]
+    note = f"; not comparable: {', '.join(unranked)}" if unranked else ""
+    if len(ranked) < 2:
+        return note
+    extreme = "highest" if report.experiment.direction == "higher" else "lowest"
+    metric = report.experiment.metric
+    return f": {ranked[0].arm} came out with the {extreme} {metric} of {len(ranked)} arms{note}"
 
 
-def _scope(report: Report, seeds: int | None = None) -> str:
-    """What the answer is about: at size S (105,216 parameters), on pydocs, 16 seeds."""
-    row = report.budget.row("parameters")
-    count = _number(row, report.experiment.baseline) if row else None
-    known = f" ({text(count)} parameters)" if count else ""
+def _format_scope(report: Report, seeds: int | None = None) -> str:
+    """Format the scope of the answer: at size S (105,216 parameters), on pydocs, 16 seeds."""
+    row = report.budget.find_row("parameters")
+    count = _get_budget_number(row, report.experiment.baseline) if row else None
+    parameters = f" ({format_number(count)} parameters)" if count else ""
     size = report.experiment.size
     data = report.reproduce.data
-    place = [f"at size {size}{known}"] if size else [f"at {text(count)} parameters"] if count else []
-    place += [f"on {', '.join(dict.fromkeys(str(one.get('name')) for one in data))}"] if data else []
-    place += [f"{seeds} seeds"] if seeds else []
-    return f"; {', '.join(place)}" if place else ""
+    parts = [f"at size {size}{parameters}"] if size else []
+    parts += [f"at {format_number(count)} parameters"] if count and not size else []
+    parts += [f"on {', '.join(dict.fromkeys(str(dataset.get('name')) for dataset in data))}"] if data else []
+    parts += [f"{seeds} seeds"] if seeds else []
+    return f"; {', '.join(parts)}" if parts else ""

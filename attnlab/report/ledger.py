@@ -1,25 +1,35 @@
-"""The ledger: a line for every claim of a folder of reports, beside what its source says, as Markdown and as
-a page with filters.
+"""The ledger: a row per claim over a folder of reports, with its source, as Markdown and as a filterable
+page.
 
-A pure function of the report.json files and of the experiment files. Surprising: a claim's words, source and
-reason come from its file as it is now (`tables/claimed.py`), so that they can be mended without training
-anything again.
+It is a pure function of the report.json files and the experiment files. Surprising: the wording, source and
+reason of a claim come from the current experiment file (`tables/claim_sources.py`), so that they can be
+corrected without new training.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from attnlab.report import ladder as ladder_files
-from attnlab.report.across import page
-from attnlab.report.lines import Ledger, Line, Ran, read, tally, totals
-from attnlab.report.pages.files import put, refresh
-from attnlab.report.pages.html import asset, environment
-from attnlab.report.tables.format import percent
-from attnlab.report.tables.wording import LEVEL
+from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
+from attnlab.report.ledger_rows import (
+    Ledger,
+    LedgerReport,
+    LedgerRow,
+    format_totals,
+    format_verdict_counts,
+    load_ledger,
+)
+from attnlab.report.pages.html import build_environment, load_asset
+from attnlab.report.pages.report_files import write_atomically, write_index
+from attnlab.report.replications import ladder_page
+from attnlab.report.tables.number_format import format_percent
+from attnlab.report.tables.wording import CONFIDENCE_LEVEL
 
-MARK = "python -m attnlab report"  # the command that makes both pages
-OURS = ("makes it from the reports beside it", f'name="generator" content="{MARK}')  # words of theirs alone
-HEAD = """# Ledger
+REPORT_COMMAND = "python -m attnlab report"  # the command that generates both pages
+GENERATED_MARKERS = (
+    "makes it from the reports beside it",
+    f'name="generator" content="{REPORT_COMMAND}',
+)  # phrases that only generated pages have
+HEADER = """# Ledger
 
 Every claim that was put to the test, what its source says, and what was found here. `{mark} {folder}`
 makes it from the reports beside it, with a page for each report; ledger.html is the same table with filters.
@@ -28,9 +38,9 @@ claims the suite began from; papers are named by author, year and arXiv number.
 
 {totals}
 """
-ABOUT = ("experiment", "claim", "what is asked")
-CITED = ("source", "what it says", "verdict here")
-HYPOTHESES = """
+CLAIM_HEADERS = ("experiment", "claim", "what is asked")
+SOURCE_HEADERS = ("source", "what it says", "verdict here")
+HYPOTHESES_SECTION = """
 ## Hypotheses
 
 What could have come out otherwise: {tally}. Beside each effect stands its {level} % interval; what decided is
@@ -39,24 +49,24 @@ many seeds would decide it in four of five such sweeps, if the truth is as it wa
 would train, one run at a time, which is what was not paid; more seeds than were declared are another
 experiment, on seeds that nobody has seen.
 """
-DISPUTED = """
+DISPUTED_SECTION = """
 ## Where sources disagree
 
 Both sides, and what was found here.
 """
-IDENTITIES = """
+IDENTITIES_SECTION = """
 ## Identities
 
 What holds by construction, a count, an equality or a theorem: {tally}. They fail only through a bug.
 """
-RUN = """
+REPORTS_SECTION = """
 ## What was run
 """
-OUTDATED = "OUTDATED.md"
+OUTDATED_PAGE = "OUTDATED.md"
 OUTDATED_NOTE = """Code that alters numbers has changed since some reports were made:
 [OUTDATED.md](OUTDATED.md) lists them with the changes.
 """
-NOISE = """
+FALSE_POSITIVES_SECTION = """
 ## Where nothing differs
 
 The {runs} different runs of `aa_null`, dealt at random into pairs {rounds} times: how often each rule accepts
@@ -65,38 +75,51 @@ rate uncertain: a rule would fail where its lower bound, over bootstrap samples 
 """
 
 
-def write(folder: Path) -> list[Path]:
-    """README.md and ledger.html beside the reports, and their index. ValueError where there is no report, one
-    that cannot be read, or a page of somebody else's in the place of one of ours.
+def write_ledger(folder: Path) -> list[Path]:
+    """Write README.md and ledger.html next to the reports, and their index.
+
+    Raises:
+        ValueError: there is no report, one cannot be read, or a foreign page is in the place of one of these.
     """
-    ladders = [ladder_files.load(source.parent) for source in sorted(folder.glob(f"*/{ladder_files.LADDER}"))]
-    ledger = read(folder, page.sizes(ladders), page.agreement(ladders))
-    pages = {folder / "README.md": markdown(ledger, folder), folder / "ledger.html": html(ledger, folder)}
+    ladders = [load_ladder(source.parent) for source in sorted(folder.glob(f"*/{LADDER_FILE}"))]
+    ledger = load_ledger(
+        folder, ladder_page.summarize_scaling_verdicts(ladders), ladder_page.format_decision_accuracy(ladders)
+    )
+    pages = {
+        folder / "README.md": render_ledger_markdown(ledger, folder),
+        folder / "ledger.html": render_ledger_html(ledger, folder),
+    }
     for path in pages:
-        head = " ".join(path.read_text("utf-8", errors="replace")[:900].split()) if path.exists() else OURS[0]
-        if not any(text in head for text in OURS):
+        start = (
+            " ".join(path.read_text("utf-8", errors="replace")[:900].split())
+            if path.exists()
+            else GENERATED_MARKERS[0]
+        )
+        if not any(text in start for text in GENERATED_MARKERS):
             raise ValueError(f"{path}: is no ledger, and one would replace it; move it out of the way")
     for path, content in pages.items():
-        put(path, content.encode())
-    refresh(folder)
+        write_atomically(path, content.encode())
+    write_index(folder)
     return list(pages)
 
 
-def markdown(ledger: Ledger, folder: Path) -> str:
-    """README.md."""
-    hypotheses = ledger.of(identity=False)
-    identities = ledger.of(identity=True)
-    noise = ledger.noise
+def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
+    """Render README.md."""
+    hypotheses = ledger.select_rows(identity=False)
+    identities = ledger.select_rows(identity=True)
+    false_positives = ledger.false_positive_rates
     parts = [
-        HEAD.format(mark=MARK, folder=folder.as_posix(), totals=totals(ledger)),
-        HYPOTHESES.format(tally=tally(hypotheses), level=percent(LEVEL)),
+        HEADER.format(mark=REPORT_COMMAND, folder=folder.as_posix(), totals=format_totals(ledger)),
+        HYPOTHESES_SECTION.format(
+            tally=format_verdict_counts(hypotheses), level=format_percent(CONFIDENCE_LEVEL)
+        ),
         f"{ledger.agreement}\n" if ledger.agreement else "",
-        _table(
+        _format_table(
             (
-                *ABOUT,
+                *CLAIM_HEADERS,
                 "why there",
-                *CITED,
-                f"effect [{percent(LEVEL)} %]",
+                *SOURCE_HEADERS,
+                f"effect [{format_percent(CONFIDENCE_LEVEL)} %]",
                 "decided on",
                 "seeds",
                 "with size",
@@ -104,97 +127,114 @@ def markdown(ledger: Ledger, folder: Path) -> str:
             ),
             [
                 (
-                    *_about(line),
-                    line.reason,
-                    *_cited(line),
-                    _effect(line),
-                    line.decided,
-                    line.seeds,
-                    line.sizes,
-                    line.texts,
+                    *_build_claim_cells(row),
+                    row.reason,
+                    *_build_source_cells(row),
+                    _format_effect_cell(row),
+                    row.decision_interval,
+                    row.seeds,
+                    row.ladder_verdict,
+                    row.corpora,
                 )
-                for line in hypotheses
+                for row in hypotheses
             ],
         ),
-        *_disputed(hypotheses),
-        IDENTITIES.format(tally=tally(identities)),
-        _table(
-            (*ABOUT, *CITED, "found", "seeds"),
-            [(*_about(line), *_cited(line), line.effect, line.seeds) for line in identities],
+        *_build_disputed_section(hypotheses),
+        IDENTITIES_SECTION.format(tally=format_verdict_counts(identities)),
+        _format_table(
+            (*CLAIM_HEADERS, *SOURCE_HEADERS, "found", "seeds"),
+            [
+                (*_build_claim_cells(row), *_build_source_cells(row), row.effect, row.seeds)
+                for row in identities
+            ],
         ),
-        RUN,
-        OUTDATED_NOTE if (folder / OUTDATED).exists() else "",
-        _table(
+        REPORTS_SECTION,
+        OUTDATED_NOTE if (folder / OUTDATED_PAGE).exists() else "",
+        _format_table(
             ("experiment", "question", "cost", "command", "made by commit"),
             [
-                (_link(ran), ran.question, ran.cost, f"`{ran.command}`", f"`{ran.commit}`")
-                for ran in ledger.ran
+                (
+                    _format_report_link(report),
+                    report.question,
+                    report.cost,
+                    f"`{report.command}`",
+                    f"`{report.commit}`",
+                )
+                for report in ledger.reports
             ],
         ),
     ]
-    if noise:
-        rules = _table(("rule", "accepts what is false", "lower bound"), noise.rules)
-        parts += [NOISE.format(runs=noise.runs, rounds=noise.rounds), rules]
+    if false_positives:
+        rules = _format_table(("rule", "accepts what is false", "lower bound"), false_positives.rules)
+        parts += [
+            FALSE_POSITIVES_SECTION.format(runs=false_positives.runs, rounds=false_positives.rounds),
+            rules,
+        ]
     return "\n".join(parts)
 
 
-def _disputed(lines: Sequence[Line]) -> list[str]:
-    """What is claimed and what another source says instead; nothing where no source is known to."""
+def _build_disputed_section(ledger_rows: Sequence[LedgerRow]) -> list[str]:
+    """Build the claims that another source contradicts; empty if there are none."""
     rows = [
         (
-            *(_link(line), line.says, f"{'; '.join(line.sources)}: {line.source_says}", line.other),
-            *(line.verdict, _effect(line), line.sizes),
+            *(
+                _format_report_link(row),
+                row.says,
+                f"{'; '.join(row.sources)}: {row.source_says}",
+                row.conflicting_source,
+            ),
+            *(row.verdict, _format_effect_cell(row), row.ladder_verdict),
         )
-        for line in lines
-        if line.other
+        for row in ledger_rows
+        if row.conflicting_source
     ]
     head = ("experiment", "claim", "source", "and another", "verdict here", "effect", "with size")
-    return [DISPUTED, _table(head, rows)] if rows else []
+    return [DISPUTED_SECTION, _format_table(head, rows)] if rows else []
 
 
-def _effect(line: Line) -> str:
-    return f"{line.effect}; equivalent to {line.training}" if line.training else line.effect
+def _format_effect_cell(row: LedgerRow) -> str:
+    return f"{row.effect}; equivalent to {row.training_equivalent}" if row.training_equivalent else row.effect
 
 
-def _about(line: Line) -> tuple[str, ...]:
-    return _link(line), line.says, line.asked
+def _build_claim_cells(row: LedgerRow) -> tuple[str, ...]:
+    return _format_report_link(row), row.says, row.comparison
 
 
-def _cited(line: Line) -> tuple[str, ...]:
-    verdict = line.verdict + (" (exploratory)" if line.exploratory else "")
-    return "; ".join(line.sources), line.source_says, verdict
+def _build_source_cells(row: LedgerRow) -> tuple[str, ...]:
+    verdict = row.verdict + (" (exploratory)" if row.exploratory else "")
+    return "; ".join(row.sources), row.source_says, verdict
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    # each value is one line that ends no cell
+def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    # a cell has no line break and no unescaped pipe
     cells = [[" ".join(value.split()).replace("|", "\\|") for value in row] for row in rows]
     lines = [head, ["---"] * len(head), *cells]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(row) + " |\n" for row in lines)
 
 
-def _link(line: Line | Ran) -> str:
-    return f"[{line.experiment}]({line.folder}/report.md)"
+def _format_report_link(row: LedgerRow | LedgerReport) -> str:
+    return f"[{row.experiment}]({row.folder}/report.md)"
 
 
-def html(ledger: Ledger, folder: Path) -> str:
-    """ledger.html: the same lines with filters, which a script adds; without one all lines are shown."""
+def render_ledger_html(ledger: Ledger, folder: Path) -> str:
+    """Render ledger.html: the same rows with filters that a script adds; without it all rows are shown."""
     choices = {
-        "axis": {line.axis for line in ledger.lines},
-        "verdict": {line.verdict for line in ledger.lines},
-        "source": {source for line in ledger.lines for source in line.sources},
+        "axis": {row.axis for row in ledger.rows},
+        "verdict": {row.verdict for row in ledger.rows},
+        "source": {source for row in ledger.rows for source in row.sources},
     }
     return (
-        environment()
+        build_environment()
         .get_template("ledger.html")
         .render(
             ledger=ledger,
-            totals=totals(ledger),
-            tally=tally,
-            level=percent(LEVEL),
-            mark=MARK,
-            command=f"{MARK} {folder.as_posix()}",
+            totals=format_totals(ledger),
+            tally=format_verdict_counts,
+            level=format_percent(CONFIDENCE_LEVEL),
+            mark=REPORT_COMMAND,
+            command=f"{REPORT_COMMAND} {folder.as_posix()}",
             choices={name: sorted(values) for name, values in choices.items()},
-            css=[asset("page.css"), asset("ledger.css")],
-            js=[asset("page.js"), asset("ledger.js")],
+            css=[load_asset("page.css"), load_asset("ledger.css")],
+            js=[load_asset("page.js"), load_asset("ledger.js")],
         )
     )

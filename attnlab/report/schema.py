@@ -1,7 +1,7 @@
-"""The results of an experiment as types: report.json, from the whole report to each number in it.
+"""Typed results of an experiment: the models of report.json.
 
-`build` fills them, pages and tools read them, and `attnlab schema report` prints the JSON schema that they
-emit. A report of another version is an error: nothing is guessed.
+`report_builder` fills them, and pages and tools read them. `attnlab schema report` prints their JSON schema.
+A report of another version is an error: it is never converted by guesswork.
 """
 
 import json
@@ -11,18 +11,18 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PlainSerializer, ValidationError
 
-from attnlab.store.declarations import Is, Ladder, Looks, Relation
-from attnlab.store.guards.declared import Declared
-from attnlab.store.schema import Budget, Direction, Metric, Record, reading
+from attnlab.store.experiment_schema import InterimSchedule, LadderConfig, Relation, RelationField
+from attnlab.store.guards.preregistrations import Preregistration
+from attnlab.store.run_schema import Budget, Direction, FrozenModel, Metric, convert_validation_error
 
-VERSION: Final = 9
-Real = int | float
+REPORT_VERSION: Final = 10
+Number = int | float
 Compare = Literal["difference", "ratio"]
-KnownBudget = Annotated[Budget, PlainSerializer(lambda budget: budget.known())]
+KnownBudget = Annotated[Budget, PlainSerializer(lambda budget: budget.get_known_values())]
 
 
 class Verdict(StrEnum):
-    """What a claim comes to."""
+    """Verdict on a preregistered claim."""
 
     SUPPORTED = "SUPPORTED"
     REFUTED = "REFUTED"
@@ -32,8 +32,8 @@ class Verdict(StrEnum):
     NO_RESULT = "NO RESULT"
 
 
-class Word(StrEnum):
-    """How an arm stands to the baseline."""
+class EffectVerdict(StrEnum):
+    """Verdict on an arm against the baseline."""
 
     BETTER_MORE = "BETTER by more than the margin"
     BETTER = "BETTER, size undecided"
@@ -42,49 +42,49 @@ class Word(StrEnum):
     EQUIVALENT = "EQUIVALENT"
     NOT_WORSE = "NON-INFERIOR"
     INCONCLUSIVE = "INCONCLUSIVE"
-    NOT_COMPARABLE = "NOT COMPARABLE"  # what follows is no judgment of its size
+    NOT_COMPARABLE = "NOT COMPARABLE"  # from here on: no judgment of the effect's size
     LEAKING = "SEES FUTURE TOKENS"
     EXPLORATORY = "EXPLORATORY"
     NO_RESULT = "NO RESULT"
 
 
-class Interval(Record):
-    """Both ends of an interval; None where an end is unbounded or unknown."""
+class Interval(FrozenModel):
+    """Two bounds; None where a bound is infinite or unknown."""
 
     low: float | None
     high: float | None
 
 
-class Mean(Interval):
-    """A mean with its interval."""
+class MeanInterval(Interval):
+    """A mean with its confidence interval."""
 
     mean: float | None
 
 
-class Training(Interval):
-    """A difference as a share of the training compute: -0.05 is 5% less."""
+class TrainingEquivalent(Interval):
+    """A difference expressed as a relative change of training compute: −0.05 is 5% less."""
 
-    share: float
+    compute_change: float
     level: float
 
 
-class SignFlipTest(Record):
-    """The exact sign-flip test of "no difference"; its p is never below `floor`."""
+class SignFlipTest(FrozenModel):
+    """Exact sign-flip test of "no difference"; `floor` is the smallest p these pairs allow."""
 
     p: float | None
     floor: float
 
 
-class Pairing(Record):
-    """How much pairing by seed helps: the correlation of the arms, and the factor of seeds it saves."""
+class Pairing(FrozenModel):
+    """Benefit of pairing by seed: correlation of the arms, and the factor by which it reduces the seeds."""
 
     n: int
     correlation: float | None
     gain: float | None
 
 
-class Sensitivity(Record):
-    """What stands beside a difference and never overrules it."""
+class Sensitivity(FrozenModel):
+    """Sensitivity analyses of a difference; they never overrule its verdict."""
 
     sign_flip: SignFlipTest | None
     leave_one_out: Interval | None
@@ -93,7 +93,7 @@ class Sensitivity(Record):
 
 
 class Decision(Interval):
-    """The numbers that a claim is decided on."""
+    """The numbers a claim is decided on."""
 
     n: int
     estimate: float | None
@@ -104,14 +104,14 @@ class Decision(Interval):
     exact: bool
 
 
-class LevelInterval(Interval):
+class ConfidenceInterval(Interval):
     """An interval with its confidence level."""
 
     level: float
 
 
-class Look(Interval):
-    """One interim analysis of a claim."""
+class InterimAnalysis(Interval):
+    """Estimate and interval of a claim at one interim analysis."""
 
     seeds: int
     n: int
@@ -119,29 +119,29 @@ class Look(Interval):
     level: float | None
 
 
-class LooksMade(Record):
-    """The interim analyses of a claim; `decided` counts from 1."""
+class InterimAnalyses(FrozenModel):
+    """The planned and completed interim analyses of a claim; `decided_at` counts from 1."""
 
     design: Literal["fixed", "looks", "anytime"]
     planned: list[int]
-    decided: int | None
-    made: list[Look]
+    decided_at: int | None
+    completed: list[InterimAnalysis]
 
     def describe(self) -> str:
-        """At which interim analysis a claim was decided, or how far it was tested; empty for a fixed one."""
+        """Format the interim analysis that decided the claim, or how many ran; empty for a fixed design."""
         if self.design != "looks":
-            made = "Anytime-valid" if self.design == "anytime" else ""
-            return made if self.made else "Not all seeds are in"
+            label = "Anytime-valid" if self.design == "anytime" else ""
+            return label if self.completed else "Not all seeds are in"
         planned = len(self.planned)
-        if self.decided:
-            return f"Stopped at interim analysis {self.decided} of {planned}"
-        if not self.made:
+        if self.decided_at:
+            return f"Stopped at interim analysis {self.decided_at} of {planned}"
+        if not self.completed:
             return "Before the first interim analysis"
-        return f"Inconclusive after {len(self.made)} of {planned} interim analyses"
+        return f"Inconclusive after {len(self.completed)} of {planned} interim analyses"
 
 
-class Deciding(Record):
-    """How many seeds in all would decide an inconclusive claim, at the observed effect."""
+class RequiredSeeds(FrozenModel):
+    """Total seeds that would decide an inconclusive claim at the observed effect."""
 
     seeds: int | None
     low: int | None
@@ -150,8 +150,8 @@ class Deciding(Record):
     ends: Literal["support", "refute"]
 
 
-class FlippedClaim(Record):
-    """Sign flips on the claim's own threshold; `able`: whether so few pairs can decide it."""
+class ThresholdSignFlip(FrozenModel):
+    """Sign-flip test at the claim's own threshold; `able` is false if the pairs are too few to decide it."""
 
     p: float
     tail: float
@@ -159,11 +159,11 @@ class FlippedClaim(Record):
     holds: bool | None
 
 
-class DeclaredClaim(Record):
-    """A claim as it was preregistered, with its defaults filled in.
+class PreregisteredClaim(FrozenModel):
+    """A claim as preregistered, with its defaults filled in.
 
-    `threshold` is in the metric's unit; None where it is declared as training and no calibration says what
-    that is. `threshold_said` has the words of a threshold that is declared as training.
+    `threshold` is in the metric's unit. A threshold given in training compute also has `threshold_text`, and
+    its `threshold` is None without a compute calibration.
     """
 
     says: str
@@ -171,35 +171,39 @@ class DeclaredClaim(Record):
     against: str
     metric: str
     compare: Compare
-    relation: Is = Field(alias="is")
+    relation: RelationField = Field(alias="is")
     threshold: float | None
-    threshold_said: str | None
+    threshold_text: str | None
     identity: bool
     reason: str | None
     direction: Direction | None
 
     @property
-    def question(self) -> tuple[str, str, str, Compare, Relation, float | None]:
-        """What it asks, without its words."""
+    def comparison_key(self) -> tuple[str, str, str, Compare, Relation, float | None]:
+        """Arms, metric and region of the claim without its wording."""
         return self.arm, self.against, self.metric, self.compare, self.relation, self.threshold
 
     @property
-    def center(self) -> float:
+    def null_value(self) -> float:
         """The effect that means "no difference"."""
         return 1.0 if self.compare == "ratio" else 0.0
 
     @property
     def region(self) -> tuple[float, float] | None:
-        """The effects for which it holds; None where its threshold is not known."""
-        return None if self.threshold is None else self.relation.region(self.threshold, self.center)
+        """The effects for which the claim holds; None if its threshold is unknown."""
+        return (
+            None if self.threshold is None else self.relation.compute_region(self.threshold, self.null_value)
+        )
 
 
-class ClaimResult(DeclaredClaim, Sensitivity):
+class ClaimResult(PreregisteredClaim, Sensitivity):
     """A preregistered claim with its verdict.
 
-    `digits` are the decimals of its effect; `not_comparable` has the reasons against comparing its arms,
-    `untrained` why they show nothing of training, `unknown` why its threshold is not known; `by_design` names
-    the arms that see future tokens by design.
+    - `digits`: decimals of its effect
+    - `not_comparable`: reasons against comparing its arms
+    - `untrained_reason`: why its arms show no effect of training
+    - `unknown_threshold_reason`: why its threshold is unknown
+    - `leaking_by_design`: arms that see future tokens by design
     """
 
     label: str
@@ -209,37 +213,37 @@ class ClaimResult(DeclaredClaim, Sensitivity):
     timed: bool
     verdict: Verdict
     not_comparable: list[str]
-    untrained: str | None
-    unknown: str | None
-    by_design: list[str]
+    untrained_reason: str | None
+    unknown_threshold_reason: str | None
+    leaking_by_design: list[str]
     planned: int | None
-    looks: LooksMade | None
-    training: Training | None
+    interim_analyses: InterimAnalyses | None
+    training_equivalent: TrainingEquivalent | None
     digits: int
     decision: Decision
-    interval: LevelInterval | None
-    deciding: Deciding | None
-    flipped: FlippedClaim | None
+    interval: ConfidenceInterval | None
+    required_seeds: RequiredSeeds | None
+    threshold_sign_flip: ThresholdSignFlip | None
 
 
-class Standing(Record):
-    """How a claim stands between two interim analyses, as far as it decides which runs are needed by now.
+class ClaimStatus(FrozenModel):
+    """Status of a claim between interim analyses, which determines the runs it needs so far.
 
-    `made` counts its interim analyses; `seeds` are those that it needs; it waits for one where it is `open`.
+    `required_seeds` counts the seeds it needs; `is_pending` is true while it waits for an interim analysis.
     """
 
     arm: str
     against: str
     basis: str
     verdict: Verdict
-    looks: LooksMade | None
-    made: int
-    seeds: int
-    open: bool
+    interim_analyses: InterimAnalyses | None
+    completed_analyses: int
+    required_seeds: int
+    is_pending: bool
 
 
-class Pair(Record):
-    """One seed of an arm and of the arm that it is compared with."""
+class SeedPair(FrozenModel):
+    """One seed of an arm and of the arm it is compared with."""
 
     seed: int
     value: float
@@ -248,7 +252,7 @@ class Pair(Record):
 
 
 class Effect(Sensitivity):
-    """An arm against the baseline in one metric."""
+    """Difference of an arm from the baseline in one metric."""
 
     arm: str
     against: str
@@ -265,19 +269,19 @@ class Effect(Sensitivity):
     low: float | None
     high: float | None
     level: float
-    training: Training | None
+    training_equivalent: TrainingEquivalent | None
     alpha: float
     p: float | None
     p_holm: float | None
     p_equivalent: float | None
-    p_not_worse: float | None
-    word: Word
+    p_noninferior: float | None
+    verdict: EffectVerdict
     reasons: list[str]
-    pairs: list[Pair]
+    pairs: list[SeedPair]
 
 
-class Separation(Record):
-    """Two arms that are not compared in a metric, and why."""
+class IncomparablePair(FrozenModel):
+    """Two arms that are not comparable in a metric, with the reasons."""
 
     arm: str
     against: str
@@ -285,22 +289,22 @@ class Separation(Record):
     reasons: list[str]
 
 
-class VerdictSection(Record):
-    """The claims, and what a reader has to know before them."""
+class VerdictSection(FrozenModel):
+    """The claims with the warnings that precede them."""
 
     headline: str
     exploratory: bool
-    undeclared: bool
-    departures: list[str]
-    apart: list[Separation]
-    unlike: list[str]
+    not_preregistered: bool
+    deviations: list[str]
+    not_comparable: list[IncomparablePair]
+    run_warnings: list[str]
     claims: list[ClaimResult]
     finished: int
     planned: int
 
 
-class ExperimentSummary(Record):
-    """The experiment as the head of a report shows it."""
+class ExperimentSummary(FrozenModel):
+    """The experiment as shown at the top of a report."""
 
     name: str
     question: str | None
@@ -308,8 +312,8 @@ class ExperimentSummary(Record):
     arms: list[str]
     baseline: str
     seeds: list[int]
-    looks: Looks | None
-    held: list[str]
+    looks: InterimSchedule | None
+    controlled: list[str]
     match: str
     match_by: str | None
     unmatched: list[str]
@@ -317,67 +321,67 @@ class ExperimentSummary(Record):
     metric: str
     direction: Direction
     margin: float | None
-    margin_said: str | None
+    margin_text: str | None
     margin_reason: str | None
 
 
-class Place(Record):
-    """On which text, or at which ladder size, an experiment is run."""
+class ReplicationContext(FrozenModel):
+    """The corpus or the ladder size of a replicated experiment."""
 
-    kind: Literal["rung", "text"]
+    kind: Literal["rung", "corpus"]
     name: str
-    together: str
-    ladder: Ladder | None
+    combined_report: str
+    ladder: LadderConfig | None
     rates: str | None
 
 
-class TextCell(Record):
-    """An arm on one text."""
+class CorpusCell(FrozenModel):
+    """Result of an arm on one corpus."""
 
     arm: str
     mean: float | None
     state: str | None
 
 
-class TextArms(Record):
-    """All arms on one text; `title` is that report's folder."""
+class CorpusArms(FrozenModel):
+    """All arms on one corpus; `title` is the folder of that corpus's report."""
 
-    text: str
+    corpus: str
     title: str
-    cells: list[TextCell]
+    cells: list[CorpusCell]
 
 
-class TextClaim(Interval):
-    """A claim on one text."""
+class CorpusClaim(Interval):
+    """Verdict and effect of a claim on one corpus."""
 
-    text: str
+    corpus: str
     title: str
     verdict: Verdict
     compare: Compare
     effect: float | None
     unit: str
     digits: int
-    training: Training | None
+    training_equivalent: TrainingEquivalent | None
 
 
-class TextClaims(Record):
-    """A claim on every text, and how its effects differ."""
+class CorpusClaims(FrozenModel):
+    """A claim on every corpus, with the heterogeneity of its effects."""
 
     says: str
-    rows: list[TextClaim]
-    together: str
+    rows: list[CorpusClaim]
+    heterogeneity: str
 
 
-class Texts(Record):
-    """What all texts of an experiment say."""
+class CorporaSection(FrozenModel):
+    """Results of an experiment across all its corpora."""
 
     names: list[str]
-    arms: list[TextArms]
-    claims: list[TextClaims]
+    arms: list[CorpusArms]
+    claims: list[CorpusClaims]
 
 
-class BudgetCell(Record):
-    """What one arm was given of a resource."""
+class BudgetCell(FrozenModel):
+    """Value of a resource in one arm."""
 
     arm: str
     value: int | float | str | None
@@ -386,88 +390,96 @@ class BudgetCell(Record):
     varies: bool
 
 
-class BudgetRow(Record):
-    """A resource."""
+class BudgetRow(FrozenModel):
+    """A resource compared across arms."""
 
     key: str
     label: str
     unit: str
     tolerance: float | None
-    held: bool
+    controlled: bool
     cells: list[BudgetCell]
     mark: Literal["equal", "differs", "unknown"]
 
-    def cell(self, arm: str) -> BudgetCell:
-        """The cell of an arm. StopIteration where the row has none."""
+    def get_cell(self, arm: str) -> BudgetCell:
+        """Return the cell of an arm.
+
+        Raises:
+            StopIteration: the row has no such arm.
+        """
         return next(cell for cell in self.cells if cell.arm == arm)
 
 
-class ArmSeeds(Record):
-    """How many runs of an arm are planned and finished."""
+class ArmRunCount(FrozenModel):
+    """Planned and finished runs of an arm."""
 
     arm: str
     planned: int
     finished: int
 
 
-Tried = float | Literal["diverged"] | None
+TrialValue = float | Literal["diverged"] | None
 
 
-class TriedRate(Record):
-    """A learning rate that was tried: by seed, None where it was not."""
+class LearningRateRow(FrozenModel):
+    """Trial of a learning rate: one value per seed, None where the seed was not tried."""
 
     lr: float
-    values: list[Tried]
-    median: Tried
+    values: list[TrialValue]
+    median: TrialValue
     picked: bool
-    fate: str
+    outcome: str
 
 
-class RateFound(Record):
-    """A learning rate of an arm's search; `tried` counts its seeds."""
+class LearningRateResult(FrozenModel):
+    """A learning rate in an arm's search; `seeds_tried` counts its seeds."""
 
     lr: float
-    values: list[Tried]
-    median: Tried
-    tried: int
+    values: list[TrialValue]
+    median: TrialValue
+    seeds_tried: int
 
 
-class ArmTuningFound(Record):
-    """An arm's search; `lack` says why it picked no rate, `comparison` is the tokens of its comparison."""
+class ArmTuningResult(FrozenModel):
+    """Learning-rate search of one arm.
+
+    `failure_reason` explains why no rate was picked; `comparison_tokens` are the tokens of the arm's
+    comparison.
+    """
 
     picked: float | None
-    lack: str | None
-    at_end: bool
+    failure_reason: str | None
+    at_grid_edge: bool
     same_settings: bool
     tokens: int
-    comparison: int
-    rows: list[RateFound]
+    comparison_tokens: int
+    rows: list[LearningRateResult]
 
 
-class TuningFound(Record):
-    """What the search for learning rates was asked, and what it found for each arm."""
+class TuningResult(FrozenModel):
+    """Settings and outcome of the learning-rate search."""
 
     lr: list[float]
     seeds: list[int]
-    widen: int
+    extend: int
     share: float
     metric: str
-    steady: float | None
+    robust: float | None
     committed: bool
-    arms: dict[str, ArmTuningFound]
+    arms: dict[str, ArmTuningResult]
 
 
-class ArmTuning(Record):
-    """The learning rates of an arm, and the tokens that trying them took."""
+class ArmTuning(FrozenModel):
+    """The learning rates of an arm, and the tokens spent on trying them."""
 
     arm: str
     tokens: int
-    of_comparison: float | None
-    rows: list[TriedRate]
+    comparison_ratio: float | None
+    rows: list[LearningRateRow]
 
 
-class Tuning(Record):
-    """How learning rates were found."""
+class TuningSection(FrozenModel):
+    """The learning-rate search as shown in a report."""
 
     metric: str
     seeds: list[int]
@@ -475,35 +487,35 @@ class Tuning(Record):
     arms: list[ArmTuning]
 
 
-class BudgetCheck(Record):
-    """What each arm was given, against the baseline."""
+class BudgetCheck(FrozenModel):
+    """Resources of each arm against the baseline."""
 
     rows: list[BudgetRow]
-    held: list[str]
-    seeds: list[ArmSeeds]
+    controlled: list[str]
+    seeds: list[ArmRunCount]
     match: str
     match_by: str | None
     unmatched: list[str]
     lr_tuning: str
-    tuning: Tuning | None
+    tuning: TuningSection | None
 
-    def row(self, key: str) -> BudgetRow | None:
-        """The row of a resource."""
+    def find_row(self, key: str) -> BudgetRow | None:
+        """Return the row of a resource; None if there is none."""
         return next((row for row in self.rows if row.key == key), None)
 
 
-class Leakage(Record):
-    """Which arms see future tokens."""
+class LeakageSection(FrozenModel):
+    """Arms that see future tokens."""
 
     arms: list[str]
     by_design: list[str]
     checked: list[str]
-    left_out: int
+    excluded_targets: int
     notes: list[str]
 
 
-class ExchangeRow(Record):
-    """The baseline's loss at half and at twice its steps, for one seed."""
+class CalibrationRow(FrozenModel):
+    """Loss of the baseline at half and at twice its steps, for one seed."""
 
     seed: int
     half: float | None
@@ -518,30 +530,30 @@ class Slope(Interval):
     level: float
 
 
-class ExchangeFound(Record):
-    """The compute calibration as it was measured; `why`: the reason where it gives no slope."""
+class CalibrationResult(FrozenModel):
+    """Measured compute calibration; `reason` explains why there is no slope."""
 
     metric: str
     seeds: list[int]
     steps: list[int]
     tokens: int
-    rows: list[ExchangeRow]
+    rows: list[CalibrationRow]
     slopes: list[float]
     slope: Slope | None
-    worth: str | None
-    why: str | None
+    loss_per_doubling: str | None
+    reason: str | None
 
 
-class Exchange(ExchangeFound):
-    """The same with its sentences."""
+class CalibrationSection(CalibrationResult):
+    """A compute calibration with its sentences."""
 
     label: str
-    words: str
+    summary: str
     cost: str
 
 
-class TradeoffPoint(Record):
-    """An arm in a trade-off: its cost x and its result y."""
+class TradeoffPoint(FrozenModel):
+    """An arm in a trade-off: cost x and result y."""
 
     arm: str
     x: float
@@ -552,7 +564,7 @@ class TradeoffPoint(Record):
     y_high: float | None
 
 
-class TradeoffPanel(Record):
+class TradeoffPanel(FrozenModel):
     """One cost against the experiment's metric."""
 
     key: str
@@ -562,11 +574,11 @@ class TradeoffPanel(Record):
     lower_is_better: bool
     note: str
     points: list[TradeoffPoint]
-    front: list[str]
+    pareto_front: list[str]
 
 
-class CurveLine(Record):
-    """A curve of one run."""
+class CurveLine(FrozenModel):
+    """Learning curve of one run."""
 
     arm: str
     seed: int
@@ -575,8 +587,8 @@ class CurveLine(Record):
     values: list[float]
 
 
-class MeanCurve(Record):
-    """The mean curve of an arm over its finished seeds."""
+class MeanCurve(FrozenModel):
+    """Mean learning curve of an arm over its finished seeds."""
 
     arm: str
     tokens: list[int]
@@ -584,8 +596,8 @@ class MeanCurve(Record):
     seeds: int
 
 
-class Curves(Record):
-    """Learning curves of one metric; every `every`-th point."""
+class CurvesSection(FrozenModel):
+    """Learning curves of one metric; they keep every `every`-th point."""
 
     name: str
     every: int
@@ -595,8 +607,8 @@ class Curves(Record):
     mean_differences: list[MeanCurve]
 
 
-class PositionMeans(Record):
-    """An arm's final loss at each position of the context."""
+class ArmPositionLosses(FrozenModel):
+    """Final loss of an arm at each position of the context."""
 
     arm: str
     position: list[int]
@@ -604,24 +616,24 @@ class PositionMeans(Record):
     seeds: int
 
 
-class Positions(Record):
-    """Loss by position."""
+class PositionLosses(FrozenModel):
+    """Final loss by position in the context."""
 
     name: str
     unit: str
-    means: list[PositionMeans]
+    means: list[ArmPositionLosses]
 
 
-class ConditionCell(Mean):
-    """An arm under one condition."""
+class ConditionCell(MeanInterval):
+    """Result of an arm under one condition."""
 
     arm: str
     mean: float
     n: int
 
 
-class ConditionRow(Record):
-    """A condition: a multiple of the trained length, a distance."""
+class ConditionRow(FrozenModel):
+    """A condition, such as a multiple of the trained length or a distance."""
 
     condition: str
     x: float | None
@@ -630,7 +642,7 @@ class ConditionRow(Record):
     undefined: list[str]
 
 
-class ConditionTable(Record):
+class ConditionTable(FrozenModel):
     """A family of metrics by condition."""
 
     key: str
@@ -639,15 +651,15 @@ class ConditionTable(Record):
     rows: list[ConditionRow]
 
 
-class Solved(Interval):
-    """How many of an arm's runs reached the mark."""
+class ReachedFraction(Interval):
+    """Number of an arm's runs that reached the threshold."""
 
     n: int
     count: int
     level: float
 
 
-class Saved(Mean):
+class StepsSaved(MeanInterval):
     """Steps saved against the baseline, within the budget."""
 
     n: int
@@ -657,38 +669,38 @@ class Saved(Mean):
     tied: bool
 
 
-class Race(Record):
-    """An arm's steps to the mark against the baseline's."""
+class StepsToThresholdComparison(FrozenModel):
+    """Steps to threshold of an arm against the baseline."""
 
     n: int
-    saved: Saved
-    flips: SignFlipTest
+    steps_saved: StepsSaved
+    sign_flip: SignFlipTest
     logrank_p: float | None
 
 
-class RaceRow(Record):
-    """An arm's runs towards the mark."""
+class StepsToThresholdRow(FrozenModel):
+    """Steps to threshold of one arm."""
 
     arm: str
-    solved: Solved
+    reached: ReachedFraction
     median: float | None
     planned: int
-    race: Race | None
+    comparison: StepsToThresholdComparison | None
 
 
-class RaceTable(Record):
-    """A metric that is censored at the budget."""
+class StepsToThresholdTable(FrozenModel):
+    """Steps to threshold in a metric that is censored at the budget."""
 
     metric: str
     label: str
     unit: str
     budget: float
     against: str
-    rows: list[RaceRow]
+    rows: list[StepsToThresholdRow]
 
 
-class ScoredRun(Record):
-    """A head score of one run: [layer][head]."""
+class RunHeadScore(FrozenModel):
+    """Head scores of one run, [layer][head]."""
 
     arm: str
     seed: int
@@ -696,8 +708,8 @@ class ScoredRun(Record):
     chance: float | None
 
 
-class ScoreCount(Record):
-    """A head score of one arm, over its seeds."""
+class ArmHeadScore(FrozenModel):
+    """Head scores of one arm, pooled over its seeds."""
 
     arm: str
     chance: float | None
@@ -706,12 +718,12 @@ class ScoreCount(Record):
     mean: float | None
     mean_low: float | None
     mean_high: float | None
-    over: float | None
-    over_low: int | None
-    over_high: int | None
+    above_threshold: float | None
+    above_threshold_low: int | None
+    above_threshold_high: int | None
 
 
-class HeadScore(Record):
+class HeadScore(FrozenModel):
     """A score of attention heads."""
 
     name: str
@@ -719,20 +731,20 @@ class HeadScore(Record):
     about: str
     threshold: float | None
     chance: float | None
-    runs: list[ScoredRun]
-    counts: list[ScoreCount]
+    runs: list[RunHeadScore]
+    counts: list[ArmHeadScore]
 
 
-class AbsentScore(Record):
-    """A score that an arm does not have."""
+class MissingScore(FrozenModel):
+    """A score that an arm lacks, with the reason."""
 
     arm: str
     label: str
-    why: str
+    reason: str
 
 
-class PatternCount(Record):
-    """How many heads of an arm show a pattern."""
+class PatternCount(FrozenModel):
+    """Number of an arm's heads that show a pattern."""
 
     arm: str
     heads: int
@@ -742,7 +754,7 @@ class PatternCount(Record):
     high: int
 
 
-class Pattern(Record):
+class Pattern(FrozenModel):
     """A pattern of attention heads."""
 
     name: str
@@ -750,8 +762,8 @@ class Pattern(Record):
     counts: list[PatternCount]
 
 
-class Agreement(Record):
-    """How far an arm's maps are from the kernel that trained it."""
+class KernelAgreement(FrozenModel):
+    """Largest difference between an arm's attention maps and the kernel that trained it."""
 
     arm: str
     max_abs: float | None
@@ -759,44 +771,44 @@ class Agreement(Record):
     notes: list[str]
 
 
-class Heads(Record):
-    """Attention heads."""
+class HeadsSection(FrozenModel):
+    """Attention heads: scores, patterns, and agreement with the kernels."""
 
     scores: list[HeadScore]
-    absent: list[AbsentScore]
+    absent: list[MissingScore]
     patterns: list[Pattern]
-    agreement: list[Agreement]
+    agreement: list[KernelAgreement]
     layers: int
 
 
-class Range(Record):
-    """A mean and the range over seeds."""
+class SeedRange(FrozenModel):
+    """A mean with the range over seeds."""
 
     mean: float
     low: float
     high: float
 
 
-class KindArm(Record):
-    """An arm's loss on one category of tokens."""
+class ArmTokenLoss(FrozenModel):
+    """Loss of an arm on one token category."""
 
     arm: str
     seeds: int
-    loss: Range | None
-    difference: Range | None
+    loss: SeedRange | None
+    difference: SeedRange | None
 
 
-class TokenKind(Record):
-    """A category of tokens."""
+class TokenCategory(FrozenModel):
+    """Loss of every arm on one token category."""
 
     name: str
     label: str
     targets: int
-    arms: list[KindArm]
+    arms: list[ArmTokenLoss]
 
 
-class Sample(Record):
-    """What one run writes after a prompt; `why` where it writes nothing."""
+class Sample(FrozenModel):
+    """Text generated by one run after a prompt; `reason` explains a missing sample."""
 
     arm: str
     seed: int
@@ -804,31 +816,31 @@ class Sample(Record):
     prompt: str
     rest: str
     sample: str | None
-    why: str | None
+    reason: str | None
 
 
-class TextSection(Record):
-    """What arms make of running text."""
+class RunningTextSection(FrozenModel):
+    """Results on running text: losses by token category, and generated samples."""
 
-    kinds: list[TokenKind]
-    written: list[Sample]
+    token_categories: list[TokenCategory]
+    samples: list[Sample]
 
 
-class FailedRun(Record):
+class FailedRun(FrozenModel):
     """A run that did not finish."""
 
     arm: str
     seed: int
     id: str
     status: str
-    word: str
+    status_label: str
     message: str | None
     step: int | None
     tail: list[str]
 
 
-class FailureCount(Record):
-    """How many runs of an arm failed, or were lost with their machine."""
+class FailureCount(FrozenModel):
+    """Number of an arm's runs that failed, or were lost with their machine."""
 
     arm: str
     planned: int
@@ -836,49 +848,49 @@ class FailureCount(Record):
     lost: int
 
 
-class Failures(Record):
-    """Failed runs, and what the intervals do not cover."""
+class Failures(FrozenModel):
+    """Failed runs, and the caveats that the intervals do not cover."""
 
     runs: list[FailedRun]
     counts: list[FailureCount]
-    words: list[tuple[str, int]]
+    status_counts: list[tuple[str, int]]
     caveats: list[str]
 
 
-class ConfigCell(Record):
-    """A key's value in one arm."""
+class ConfigCell(FrozenModel):
+    """Value of a config key in one arm."""
 
     arm: str
     present: bool
     value: Any
 
 
-class ConfigRow(Record):
-    """A key in which arms differ."""
+class ConfigRow(FrozenModel):
+    """A config key in which arms differ."""
 
     key: str
     cells: list[ConfigCell]
 
 
-class LayerKinds(Record):
-    """The kinds of an arm's layers, where they differ: for each layer its place in `kinds`."""
+class LayerKinds(FrozenModel):
+    """Layer kinds of an arm whose layers differ; `layers` holds each layer's index into `kinds`."""
 
     arm: str
     layers: list[int]
     kinds: list[str]
 
 
-class ConfigDiff(Record):
-    """The keys in which arms differ, and the baseline's whole config."""
+class ConfigDiff(FrozenModel):
+    """The keys in which arms differ, and the baseline's complete config."""
 
     arms: list[str]
     rows: list[ConfigRow]
     layers: list[LayerKinds]
-    whole: dict[str, Any]
+    baseline_config: dict[str, Any]
 
 
-class RunRef(Record):
-    """A run by its arm, seed and id."""
+class RunRef(FrozenModel):
+    """A run identified by arm, seed and id."""
 
     arm: str
     seed: int
@@ -886,8 +898,8 @@ class RunRef(Record):
     status: str
 
 
-class Provenance(Record):
-    """Where a report comes from."""
+class Provenance(FrozenModel):
+    """Origin of a report: command, commit, packages, device and preregistration."""
 
     command: str
     commit: str | None
@@ -896,13 +908,13 @@ class Provenance(Record):
     packages: dict[str, str] | None
     device: str | None
     date: str | None
-    declared: dict[str, Any]
-    declaration_sha256: str | None
+    preregistered: dict[str, Any]
+    preregistration_sha256: str | None
     changed: list[str]
 
 
 class Reproduce(Provenance):
-    """The same with what its runs say of themselves."""
+    """The provenance together with the environments and data that the runs recorded."""
 
     versions: dict[str, dict[str, int]] | None
     data: list[dict[str, Any]]
@@ -911,15 +923,15 @@ class Reproduce(Provenance):
     mixed: list[str]
 
 
-class Timed(Interval):
-    """A time of one arm: the median of interleaved repeats with its interval."""
+class TimingInterval(Interval):
+    """Time of one arm: the median of interleaved repeats with its interval."""
 
     median: float
     samples: list[float]
 
 
-class Timing(Record):
-    """The times of all arms, taken in one process that had the machine to itself."""
+class TimingResult(FrozenModel):
+    """Times of all arms, measured in one process that had the machine to itself."""
 
     version: Literal[2] = Field(2, alias="schema")
     device: str
@@ -927,17 +939,17 @@ class Timing(Record):
     context: int
     batch: int
     order: str
-    declared: dict[str, Metric]
-    arms: dict[str, dict[str, Timed | str | None]]
+    metric_definitions: dict[str, Metric]
+    arms: dict[str, dict[str, TimingInterval | str | None]]
 
-    def of(self, arm: str, metric: str) -> Timed | None:
-        """An arm's time; None where it was not taken."""
-        found = self.arms.get(arm, {}).get(metric)
-        return found if isinstance(found, Timed) else None
+    def get_time(self, arm: str, metric: str) -> TimingInterval | None:
+        """Return the time of an arm; None if it was not measured."""
+        time = self.arms.get(arm, {}).get(metric)
+        return time if isinstance(time, TimingInterval) else None
 
 
-class RunRow(Record):
-    """A planned run with its figures."""
+class RunRow(FrozenModel):
+    """A planned run with its metrics and resources."""
 
     arm: str
     seed: int
@@ -946,70 +958,74 @@ class RunRow(Record):
     status: str
     seconds: float | None
     started: str | None
-    metrics: dict[str, Real | None]
+    metrics: dict[str, Number | None]
     budget: KnownBudget
-    memory: dict[str, Real | None]
-    speed: dict[str, Real | None]
+    memory: dict[str, Number | None]
+    speed: dict[str, Number | None]
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return self.status == "done"
 
 
-class ReachedMean(Mean):
+class PairedMean(MeanInterval):
     """A mean over complete pairs."""
 
     n: int
 
 
-class HeadsReport(Record):
+class HeadsReport(FrozenModel):
     """The part of a report that shows attention heads."""
 
     experiment: ExperimentSummary
     runs: list[RunRow]
-    heads: Heads | None
+    heads: HeadsSection | None
 
 
 class Report(HeadsReport):
-    """report.json."""
+    """Content of report.json."""
 
-    version: Literal[9] = Field(VERSION, alias="schema")
+    version: Literal[10] = Field(REPORT_VERSION, alias="schema")
     verdict: VerdictSection
-    place: Place | None
-    texts: Texts | None
+    replication: ReplicationContext | None
+    corpora: CorporaSection | None
     budget: BudgetCheck
-    leakage: Leakage | None
-    exchange: Exchange | None
+    leakage: LeakageSection | None
+    compute_calibration: CalibrationSection | None
     effects: list[Effect]
     tradeoff: list[TradeoffPanel]
-    curves: Curves | None
-    positions: Positions | None
+    curves: CurvesSection | None
+    positions: PositionLosses | None
     length: list[ConditionTable]
-    races: list[RaceTable]
-    text: TextSection | None
+    steps_to_threshold: list[StepsToThresholdTable]
+    text: RunningTextSection | None
     failures: Failures
     config: ConfigDiff
     reproduce: Reproduce
-    timing: Timing | None
+    timing: TimingResult | None
     warnings: list[str]
-    declared: Declared | None
+    preregistration: Preregistration | None
 
 
-def load(source: Path) -> Report:
-    """The report in a file. ValueError where it is none, is cut short, or is of another version."""
+def load_report(path: Path) -> Report:
+    """Read a report.json.
+
+    Raises:
+        ValueError: the file is no report, is incomplete, or has another version.
+    """
     try:
-        document = json.loads(source.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{source}: cannot be read as a report: {error}; run its command again") from error
+        raise ValueError(f"{path}: cannot be read as a report: {error}; run its command again") from error
     if not isinstance(document, dict) or "schema" not in document or "verdict" not in document:
-        raise ValueError(f"{source}: is JSON, but not a report of attnlab")
-    if document["schema"] != VERSION:
+        raise ValueError(f"{path}: is JSON, but not a report of attnlab")
+    if document["schema"] != REPORT_VERSION:
         raise ValueError(
-            f"{source}: has schema {document['schema']}, this version reads {VERSION}; run its command again "
-            "(finished runs are cached)"
+            f"{path}: has schema {document['schema']}, this version reads {REPORT_VERSION}; "
+            "run its command again (finished runs are cached)"
         )
     try:
         return Report.model_validate(document)
     except ValidationError as error:
-        wrong = reading(error, "is not a whole report")
-        raise ValueError(f"{source}: {wrong}; run its command again") from error
+        message = convert_validation_error(error, "is not a whole report")
+        raise ValueError(f"{path}: {message}; run its command again") from error

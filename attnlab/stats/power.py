@@ -1,7 +1,7 @@
-"""What a number of paired seeds can show: detectable effects and seeds needed, in sd of the differences.
+"""Power analysis of a number of paired seeds: detectable effects and seeds needed, in sd of the differences.
 
-Surprising: it is the noncentral t throughout, written as a mixture of normals over the sample sd, which stays
-finite where scipy's `nct` gives NaN. The normal approximation would promise 1.62 sd at n = 3; it takes 3.26.
+The noncentral t is written throughout as a mixture of normals over the sample sd, which stays finite where
+scipy's `nct` gives NaN. The normal approximation would promise 1.62 sd at n = 3; the exact value is 3.26.
 """
 
 import math
@@ -11,184 +11,202 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from attnlab.stats.betting import capital
-from attnlab.stats.difference import paired
-from attnlab.stats.evidence import Values, fraction
+from attnlab.stats.evalues import compute_log_capital
+from attnlab.stats.evidence import Values, validate_fraction
+from attnlab.stats.paired_tests import estimate_paired_difference
 
-BETS = 200  # sweeps drawn, where a chance has no formula
-MOST = 10_000  # a plan with more seeds than this is no plan: the answer is None
+SIMULATED_SWEEPS = 200  # where a probability has no formula
+MAX_SEEDS = 10_000  # more seeds than this are no plan: the result is None
 
 
 @dataclass(frozen=True)
-class Planning:
-    """In the metric's own unit. The sd comes from the same few seeds, so these are planning values."""
+class PowerPlan:
+    """Power analysis in the metric's own unit. The sd comes from the same few seeds: planning values only."""
 
     sd: float
     power: float
     alpha: float
-    detectable: float  # the effect that this n finds with this power
-    seeds_for_half: int | None  # seeds that would find half of it
-    seeds_for_margin: int | None  # seeds that would show equal arms to be equivalent
+    detectable_effect: float  # by this n with this power
+    seeds_for_half: int | None  # to detect half of that effect
+    seeds_for_margin: int | None  # to show equal arms to be equivalent
 
 
-def power(n: int, effect: float, alpha: float = 0.05) -> float:
-    """Chance that the two-sided paired t test at alpha finds a true effect of so many sd."""
-    shift = effect * math.sqrt(n)
-    critical = -_quantile(n, fraction(alpha, "alpha") / 2)
+def compute_power(n: int, effect: float, alpha: float = 0.05) -> float:
+    """Probability that the two-sided paired t test at alpha detects a true effect of so many sd."""
+    standardized_effect = effect * math.sqrt(n)
+    critical = -_compute_t_quantile(n, validate_fraction(alpha, "alpha") / 2)
 
-    def found(s: float) -> float:
-        return float(special.ndtr(shift - critical * s) + special.ndtr(-shift - critical * s))
+    def compute_detection_chance(s: float) -> float:
+        return float(
+            special.ndtr(standardized_effect - critical * s)
+            + special.ndtr(-standardized_effect - critical * s)
+        )
 
-    return _mean_over_sd(n, found)
+    return _integrate_over_sd(n, compute_detection_chance)
 
 
-def detectable(n: int, power: float = 0.8, alpha: float = 0.05) -> float:
-    """The effect, in sd, that n pairs find with this power."""
-    wanted = _wanted(power, alpha)
-    most = 10 * -_quantile(n, alpha / 2)
+def find_detectable_effect(n: int, power: float = 0.8, alpha: float = 0.05) -> float:
+    """The effect, in sd, that n pairs detect with this power."""
+    target = _validate_power(power, alpha)
+    upper_bound = 10 * -_compute_t_quantile(n, alpha / 2)
     from scipy import optimize  # takes longer to import than most reports to work out
 
-    return float(optimize.brentq(lambda effect: _power(n, effect, alpha) - wanted, 0, most, xtol=1e-10))
+    return float(
+        optimize.brentq(lambda effect: compute_power(n, effect, alpha) - target, 0, upper_bound, xtol=1e-10)
+    )
 
 
-def seeds_needed(effect: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
-    """The fewest pairs that find an effect of so many sd; None where it takes more than 10 000."""
-    wanted = _wanted(power, alpha)
-    return _fewest(lambda n: _power(n, effect, alpha) >= wanted)
+def find_seeds_needed(effect: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
+    """The fewest pairs that detect an effect of so many sd; None where it takes more than 10 000."""
+    target = _validate_power(power, alpha)
+    return _find_fewest_seeds(lambda n: compute_power(n, effect, alpha) >= target)
 
 
-def tost_power(n: int, margin: float, alpha: float = 0.05) -> float:
-    """Chance that the equivalence test passes when the true difference is 0; the margin in sd."""
+def compute_tost_power(n: int, margin: float, alpha: float = 0.05) -> float:
+    """Probability that the equivalence test passes when the true difference is 0; the margin in sd."""
     if margin <= 0:
         raise ValueError(f"margin={margin} must be positive")
-    reach = margin * math.sqrt(n)
-    critical = -_quantile(n, fraction(alpha, "alpha"))
-    return _mean_over_sd(n, lambda s: 2 * special.ndtr(reach - critical * s) - 1, top=reach / critical)
+    standardized_margin = margin * math.sqrt(n)
+    critical = -_compute_t_quantile(n, validate_fraction(alpha, "alpha"))
+    return _integrate_over_sd(
+        n,
+        lambda s: 2 * special.ndtr(standardized_margin - critical * s) - 1,
+        upper_limit=standardized_margin / critical,
+    )
 
 
-def seeds_for_equivalence(margin: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
+def find_seeds_for_equivalence(margin: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
     """The fewest pairs that show equivalence within a margin of so many sd when the true difference is 0."""
-    wanted = _wanted(power, alpha)
-    return _fewest(lambda n: tost_power(n, margin, alpha) >= wanted)
+    target = _validate_power(power, alpha)
+    return _find_fewest_seeds(lambda n: compute_tost_power(n, margin, alpha) >= target)
 
 
-def planning(
+def estimate_power_plan(
     differences: Values, margin: float | None = None, power: float = 0.8, alpha: float = 0.05
-) -> Planning | None:
-    """The power line of a report; None for one pair, or where all differences are equal."""
-    estimate = paired(differences)
+) -> PowerPlan | None:
+    """The power analysis of a report; None for one pair, or where all differences are equal."""
+    estimate = estimate_paired_difference(differences)
     if not estimate.sd:
         return None
-    least = detectable(estimate.n, power, alpha)
-    for_half = seeds_needed(least / 2, power, alpha)
-    for_margin = None if margin is None else seeds_for_equivalence(margin / estimate.sd, power, alpha)
-    return Planning(estimate.sd, power, alpha, least * estimate.sd, for_half, for_margin)
+    detectable = find_detectable_effect(estimate.n, power, alpha)
+    for_half = find_seeds_needed(detectable / 2, power, alpha)
+    for_margin = None if margin is None else find_seeds_for_equivalence(margin / estimate.sd, power, alpha)
+    return PowerPlan(estimate.sd, power, alpha, detectable * estimate.sd, for_half, for_margin)
 
 
 @dataclass(frozen=True)
-class Deciding:
-    """Seeds in all that would decide a claim with this power, if the truth is as it was seen.
+class SeedsToDecide:
+    """Total seeds that would decide a claim with this power at the observed effect.
 
-    `low` and `high` come from the 90 % interval of the sd; None where it takes more than 10 000, and both of
-    shares, whose spread goes with their mean.
+    `low` and `high` come from the 90% interval of the sd. Each is None where it takes more than 10 000 seeds;
+    both are None for proportions, whose spread depends on their mean.
     """
 
     seeds: int | None
     low: int | None
     high: int | None
     power: float
-    ends: str  # "support" or "refute": what they would end in
+    ends: str  # "support" or "refute": the expected decision
 
 
-def deciding(values: Values, where: tuple[float, float], tail: float, power: float = 0.8) -> Deciding | None:
-    """For a claim that the mean lies in `where`, each of whose finite ends is tested one-sided at `tail`.
+def estimate_seeds_to_decide(
+    values: Values, region: tuple[float, float], tail: float, power: float = 0.8
+) -> SeedsToDecide | None:
+    """Seeds needed to decide whether the mean lies in `region`, each finite end tested at `tail`.
 
-    None for one pair, or where all differences are equal. Of looks it tells what one look at so many takes.
+    The tests are one-sided. None for one pair, or where all differences are equal. For group-sequential
+    designs this is the number that a single analysis would need.
     """
-    estimate = paired(values)
+    estimate = estimate_paired_difference(values)
     if not estimate.sd or estimate.tied:
         return None
-    inside, ends = _decided_at(estimate.mean, where)
+    inside, ends = _find_deciding_bounds(estimate.mean, region)
     gaps = [abs(estimate.mean - end) for end in ends]
     df = estimate.n - 1
-    spread = [estimate.sd * math.sqrt(df / special.chdtri(df, q)) for q in (0.05, 0.95)]
+    sd_bounds = [estimate.sd * math.sqrt(df / special.chdtri(df, q)) for q in (0.05, 0.95)]
 
-    def seeds(sd: float) -> int | None:
-        def enough(n: int) -> bool:
-            return 1 - sum(1 - _power(n, gap / sd, 2 * tail) for gap in gaps) >= power
+    def count_seeds(sd: float) -> int | None:
+        def has_enough_power(n: int) -> bool:
+            return 1 - sum(1 - compute_power(n, gap / sd, 2 * tail) for gap in gaps) >= power
 
-        return _fewest(enough)
+        return _find_fewest_seeds(has_enough_power)
 
-    low, high = map(seeds, spread)
-    return Deciding(seeds(estimate.sd), low, high, power, "support" if inside else "refute")
+    low, high = map(count_seeds, sd_bounds)
+    return SeedsToDecide(count_seeds(estimate.sd), low, high, power, "support" if inside else "refute")
 
 
-def deciding_shares(
-    differences: Values, where: tuple[float, float], tail: float, power: float = 0.8
-) -> Deciding | None:
-    """The same of differences of shares, which are bet on: by sweeps that are drawn from what was seen."""
-    seen = np.asarray(differences, dtype=float)
-    if seen.size < 2 or np.ptp(seen) == 0:
+def simulate_seeds_to_decide(
+    differences: Values, region: tuple[float, float], tail: float, power: float = 0.8
+) -> SeedsToDecide | None:
+    """`estimate_seeds_to_decide` for differences of proportions, whose e-values are simulated.
+
+    The sweeps are resampled from the observed differences.
+    """
+    observed = np.asarray(differences, dtype=float)
+    if observed.size < 2 or np.ptp(observed) == 0:
         return None
-    mean = float(seen.mean())
-    inside, ends = _decided_at(mean, where)
-    draws = np.random.default_rng(0).choice(seen, (BETS, MOST))
-    decided = np.ones(draws.shape, dtype=bool)
+    mean = float(observed.mean())
+    inside, ends = _find_deciding_bounds(mean, region)
+    draws = np.random.default_rng(0).choice(observed, (SIMULATED_SWEEPS, MAX_SEEDS))
+    is_decided = np.ones(draws.shape, dtype=bool)
     for end in ends:
-        up = 1 if mean >= end else -1  # against the doubter on the end's other side
-        decided &= capital((up * draws + 1) / 2, (up * end + 1) / 2) >= -math.log(tail)
-    seldom = int((decided.mean(0) < power).sum())  # at so many numbers of seeds: the first ones, nearly
-    seeds = seldom + 1 if seldom < MOST else None
-    return Deciding(seeds, None, None, power, "support" if inside else "refute")
+        sign = 1 if mean >= end else -1  # bet against a mean on the other side of the end
+        is_decided &= compute_log_capital((sign * draws + 1) / 2, (sign * end + 1) / 2) >= -math.log(tail)
+    undecided_count = int(
+        (is_decided.mean(0) < power).sum()
+    )  # numbers of seeds with too little power, which are nearly the first ones
+    seeds = undecided_count + 1 if undecided_count < MAX_SEEDS else None
+    return SeedsToDecide(seeds, None, None, power, "support" if inside else "refute")
 
 
-_power = power  # `power` is also the name of an argument
-
-
-def _decided_at(mean: float, where: tuple[float, float]) -> tuple[bool, list[float]]:
-    """Whether the mean lies in `where`, and the ends that it has to be told from to show so."""
-    ends = [end for end in where if math.isfinite(end)]
-    inside = where[0] < mean < where[1]
+def _find_deciding_bounds(mean: float, region: tuple[float, float]) -> tuple[bool, list[float]]:
+    """Whether the mean lies in `region`, and the ends that it must be distinguished from to show so."""
+    ends = [end for end in region if math.isfinite(end)]
+    inside = region[0] < mean < region[1]
     return inside, ends if inside else [min(ends, key=lambda end: abs(mean - end))]
 
 
-def _wanted(power: float, alpha: float) -> float:
-    if not alpha < fraction(power, "power"):
+def _validate_power(power: float, alpha: float) -> float:
+    if not alpha < validate_fraction(power, "power"):
         raise ValueError(f"power={power} must be above alpha={alpha}: a coin has that much")
     return power
 
 
-def _quantile(n: int, tail: float) -> float:
+def _compute_t_quantile(n: int, tail: float) -> float:
     if n < 2:
         raise ValueError(f"n={n}: it takes at least 2 paired seeds to test anything")
     return float(special.stdtrit(n - 1, tail))
 
 
-def _mean_over_sd(n: int, chance: Callable[[float], float], top: float = math.inf) -> float:
-    """Mean of chance(s) over s = sample sd / true sd, a scaled chi variable; chance is 0 above `top`."""
+def _integrate_over_sd(n: int, chance: Callable[[float], float], upper_limit: float = math.inf) -> float:
+    """Mean of chance(s) over s = sample sd / true sd, a scaled chi; 0 above `upper_limit`."""
     df = n - 1
     constant = math.log(2) + df / 2 * math.log(df / 2) - math.lgamma(df / 2)
     quantiles = 2 * special.gammaincinv(df / 2, 1e-16), special.chdtri(df, 1e-16)  # of chi squared
     low, high = (math.sqrt(q / df) for q in quantiles)
 
-    def weighted(s: float) -> float:
+    def compute_weighted_chance(s: float) -> float:
         return chance(s) * math.exp(constant + (df - 1) * math.log(s) - df * s * s / 2)
 
-    if top <= low:
+    if upper_limit <= low:
         return 0.0
     from scipy import integrate  # takes longer to import than most reports to work out
 
-    return float(integrate.quad(weighted, low, min(high, top), epsabs=1e-11, epsrel=1e-11, limit=200)[0])
+    return float(
+        integrate.quad(
+            compute_weighted_chance, low, min(high, upper_limit), epsabs=1e-11, epsrel=1e-11, limit=200
+        )[0]
+    )
 
 
-def _fewest(enough: Callable[[int], bool]) -> int | None:
+def _find_fewest_seeds(is_enough: Callable[[int], bool]) -> int | None:
     high = 2
-    while not enough(high):
-        if high >= MOST:
+    while not is_enough(high):
+        if high >= MAX_SEEDS:
             return None
-        high = min(2 * high, MOST)
+        high = min(2 * high, MAX_SEEDS)
     low = high // 2  # not enough, or below the smallest n
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high

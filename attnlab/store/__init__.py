@@ -1,1 +1,1 @@
-"""What is on disk and how it is named: files, runs, leases, fingerprints. Never imports torch."""
+"""Files on disk and their names: run directories, leases, fingerprints. Never imports torch."""

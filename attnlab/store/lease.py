@@ -1,9 +1,10 @@
-"""Who trains a run: the lock in its folder, which falls with its process, and a heartbeat for other hosts.
+"""Lease of a run: a file lock in its folder, released with the process, plus a heartbeat for other hosts.
 
-File locks do not reach across hosts on every network file system, so the holder of the lock also writes
-`owner.json` every ten seconds, whatever its training does. Surprising: no two clocks are compared. Another
-host's heartbeat is alive as long as it changes while we watch, and dead once it has not for `STALE` seconds.
-A process that was stopped for longer may find its run taken over: it asks before it writes, and ends at once.
+File locks do not reach across hosts on every network file system, so the lock holder also writes `owner.json`
+every ten seconds, whatever its training does. No two clocks are compared: another host's heartbeat is alive
+as long as it changes while this process watches, and dead once it has not changed for `STALE_SECONDS`. A
+process that was suspended for longer may lose its lease, so it checks the owner before each write, and exits
+at once if another process holds the lease.
 """
 
 import json
@@ -19,134 +20,139 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from attnlab.store.files import owners, read_json, replacing
+from attnlab.store.atomic_files import owner_checks, read_json, replace_atomically
 
-TAKEN_OVER = 75  # the exit status of a process whose run has become another's; it records nothing
-BEAT = 10.0
-STALE = 35.0  # seconds: a stale heartbeat has missed three
-SEEN = 120.0  # for onlookers, who read it once, and trust the other clock that far
+TAKEN_OVER_EXIT_CODE = 75  # of a process that lost its lease; it records nothing
+HEARTBEAT_SECONDS = 10.0
+STALE_SECONDS = 35.0  # three missed heartbeats
+OBSERVER_STALE_SECONDS = 120.0  # for observers, who read once and must compare clocks
 HOST = socket.gethostname()
 
 
 @contextmanager
-def owning(folder: Path, patience: float = float("inf")) -> Iterator[None]:
-    """Holds the run of `folder`, waiting while another process holds it, here or on another host.
+def hold_lease(folder: Path, timeout_seconds: float = float("inf")) -> Iterator[None]:
+    """Hold the lease of the run in `folder`, waiting while another process on any host holds it.
 
-    With a `patience` in seconds, filelock's Timeout: after that long for a process here, and as soon as one
-    on another host gives a sign of life.
+    Args:
+        timeout_seconds: Longest wait for a process on this host.
+
+    Raises:
+        Timeout: The timeout passed, or with a finite timeout a process on another host is alive.
     """
     path = folder / "owner.json"
     token = uuid.uuid4().hex
-    with FileLock(folder / "lock", timeout=-1 if patience == float("inf") else patience):
-        _claim(path, token, patient=patience == float("inf"))
-        over = threading.Event()
-        beats = threading.Thread(target=_beat, args=(path, token, over), daemon=True, name="owner")
-        beats.start()
-        owners[folder.absolute()] = lambda temporary: _end_where_taken_over(path, token, temporary)
+    with FileLock(folder / "lock", timeout=-1 if timeout_seconds == float("inf") else timeout_seconds):
+        _acquire_lease(path, token, wait_forever=timeout_seconds == float("inf"))
+        stop = threading.Event()
+        heartbeat = threading.Thread(
+            target=_run_heartbeat, args=(path, token, stop), daemon=True, name="owner"
+        )
+        heartbeat.start()
+        owner_checks[folder.absolute()] = lambda temporary: _exit_if_taken_over(path, token, temporary)
         try:
             yield
         finally:
-            owners.pop(folder.absolute(), None)
-            over.set()
-            beats.join()
-            if _token(path) == token:
+            owner_checks.pop(folder.absolute(), None)
+            stop.set()
+            heartbeat.join()
+            if _read_token(path) == token:
                 path.unlink(missing_ok=True)
 
 
-def elsewhere(folder: Path) -> bool:
-    """Whether another host seems to train the run; asked by those who only look."""
+def is_held_on_other_host(folder: Path) -> bool:
+    """Whether another host seems to train the run; for observers."""
     owner = read_json(folder / "owner.json")
     return (
         isinstance(owner, dict)
         and owner.get("host") != HOST
-        and abs(time.time() - float(owner.get("time") or 0)) < SEEN
+        and abs(time.time() - float(owner.get("time") or 0)) < OBSERVER_STALE_SECONDS
     )
 
 
-def _claim(path: Path, token: str, *, patient: bool) -> None:
-    seen = ""
-    since = time.monotonic()
+def _acquire_lease(path: Path, token: str, *, wait_forever: bool) -> None:
+    last_text = ""
+    last_change = time.monotonic()
     while True:
-        with suppress(FileExistsError):  # created by one process alone, on network file systems too
-            _create(path, token)
+        with suppress(FileExistsError):  # only one process can create it, on network file systems too
+            _create_owner_file(path, token)
             return
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             text = ""
-        if _host(text) == HOST:  # of a process that died here: the lock is ours
-            _take(path, token)
+        if _parse_host(text) == HOST:  # left by a dead process: this process has the lock
+            _replace_owner_file(path, token)
             return
-        if text != seen:
-            if seen and not patient:
+        if text != last_text:
+            if last_text and not wait_forever:
                 raise Timeout(str(path))
-            seen = text
-            since = time.monotonic()
-        if time.monotonic() - since >= STALE:
-            _take(path, token)
-            time.sleep(STALE / 5)  # another may have found it stale too: the last to write has it
-            if _token(path) == token:
+            last_text = text
+            last_change = time.monotonic()
+        if time.monotonic() - last_change >= STALE_SECONDS:
+            _replace_owner_file(path, token)
+            time.sleep(STALE_SECONDS / 5)  # of several hosts that take over, the last writer wins
+            if _read_token(path) == token:
                 return
-        time.sleep(min(1.0, STALE / 10))
+        time.sleep(min(1.0, STALE_SECONDS / 10))
 
 
-def _beat(path: Path, token: str, over: threading.Event) -> None:
-    while not over.wait(BEAT):
-        with suppress(OSError):  # a full disk is training's to notice
-            _end_where_taken_over(path, token)
-            _take(path, token)
+def _run_heartbeat(path: Path, token: str, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT_SECONDS):
+        with suppress(OSError):  # training reports a full disk
+            _exit_if_taken_over(path, token)
+            _replace_owner_file(path, token)
 
 
-def _end_where_taken_over(path: Path, token: str, temporary: Path | None = None) -> None:
-    """Ends the process where the run is another's now, at once: no checkpoint is saved, nothing recorded.
+def _exit_if_taken_over(path: Path, token: str, temporary: Path | None = None) -> None:
+    """Exit the process at once if another one holds the lease: no checkpoint is saved, nothing recorded.
 
-    No owner at all and a record: whoever took it over has ended it since.
+    A missing owner file next to a result means that the other process has finished the run since.
     """
-    found = read_json(path)
-    if isinstance(found, dict) and found.get("token") != token:
-        who = taken_over(path.parent)
-    elif found is None and (path.parent / "run.json").exists():
-        who = "another process, which has ended it"
+    owner = read_json(path)
+    if isinstance(owner, dict) and owner.get("token") != token:
+        new_owner = describe_owner(path.parent)
+    elif owner is None and (path.parent / "run.json").exists():
+        new_owner = "another process, which has ended it"
     else:
         return
     if temporary is not None:
         temporary.unlink(missing_ok=True)
     with suppress(OSError):
-        print(f"{path.parent.name}: taken over by {who}", file=sys.stderr, flush=True)
-    os._exit(TAKEN_OVER)
+        print(f"{path.parent.name}: taken over by {new_owner}", file=sys.stderr, flush=True)
+    os._exit(TAKEN_OVER_EXIT_CODE)
 
 
-def taken_over(folder: Path) -> str:
-    """Who owns the run of a folder, in words: host and process."""
+def describe_owner(folder: Path) -> str:
+    """Describe the lease holder of a run folder: host and process id."""
     owner = read_json(folder / "owner.json")
     return f"{owner.get('host')}, pid {owner.get('pid')}" if isinstance(owner, dict) else "another process"
 
 
-def _create(path: Path, token: str) -> None:
+def _create_owner_file(path: Path, token: str) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
         try:
-            file.write(_words(token))
+            file.write(_format_owner(token))
             file.flush()
-        except OSError as error:  # an empty one would be taken for another host's
+        except OSError as error:  # an empty file would look like another host's
             path.unlink(missing_ok=True)
             raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _take(path: Path, token: str) -> None:
-    with replacing(path, sync=False) as temporary:
-        temporary.write_text(_words(token), encoding="utf-8")
+def _replace_owner_file(path: Path, token: str) -> None:
+    with replace_atomically(path, sync=False) as temporary:
+        temporary.write_text(_format_owner(token), encoding="utf-8")
 
 
-def _words(token: str) -> str:
+def _format_owner(token: str) -> str:
     return json.dumps({"host": HOST, "pid": os.getpid(), "time": time.time(), "token": token})
 
 
-def _host(text: str) -> str | None:
+def _parse_host(text: str) -> str | None:
     with suppress(ValueError):
         return str(json.loads(text)["host"])
     return None
 
 
-def _token(path: Path) -> str | None:
+def _read_token(path: Path) -> str | None:
     owner = read_json(path)
     return owner.get("token") if isinstance(owner, dict) else None

@@ -1,8 +1,8 @@
-"""From a place, such as (seed, name of a parameter), to the number that its random generator starts from.
+"""Derive the seed of a random generator from a path, such as (seed, parameter name).
 
-Surprising: torch's CPU generator keeps only the low 32 bits of its seed, so `(seed << 32) + step` would give
-every seed the same numbers. A hash leaves no two places alike. It decides every weight, batch and dropout of
-every stored run, so what it returns stays as it is.
+torch's CPU generator keeps only the low 32 bits of its seed, so `(seed << 32) + step` would give every seed
+the same numbers; a hash keeps paths apart. The function decides every weight, batch and dropout mask of every
+stored run, so its values must never change.
 """
 
 import hashlib
@@ -10,6 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 
-def seed_of(*place: object, algorithm: Callable[[bytes], Any] = hashlib.sha256) -> int:
-    """The first 8 bytes (or as many as there are) of the hash of `a/b/c`, the lowest byte first."""
-    return int.from_bytes(algorithm("/".join(map(str, place)).encode()).digest()[:8], "little")
+def derive_seed(*path: object, hash_function: Callable[[bytes], Any] = hashlib.sha256) -> int:
+    """Return the first 8 digest bytes (or all of a shorter digest) of `a/b/c` as a little-endian integer."""
+    return int.from_bytes(hash_function("/".join(map(str, path)).encode()).digest()[:8], "little")

@@ -1,4 +1,4 @@
-"""Carrying out an experiment: plan all its runs, skip what is done, train the rest, report.
+"""Sweeps: plan all runs of an experiment, skip finished runs, train the others, report.
 
-Only the processes that it starts import torch; planning a sweep never does.
+Only the worker processes import torch; planning a sweep never does.
 """

@@ -1,6 +1,7 @@
-"""A sweep from its command line to its report. What happened is read from the store, never from the launcher.
+"""A sweep, from its command line to its report.
 
-However the runs end (done, failed, interrupted), the report is written and says what is missing.
+Outcomes are read from the run directories, never from the launcher. However the runs end (done, failed,
+interrupted), the report is written and lists the missing runs.
 """
 
 import os
@@ -14,63 +15,76 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.errors import Refused, printable
-from attnlab.report.schema import Timing
-from attnlab.store import fingerprint, runs, values
-from attnlab.store.guards import declared, users
-from attnlab.store.guards.declared import Declared
-from attnlab.store.schema import RunRecord, RunSpec
+from attnlab.errors import InvalidConfig, escape_unprintable
+from attnlab.report.schema import TimingResult
+from attnlab.store import config_groups, fingerprint, run_directories
+from attnlab.store.guards import preregistrations, run_references
+from attnlab.store.guards.preregistrations import Preregistration
+from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep import reporting, wandb_report
-from attnlab.sweep.execute import slots, stored_runs, submit
-from attnlab.sweep.execute.process import INTERRUPTED, TERMINATED, Terminated, sigterm_raised
-from attnlab.sweep.plan import checks, fork_server, laws_gate
+from attnlab.sweep.arm_timing import measure_arm_times
+from attnlab.sweep.execute import logger_sync, submission, worker_slots
+from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit, raise_on_sigterm
+from attnlab.sweep.plan import fork_server, invariants_gate
+from attnlab.sweep.plan.checker import Checker
 from attnlab.sweep.plan.composer import Composer
-from attnlab.sweep.plan.plan import Plan, extend
-from attnlab.sweep.plan.plan import plan as plans_of
-from attnlab.sweep.plan.provenance import git
-from attnlab.sweep.plan.trainer import trainer_of
-from attnlab.sweep.status import looks
-from attnlab.sweep.timing import timing
-from attnlab.training.loggers import notes
+from attnlab.sweep.plan.plan import Plan, extend_plans, plan_command
+from attnlab.sweep.plan.provenance import get_git_state
+from attnlab.sweep.plan.trainer import get_trainer_name
+from attnlab.sweep.status import interim_status
+from attnlab.training.loggers import logger_notes
 
-FAILED = submit.FAILED
+FAILED = submission.FAILED
 
 
-def carry_out(arguments: Sequence[str], config: DictConfig, loader: Any, launcher: Any) -> int:
-    """Plan, train what is missing, time, report; returns the exit status. Refused: nothing was started."""
-    refuse_values(config)
-    settings = _plain(config.get("sweep"))
+def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launcher: Any) -> int:
+    """Plan a sweep, train its missing runs, time the arms and write the report.
+
+    Returns:
+        The exit status: 0, 1 if a run is missing or failed, 130 or 143 if the sweep was interrupted.
+
+    Raises:
+        InvalidConfig: an error found before anything was started.
+    """
+    validate_sweep_config(config)
+    settings = _convert_to_dict(config.get("sweep"))
     sweep = _Sweep(
-        arguments=list(arguments),
-        line=sys.argv[1:],
+        overrides=list(overrides),
+        command_line=sys.argv[1:],
         composer=Composer(loader, config),
         launcher=launcher,
         settings=settings,
-        logger=_plain(config.get("logger")),
+        logger=_convert_to_dict(config.get("logger")),
         root=Path(config.paths.runs),
         reports=Path(config.paths.reports),
         cache=Path(config.paths.cache) if "cache" in config.paths else None,
-        context=_warm(config, settings),
+        context=_start_fork_server(config, settings),
     )
-    os.environ[notes.COMMAND] = uuid.uuid4().hex[:12]
-    with sigterm_raised():
+    os.environ[logger_notes.COMMAND_VARIABLE] = uuid.uuid4().hex[:12]
+    with raise_on_sigterm():
         return sweep.run()
 
 
-def refuse_values(config: DictConfig) -> None:
-    """Refused, one line, for a value that the groups which the sweep itself reads cannot have."""
+def validate_sweep_config(config: DictConfig) -> None:
+    """Check the values of the config groups that the sweep itself reads.
+
+    Raises:
+        InvalidConfig: one line for the first invalid value.
+    """
     groups = ("sweep", "paths", "logger")
-    read = OmegaConf.masked_copy(config, [key for key in groups if key in config])
-    values.refuse(_plain(read), groups)
+    sweep_config = OmegaConf.masked_copy(config, [key for key in groups if key in config])
+    config_groups.validate_groups(_convert_to_dict(sweep_config), groups)
 
 
 @dataclass
 class _Sweep:
-    """One command: `arguments` are the overrides in it, `line` all of it.
+    """One command and its state.
 
-    `settings` are its `sweep` keys, `logger` its logger's, `root` is the store."""
+    `overrides` are its Hydra overrides, `command_line` its full argument list, `settings` and `logger` the
+    config groups `sweep` and `logger`, and `root` is the runs directory.
+    """
 
-    arguments: list[str]
+    overrides: list[str]
     composer: Composer
     launcher: Any
     settings: dict[str, Any]
@@ -79,233 +93,303 @@ class _Sweep:
     reports: Path
     cache: Path | None
     context: fork_server.Context
-    users: list[Path] = field(default_factory=list)  # a file of the store per plan: who uses its runs
-    declared: dict[int, Declared] = field(default_factory=dict)  # by plan: what its experiment declares
-    line: list[str] = field(default_factory=list)
+    reference_files: list[Path] = field(default_factory=list)  # per plan: references to its runs
+    preregistrations: dict[int, Preregistration] = field(default_factory=dict)  # by index of the plan
+    command_line: list[str] = field(default_factory=list)
 
     def run(self) -> int:
-        """The steps, in their order."""
-        began = time.monotonic()
+        """Run all steps in order and return the exit status."""
+        started_at = time.monotonic()
         if self.cache is not None:  # planning writes into it
-            runs.refuse_unwritable(self.cache, "paths.cache")
+            run_directories.require_writable_folder(self.cache, "paths.cache")
         try:
-            plans = self.planned()
-        except (KeyboardInterrupt, Terminated):
-            fork_server.end_server()  # it may have seconds of imports before it
+            plans = self.build_plans()
+        except (KeyboardInterrupt, SigtermExit):
+            fork_server.kill_server()  # it may still be importing for seconds
             raise
         if self.settings.get("show") == "report":
-            return self.reported_now(plans)
+            return self.write_report_now(plans)
         if self.settings.get("show"):
-            from attnlab.sweep.status.show import show
+            from attnlab.sweep.status.display import show_plans
 
-            show(self.settings["show"], plans, self.root, self.settings, self.extended)
+            show_plans(self.settings["show"], plans, self.root, self.settings, self.extend_plans)
             return 0
-        took = time.monotonic() - began
-        self.admit(plans)
-        self.using(plans)
+        planning_seconds = time.monotonic() - started_at
+        self.validate_plans(plans)
+        self.register_references(plans)
         status = 0
-        todo = list[RunSpec]()
-        times = dict[int, Timing | None]()
+        to_launch = list[RunConfig]()
+        times = dict[int, TimingResult | None]()
         try:
-            plans, status = self.tuned(plans)
-            status = self.exchanged(plans) or status
-            self.declare(plans)
-            todo = self.todo(self.needed(plans))
-            reporting.announce(plans, todo, self.root, took)
-            status = self.looked(todo, plans) or status
-            times = {i: self.timed(plan) for i, plan in enumerate(plans) if plan.experiment}
-        except (KeyboardInterrupt, Terminated) as interrupt:
+            plans, status = self.run_tuning(plans)
+            status = self.run_compute_calibration(plans) or status
+            self.preregister(plans)
+            to_launch = self.select_runs_to_launch(self.find_required_runs(plans))
+            reporting.announce_runs(plans, to_launch, self.root, planning_seconds)
+            status = self.run_interim_analyses(to_launch, plans) or status
+            times = {i: self.time_arms(plan) for i, plan in enumerate(plans) if plan.experiment}
+        except (KeyboardInterrupt, SigtermExit) as interrupt:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
             print("interrupted: the runs were stopped; the same command carries on", flush=True)
-        self.report(plans, todo, times, publish=status < INTERRUPTED)
-        wanted = [*self.needed(plans), *(run for plan in plans for run in plan.trading)]
-        unfinished = any(not runs.is_done(self.root / run.id) for run in wanted)
-        unknown = any(plan.untuned or looks.unpriced(plan, self.root) for plan in plans)
+        self.write_reports(plans, to_launch, times, publish=status < INTERRUPTED)
+        required_runs = [
+            *self.find_required_runs(plans),
+            *(run for plan in plans for run in plan.ready_calibration_runs),
+        ]
+        unfinished = any(not run_directories.is_done(self.root / run.id) for run in required_runs)
+        unknown = any(
+            plan.untuned_arms or interim_status.explain_unknown_margin(plan, self.root) for plan in plans
+        )
         return status or (FAILED if unfinished or unknown else 0)
 
-    def reported_now(self, plans: list[Plan]) -> int:
-        """A report of what the store has by now, while others may train; nothing is trained or timed."""
+    def write_report_now(self, plans: list[Plan]) -> int:
+        """Write a report of the runs that have finished so far; train and time nothing."""
         if not all(plan.experiment for plan in plans):
-            raise Refused("report --now of what? Of an experiment: add +experiment=NAME")
-        if not any(runs.record(self.root / run.id) for plan in plans for run in plan.runs):
-            raise Refused("report --now: no run of it has ended yet; `status` says how they stand")
-        runs.refuse_unwritable(self.reports, "paths.reports")
-        self.using(plans)
-        self.report(plans, [], {}, publish=False, now=True)
+            raise InvalidConfig("report --now of what? Of an experiment: add +experiment=NAME")
+        if not any(
+            run_directories.load_run_result(self.root / run.id) for plan in plans for run in plan.runs
+        ):
+            raise InvalidConfig("report --now: no run of it has ended yet; `status` says how they stand")
+        run_directories.require_writable_folder(self.reports, "paths.reports")
+        self.register_references(plans)
+        self.write_reports(plans, [], {}, publish=False, now=True)
         return 0
 
-    def planned(self) -> list[Plan]:
-        """All runs, composed, checked and named; arms that break a law are refused."""
-        with self.checker() as checker:
-            plans = plans_of(self.arguments, self.composer, checker, self.record, git(), checker.module)
+    def build_plans(self) -> list[Plan]:
+        """Compose, check and name all runs.
+
+        Raises:
+            InvalidConfig: an arm violates an invariant, among other errors in the config.
+        """
+        with self.create_checker() as checker:
+            plans = plan_command(
+                self.overrides, self.composer, checker, self.load_result, get_git_state(), checker.module
+            )
             if not self.settings.get("show"):
-                laws_gate.check(plans, checker, bool(self.settings.get("unchecked")))
+                invariants_gate.check_invariants(plans, checker, bool(self.settings.get("unchecked")))
         return plans
 
-    def extended(self, plans: Sequence[Plan]) -> list[Plan]:
-        """The plans with the learning rates that tuning has found by now."""
-        with self.checker() as checker:
-            return extend(plans, checker, self.record, git())
+    def extend_plans(self, plans: Sequence[Plan]) -> list[Plan]:
+        """Add the learning rates that tuning has selected so far, and the runs that follow from them."""
+        with self.create_checker() as checker:
+            return extend_plans(plans, checker, self.load_result, get_git_state())
 
-    def checker(self) -> checks.Checker:
-        return checks.Checker(self.context, trainer_of({"sweep": self.settings}))
+    def create_checker(self) -> Checker:
+        return Checker(self.context, get_trainer_name({"sweep": self.settings}))
 
-    def record(self, id_: str) -> RunRecord | None:
-        return runs.record(self.root / id_)
+    def load_result(self, id_: str) -> RunResult | None:
+        return run_directories.load_run_result(self.root / id_)
 
-    def admit(self, plans: Sequence[Plan]) -> None:
-        """Refused where something is known to fail before anything is written."""
-        runs.refuse_unwritable(self.root)
+    def validate_plans(self, plans: Sequence[Plan]) -> None:
+        """Check everything that can fail, before anything is written.
+
+        Raises:
+            InvalidConfig: a folder is not writable, or a run cannot be trained here.
+        """
+        run_directories.require_writable_folder(self.root)
         if any(plan.experiment for plan in plans):
-            runs.refuse_unwritable(self.reports, "paths.reports")
-            declared.refuse_unwritable(self.root)
-        submit.refuse_unknown_parents([run for plan in plans for run in plan.runs], self.root)
-        submit.refuse_strangers([run for plan in plans for run in plan.all_runs], self.root)
-        if hasattr(self.launcher, "admit"):  # a third party's has no such thing
-            self.launcher.admit(self.todo([run for plan in plans for run in plan.all_runs]), self.settings)
+            run_directories.require_writable_folder(self.reports, "paths.reports")
+            preregistrations.require_writable_log(self.root)
+        submission.validate_parents([run for plan in plans for run in plan.runs], self.root)
+        submission.validate_stored_configs([run for plan in plans for run in plan.all_runs], self.root)
+        if hasattr(self.launcher, "validate_runs"):  # launchers of third parties may lack it
+            self.launcher.validate_runs(
+                self.select_runs_to_launch([run for plan in plans for run in plan.all_runs]), self.settings
+            )
 
-    def using(self, plans: Sequence[Plan]) -> None:
-        """The store remembers that these runs are used, so that `clean` keeps them."""
-        self.users = reporting.using(plans, self.root, self.reports, self.line, instead=self.users)
+    def register_references(self, plans: Sequence[Plan]) -> None:
+        """Write references to the runs of all plans, so that `clean` keeps them."""
+        self.reference_files = reporting.register_references(
+            plans, self.root, self.reports, self.command_line, replaced=self.reference_files
+        )
 
-    def tuned(self, plans: list[Plan]) -> tuple[list[Plan], int]:
-        """Trains what tuning asks for and extends the plans, until it asks for nothing new."""
+    def run_tuning(self, plans: list[Plan]) -> tuple[list[Plan], int]:
+        """Train the learning-rate grid and extend the plans until tuning requests no further runs.
+
+        Returns:
+            The extended plans and the launch status.
+        """
         status = 0
-        asked = set[str]()
-        while rung := [
-            run for run in self.todo([run for plan in plans for run in plan.grid]) if run.id not in asked
+        launched_ids = set[str]()
+        while batch := [
+            run
+            for run in self.select_runs_to_launch([run for plan in plans for run in plan.tuning_runs])
+            if run.id not in launched_ids
         ]:
-            asked |= {run.id for run in rung}
-            print(f"tuning the learning rate: {len(rung)} runs to train", flush=True)
-            status = self.trained(rung, plans) or status
-            plans = self.extended(plans)
-            self.admit(plans)
-            self.using(plans)
+            launched_ids |= {run.id for run in batch}
+            print(f"tuning the learning rate: {len(batch)} runs to train", flush=True)
+            status = self.launch_runs(batch, plans) or status
+            plans = self.extend_plans(plans)
+            self.validate_plans(plans)
+            self.register_references(plans)
         return plans, status
 
-    def exchanged(self, plans: Sequence[Plan]) -> int:
-        """Trains what tells a difference as training, each for a baseline whose learning rate is known."""
-        todo = self.todo([run for plan in plans for run in plan.trading])
-        reporting.announce_exchange(todo)
-        status = self.trained(todo, plans) if todo else 0
-        reporting.tell_exchange(plans, self.root)
+    def run_compute_calibration(self, plans: Sequence[Plan]) -> int:
+        """Train the calibration runs of each plan whose baseline has a learning rate; return the status."""
+        to_launch = self.select_runs_to_launch([run for plan in plans for run in plan.ready_calibration_runs])
+        reporting.announce_compute_calibration(to_launch)
+        status = self.launch_runs(to_launch, plans) if to_launch else 0
+        reporting.print_compute_calibration(plans, self.root)
         return status
 
-    def declare(self, plans: Sequence[Plan]) -> None:
-        """What decides goes on record before a run of the comparison begins; once, also where none did."""
+    def preregister(self, plans: Sequence[Plan]) -> None:
+        """Preregister each experiment once, before its comparison or, if none started, its report."""
         for i, plan in enumerate(plans):
-            if plan.experiment and plan.declared is not None and i not in self.declared:
-                self.declared[i] = reporting.declare(plan, self.root, self.line)
+            if plan.experiment and plan.declared is not None and i not in self.preregistrations:
+                self.preregistrations[i] = reporting.preregister(plan, self.root, self.command_line)
 
-    def needed(self, plans: Sequence[Plan]) -> list[RunSpec]:
-        """The runs that the claims need by now, look by look; an arm without a learning rate has none."""
-        first = sorted(plans, key=Plan.flops, reverse=True)  # what takes longest: no slot waits for it alone
-        return [run for plan in first for run in looks.needed(plan, self.root) if run.arm not in plan.untuned]
+    def find_required_runs(self, plans: Sequence[Plan]) -> list[RunConfig]:
+        """List the runs that the claims need by now; an arm without a learning rate has none.
 
-    def looked(self, todo: list[RunSpec], plans: Sequence[Plan]) -> int:
-        """Trains the runs of a look, then those of the next one, until no claim needs more seeds."""
-        status = self.trained(todo, plans)
+        Plans with the most expensive run come first, so that no slot waits for that run alone at the end.
+        """
+        by_cost = sorted(plans, key=Plan.get_max_flops, reverse=True)
+        return [
+            run
+            for plan in by_cost
+            for run in interim_status.find_required_runs(plan, self.root)
+            if run.arm not in plan.untuned_arms
+        ]
+
+    def run_interim_analyses(self, to_launch: list[RunConfig], plans: Sequence[Plan]) -> int:
+        """Train the runs of each interim analysis in turn until no claim needs more seeds; return the status.
+
+        Extends `to_launch` by the runs of the later analyses.
+        """
+        status = self.launch_runs(to_launch, plans)
         while not status:
-            more = [run for run in self.needed(plans) if runs.record(self.root / run.id) is None]
-            if not more or {run.id for run in more} <= {run.id for run in todo}:
+            next_runs = [
+                run
+                for run in self.find_required_runs(plans)
+                if run_directories.load_run_result(self.root / run.id) is None
+            ]
+            if not next_runs or {run.id for run in next_runs} <= {run.id for run in to_launch}:
                 break
-            reporting.announce_look(more)
-            todo += more
-            status = self.trained(more, plans)
+            reporting.announce_interim_analysis(next_runs)
+            to_launch += next_runs
+            status = self.launch_runs(next_runs, plans)
         return status
 
-    def todo(self, wanted: Sequence[RunSpec]) -> list[RunSpec]:
-        """Those of the runs that are to be launched."""
-        return submit.todo(wanted, self.root, bool(self.settings.get("retry_failed")))
+    def select_runs_to_launch(self, candidates: Sequence[RunConfig]) -> list[RunConfig]:
+        """Select the candidates without a usable result, under the command's `retry_failed`."""
+        return submission.select_runs_to_launch(
+            candidates, self.root, bool(self.settings.get("retry_failed"))
+        )
 
-    def trained(self, todo: Sequence[RunSpec], plans: Sequence[Plan]) -> int:
-        """Launches the runs; 1 where the launcher itself failed."""
+    def launch_runs(self, to_launch: Sequence[RunConfig], plans: Sequence[Plan]) -> int:
+        """Launch the runs; return 1 if the launcher itself failed."""
         names = {
             run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs
         }
-        composed = submit.composed([run for plan in plans for run in plan.all_runs])
-        return submit.launch(todo, self.root, names, self.launcher, self.settings, composed)
+        user_targets = submission.list_user_targets([run for plan in plans for run in plan.all_runs])
+        return submission.launch_with_retries(
+            to_launch, self.root, names, self.launcher, self.settings, user_targets
+        )
 
-    def timed(self, plan: Plan) -> Timing | None:
-        """The times of the arms' finished runs, taken while nothing else runs."""
+    def time_arms(self, plan: Plan) -> TimingResult | None:
+        """Measure the step times of a finished run per arm, while nothing else runs."""
         if (plan.runs[0].config.get("measure") or {}).get("timing") is False:
             return None
         folders: dict[str, Path] = {}
         for run in plan.runs:
-            trained = not run.config.get("measurement")
-            if trained and run.arm not in folders and runs.is_done(self.root / run.id):
+            is_trained = not run.config.get("measurement")
+            if is_trained and run.arm not in folders and run_directories.is_done(self.root / run.id):
                 folders[run.arm] = self.root / run.id
         kind = plan.runs[0].estimate.device_kind
-        composed = submit.composed(plan.all_runs)
-        times, note = timing(folders, kind, self.context, composed)
+        user_targets = submission.list_user_targets(plan.all_runs)
+        times, note = measure_arm_times(folders, kind, self.context, user_targets)
         if note:
             print(f"no timing: {note}", flush=True)
         return times
 
-    def report(
+    def write_reports(
         self,
         plans: Sequence[Plan],
-        launched: Sequence[RunSpec],
-        times: dict[int, Timing | None],
+        launched: Sequence[RunConfig],
+        times: dict[int, TimingResult | None],
         publish: bool,
         now: bool = False,
     ) -> None:
-        """A report per experiment; a line per run that no launcher has told of, where there is none. `now`:
-        while runs may be under way.
+        """Write a report per experiment; for single runs, print a line per run that no launcher reported.
+
+        Args:
+            plans: all plans of the command.
+            launched: the runs that the launcher was given.
+            times: step times by index of the plan.
+            publish: whether the sweep ended by itself, so that loggers get the reports.
+            now: whether runs may still be under way.
         """
-        self.declare(plans)  # where it was interrupted before it had
-        found = {
-            i: reporting.built(plan, self.root, times.get(i), self.line, self.declared.get(i), now)
+        self.preregister(plans)  # an interrupt may have come before the preregistration
+        drafts = {
+            i: reporting.assemble_report(
+                plan, self.root, times.get(i), self.command_line, self.preregistrations.get(i), now
+            )
             for i, plan in enumerate(plans)
             if plan.experiment
         }
-        ladders = reporting.together([*found.values()], self.reports)
-        published = []
+        ladders = reporting.combine_reports([*drafts.values()], self.reports)
+        published_folders = []
         for i, plan in enumerate(plans):
-            if i in found:
-                reporting.publish(found[i], self.root, self.reports)
-                users.published(self.users[i])
+            if i in drafts:
+                reporting.publish_report(drafts[i], self.root, self.reports)
+                run_references.mark_published(self.reference_files[i])
                 if publish:
-                    published.append(self.reports / plan.title)
+                    published_folders.append(self.reports / plan.title)
             else:
                 ids = {run.id for run in launched}
-                silent = [
-                    run for run in plan.runs if run.id not in ids or not runs.record(self.root / run.id)
+                unreported_runs = [
+                    run
+                    for run in plan.runs
+                    if run.id not in ids or not run_directories.load_run_result(self.root / run.id)
                 ]
-                reporting.show_runs(silent, self.root)
+                reporting.print_runs(unreported_runs, self.root)
                 if publish:
-                    users.ended(self.users[i])
-        reporting.tell_ladders(ladders)
-        self.log_rest(plans, published, publish)
+                    run_references.delete_reference(self.reference_files[i])
+        reporting.print_ladders(ladders)
+        self.sync_loggers(plans, published_folders, publish)
 
-    def log_rest(self, plans: Sequence[Plan], published: Sequence[Path], ended: bool) -> None:
-        """Logs the reports, and the finished runs that a logger lacks; prints how to upload the rest."""
-        every = [run.id for plan in plans for run in plan.all_runs]
-        folders = [self.root / name for name in dict.fromkeys(every)]
+    def sync_loggers(self, plans: Sequence[Plan], report_folders: Sequence[Path], has_ended: bool) -> None:
+        """Log the reports and finished runs that a logger lacks; print the command that uploads the others.
+
+        Runs are logged only if the sweep `has_ended` by itself.
+        """
+        ids = [run.id for plan in plans for run in plan.all_runs]
+        folders = [self.root / id_ for id_ in dict.fromkeys(ids)]
         names = {run.id: plan.experiment.name for plan in plans if plan.experiment for run in plan.all_runs}
-        if ended:
-            stored_runs.log(folders, self.logger, names, self.context)
-        for folder in published:
-            wandb_report.publish(folder, self.root, self.logger, self.context)
-        if wandb_report.wanted(self.logger) and (
-            line := notes.closing_line(self.root, [folder.name for folder in folders])
+        if has_ended:
+            logger_sync.log_missing_runs(folders, self.logger, names, self.context)
+        for folder in report_folders:
+            wandb_report.log_report(folder, self.root, self.logger, self.context)
+        if wandb_report.is_wandb_enabled(self.logger) and (
+            line := logger_notes.format_pending_uploads(self.root, [folder.name for folder in folders])
         ):
-            print(printable(line), flush=True)
-        notes.end_command(self.root)
+            print(escape_unprintable(line), flush=True)
+        logger_notes.clear_offline(self.root)
 
 
-def _plain(node: Any) -> dict[str, Any]:
+def _convert_to_dict(node: Any) -> dict[str, Any]:
     content = OmegaConf.to_container(node or OmegaConf.create(), resolve=True)
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items()}
 
 
-def _warm(config: DictConfig, settings: dict[str, Any]) -> fork_server.Context:
-    """Processes that have imported what the runs will import late, W&B above all: a second or two of each."""
-    threads = slots.slots("cpu", settings.get("slots"))[0].threads
-    plain = OmegaConf.to_container(config)
-    assert isinstance(plain, dict)
-    own = {name.rpartition(".")[0] for name in fingerprint.targets(plain) if name.startswith("attnlab.")}
-    late = ["pandas"] if own else []  # by pyarrow, which writes the curves of attnlab's own runs
-    late += notes.WANDB_IMPORTS if wandb_report.wanted(plain.get("logger") or {}) else []
-    return fork_server.warm(trainer_of({"sweep": settings}), threads, [*sorted(own), *late])
+def _start_fork_server(config: DictConfig, settings: dict[str, Any]) -> fork_server.Context:
+    """Start a fork server that has imported the modules which runs import late.
+
+    W&B above all: its import would take a second or two of each run.
+    """
+    threads = worker_slots.list_worker_slots("cpu", settings.get("slots"))[0].threads
+    values = OmegaConf.to_container(config)
+    assert isinstance(values, dict)
+    own_modules = {
+        name.rpartition(".")[0]
+        for name in fingerprint.find_target_names(values)
+        if name.startswith("attnlab.")
+    }
+    late_imports = ["pandas"] if own_modules else []  # pyarrow imports it to write curves
+    late_imports += (
+        logger_notes.WANDB_IMPORTS if wandb_report.is_wandb_enabled(values.get("logger") or {}) else []
+    )
+    return fork_server.make_warm_context(
+        get_trainer_name({"sweep": settings}), threads, [*sorted(own_modules), *late_imports]
+    )

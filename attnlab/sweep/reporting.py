@@ -1,4 +1,4 @@
-"""The end of a sweep: a report of its runs as they lie in the store, and the lines that a terminal shows."""
+"""Reports of a sweep, built from its run directories, and the lines that a sweep prints."""
 
 import sys
 from collections.abc import Sequence
@@ -6,281 +6,313 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnlab.errors import printable
-from attnlab.store import runs as store
-from attnlab.store.declarations import Experiment
-from attnlab.store.guards import declared as log
-from attnlab.store.guards import digests, marks, users
-from attnlab.store.guards.declared import Declared
-from attnlab.store.schema import RunSpec
-from attnlab.sweep.execute import mend
-from attnlab.sweep.execute.progress import ending
-from attnlab.sweep.plan.exchange.told import lines as exchanged
-from attnlab.sweep.plan.exchange.told import slope as slope_of
+from attnlab.errors import escape_unprintable
+from attnlab.store import run_directories
+from attnlab.store.experiment_schema import Experiment
+from attnlab.store.guards import digests, ownership, preregistrations, run_references
+from attnlab.store.guards.preregistrations import Preregistration
+from attnlab.store.run_schema import RunConfig
+from attnlab.sweep.execute import repair
+from attnlab.sweep.execute.progress import describe_ending
+from attnlab.sweep.plan.compute_calibration.compute_calibration import compute_slope, describe_calibration
 from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.plan.provenance import provenance, typed
-from attnlab.sweep.status import looks
-from attnlab.sweep.waiting import waiting
+from attnlab.sweep.plan.provenance import collect_provenance, format_command
+from attnlab.sweep.slow_notice import notify_if_slow
+from attnlab.sweep.status import interim_status
 
 if TYPE_CHECKING:
     from attnlab.report.schema import Report as ReportDocument
-    from attnlab.report.schema import Timing
-    from attnlab.report.verdicts.runs import Run
+    from attnlab.report.schema import TimingResult
+    from attnlab.report.verdicts.results import Run
 
-TONES = {"SUPPORTED": "green", "REFUTED": "red", "INCONCLUSIVE": "blue", "EXPLORATORY": "red"}
+VERDICT_COLORS = {"SUPPORTED": "green", "REFUTED": "red", "INCONCLUSIVE": "blue", "EXPLORATORY": "red"}
 
 
-def using(
+def register_references(
     plans: Sequence[Plan],
     root: Path,
     reports: Path,
-    arguments: Sequence[str],
-    instead: Sequence[Path] = (),
+    command_line: Sequence[str],
+    replaced: Sequence[Path] = (),
 ) -> list[Path]:
-    """Has the store remember, before anything is trained, whose runs these are: a file per plan."""
-    return users.begin(root, [_user(plan, reports, arguments) for plan in plans], instead)
+    """Write a reference to the runs of each plan, before anything is trained; return the files."""
+    return run_references.write_references(
+        root, [_build_reference(plan, reports, command_line) for plan in plans], replaced
+    )
 
 
-def _user(plan: Plan, reports: Path, arguments: Sequence[str]) -> users.User:
+def _build_reference(plan: Plan, reports: Path, command_line: Sequence[str]) -> run_references.RunReference:
     ids = [run.id for run in plan.all_runs]
     parents = [str(run.config["parent"]) for run in plan.all_runs if run.config.get("parent")]
     name = plan.experiment.name if plan.experiment else None
-    return users.user(plan.title, name, typed(arguments), reports, [*ids, *parents])
+    return run_references.create_reference(
+        plan.title, name, format_command(command_line), reports, [*ids, *parents]
+    )
 
 
-def declare(plan: Plan, root: Path, arguments: Sequence[str]) -> Declared:
-    """Has the store put on record what a plan's experiment declares; tells of what that contradicts."""
+def preregister(plan: Plan, root: Path, command_line: Sequence[str]) -> Preregistration:
+    """Append a plan's experiment to the preregistration log; print deviations and broken lines of the log."""
     assert plan.experiment is not None
-    arms = {arm: runs for arm, runs in plan.arms().items() if arm not in plan.untuned}
-    recipes = {arm: recipe if arm in arms else None for arm, recipe in plan.recipes.items()}
-    texts = {arm: runs[0].estimate.data.get("sha256") for arm, runs in plan.arms().items()}
+    arms = {arm: runs for arm, runs in plan.group_runs_by_arm().items() if arm not in plan.untuned_arms}
+    recipes = {arm: recipe if arm in arms else None for arm, recipe in plan.config_digests.items()}
+    corpora = {arm: runs[0].estimate.data.get("sha256") for arm, runs in plan.group_runs_by_arm().items()}
     ids = {arm: {run.seed: run.id for run in runs} for arm, runs in arms.items()}
-    slope = slope_of(plan.exchange, looks.lookup(root))
-    declared = log.declare(root, plan.name, plan.experiment, recipes, texts, ids, typed(arguments), slope)
-    for line in declared.departures:
-        print(printable(f"{plan.title} is EXPLORATORY: {line}"), flush=True)
-    if broken := log.read(root).broken:
+    slope = compute_slope(plan.compute_calibration, interim_status.create_result_lookup(root))
+    preregistration = preregistrations.preregister(
+        root, plan.name, plan.experiment, recipes, corpora, ids, format_command(command_line), slope
+    )
+    for line in preregistration.deviations:
+        print(escape_unprintable(f"{plan.title} is EXPLORATORY: {line}"), flush=True)
+    if broken := preregistrations.read_log(root).broken_lines:
         lines = ", ".join(map(str, broken))
-        print(f"{root / marks.LOG}: broken and passed over: line {lines}", file=sys.stderr, flush=True)
-    return declared
+        print(
+            f"{root / ownership.PREREGISTRATION_LOG}: broken and passed over: line {lines}",
+            file=sys.stderr,
+            flush=True,
+        )
+    return preregistration
 
 
 @dataclass
-class Report:
-    """A report before it is on disk: what report.json will have, and the runs that it was built from."""
+class DraftReport:
+    """A report that is not yet on disk: the content of report.json and the runs behind it."""
 
     plan: Plan
     document: "ReportDocument"
     runs: "list[Run]"
-    declared: Declared | None
+    preregistration: Preregistration | None
 
 
-@waiting("working out the report")
-def built(
+@notify_if_slow("working out the report")
+def assemble_report(
     plan: Plan,
     root: Path,
-    times: "Timing | None",
-    arguments: Sequence[str],
-    declared: Declared | None = None,
+    times: "TimingResult | None",
+    command_line: Sequence[str],
+    preregistration: Preregistration | None = None,
     now: bool = False,
-) -> Report:
-    """The report of a plan's runs, finished or not; `now`: while some may be under way."""
-    from attnlab.report.build import build  # late: a plan or a status needs none of it
-    from attnlab.report.verdicts.runs import Asked, Run, read_run
+) -> DraftReport:
+    """Build the report of a plan's runs, finished or not; with `now`, some may still be under way."""
+    from attnlab.report.report_builder import build_report  # late: `plan` and `status` do not need it
+    from attnlab.report.verdicts.results import Run, SweepContext, read_run
 
     assert plan.experiment is not None
     runs = []
-    for run in (run for run in plan.runs if run.arm not in plan.untuned):
+    for run in (run for run in plan.runs if run.arm not in plan.untuned_arms):
         folder = root / run.id
-        trusted = store.record(folder) is not None
+        is_valid = run_directories.load_run_result(folder) is not None
         axes = run.use.axes
-        lost = Run(run.arm, run.seed, run.id, broken=mend.faults(folder, digests.LARGE), axes=axes)
-        runs.append(read_run(folder, run.arm, run.seed, axes) if trusted else lost)
+        broken_run = Run(
+            run.arm,
+            run.seed,
+            run.id,
+            broken_files=repair.find_faults(folder, digests.LARGE_FILE_BYTES),
+            axes=axes,
+        )
+        runs.append(read_run(folder, run.arm, run.seed, axes) if is_valid else broken_run)
     device = plan.runs[0].estimate.device_kind
-    records = [run.record for run in runs if run.record]
-    source = provenance(arguments, plan.declared or {}, plan.changed, device, records)
-    asked = Asked(  # with what the file declares beside it, so that the report can name each departure
+    records = [run.result for run in runs if run.result]
+    source = collect_provenance(command_line, plan.declared or {}, plan.changed, device, records)
+    context = SweepContext(  # includes the terms of the file, so that the report can list each deviation
         plan.experiment,
         overrides=plan.changed,
-        unchecked=plan.unchecked,
-        outdated=_outdated(plan, root),
-        wanted=looks.wanted(plan, root),
-        tuning=plan.tuned.told() if plan.tuned is not None else None,
-        exchange=looks.exchanged(plan, root),
-        declared={key: value for key, value in (plan.declared or {}).items() if key in Experiment.decisive()},
-        undeclared=plan.declared is None,
-        on_record=declared,
-        place=plan.replication.told(plan.together) if plan.replication else None,
-        under_way=now,
+        waived_invariants=plan.unchecked,
+        outdated_counts=_count_outdated_parts(plan, root),
+        required_seeds=interim_status.count_required_seeds(plan, root),
+        tuning=plan.tuning.summarize() if plan.tuning is not None else None,
+        compute_calibration=interim_status.load_compute_calibration(plan, root),
+        preregistered={
+            key: value
+            for key, value in (plan.declared or {}).items()
+            if key in Experiment.list_decisive_keys()
+        },
+        not_preregistered=plan.declared is None,
+        preregistration=preregistration,
+        replication=plan.replication.make_place(plan.group_title) if plan.replication else None,
+        is_running=now,
     )
-    return Report(plan, build(asked, runs, times, source), runs, declared)
+    return DraftReport(plan, build_report(context, runs, times, source), runs, preregistration)
 
 
-def publish(found: Report, root: Path, reports: Path) -> None:
-    """Writes a report, and prints its verdicts."""
+def publish_report(draft: DraftReport, root: Path, reports: Path) -> None:
+    """Write a report and its tuned.yaml, print its verdicts and log the pairs that it shows."""
     from attnlab.report.pages import terminal
-    from attnlab.report.pages.files import write
+    from attnlab.report.pages.report_files import write_report
 
-    plan = found.plan
-    document = found.document
+    plan = draft.plan
+    document = draft.document
     assert plan.experiment is not None
     folder = reports / plan.title
-    with waiting(f"drawing the report of {plan.title}"):
-        page = write(folder, document, found.runs)
-    if plan.tuned is not None and plan.grid and not plan.untuned:
-        plan.tuned.write(folder / "tuned.yaml", plan.experiment.name)
-    for line in terminal.lines(document):
-        _say(printable(line, "\n"))
+    with notify_if_slow(f"drawing the report of {plan.title}"):
+        page = write_report(folder, document, draft.runs)
+    if plan.tuning is not None and plan.tuning_runs and not plan.untuned_arms:
+        plan.tuning.write_yaml(folder / "tuned.yaml", plan.experiment.name)
+    for line in terminal.format_terminal_lines(document):
+        _print_colored(escape_unprintable(line, "\n"))
     print(f"report: {page}", flush=True)
-    if found.declared is not None:
-        log.keep_known(root, found.declared)
+    if draft.preregistration is not None:
+        preregistrations.record_known_pairs(root, draft.preregistration)
 
 
-def _say(line: str) -> None:
-    """Prints a line, its verdicts in colour on a terminal that wants them (NO_COLOR)."""
+def _print_colored(line: str) -> None:
+    """Print a line, with colored verdicts on a terminal unless NO_COLOR is set."""
     from rich.console import Console
     from rich.text import Text
 
     text = Text(line)
-    for word, tone in TONES.items():
-        text.highlight_words([word], f"bold {tone}")
+    for verdict, color in VERDICT_COLORS.items():
+        text.highlight_words([verdict], f"bold {color}")
     Console(soft_wrap=True, highlight=False).print(text)
 
 
-def together(reports: Sequence[Report], folder: Path) -> list[Path]:
-    """What the texts of an experiment say together goes into the report of each; what the rungs of a ladder
-    say has a page of its own. Returns these pages.
+def combine_reports(reports: Sequence[DraftReport], folder: Path) -> list[Path]:
+    """Combine the reports of an experiment that is replicated over corpora or ladder sizes.
+
+    The comparison over corpora is added to the report of each corpus, in place. A ladder gets its own page.
+
+    Returns:
+        The pages of the ladders.
     """
-    from attnlab.report.across import page, texts
+    from attnlab.report.replications import corpus_comparison, ladder_page
 
-    groups: dict[str, list[Report]] = {}
-    for found in reports:
-        if found.plan.replication:
-            groups.setdefault(found.plan.together, []).append(found)
-    ladders = []
+    groups: dict[str, list[DraftReport]] = {}
+    for draft in reports:
+        if draft.plan.replication:
+            groups.setdefault(draft.plan.group_title, []).append(draft)
+    pages = []
     for title, group in groups.items():
-        documents = {found.plan.title: found.document for found in group}
-        place = group[0].document.place
-        if place is not None and place.kind == "rung":
-            ladders.append(page.write(folder / title, documents))
+        documents = {draft.plan.title: draft.document for draft in group}
+        replication = group[0].document.replication
+        if replication is not None and replication.kind == "rung":
+            pages.append(ladder_page.write_ladder(folder / title, documents))
         else:
-            told = texts.add_texts(documents)
-            for found in group:
-                found.document = told[found.plan.title]
-    return ladders
+            documents = corpus_comparison.add_corpus_comparison(documents)
+            for draft in group:
+                draft.document = documents[draft.plan.title]
+    return pages
 
 
-def tell_ladders(pages: Sequence[Path]) -> None:
-    """What ladders say, each with its page."""
-    from attnlab.report import ladder
-    from attnlab.report.across import page as across
+def print_ladders(pages: Sequence[Path]) -> None:
+    """Print the results of each ladder and the path of its page."""
+    from attnlab.report import ladder_schema
+    from attnlab.report.replications import ladder_page
 
     for page in pages:
-        for line in across.lines(ladder.load(page.parent)):
-            print(printable(line))
+        for line in ladder_page.format_ladder_lines(ladder_schema.load_ladder(page.parent)):
+            print(escape_unprintable(line))
         print(f"ladder: {page}", flush=True)
 
 
-def announce_exchange(runs: Sequence[RunSpec]) -> None:
-    """What the exchange is about to train."""
+def announce_compute_calibration(runs: Sequence[RunConfig]) -> None:
+    """Print the number of calibration runs to train, if there are any."""
     if runs:
         print(f"what training is worth: {len(runs)} runs to train before any is compared", flush=True)
 
 
-def tell_exchange(plans: Sequence[Plan], root: Path) -> None:
-    """What training is worth, and the margin that follows from it."""
+def print_compute_calibration(plans: Sequence[Plan], root: Path) -> None:
+    """Print the loss per doubling of compute of each plan, and the margin derived from it."""
     for plan in plans:
         if plan.experiment:
-            for line in exchanged(plan.experiment, plan.exchange, looks.lookup(root)):
-                print(printable(line), flush=True)
+            for line in describe_calibration(
+                plan.experiment, plan.compute_calibration, interim_status.create_result_lookup(root)
+            ):
+                print(escape_unprintable(line), flush=True)
 
 
-def announce_look(runs: Sequence[RunSpec]) -> None:
-    """What the next look takes."""
+def announce_interim_analysis(runs: Sequence[RunConfig]) -> None:
+    """Print the number of runs that the next interim analysis needs, their seeds and arms."""
     seeds = sorted({run.seed for run in runs})
     arms = list(dict.fromkeys(run.arm for run in runs))
-    those = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
-    print(f"undecided: {len(runs)} more runs, {those} of {', '.join(arms)}", flush=True)
+    seed_range = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+    print(f"undecided: {len(runs)} more runs, {seed_range} of {', '.join(arms)}", flush=True)
 
 
-def _outdated(plan: Plan, root: Path) -> dict[str, int]:
-    """Part of a record -> in how many finished runs it is not what today's code would have measured."""
+def _count_outdated_parts(plan: Plan, root: Path) -> dict[str, int]:
+    """Count, per part of a run result, the finished runs in which other code than today's measured it."""
     counts: dict[str, int] = {}
     for run in plan.runs:
-        record = store.record(root / run.id)
-        if record is not None and record.done:
-            for part in (*record.outdated(run.estimate), *record.unseen(run.estimate)):
+        record = run_directories.load_run_result(root / run.id)
+        if record is not None and record.is_done:
+            for part in (
+                *record.list_outdated_parts(run.estimate),
+                *record.list_unobserved_parts(run.estimate),
+            ):
                 counts[part] = counts.get(part, 0) + 1
     return counts
 
 
 @dataclass(frozen=True)
-class Work:
-    """How many runs a command has, and what becomes of them."""
+class RunCounts:
+    """Counts of a command's runs by the action that is due for them."""
 
-    runs: int
+    total: int
     done: int
-    train: int
+    to_train: int
     edited: int
-    remeasure: int
+    to_remeasure: int
     later: int
     failed: int
 
     def describe(self) -> str:
-        """A line; kinds of which there are none are left out."""
+        """Format the counts as one line, without counts of zero after the first three."""
         kinds = (
             (self.edited, "edited, to be measured again, or trained where that is not enough"),
-            (self.remeasure, "to be measured again, by code that was changed"),
+            (self.to_remeasure, "to be measured again, by code that was changed"),
             (self.later, "at later interim analyses, as far as claims are inconclusive then"),
             (self.failed, "failed before (sweep.retry_failed=true runs them again)"),
         )
-        some = [f"{count} {kind}" for count, kind in kinds if count]
-        return ", ".join([f"{self.runs} runs", f"{self.done} done", f"{self.train} to train", *some])
+        nonzero = [f"{count} {kind}" for count, kind in kinds if count]
+        return ", ".join([f"{self.total} runs", f"{self.done} done", f"{self.to_train} to train", *nonzero])
 
 
-def count_work(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path) -> Work:
-    """What becomes of the runs of all plans."""
-    records = {run.id: store.record(root / run.id) for plan in plans for run in plan.runs}
-    wanted = {run.id for run in todo}
-    finished = {id: record for id, record in records.items() if record is not None and record.done}
-    stale = {id: record for id, record in finished.items() if id in wanted}
-    remeasure = sum(not digests.broken(root / id, record) for id, record in stale.items())
-    edited = sum(bool(store.edited(root / id)[1]) for id in wanted)
+def count_runs(plans: Sequence[Plan], to_launch: Sequence[RunConfig], root: Path) -> RunCounts:
+    """Count the runs of all plans, by whether they are done, to be trained, or failed."""
+    records = {run.id: run_directories.load_run_result(root / run.id) for plan in plans for run in plan.runs}
+    launched_ids = {run.id for run in to_launch}
+    finished = {id: record for id, record in records.items() if record is not None and record.is_done}
+    stale = {id: record for id, record in finished.items() if id in launched_ids}
+    remeasure = sum(not digests.find_broken_files(root / id, record) for id, record in stale.items())
+    edited = sum(bool(run_directories.load_edited_result(root / id)[1]) for id in launched_ids)
     done = len(finished) - len(stale)
-    failed = sum(not record.done for id, record in records.items() if record and id not in wanted)
-    return Work(
-        runs=len(records),
+    failed = sum(not record.is_done for id, record in records.items() if record and id not in launched_ids)
+    return RunCounts(
+        total=len(records),
         done=done,
-        train=len(wanted) - remeasure - edited,
+        to_train=len(launched_ids) - remeasure - edited,
         edited=edited,
-        remeasure=remeasure,
-        later=len(records) - len(wanted & records.keys()) - done - failed,
+        to_remeasure=remeasure,
+        later=len(records) - len(launched_ids & records.keys()) - done - failed,
         failed=failed,
     )
 
 
-def announce(plans: Sequence[Plan], todo: Sequence[RunSpec], root: Path, seconds: float) -> None:
-    """Prints what is about to be trained."""
-    for line in (line for plan in plans for line in _describe_plan(plan, seconds)):
-        print(printable(line))
-    mend.tell((run for plan in plans for run in plan.runs), todo, root)
-    print(count_work(plans, todo, root).describe(), flush=True)
+def announce_runs(
+    plans: Sequence[Plan], to_launch: Sequence[RunConfig], root: Path, planning_seconds: float
+) -> None:
+    """Print the size of each plan, broken files and the counts of runs."""
+    for line in (line for plan in plans for line in _describe_plan(plan, planning_seconds)):
+        print(escape_unprintable(line))
+    repair.print_faults((run for plan in plans for run in plan.runs), to_launch, root)
+    print(count_runs(plans, to_launch, root).describe(), flush=True)
 
 
-def _describe_plan(plan: Plan, seconds: float) -> list[str]:
-    """The size of an experiment, and what tuning leaves out or did with other settings."""
+def _describe_plan(plan: Plan, planning_seconds: float) -> list[str]:
+    """Describe an experiment's size, arms without a learning rate, and rates tuned under other settings."""
     lines = []
     if plan.experiment:
-        size = f"{len(plan.arms())} arms x {len(plan.experiment.seeds)} seeds"
-        lines.append(f"{plan.title}: {size}, planned and checked in {seconds:.1f} s")
-    if plan.tuned:
-        lines += [f"{arm} is not trained: {plan.tuned.lack(arm)}" for arm in plan.untuned]
-        lines += plan.tuned.stale()
+        size = f"{len(plan.group_runs_by_arm())} arms x {len(plan.experiment.seeds)} seeds"
+        lines.append(f"{plan.title}: {size}, planned and checked in {planning_seconds:.1f} s")
+    if plan.tuning:
+        lines += [
+            f"{arm} is not trained: {plan.tuning.explain_missing_rate(arm)}" for arm in plan.untuned_arms
+        ]
+        lines += plan.tuning.describe_stale_rates()
     return lines
 
 
-def show_runs(runs: Sequence[RunSpec], root: Path) -> None:
-    """A line per run of a command without an experiment."""
+def print_runs(runs: Sequence[RunConfig], root: Path) -> None:
+    """Print a line per run: arm, seed, outcome and run directory."""
     for run in runs:
-        line = f"{run.arm} seed={run.seed}  {ending(store.record(root / run.id))}  {root / run.id}"
-        print(printable(line), flush=True)
+        ending = describe_ending(run_directories.load_run_result(root / run.id))
+        line = f"{run.arm} seed={run.seed}  {ending}  {root / run.id}"
+        print(escape_unprintable(line), flush=True)

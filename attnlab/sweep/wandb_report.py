@@ -1,7 +1,7 @@
-"""A sweep's own W&B run, of job type `report`: the comparison as a table, the verdicts, the effects.
+"""The W&B run of a report (job type `report`): comparison table, verdicts and effects.
 
-A process of its own writes it, after the report is on disk. That process may take its time, hang or die: the
-sweep waits for a while, prints one line, and ends as it would have ended.
+A separate process logs it after the report is on disk. If that process is slow, hangs or dies, the sweep
+waits for a bounded time, prints one line, and keeps its own exit status.
 """
 
 import json
@@ -13,101 +13,111 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attnlab.config import wandb_mode
-from attnlab.report.schema import Report, load
-from attnlab.store.files import read_json, write_json
-from attnlab.store.fingerprint import digest
+from attnlab.config import resolve_wandb_mode
+from attnlab.report.schema import Report, load_report
+from attnlab.store.atomic_files import read_json, write_json
+from attnlab.store.fingerprint import compute_digest
 from attnlab.sweep import wandb_view
-from attnlab.sweep.execute import process
-from attnlab.sweep.execute.stored_runs import run_child
+from attnlab.sweep.execute import process_control
+from attnlab.sweep.execute.logger_sync import run_logging_process
 from attnlab.sweep.plan.fork_server import Context
-from attnlab.training.loggers import notes
+from attnlab.training.loggers import logger_notes
 
 MODULE = "attnlab.sweep.wandb_report"
 FILES = ("report.html", "report.md", "report.json")
 
 
-def wanted(settings: Mapping[str, Any]) -> bool:
-    """Whether a command logs to W&B; imports nothing of it."""
-    return wandb_mode(settings.get("mode")) != "disabled"
+def is_wandb_enabled(settings: Mapping[str, Any]) -> bool:
+    """Return whether a command logs to W&B, without importing wandb."""
+    return resolve_wandb_mode(settings.get("mode")) != "disabled"
 
 
-def publish(folder: Path, root: Path, settings: Mapping[str, Any], context: Context | None) -> None:
-    """Logs the report of `folder` as a W&B run below `root`; prints one line where that failed.
+def log_report(folder: Path, root: Path, settings: Mapping[str, Any], context: Context | None) -> None:
+    """Log the report in `folder` as a W&B run below `root`; print one line if that fails.
 
-    A report that was logged as it is, byte for byte and with these settings, is not logged again.
+    A report that was logged before, byte for byte and with these settings, is not logged again.
     """
     path = folder / "report.json"
-    if not wanted(settings) or not path.is_file():
+    if not is_wandb_enabled(settings) or not path.is_file():
         return
-    content = digest([path.read_text("utf-8"), {**settings, "mode": wandb_mode(settings.get("mode"))}], 32)
-    mark = root / "wandb" / f"{folder.name}.sent"
-    if read_json(mark) == content:
+    digest = compute_digest(
+        [path.read_text("utf-8"), {**settings, "mode": resolve_wandb_mode(settings.get("mode"))}], 32
+    )
+    mark_file = root / "wandb" / f"{folder.name}.sent"
+    if read_json(mark_file) == digest:
         return
     task = {"folder": str(folder.absolute()), "root": str(root.absolute()), "logger": dict(settings)}
-    bound = 5.0 * float(settings.get("patience", 20.0))
-    if run_child(MODULE, task, root / "wandb" / "report.log", context, bound):
-        write_json(mark, content)
+    timeout = 5.0 * float(settings.get("patience", 20.0))
+    if run_logging_process(MODULE, task, root / "wandb" / "report.log", context, timeout):
+        write_json(mark_file, digest)
 
 
-def _name(folder: Path, report: Report) -> str:
-    """The W&B id of a report's run: the same sweep's is the same run."""
-    return digest([folder.name, sorted(run.id for run in report.runs)])
+def _compute_run_id(folder: Path, report: Report) -> str:
+    """Compute the W&B id of a report's run; the same sweep always gets the same id."""
+    return compute_digest([folder.name, sorted(run.id for run in report.runs)])
 
 
 def main(arguments: list[str]) -> int:
-    """The process: logs the W&B run of a report, and the W&B Report of it. 0, or 1 after one line."""
+    """Log a report's W&B run and its W&B Report; return 0, or 1 after one line on stderr.
+
+    Args:
+        arguments: a JSON object with the keys `folder`, `root` and `logger`.
+    """
     task = json.loads(arguments[0])
     folder = Path(task["folder"])
     root = Path(task["root"])
-    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):  # what an artifact stages stays with the store
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):  # artifacts are staged below the runs directory
         os.environ.setdefault(name, str(root / "wandb"))
     try:
-        _write(folder, root, task["logger"])
-    except Exception as error:  # the server's, the network's or wandb's own
+        _log_report_run(folder, root, task["logger"])
+    except Exception as error:  # of the server, the network or wandb
         trouble = " ".join(f"{type(error).__name__}: {error}".split())
         print(f"W&B gave up on the report ({trouble}); the report is on disk", file=sys.stderr, flush=True)
         return 1
     return 0
 
 
-def _write(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
-    from attnlab.training.loggers.wandb import Wandb, finish  # late: with it comes torch
+def _log_report_run(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
+    from attnlab.training.loggers.wandb_logger import WandbSettings, finish_run  # late: it imports torch
 
-    wandb = Wandb.of(settings)
-    report = load(folder / "report.json")
-    name = _name(folder, report)
-    for old in notes.wandb_folder(root / "wandb").glob(f"offline-run-*-{name}"):  # about to be written anew
-        shutil.rmtree(old)
+    wandb = WandbSettings.from_group(settings)
+    report = load_report(folder / "report.json")
+    name = _compute_run_id(folder, report)
+    for offline_copy in logger_notes.get_wandb_folder(root / "wandb").glob(f"offline-run-*-{name}"):
+        shutil.rmtree(offline_copy)  # this call writes it again
     experiment = report.experiment
-    run = wandb.open(
+    run = wandb.open_run(
         root / "wandb", root, id=name, group=experiment.name, job_type="report", name=folder.name,
-        tags=[experiment.name, "report"], config=experiment.plain(),
+        tags=[experiment.name, "report"], config=experiment.to_dict(),
     )  # fmt: skip
     code = 1
     try:
-        _fill(run, wandb, folder, report)
+        _log_report_content(run, wandb, folder, report)
         code = 0
     finally:
-        finish(run, code, root / "wandb")
+        finish_run(run, code, root / "wandb")
     if wandb.workspace:
-        if why := notes.offline_reason(root):
-            raise RuntimeError(f"no workspace view is saved: {why}")
-        wandb_view.save(folder, root, settings)
+        if reason := logger_notes.read_offline_reason(root):
+            raise RuntimeError(f"no workspace view is saved: {reason}")
+        wandb_view.save_workspace(folder, root, settings)
 
 
-def _fill(run: Any, settings: Any, folder: Path, report: Report) -> None:
+def _log_report_content(run: Any, settings: Any, folder: Path, report: Report) -> None:
     import wandb
 
-    from attnlab.sweep.wandb_tables import comparison, paths, summary  # late: scipy
+    from attnlab.sweep.wandb_tables import (  # late: it imports scipy
+        build_comparison_rows,
+        build_interim_rows,
+        build_summary,
+    )
 
-    columns, rows = comparison(report)
+    columns, rows = build_comparison_rows(report)
     tables = {"comparison": wandb.Table(columns=[*columns], data=rows)}
-    columns, rows = paths(report)
+    columns, rows = build_interim_rows(report)
     if rows:
         tables["looks"] = wandb.Table(columns=[*columns], data=rows)
     run.log(tables)
-    run.summary.update(summary(report))
+    run.summary.update(build_summary(report))
     if settings.report:
         artifact = wandb.Artifact(re.sub(r"[^\w.-]", "-", f"report-{folder.name}"), type="report")
         for file in FILES:
@@ -118,4 +128,4 @@ def _fill(run: Any, settings: Any, folder: Path, report: Report) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(process.guarded(main, sys.argv[1:]))
+    sys.exit(process_control.run_guarded(main, sys.argv[1:]))

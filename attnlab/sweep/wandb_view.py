@@ -1,6 +1,6 @@
-"""What W&B shows of an experiment: a saved view of its workspace and a Report, both grouped by arm.
+"""W&B views of an experiment: a saved view of the workspace and a W&B Report, both grouped by arm.
 
-Runs are found by the experiment's tag, so those that another experiment has trained are among them.
+Runs are selected by the experiment's tag, so runs that another experiment trained are included.
 """
 
 import os
@@ -8,35 +8,40 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attnlab.report.schema import Report, load
-from attnlab.store.files import read_json, write_json
-from attnlab.training.loggers.labels import PROJECT, TOKENS
+from attnlab.report.schema import Report, load_report
+from attnlab.store.atomic_files import read_json, write_json
+from attnlab.training.loggers.run_labels import DEFAULT_PROJECT, TOKENS_METRIC
 
 
-def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
-    """A saved view of the experiment's runs, and a W&B Report: the Markdown of ours over their curves. Both
-    are grouped by arm; a view that was saved before is written anew.
+def save_workspace(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
+    """Save a workspace view of the experiment's runs and a W&B Report: our Markdown above their curves.
+
+    Both are grouped by arm. A view that was saved before is overwritten.
     """
     import wandb
     import wandb_workspaces.reports.v2 as pages
     import wandb_workspaces.workspaces as views
     from wandb_workspaces.expr import Config, Tags
 
-    report = load(folder / "report.json")
-    kept = root / "wandb" / f"{folder.name}.view"
+    report = load_report(folder / "report.json")
+    url_file = root / "wandb" / f"{folder.name}.view"
     experiment = report.experiment
-    project = str(settings["project"] or os.environ.get("WANDB_PROJECT") or PROJECT)
+    project = str(settings["project"] or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT)
     entity = str(settings["entity"] or wandb.Api().default_entity)  # WANDB_ENTITY, else the account's
     sections: dict[str, list[Any]] = {
-        "loss": [pages.LinePlot(x=TOKENS, y=[name]) for name in _curves(report)],
-        "memory": [pages.BarPlot(metrics=[f"memory/{name}"]) for name in _figures(report, "memory")],
-        "speed": [pages.BarPlot(metrics=[f"speed/{name}"]) for name in _figures(report, "speed")],
-        "attention": [pages.MediaBrowser(media_keys=_maps(report))] if _maps(report) else [],
+        "loss": [pages.LinePlot(x=TOKENS_METRIC, y=[name]) for name in _list_curves(report)],
+        "memory": [
+            pages.BarPlot(metrics=[f"memory/{name}"]) for name in _list_metric_names(report, "memory")
+        ],
+        "speed": [pages.BarPlot(metrics=[f"speed/{name}"]) for name in _list_metric_names(report, "speed")],
+        "attention": [pages.MediaBrowser(media_keys=_list_attention_maps(report))]
+        if _list_attention_maps(report)
+        else [],
     }
-    saved = read_json(kept)
+    saved_url = read_json(url_file)
     view: Any = (
-        views.Workspace.from_url(saved)
-        if isinstance(saved, str)
+        views.Workspace.from_url(saved_url)
+        if isinstance(saved_url, str)
         else views.Workspace(entity=entity, project=project, name=f"attnlab: {folder.name}")
     )
     view.sections = [
@@ -46,7 +51,7 @@ def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
         filters=[Tags().isin([experiment.name])], groupby=[Config("arm")]
     )
     view.save()
-    write_json(kept, view.url)
+    write_json(url_file, view.url)
     print(f"W&B workspace: {view.url}", flush=True)
     runs = pages.Runset(
         entity=entity, project=project, filters=[Tags().isin([experiment.name])], groupby=["config.arm"]
@@ -64,24 +69,22 @@ def save(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
     print(f"W&B report: {page.url}", flush=True)
 
 
-def _curves(report: Report) -> list[str]:
-    """The curves that runs log, the experiment's metric first where it is one."""
+def _list_curves(report: Report) -> list[str]:
+    """List the curves that runs log, the experiment's metric first if it is among them."""
     logged = ["val/loss", "train/loss", "val/accuracy"]
-    seen = {name for run in report.runs for name in run.metrics}
+    measured = {name for run in report.runs for name in run.metrics}
     metric = report.experiment.metric
-    return sorted([name for name in logged if name in seen], key=lambda name: name != metric)
+    return sorted([name for name in logged if name in measured], key=lambda name: name != metric)
 
 
-def _figures(report: Report, group: str) -> list[str]:
-    """The names of what runs tell of their memory or speed at their end."""
-    seen = {
-        name: None for run in report.runs for name, value in getattr(run, group).items() if value is not None
-    }
-    return list(seen)
+def _list_metric_names(report: Report, group: str) -> list[str]:
+    """List the measured numbers of a group, `memory` or `speed`, in the order of their first appearance."""
+    names = [name for run in report.runs for name, value in getattr(run, group).items() if value is not None]
+    return list(dict.fromkeys(names))
 
 
-def _maps(report: Report) -> list[str]:
-    """The names of the pictures that runs log."""
+def _list_attention_maps(report: Report) -> list[str]:
+    """List the names under which runs log their attention maps."""
     scores = report.heads.scores if report.heads else ()
     layers = max((len(run.values) for score in scores for run in score.runs), default=0)
     return [f"attention/layer{n}" for n in range(layers)]

@@ -1,30 +1,43 @@
-"""The conformance kit: do the laws of attention hold for a variant? For the shipped ones, and for yours.
+"""Conformance tests: check the invariants of attention on shipped variants and on your own.
 
     from attnlab import testing
 
-    @testing.cases(*testing.composed(["heads=mine"], config_dir="conf"))
+    @testing.cases(*testing.compose_variants(["heads=mine"], config_dir="conf"))
     def test_my_heads_are_attention(case):
         case()
 
-`check_variant(["heads=mine"])` gives the outcomes instead. All trials are in float64 with small seeded
-tensors, on the CPU.
+`check_variant(["heads=mine"])` returns the outcomes instead. All trials use small seeded float64 tensors on
+the CPU.
 """
 
-from attnlab.testing.kit import Case, Outcome, applying, cases, check_variant, judge, outcomes, verify
-from attnlab.testing.laws.compose import combination, composed, one_at_a_time
-from attnlab.testing.laws.variant import Variant
+from attnlab.testing.conformance import (
+    Case,
+    Outcome,
+    cases,
+    check_variant,
+    evaluate_invariant,
+    evaluate_variant,
+    find_applicable_invariants,
+    verify,
+)
+from attnlab.testing.invariants.variant import Variant
+from attnlab.testing.invariants.variant_composition import (
+    combine_choices,
+    compose_variants,
+    iter_single_axis_variants,
+)
 
 __all__ = [
     "Case",
     "Outcome",
     "Variant",
-    "applying",
     "cases",
     "check_variant",
-    "combination",
-    "composed",
-    "judge",
-    "one_at_a_time",
-    "outcomes",
+    "combine_choices",
+    "compose_variants",
+    "evaluate_invariant",
+    "evaluate_variant",
+    "find_applicable_invariants",
+    "iter_single_axis_variants",
     "verify",
 ]

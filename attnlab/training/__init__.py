@@ -1,1 +1,1 @@
-"""One run, from its spec to its record. Knows nothing of sweeps and reports."""
+"""One run, from its config to its result. Does not depend on sweeps or reports."""

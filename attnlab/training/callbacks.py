@@ -1,6 +1,6 @@
-"""What a run does beside its steps: keep curves, take attention maps, say where it is, save checkpoints.
+"""Recording callbacks of a run: curves, attention maps and progress.
 
-Curves and maps live in the checkpoint, so that a resumed run has the curves and maps of an undisturbed one.
+Curves and maps are stored in the checkpoint, so a resumed run has the same ones as an uninterrupted run.
 """
 
 import json
@@ -15,96 +15,101 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from attnlab.measure.maps import Maps, attention_maps, encode
-from attnlab.store.files import replacing
-from attnlab.store.runs import progress
+from attnlab.measure.attention_maps import AttentionMaps, compute_attention_maps, encode_weights
+from attnlab.store.atomic_files import replace_atomically
+from attnlab.store.run_directories import read_progress
 
 
-class OnStep(pl.Callback, ABC):
-    """A callback after each optimiser step, which with accumulated gradients is not each batch."""
+class StepCallback(pl.Callback, ABC):
+    """Callback after each optimizer step, which with accumulated gradients is not each batch."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Calls `on_step_end` where a step has ended."""
+        """Call `on_step_end` at the end of an optimizer step."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
             self.on_step_end(trainer, module)
 
     @abstractmethod
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """`trainer.global_step` steps are done."""
+        """Handle the end of a step; `trainer.global_step` steps are complete."""
 
 
 @final
-class Curves(OnStep):
-    """Rows (step, tokens, name, value): the training loss every `log_every_n_steps`, the validation loss
-    whenever it is taken.
+class CurveRecorder(StepCallback):
+    """Rows (step, tokens, name, value) of training and validation metrics.
+
+    The training loss is recorded every `log_every_n_steps`, the validation loss at each validation.
     """
 
     def __init__(self, batch_tokens: int) -> None:
         self.batch_tokens = batch_tokens
         self.rows: list[tuple[int, int, str, float]] = []
-        self.busy_seconds = 0.0
-        self.busy_steps = 0
-        self._mark: float | None = None
+        self.training_seconds = 0.0
+        self.training_steps = 0
+        self._clock_start: float | None = None
 
-    def add(self, trainer: pl.Trainer, **values: float) -> None:
-        """Keeps the values of this step and sends them to the logger."""
+    def log_values(self, trainer: pl.Trainer, **values: float) -> None:
+        """Record the values of this step and send them to the loggers."""
         step = trainer.global_step
-        named = {name.replace("__", "/"): value for name, value in values.items()}
-        self.rows += [(step, step * self.batch_tokens, name, value) for name, value in named.items()]
+        metrics = {name.replace("__", "/"): value for name, value in values.items()}
+        self.rows += [(step, step * self.batch_tokens, name, value) for name, value in metrics.items()]
         for logger in trainer.loggers:
-            logger.log_metrics(named, step=step)
+            logger.log_metrics(metrics, step=step)
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, batch_idx: int) -> None:
-        """Starts the clock of the training steps; validation in between does not count."""
-        if self._mark is None:
-            self._mark = time.perf_counter()
-            self._mark_step = trainer.global_step
+        """Start the clock of the training steps; it excludes validation."""
+        if self._clock_start is None:
+            self._clock_start = time.perf_counter()
+            self._clock_start_step = trainer.global_step
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, module: Any, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Notes the learning rate of this step: once it is done, the schedule has the next step's."""
+        """Save the learning rate of this step; after the step the schedule holds the next one's."""
         self._lr = optimizer.param_groups[0]["lr"]
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Training loss and learning rate, at intervals and at the end."""
+        """Record training loss and learning rate at intervals and at the last step."""
         step = trainer.global_step
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # its logger connector's
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by its logger connector
         if step % every and step != trainer.max_steps:
             return
         module.require_finite()
-        self._pause(trainer)
-        self.add(trainer, train__loss=module.last_loss.item(), train__lr=self._lr)
+        self._pause_clock(trainer)
+        self.log_values(trainer, train__loss=module.last_loss.item(), train__lr=self._lr)
 
     def on_validation_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Stops the clock."""
-        self._pause(trainer)
+        """Pause the clock."""
+        self._pause_clock(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """The validation loss just taken, and the accuracy where the task has one."""
-        taken = {key: module.validation[key] for key in ("loss", "accuracy") if key in module.validation}
-        self.add(trainer, **{f"val__{key}": value for key, value in taken.items()})
+        """Record the new validation loss, and the accuracy if the task has one."""
+        results = {
+            key: module.validation_results[key]
+            for key in ("loss", "accuracy")
+            if key in module.validation_results
+        }
+        self.log_values(trainer, **{f"val__{key}": value for key, value in results.items()})
 
-    def _pause(self, trainer: pl.Trainer) -> None:
-        if self._mark is not None:
-            self.busy_seconds += time.perf_counter() - self._mark
-            self.busy_steps += trainer.global_step - self._mark_step
-            self._mark = None
+    def _pause_clock(self, trainer: pl.Trainer) -> None:
+        if self._clock_start is not None:
+            self.training_seconds += time.perf_counter() - self._clock_start
+            self.training_steps += trainer.global_step - self._clock_start_step
+            self._clock_start = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Rows so far, as plain lists."""
+        """Return the rows so far as plain lists."""
         return {"rows": [list(row) for row in self.rows]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues the rows."""
+        """Restore the rows."""
         self.rows = [tuple(row) for row in state["rows"]]
 
 
 @final
-class ProbeMaps(OnStep):
-    """Attention maps of one probe text [1, T] at `points` steps, evenly from the first to the last."""
+class MapRecorder(StepCallback):
+    """Attention maps of one probe text [1, T] at `points` steps, evenly spaced from first to last."""
 
     def __init__(self, tokens: Tensor, points: int, max_steps: int) -> None:
         if points < 0:
@@ -116,60 +121,60 @@ class ProbeMaps(OnStep):
             else [max_steps]
         )
         self.steps = self.steps if points else []
-        self.taken: dict[int, Tensor] = {}
-        self.last: Maps | None = None
+        self.maps_by_step: dict[int, Tensor] = {}
+        self.last_maps: AttentionMaps | None = None
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """The maps of the untrained model."""
-        self.take(trainer, module)
+        """Record the maps of the untrained model."""
+        self.record_maps(trainer, module)
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """The maps at this step, if it is one of the points."""
-        self.take(trainer, module)
+        """Record the maps if this step is one of the points."""
+        self.record_maps(trainer, module)
 
-    def take(self, trainer: pl.Trainer, module: Any) -> None:
-        """Reads the maps once per point and shows a picture per layer to the logger."""
+    def record_maps(self, trainer: pl.Trainer, module: Any) -> None:
+        """Compute the maps once per point and log a picture per layer."""
         step = trainer.global_step
-        if step not in self.steps or step in self.taken:
+        if step not in self.steps or step in self.maps_by_step:
             return
-        maps = attention_maps(module.model, self.tokens.to(module.device))
+        maps = compute_attention_maps(module.model, self.tokens.to(module.device))
         if maps is None:
             self.steps = []
             return
-        self.last = maps
-        self.taken[step] = torch.from_numpy(encode(maps.weights))
-        show_maps(trainer.loggers, self.taken[step].numpy(), maps.layers, step)
+        self.last_maps = maps
+        self.maps_by_step[step] = torch.from_numpy(encode_weights(maps.weights))
+        log_maps(trainer.loggers, self.maps_by_step[step].numpy(), maps.layers, step)
 
     def save(self, path: Path, tokens: list[str]) -> None:
-        """Writes attention.npz; nothing where no maps were taken."""
-        if not self.taken or self.last is None:
+        """Write attention.npz; nothing if no maps were recorded."""
+        if not self.maps_by_step or self.last_maps is None:
             return
-        steps = sorted(self.taken)
-        with replacing(path) as temporary:
+        steps = sorted(self.maps_by_step)
+        with replace_atomically(path) as temporary:
             np.savez_compressed(
                 temporary,
-                maps=np.stack([self.taken[step].numpy() for step in steps]),
-                visible=self.last.visible.numpy(),
+                maps=np.stack([self.maps_by_step[step].numpy() for step in steps]),
+                visible=self.last_maps.visible.numpy(),
                 steps=np.array(steps, dtype=np.int64),
                 tokens=np.array(tokens),
-                groups=self.last.groups.numpy(),
-                layers=np.array(self.last.layers),
+                groups=self.last_maps.kv_groups.numpy(),
+                layers=np.array(self.last_maps.layers),
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Maps so far."""
-        return {"taken": self.taken}
+        """Return the maps so far."""
+        return {"taken": self.maps_by_step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues."""
-        self.taken = state["taken"]
+        """Restore the maps."""
+        self.maps_by_step = state["taken"]
 
 
-def show_maps(loggers: Iterable[Any], maps: np.ndarray, layers: Sequence[int], step: int) -> None:
-    """Logs the encoded maps [layers, heads, T, T] of one step: a captioned picture per layer."""
-    read = "a row per query, a column per key, black: no attention; heads from left to right"
+def log_maps(loggers: Iterable[Any], maps: np.ndarray, layers: Sequence[int], step: int) -> None:
+    """Log the encoded maps [layers, heads, T, T] of one step as one captioned picture per layer."""
+    legend = "a row per query, a column per key, black: no attention; heads from left to right"
     for n, layer in zip(layers, maps, strict=True):
-        caption = [f"layer{n} after {step} steps: {read}"]
+        caption = [f"layer{n} after {step} steps: {legend}"]
         for logger in loggers:
             logger.log_image(
                 f"attention/layer{n}", [np.concatenate(list(layer), axis=1)], step=step, caption=caption
@@ -177,52 +182,55 @@ def show_maps(loggers: Iterable[Any], maps: np.ndarray, layers: Sequence[int], s
 
 
 @final
-class Heartbeat(OnStep):
-    """progress.json, about once a second: {step, max_steps, loss, time, timed_steps, timed_seconds}; the last
-    two are of the steps after the first one of this process.
+class ProgressWriter(StepCallback):
+    """Write progress.json about once a second: step, max_steps, loss, time, timed_steps, timed_seconds.
 
-    `resumed`: a row for each time that the run went on from a checkpoint: the `step` it held, how many more
-    had been trained (`again`), and how far the last one's loss is now from what it was then (`off`, nats).
+    The last two exclude the first step of this process.
+
+    Attributes:
+        resumptions: One row per resumption: the `step` of the checkpoint, the number of steps trained
+            `again`, and `off`, the absolute difference in nats between the loss of the last repeated step now
+            and before.
     """
 
-    def __init__(self, path: Path, every: float = 1.0) -> None:
+    def __init__(self, path: Path, interval_seconds: float = 1.0) -> None:
         self.path = path
-        self.every = every
-        self.last = 0.0
-        self._first: tuple[int, float] | None = None  # the first step of this process, and when it ended
-        self.resumed: list[dict[str, Any]] = []
-        self._then: dict[str, Any] = {}
+        self.interval_seconds = interval_seconds
+        self.last_written = 0.0
+        self._first_step: tuple[int, float] | None = None  # first step of this process, and its end time
+        self.resumptions: list[dict[str, Any]] = []
+        self._progress_before: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"resumed": self.resumed}
+        return {"resumed": self.resumptions}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.resumed = state_dict["resumed"]
+        self.resumptions = state_dict["resumed"]
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Reads how far the run was."""
+        """Read how far the run had progressed before a resumption."""
         if trainer.global_step:
-            self._then = progress(self.path.parent)
-            again = max(0, self._then.get("step", 0) - trainer.global_step)
-            self.resumed = [*self.resumed, {"step": trainer.global_step, "again": again, "off": None}]
+            self._progress_before = read_progress(self.path.parent)
+            again = max(0, self._progress_before.get("step", 0) - trainer.global_step)
+            self.resumptions = [*self.resumptions, {"step": trainer.global_step, "again": again, "off": None}]
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Says where the run is."""
-        if trainer.global_step == self._then.get("step"):
-            off = abs(module.last_loss.item() - self._then["loss"])
-            self.resumed = [*self.resumed[:-1], self.resumed[-1] | {"off": off}]
+        """Write the progress; complete the row of a resumption."""
+        if trainer.global_step == self._progress_before.get("step"):
+            loss_difference = abs(module.last_loss.item() - self._progress_before["loss"])
+            self.resumptions = [*self.resumptions[:-1], self.resumptions[-1] | {"off": loss_difference}]
         now = time.time()
-        if self._first is None:
-            self._first = trainer.global_step, now
-        due = now - self.last >= self.every or trainer.global_step == trainer.max_steps
-        if not (due and trainer.is_global_zero):
+        if self._first_step is None:
+            self._first_step = trainer.global_step, now
+        is_due = now - self.last_written >= self.interval_seconds or trainer.global_step == trainer.max_steps
+        if not (is_due and trainer.is_global_zero):
             return
-        self.last = now
+        self.last_written = now
         loss = module.last_loss.item()
-        first, since = self._first
-        beat = {
+        first_step, first_time = self._first_step
+        progress = {
             "step": trainer.global_step, "max_steps": trainer.max_steps, "loss": loss, "time": now,
-            "timed_steps": trainer.global_step - first, "timed_seconds": now - since,
+            "timed_steps": trainer.global_step - first_step, "timed_seconds": now - first_time,
         }  # fmt: skip
-        with replacing(self.path, sync=False) as temporary:
-            temporary.write_text(json.dumps(beat), encoding="utf-8")
+        with replace_atomically(self.path, sync=False) as temporary:
+            temporary.write_text(json.dumps(progress), encoding="utf-8")

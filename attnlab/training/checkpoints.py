@@ -1,4 +1,4 @@
-"""Checkpoints: when they are saved, how they are written and which of them can be read."""
+"""Saving, atomic writing and selection of checkpoints."""
 
 import itertools
 import pickle
@@ -14,100 +14,103 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from attnlab.errors import printable
-from attnlab.store.files import CHECKPOINTS, replacing
-from attnlab.training.callbacks import OnStep
+from attnlab.errors import escape_unprintable
+from attnlab.store.atomic_files import CHECKPOINT_NAMES, replace_atomically
+from attnlab.training.callbacks import StepCallback
 
-TERMINATED = 128 + signal.SIGTERM
-RUN = "attnlab_run"  # the key of a checkpoint that holds its run's id
+SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
+RUN_ID_KEY = "attnlab_run"  # checkpoint key of the run id
 
 
 @final
-class Checkpoints(OnStep):
-    """Saves last.ckpt every `every` steps; the one before it stays as previous.ckpt.
+class CheckpointSaver(StepCallback):
+    """Save last.ckpt every `every` steps; the one before it stays as previous.ckpt.
 
-    Each carries its run's id, which is the folder's name. SIGTERM, the word of a scheduler, lets the step
-    end, saves once more and exits with 143; said twice, it exits at once.
+    Each checkpoint carries its run id, which is the folder's name. On SIGTERM, which schedulers send, the
+    step ends, a checkpoint is saved, and the process exits with 143. A second SIGTERM exits at once.
     """
 
     def __init__(self, folder: Path, every: int) -> None:
         if every < 1:
             raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
-        self.path = folder / CHECKPOINTS[0]
+        self.path = folder / CHECKPOINT_NAMES[0]
         self.every = every
-        self.due = False
-        self.leaving = False
-        self._before: Any = None  # what SIGTERM did before
+        self.is_due = False
+        self.is_terminating = False
+        self._previous_handler: Any = None  # earlier SIGTERM handler
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
-        """Takes SIGTERM over: raised within a step, it would leave half of one in the checkpoint."""
+        """Install the SIGTERM handler: an exception within a step would save half a step."""
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, self._leave)
+            self._previous_handler = signal.signal(signal.SIGTERM, self._handle_sigterm)
 
     def teardown(self, trainer: pl.Trainer, module: Any, stage: str) -> None:
-        """Gives it back."""
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
-            self._before = None
+        """Restore the earlier SIGTERM handler."""
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGTERM, self._previous_handler)
+            self._previous_handler = None
 
-    def _leave(self, _number: int, _frame: FrameType | None) -> None:
-        if self.leaving:
-            raise SystemExit(TERMINATED)
-        self.leaving = True
+    def _handle_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+        if self.is_terminating:
+            raise SystemExit(SIGTERM_EXIT_CODE)
+        self.is_terminating = True
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Says whose it is."""
-        checkpoint[RUN] = self.path.parent.resolve().name
+        """Add the run id."""
+        checkpoint[RUN_ID_KEY] = self.path.parent.resolve().name
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Saves, unless the run is about to end, or a validation comes first: it would be lost."""
+        """Save if due, unless the run is about to end, or a validation comes first, which would be lost."""
         step = trainer.global_step
-        if trainer.world_size > 1:  # a checkpoint is saved by all ranks together, or by none
-            self.leaving = trainer.strategy.reduce_boolean_decision(self.leaving, all=False)
-        self.due = (step % self.every == 0 or self.leaving) and step != trainer.max_steps
+        if trainer.world_size > 1:  # all ranks save a checkpoint together
+            self.is_terminating = trainer.strategy.reduce_boolean_decision(self.is_terminating, all=False)
+        self.is_due = (step % self.every == 0 or self.is_terminating) and step != trainer.max_steps
         validates: Any = trainer.val_check_batch  # a number, as val_check_interval is
-        if self.due and (step * trainer.accumulate_grad_batches) % validates:
-            self._save(trainer)
+        if self.is_due and (step * trainer.accumulate_grad_batches) % validates:
+            self._save_checkpoint(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Saves what the validation kept waiting."""
-        if self.due:
-            self._save(trainer)
+        """Save the checkpoint that the validation delayed."""
+        if self.is_due:
+            self._save_checkpoint(trainer)
 
-    def _save(self, trainer: pl.Trainer) -> None:
+    def _save_checkpoint(self, trainer: pl.Trainer) -> None:
         trainer.save_checkpoint(self.path)
-        self.due = False
-        if self.leaving:
-            raise SystemExit(TERMINATED)
+        self.is_due = False
+        if self.is_terminating:
+            raise SystemExit(SIGTERM_EXIT_CODE)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Lightning's checkpoint files, written beside, synced and renamed, in two generations; read without
-    executing anything.
+    """Atomic writing of Lightning checkpoints, in two generations.
+
+    Checkpoints are loaded without executing code.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.can_be_read = False
+        self.is_readable = False
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
     ) -> None:
-        """Replaces `path`; what was there becomes previous.ckpt. The first one is read back: a callback may
-        keep what cannot be, and a run that is resumed would begin anew without a word.
+        """Replace `path`; the file before it becomes previous.ckpt.
+
+        The first checkpoint is read back: a callback may store objects that cannot be loaded, and a resumed
+        run would silently start over.
         """
         path = Path(path)
-        with replacing(path) as temporary:
+        with replace_atomically(path) as temporary:
             try:
                 torch.save(checkpoint, temporary)
-            except RuntimeError as error:  # torch hides the system's reason behind its own
+            except RuntimeError as error:  # torch hides the errno
                 raise OSError(f"{path} could not be written: is the disk full?") from error
-            if not self.can_be_read:
-                self._read_back(temporary)
+            if not self.is_readable:
+                self._require_readable(temporary)
             if path.exists():
-                path.replace(path.with_name(CHECKPOINTS[1]))
+                path.replace(path.with_name(CHECKPOINT_NAMES[1]))
 
-    def _read_back(self, path: Path) -> None:
+    def _require_readable(self, path: Path) -> None:
         try:
             self.load_checkpoint(path)
         except pickle.UnpicklingError as error:
@@ -115,43 +118,45 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 "a callback's state cannot be read from a checkpoint: its state_dict() may hold tensors, "
                 f"numbers, strings, and lists and dicts of them ({str(error).splitlines()[0]})"
             ) from error
-        self.can_be_read = True
+        self.is_readable = True
 
     def load_checkpoint(
         self, path: Any, map_location: Any | None = None, weights_only: bool | None = True
     ) -> Any:
-        """Tensors and plain values only."""
+        """Load tensors and plain values only."""
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
-    """The last checkpoint of this very run that can be read whole, else the one before it, else None.
+def find_newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest intact checkpoint of this run, or None.
 
-    Torch loads a file in which a bit has flipped; the archive's own checksums tell. One of another run, or
-    that does not say whose it is, would be resumed without a word: it is put aside as `*.foreign`, and named.
+    torch loads a file with a flipped bit, so the checksums of the archive are verified. A checkpoint of
+    another run, or without a run id, is renamed to `*.foreign` and reported instead of being resumed.
     """
-    for name in CHECKPOINTS:
+    for name in CHECKPOINT_NAMES:
         path = folder / name
         try:
             with zipfile.ZipFile(path) as archive:
                 if archive.testzip() is not None:
                     continue
-            whose = torch.load(path, map_location="cpu", weights_only=True).get(RUN)
-        except Exception:  # missing, cut short, or not ours
+            run_id = torch.load(path, map_location="cpu", weights_only=True).get(RUN_ID_KEY)
+        except Exception:  # missing, truncated, or not written by attnlab
             continue
-        if whose == folder.resolve().name:
+        if run_id == folder.resolve().name:
             return path
-        _put_aside(path, whose)
+        _set_aside_foreign(path, run_id)
     return None
 
 
-def _put_aside(path: Path, whose: Any) -> None:
-    """Renames a checkpoint of another run; what was put aside before stays."""
-    says = f"is of run {whose}" if isinstance(whose, str) else "does not say of which run it is"
+def _set_aside_foreign(path: Path, run_id: Any) -> None:
+    """Rename a checkpoint of another run; earlier renamed files stay."""
+    reason = f"is of run {run_id}" if isinstance(run_id, str) else "does not say of which run it is"
     numbers = itertools.count(2)
-    aside = path.with_name(f"{path.name}.foreign")
-    while aside.exists():
-        aside = path.with_name(f"{path.name}.foreign{next(numbers)}")
+    new_path = path.with_name(f"{path.name}.foreign")
+    while new_path.exists():
+        new_path = path.with_name(f"{path.name}.foreign{next(numbers)}")
     with suppress(FileNotFoundError):  # another rank was faster
-        path.rename(aside)
-        print(printable(f"{path} {says}: it is not resumed, and kept as {aside.name}"), flush=True)
+        path.rename(new_path)
+        print(
+            escape_unprintable(f"{path} {reason}: it is not resumed, and kept as {new_path.name}"), flush=True
+        )

@@ -1,4 +1,4 @@
-"""What can be known about a run before it starts."""
+"""Checks and facts of a run before it starts."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -6,85 +6,104 @@ from typing import Any
 
 import torch
 
-from attnlab.attention.cache import new_caches
-from attnlab.attention.contracts import Capabilities, Channel
+from attnlab.attention.cache import create_layer_caches
+from attnlab.attention.contracts import Capabilities, SharedTensors
 from attnlab.attention.layer import Attention
-from attnlab.measure import length, maps, size, timing
-from attnlab.measure.leakage import longest_prefix
-from attnlab.measure.measurement import length_names, on_paper
-from attnlab.model.build import WEIGHTS, build_model, device_kind, device_of, make, mixer_configs
+from attnlab.measure import attention_maps, length_generalization, resources, step_timing
+from attnlab.measure.leakage import find_longest_prefix
+from attnlab.measure.measurement import is_shapes_only, list_length_metrics
+from attnlab.model.build import (
+    WEIGHT_DTYPES,
+    build_model,
+    get_device_kind,
+    instantiate_config,
+    list_mixer_configs,
+    select_device,
+)
 from attnlab.model.transformer import Transformer
-from attnlab.store import values
-from attnlab.training import end, measuring, settings, targets
-from attnlab.training.estimates import epochs, memory
-from attnlab.training.loggers import group
-from attnlab.training.module import LanguageModel
-from attnlab.training.parent import check_vocabulary
-from attnlab.training.refusals import signatures, sizes
-from attnlab.training.refusals.building import building
+from attnlab.store import config_groups
+from attnlab.training import final_metrics, measurement_run, targets, trainer_settings
+from attnlab.training.estimates import epoch_counts, training_memory
+from attnlab.training.language_model import LanguageModel
+from attnlab.training.loggers import logger_group
+from attnlab.training.validation import memory_limits, signatures
+from attnlab.training.validation.build_errors import convert_build_errors
+from attnlab.training.warm_start import validate_parent_vocabulary
 
 
 def check(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything about a run that can be known without training it. ValueError, one line, where it cannot
-    run. Keys of a sweep (`values.SWEEP`) are valid already.
+    """Validate a run config and return its facts without training: budget, data, metrics, memory.
 
-    Builds the data (and its cache), the model once, on the meta device, and one small real pass through every
-    kind of layer.
+    The keys of a sweep (`config_groups.SWEEP_GROUPS`) are validated before. Builds the data (and its cache),
+    the model once on the meta device, and runs every kind of layer once on a small real input.
+
+    Raises:
+        ValueError: One line, if the run cannot work.
     """
-    memory.imported()  # before a text is read
-    _validate(config)
-    with building("data"):
-        data = make(config["data"])
-    length.check(config["measure"]["lengths"], data.task, config["measure"]["trained"])
+    training_memory.measure_import_memory()  # before any corpus is read
+    _validate_config(config)
+    with convert_build_errors("data"):
+        data = instantiate_config(config["data"])
+    length_generalization.validate_lengths(
+        config["measure"]["lengths"], data.task, config["measure"]["trained"]
+    )
     if config["parent"]:
-        check_vocabulary(config, data)
-    often = epochs.check(config, data)
-    module, model = _build(config, data)
-    device = _device(config)
-    room = sizes.check_model(config, model, data.task.vocab_size, device)
-    if (prefix := longest_prefix(model)) >= data.task.length:
+        validate_parent_vocabulary(config, data)
+    epochs = epoch_counts.validate_epochs(config, data)
+    module, model = _build_module(config, data)
+    device = _select_device(config)
+    device_memory = memory_limits.validate_model_memory(config, model, data.task.vocab_size, device)
+    if (prefix := find_longest_prefix(model)) >= data.task.length:
         raise ValueError(
             f"model.attention.masks: a prefix of {prefix} tokens leaves no target outside it in windows of "
             f"{data.task.length}: lower its n, or raise data.length"
         )
-    kind = device_kind(device)
+    device_kind = get_device_kind(device)
     facts = {
-        "device_kind": kind,
-        "device": kind,
-        "room_bytes": room,
-        "epochs": often,
-        **_sizes(config, model, data.task.length),
+        "device_kind": device_kind,
+        "device": device_kind,
+        "device_memory_bytes": device_memory,
+        "epochs": epochs,
+        **_collect_budget(config, model, data.task.length),
         **(
-            _measurement(config, model, data)
+            _collect_measurement_facts(config, model, data)
             if config.get("measurement")
-            else _training(config, module, model, data, device)
+            else _collect_training_facts(config, module, model, data, device)
         ),
     }
     return {key: value for key, value in facts.items() if value is not None}
 
 
 def count_resource(config: Mapping[str, Any], name: str) -> float:
-    """A resource that arms are matched by: parameters, flops_per_token or kv_bytes_per_token. ValueError as
-    from `check`, of which this is the cheap part: the model alone is built, on the meta device.
+    """Return a resource that arms are matched by: parameters, flops_per_token or kv_bytes_per_token.
+
+    The cheap part of `check`: only the model is built, on the meta device.
+
+    Raises:
+        ValueError: As from `check`.
     """
-    _validate(config)
-    with building("data"):
-        data = make(config["data"])
-    with building("model"), torch.device("meta"):
+    _validate_config(config)
+    with convert_build_errors("data"):
+        data = instantiate_config(config["data"])
+    with convert_build_errors("model"), torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
     if name == "flops_per_token":
-        return size.flops_per_token(model, data.task.length)
-    return {**size.parameters(model), "kv_bytes_per_token": model.state_size()}[name]
+        return resources.count_flops_per_token(model, data.task.length)
+    return {**resources.count_parameters(model), "kv_bytes_per_token": model.state_size()}[name]
 
 
-def _validate(config: Mapping[str, Any]) -> None:
-    """ValueError, one line, for the first key that has a wrong value, before anything is built."""
-    values.refuse(config, values.TRAINING)
-    targets.check(config)
-    signatures.check(config)
-    settings.check(config)
-    group.validate(config["logger"])
-    sizes.check_data(config)
+def _validate_config(config: Mapping[str, Any]) -> None:
+    """Validate the config before anything is built.
+
+    Raises:
+        ValueError: One line, for the first key with an invalid value.
+    """
+    config_groups.validate_groups(config, config_groups.TRAINING_GROUPS)
+    targets.validate_targets(config)
+    signatures.validate_signatures(config)
+    trainer_settings.validate_settings(config)
+    logger_group.validate_loggers(config["logger"])
+    memory_limits.validate_data_memory(config)
     devices = config["trainer"]["devices"]
     batch_size = config["data"]["batch_size"]
     if batch_size % devices:
@@ -102,28 +121,32 @@ def _validate(config: Mapping[str, Any]) -> None:
         raise ValueError("convert is for the weights of another run: set parent, or convert=null")
 
 
-def _build(config: Mapping[str, Any], data: Any) -> tuple[Any, Transformer]:
-    """The module that trains and its model, on the meta device."""
-    with building("model"), torch.device("meta"):
+def _build_module(config: Mapping[str, Any], data: Any) -> tuple[Any, Transformer]:
+    """Build the LightningModule and its model, both on the meta device."""
+    with convert_build_errors("model"), torch.device("meta"):
         model = build_model(config, data.task.vocab_size)
-    with building("optim"):
-        module = make(config["optim"], model=model)
+    with convert_build_errors("optim"):
+        module = instantiate_config(config["optim"], model=model)
         if isinstance(module, LanguageModel):
             module.optimizer(1)
-    with building("decode"):
+    with convert_build_errors("decode"):
         _try_cache(config, model)
-    return module, model.to(WEIGHTS.get(config["trainer"]["precision"], torch.float32))
+    return module, model.to(WEIGHT_DTYPES.get(config["trainer"]["precision"], torch.float32))
 
 
 def _try_cache(config: Mapping[str, Any], model: Transformer) -> None:
     cache = (config.get("decode") or {}).get("cache")
     if cache:
-        new_caches(make(cache), [block.mixer for block in model.blocks])
+        create_layer_caches(instantiate_config(cache), [block.mixer for block in model.blocks])
 
 
-def _device(config: Mapping[str, Any]) -> str:
-    """ "cpu" or "cuda"; ValueError where there are fewer devices than the run asks for."""
-    device = device_of(config)
+def _select_device(config: Mapping[str, Any]) -> str:
+    """Return "cpu" or "cuda".
+
+    Raises:
+        ValueError: There are fewer devices than the run needs.
+    """
+    device = select_device(config)
     devices = config["trainer"]["devices"]
     if device == "cuda" and devices > torch.cuda.device_count():
         raise ValueError(
@@ -132,21 +155,21 @@ def _device(config: Mapping[str, Any]) -> str:
     return device
 
 
-def _sizes(config: Mapping[str, Any], model: Transformer, context: int) -> dict[str, Any]:
-    """The budget: what the model costs, and what it will be trained on. `model` lives on the meta device."""
+def _collect_budget(config: Mapping[str, Any], model: Transformer, context: int) -> dict[str, Any]:
+    """Return the budget: cost of the model, and amount of training. `model` lives on the meta device."""
     trainer = config["trainer"]
     mixer = model.blocks[0].mixer
     batch_tokens = trainer["accumulate_grad_batches"] * config["data"]["batch_size"] * context
-    trained = {"steps": 0, "tokens": 0, "lr": None}
+    training = {"steps": 0, "tokens": 0, "lr": None}
     if not config.get("measurement"):
         steps = trainer["max_steps"]
-        trained = {"steps": steps, "tokens": steps * batch_tokens, "lr": config["optim"]["lr"]}
+        training = {"steps": steps, "tokens": steps * batch_tokens, "lr": config["optim"]["lr"]}
     return {
-        **size.parameters(model),
-        "flops_per_token": size.flops_per_token(model, context),
+        **resources.count_parameters(model),
+        "flops_per_token": resources.count_flops_per_token(model, context),
         "kv_bytes_per_token": model.state_size(),
         "batch_tokens": batch_tokens,
-        **trained,
+        **training,
         "context": context,
         "dtype": str(trainer["precision"]),
         "kernel": getattr(mixer.kernel, "__name__", type(mixer.kernel).__name__)
@@ -155,53 +178,62 @@ def _sizes(config: Mapping[str, Any], model: Transformer, context: int) -> dict[
     }
 
 
-def _measurement(config: Mapping[str, Any], model: Transformer, data: Any) -> dict[str, Any]:
-    """Facts of a run that only measures. Without its validation data where it only looks at shapes."""
-    with building("measurement"):
-        measurement = measuring.check(config, model, data)
-    left_out = ("validation", "val_text") if on_paper(measurement) else ()
+def _collect_measurement_facts(config: Mapping[str, Any], model: Transformer, data: Any) -> dict[str, Any]:
+    """Return the facts of a measurement run, without validation data if it only reads shapes."""
+    with convert_build_errors("measurement"):
+        measurement = measurement_run.build_checked_measurement(config, model, data)
+    omitted_keys = ("validation", "val_text") if is_shapes_only(measurement) else ()
     return {
-        "data": {key: value for key, value in data.facts().items() if key not in left_out},
-        "declared": {name: asdict(metric) for name, metric in size.BUDGET.items()},
-        "figures": measuring.figures(measurement),
+        "data": {key: value for key, value in data.describe().items() if key not in omitted_keys},
+        "metric_definitions": {name: asdict(metric) for name, metric in resources.BUDGET_METRICS.items()},
+        "metric_names": measurement_run.list_metric_names(measurement),
     }
 
 
-def _training(
+def _collect_training_facts(
     config: Mapping[str, Any], module: Any, model: Transformer, data: Any, device: str
 ) -> dict[str, Any]:
-    """Facts of a run that trains: what it takes, what it will measure, and the digests of the code that
-    measures it. `module` and its `model` are of no use afterwards.
+    """Return the facts of a training run: data, metrics, digests of the measuring code, and peak memory.
+
+    `module` and its `model` are unusable afterwards.
     """
-    with building("model.attention"):
+    with convert_build_errors("model.attention"):
         _try_layers(config, device)
-        maps.check(model)
-    expected = end.expected(data.task)
-    timed = timing.TIMES if config["measure"].get("timing", True) else {}
-    lengths = length_names(config["measure"]["lengths"])
+        attention_maps.validate_head_counts(model)
+    expected_metrics = final_metrics.list_expected_metrics(data.task)
+    time_metrics = step_timing.TIME_METRICS if config["measure"].get("timing", True) else {}
+    length_metrics = list_length_metrics(config["measure"]["lengths"])
     return {
-        "data": data.facts(),
-        "declared": {name: asdict(metric) for name, metric in (size.BUDGET | expected).items()},
-        "figures": [*expected, *lengths, *size.MEMORY, size.THROUGHPUT.name, *timed],
-        "measured_by": end.digests(end.MEASURED),
-        "observed_by": end.digests(end.OBSERVED),
-        "memory_bytes": memory.peak(config, module, data, "cuda" if sizes.elsewhere(config) else device),
+        "data": data.describe(),
+        "metric_definitions": {
+            name: asdict(metric) for name, metric in (resources.BUDGET_METRICS | expected_metrics).items()
+        },
+        "metric_names": [
+            *expected_metrics,
+            *length_metrics,
+            *resources.MEMORY_METRICS,
+            resources.THROUGHPUT.name,
+            *time_metrics,
+        ],
+        "measured_by": final_metrics.hash_measuring_code(final_metrics.MEASURED_PARTS),
+        "observed_by": final_metrics.hash_measuring_code(final_metrics.OBSERVED_PARTS),
+        "memory_bytes": training_memory.estimate_peak_memory(
+            config, module, data, "cuda" if memory_limits.get_planned_device(config) else device
+        ),
     }
 
 
 def _try_layers(config: Mapping[str, Any], device: str) -> None:
-    """Runs every kind of layer once on a few tokens, backward where it will be trained here: a kernel that
-    refuses does it now.
-    """
+    """Run every kind of layer once on a few tokens, with backward if trained here, so kernels fail early."""
     x = torch.zeros(2, 5, config["model"]["dim"])
-    channel = Channel()
-    for mixer in mixer_configs(config):
-        layer = make(mixer)
-        declared = Capabilities.of(layer)
-        shares = bool(declared.reads or declared.publishes)
+    shared_tensors = SharedTensors()
+    for mixer in list_mixer_configs(config):
+        layer = instantiate_config(mixer)
+        capabilities = Capabilities.from_part(layer)
+        shares = bool(capabilities.reads_shared or capabilities.writes_shared)
         try:
             with torch.set_grad_enabled(device == "cpu"):
-                y = layer(x, channel=channel) if shares else layer(x)
+                y = layer(x, shared_tensors=shared_tensors) if shares else layer(x)
         except RuntimeError as error:
             raise ValueError(f"the parts of {mixer['_target_']} do not fit together: {error}") from error
         if y.shape != x.shape:
@@ -209,4 +241,4 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
                 f"{mixer['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape"
             )
         if y.requires_grad:
-            y.sum().backward(retain_graph=shares)  # what it published is read by the next one
+            y.sum().backward(retain_graph=shares)  # the next layer reads its shared tensors

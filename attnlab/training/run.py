@@ -1,4 +1,4 @@
-"""One run: seed, instantiate, fit, measure, record. And what can be known about it before it starts."""
+"""Train one run: seed, instantiate, fit, measure, write the result."""
 
 import os
 import time
@@ -11,126 +11,134 @@ import torch
 from lightning_fabric.plugins.environments import LightningEnvironment
 from safetensors.torch import save_model
 
-from attnlab.measure.text.probe import probe
+from attnlab.measure.text.probe_window import choose_probe_window
 from attnlab.model import build
-from attnlab.model.build import build_model, make
-from attnlab.store import runs, values
-from attnlab.store.files import CHECKPOINTS, replacing
+from attnlab.model.build import build_model, instantiate_config
+from attnlab.store import config_groups, run_directories
+from attnlab.store.atomic_files import CHECKPOINT_NAMES, replace_atomically
 from attnlab.store.guards import inputs
-from attnlab.store.schema import Estimate, RunRecord, RunSpec
-from attnlab.training import callbacks, checkpoints, measuring, settings
-from attnlab.training import record as records
-from attnlab.training.again import measure_again as measure_again
-from attnlab.training.end import measure, summary
-from attnlab.training.loggers.background import Background
-from attnlab.training.loggers.group import open_loggers
-from attnlab.training.module import LanguageModel
-from attnlab.training.parent import load_parent
+from attnlab.store.run_schema import RunConfig, RunEstimate, RunResult
+from attnlab.training import callbacks, checkpoints, measurement_run, run_result, trainer_settings
+from attnlab.training.final_metrics import measure_final_metrics, summarize_metrics
+from attnlab.training.language_model import LanguageModel
+from attnlab.training.loggers.async_logger import AsyncLogger
+from attnlab.training.loggers.logger_group import open_loggers
 from attnlab.training.preflight import check
-from attnlab.training.preflight import count_resource as count_resource  # a part of a trainer
+from attnlab.training.preflight import count_resource as count_resource  # part of the trainer interface
+from attnlab.training.remeasure import measure_again as measure_again
+from attnlab.training.warm_start import load_parent_weights
 
 
 def run(folder: Path) -> None:
-    """Trains the run that `folder/spec.json` describes, or goes on from its checkpoint, and writes its
-    record last; where it has a `measurement`, nothing is trained.
+    """Train the run described by `folder/spec.json`, or resume it from its checkpoint; write the result last.
+
+    A run with a `measurement` trains nothing.
     """
-    spec = _estimated(runs.spec(folder))
-    first = os.environ.get("LOCAL_RANK", "0") == "0"  # of several devices, one speaks
-    loggers = open_loggers(spec.config["logger"], spec, folder) if first else []
-    record = None
-    code = 1
+    run_config = _ensure_estimate(run_directories.load_run_config(folder))
+    is_rank_zero = os.environ.get("LOCAL_RANK", "0") == "0"  # only one rank logs
+    loggers = open_loggers(run_config.config["logger"], run_config, folder) if is_rank_zero else []
+    result = None
+    exit_code = 1
     try:
-        only_measures = bool(spec.config.get("measurement"))
-        record = measuring.measure(folder, spec) if only_measures else train(folder, spec, loggers)
-        code = 0
-    except SystemExit as asked_to_stop:
-        code = asked_to_stop.code if isinstance(asked_to_stop.code, int) else 1
+        only_measures = bool(run_config.config.get("measurement"))
+        result = (
+            measurement_run.run_measurement(folder, run_config)
+            if only_measures
+            else train(folder, run_config, loggers)
+        )
+        exit_code = 0
+    except SystemExit as stop_request:
+        exit_code = stop_request.code if isinstance(stop_request.code, int) else 1
         raise
     finally:
-        end_loggers(loggers, {} if record is None else summary(record), code)
+        close_loggers(loggers, {} if result is None else summarize_metrics(result), exit_code)
 
 
 def device_kind(config: Mapping[str, Any]) -> str:
-    """ "cpu", or the name of the card that a run would train on here."""
-    return build.device_kind(build.device_of(config))
+    """Return "cpu", or the name of the GPU that a run would train on here."""
+    return build.get_device_kind(build.select_device(config))
 
 
 def verify(config: Mapping[str, Any]) -> list[Any]:
-    """What the laws of attention say of a run's config."""
+    """Run the conformance tests of attention on a run config and return their results."""
     from attnlab import testing
 
     return testing.verify(config)
 
 
-def _estimated(spec: RunSpec) -> RunSpec:
-    """A spec that a sweep wrote knows what can be known before; one written by hand is checked here."""
-    if spec.estimate.steps is not None:
-        return spec
-    values.refuse(spec.config, values.SWEEP)
-    inputs.check(spec.config)
-    return spec.but(estimate=Estimate.model_validate(check(spec.config)))
+def _ensure_estimate(run_config: RunConfig) -> RunConfig:
+    """Check a config written by hand and add its estimate; a sweep has done both."""
+    if run_config.estimate.steps is not None:
+        return run_config
+    config_groups.validate_groups(run_config.config, config_groups.SWEEP_GROUPS)
+    inputs.validate_inputs(run_config.config)
+    return run_config.with_changes(estimate=RunEstimate.model_validate(check(run_config.config)))
 
 
-@settings.quiet()
-def train(folder: Path, spec: RunSpec, loggers: list[Background]) -> RunRecord | None:
-    """The run itself, up to its record on disk, which is returned; nothing here waits for a logger."""
-    clock = time.perf_counter()
-    config = spec.config
-    estimate = spec.estimate
-    settings.refuse_environment()
+@trainer_settings.silence_lightning()
+def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> RunResult | None:
+    """Train and write the result, which is returned (None on other ranks); never waits for a logger."""
+    start_time = time.perf_counter()
+    config = run_config.config
+    estimate = run_config.estimate
+    trainer_settings.reject_environment_settings()
     torch.manual_seed(config["seed"])
-    data = make(config["data"])
-    module: LanguageModel = make(config["optim"], model=build_model(config, data.task.vocab_size))
-    checkpoint = checkpoints.newest_checkpoint(folder)
+    data = instantiate_config(config["data"])
+    module: LanguageModel = instantiate_config(
+        config["optim"], model=build_model(config, data.task.vocab_size)
+    )
+    checkpoint = checkpoints.find_newest_checkpoint(folder)
     if config["parent"] and checkpoint is None:
-        load_parent(module.model, config, folder.parent, spec.use.composed)
+        load_parent_weights(module.model, config, folder.parent, run_config.use.user_targets)
 
     steps = config["trainer"]["max_steps"]
-    shown = probe(data)
-    maps = callbacks.ProbeMaps(shown, config["measure"]["maps"], steps)
+    probe_window = choose_probe_window(data)
+    maps = callbacks.MapRecorder(probe_window, config["measure"]["maps"], steps)
     assert estimate.batch_tokens is not None, "a run that trains has batches"
-    curves = callbacks.Curves(estimate.batch_tokens)
-    heartbeat = callbacks.Heartbeat(folder / "progress.json")
-    data.split = spec.use.split
-    accumulate = config["trainer"]["accumulate_grad_batches"] * data.split
-    often = min(config["trainer"]["log_every_n_steps"], steps)
-    trainer: pl.Trainer = make(
-        {**config["trainer"], "log_every_n_steps": often, "accumulate_grad_batches": accumulate},
-        **settings.QUIET,
+    curves = callbacks.CurveRecorder(estimate.batch_tokens)
+    progress_writer = callbacks.ProgressWriter(folder / "progress.json")
+    data.micro_batches = run_config.use.split
+    accumulate = config["trainer"]["accumulate_grad_batches"] * data.micro_batches
+    log_interval = min(config["trainer"]["log_every_n_steps"], steps)
+    trainer: pl.Trainer = instantiate_config(
+        {**config["trainer"], "log_every_n_steps": log_interval, "accumulate_grad_batches": accumulate},
+        **trainer_settings.QUIET_SETTINGS,
         logger=loggers or False,
         default_root_dir=str(folder),
         max_epochs=1,
         val_check_interval=min(config["measure"]["every"], steps) * accumulate,
         plugins=[checkpoints.AtomicCheckpointIO(), LightningEnvironment()],  # ranks are started by the worker
         callbacks=[
-            *settings.callbacks(config),
+            *trainer_settings.build_callbacks(config),
             curves,
             maps,
-            heartbeat,
-            checkpoints.Checkpoints(folder, config["sweep"]["checkpoint_every"]),
+            progress_writer,
+            checkpoints.CheckpointSaver(folder, config["sweep"]["checkpoint_every"]),
         ],
     )
     trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
-    settings.require_all_steps(trainer, steps)
-    if module.validation.get("step") != steps:
+    trainer_settings.require_all_steps(trainer, steps)
+    if module.validation_results.get("step") != steps:
         trainer.validate(module, data, verbose=False)
     if not trainer.is_global_zero:
         return None
 
-    measured = measure(module, data, maps, curves, config["measure"])
-    record = records.of(spec, clock, split=data.split, resumed=heartbeat.resumed, **measured)
-    maps.save(folder / "attention.npz", data.task.decode(shown[0].tolist()))
-    with replacing(folder / "model.safetensors") as temporary:
+    measured = measure_final_metrics(module, data, maps, curves, config["measure"])
+    result = run_result.make_run_result(
+        run_config, start_time, split=data.micro_batches, resumed=progress_writer.resumptions, **measured
+    )
+    maps.save(folder / "attention.npz", data.task.decode(probe_window[0].tolist()))
+    with replace_atomically(folder / "model.safetensors") as temporary:
         save_model(module.model, str(temporary))
     if hasattr(data.task, "vocabulary"):
         data.task.vocabulary().write(folder)
-    records.write(folder, record, curves.rows)
-    for name in CHECKPOINTS:
+    run_result.save_run(folder, result, curves.rows)
+    for name in CHECKPOINT_NAMES:
         (folder / name).unlink(missing_ok=True)
-    return record
+    return result
 
 
-def end_loggers(loggers: list[Background], figures: Mapping[str, float], code: int) -> None:
-    """Closes each logger with the figures of the run and its exit code."""
+def close_loggers(loggers: list[AsyncLogger], metrics: Mapping[str, float], exit_code: int) -> None:
+    """Close each logger with the metrics of the run and its exit code."""
     for logger in loggers:
-        logger.end(figures, code)
+        logger.close(metrics, exit_code)

@@ -1,4 +1,4 @@
-"""Every dotted name in a config, found before anything is trained: a wrong one costs a line, not a sweep."""
+"""Resolve every dotted name in a config before training: a wrong one costs one line, not a sweep."""
 
 import importlib
 import pkgutil
@@ -6,47 +6,57 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from attnlab.errors import nearest
-from attnlab.store.fingerprint import named
+from attnlab.errors import format_suggestions
+from attnlab.store.fingerprint import find_targets
 
 
-def check(config: Mapping[str, Any]) -> None:
-    """ValueError, one line with the key, for the first `_target_` (or `path` of Hydra's getters) that names
-    nothing, or nothing that can be called.
+def validate_targets(config: Mapping[str, Any]) -> None:
+    """Check that every `_target_` (and `path` of Hydra's getters) exists and can be called.
+
+    Raises:
+        ValueError: One line with the key, for the first wrong name.
     """
-    for key, name in named(config):
+    for key, name in find_targets(config):
         if not isinstance(name, str) or "." not in name:
             raise ValueError(f"{key}={name}: give a dotted name, as in package.module.Class")
         try:
-            thing = located(name)
+            target = locate_target(name)
         except LookupError as error:
             raise ValueError(f"{key}={name}: {error.args[0]}") from error
-        if not callable(thing) and not key.endswith(".path"):
-            raise ValueError(f"{key}={name} is a {type(thing).__name__}, which cannot be called")
+        if not callable(target) and not key.endswith(".path"):
+            raise ValueError(f"{key}={name} is a {type(target).__name__}, which cannot be called")
 
 
-def located(name: str) -> Any:
-    """What Hydra would find, in the same order: attributes before submodules. LookupError with the reason."""
-    first, *rest = name.split(".")
-    thing = _module(first)
-    path = first
-    if thing is None:
+def locate_target(name: str) -> Any:
+    """Return the object that Hydra would find, in the same order: attributes before submodules.
+
+    Raises:
+        LookupError: With the reason.
+    """
+    root, *attributes = name.split(".")
+    target = _import_module(root)
+    path = root
+    if target is None:
         raise LookupError(
-            f"there is no module {first}; give the command where it can be imported, or install it"
+            f"there is no module {root}; give the command where it can be imported, or install it"
         )
-    for part in rest:
-        if hasattr(thing, part):
-            thing = getattr(thing, part)
-        elif isinstance(thing, ModuleType) and (module := _module(f"{path}.{part}")) is not None:
-            thing = module
+    for part in attributes:
+        if hasattr(target, part):
+            target = getattr(target, part)
+        elif isinstance(target, ModuleType) and (module := _import_module(f"{path}.{part}")) is not None:
+            target = module
         else:
-            raise LookupError(f"{path} has no {part}{nearest(part, _names(thing))}")
+            raise LookupError(f"{path} has no {part}{format_suggestions(part, _list_public_names(target))}")
         path = f"{path}.{part}"
-    return thing
+    return target
 
 
-def _module(path: str) -> ModuleType | None:
-    """The module, or None where there is none of that name. LookupError where it is there and broken."""
+def _import_module(path: str) -> ModuleType | None:
+    """Import a module; None if there is none of that name.
+
+    Raises:
+        LookupError: The module exists and fails to import.
+    """
     try:
         return importlib.import_module(path)
     except Exception as error:  # a user's module may raise anything when it is imported
@@ -55,7 +65,7 @@ def _module(path: str) -> ModuleType | None:
         raise LookupError(f"importing {path} failed: {type(error).__name__}: {error}") from error
 
 
-def _names(thing: Any) -> set[str]:
-    """What could have been meant: public names, and the modules of a package."""
-    modules = {module.name for module in pkgutil.iter_modules(getattr(thing, "__path__", []))}
-    return {name for name in dir(thing) if not name.startswith("_")} | modules
+def _list_public_names(target: Any) -> set[str]:
+    """Return candidates for a suggestion: public names, and the modules of a package."""
+    modules = {module.name for module in pkgutil.iter_modules(getattr(target, "__path__", []))}
+    return {name for name in dir(target) if not name.startswith("_")} | modules

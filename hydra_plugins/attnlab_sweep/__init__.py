@@ -1,1 +1,1 @@
-"""Hydra's way in: the sweeper `attnlab` and the launcher `pool`. All that they do is in `attnlab.sweep`."""
+"""Hydra plugins: the sweeper `attnlab` and its launchers. Their implementation is in `attnlab.sweep`."""

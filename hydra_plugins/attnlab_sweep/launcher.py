@@ -1,7 +1,7 @@
-"""The launchers: `pool` (this machine's GPUs or cores), `ray` and `slurm`. All train the same stored runs.
+"""The launchers `pool` (this machine's GPUs or cores), `ray` and `slurm`, which train stored runs.
 
-The sweeper calls `train` with the folders of runs, and nothing is composed. Hydra imports this at every
-start, so the engines are imported late.
+The sweeper calls `train` with run directories, so a launcher composes nothing. Hydra imports this module at
+every start, so the implementations are imported late.
 """
 
 from abc import abstractmethod
@@ -17,60 +17,60 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.errors import Refused, nearest
+from attnlab.errors import InvalidConfig, format_suggestions
 
 if TYPE_CHECKING:
-    from attnlab.store.schema import RunSpec
+    from attnlab.store.run_schema import RunConfig
 
-_HERE = "hydra_plugins.attnlab_sweep.launcher"
+_MODULE = "hydra_plugins.attnlab_sweep.launcher"
 
 
 @dataclass
 class PoolLauncherConf:
-    _target_: str = f"{_HERE}.PoolLauncher"
+    _target_: str = f"{_MODULE}.PoolLauncher"
 
 
 @dataclass
 class RayLauncherConf:
-    _target_: str = f"{_HERE}.RayLauncher"
-    address: str = "local"  # a cluster of this machine's own; auto, or HOST:PORT, joins one that runs
-    num_cpus: float = 1.0  # of each run, which has as many threads
-    num_gpus: float | None = None  # of each run; null: trainer.devices where it was planned for a GPU
-    resources: dict[str, float] = field(default_factory=dict)  # custom resources of each run
+    _target_: str = f"{_MODULE}.RayLauncher"
+    address: str = "local"  # starts a cluster on this machine; auto or HOST:PORT joins one
+    num_cpus: float = 1.0  # per run, which has as many threads
+    num_gpus: float | None = None  # per run; null: trainer.devices if it was planned for a GPU
+    resources: dict[str, float] = field(default_factory=dict)  # custom resources per run
     init: dict[str, Any] = field(default_factory=dict)  # further arguments of ray.init
 
 
 @dataclass
 class SlurmLauncherConf:
-    _target_: str = f"{_HERE}.SlurmLauncher"
+    _target_: str = f"{_MODULE}.SlurmLauncher"
     folder: str | None = None  # scripts, logs and pickles, on a disk that all nodes share; null: runs/slurm
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
-    time: int = 60  # minutes; a run that needs more is requeued and goes on from its checkpoint
-    requeues: int = 100  # how often for want of time; being pre-empted does not count
+    time: int = 60  # minutes; a longer run is requeued and resumes from its checkpoint
+    requeues: int = 100  # at most, for lack of time; preemptions do not count
     signal_delay: int = 90  # seconds before the limit at which a checkpoint is saved
     mem: str | None = None
-    cpus_per_task: int = 1  # of each run, which has as many threads
-    gpus_per_node: int | None = None  # of each run; null: trainer.devices where it was planned for a GPU
+    cpus_per_task: int = 1  # per run, which has as many threads
+    gpus_per_node: int | None = None  # per run; null: trainer.devices if it was planned for a GPU
     array_parallelism: int = 256  # runs at a time
     setup: list[str] = field(default_factory=list)  # shell lines before each run, such as `module load`
     sbatch: dict[str, Any] = field(default_factory=dict)  # further options of sbatch
-    poll: float = 10.0  # seconds between two looks at the queue
+    poll: float = 10.0  # seconds between two queries of the queue
 
 
-_SCHEMAS = {"pool": PoolLauncherConf, "ray": RayLauncherConf, "slurm": SlurmLauncherConf}
-for name, node in _SCHEMAS.items():
+_OPTION_SCHEMAS = {"pool": PoolLauncherConf, "ray": RayLauncherConf, "slurm": SlurmLauncherConf}
+for name, node in _OPTION_SCHEMAS.items():
     ConfigStore.instance().store(group="hydra/launcher", name=name, node=node, provider="attnlab")
 
 
-class StoredRuns(Launcher):
-    """What the launchers share: they train stored runs, with options from the config group."""
+class BaseStoredRunLauncher(Launcher):
+    """Base of the launchers, which train stored runs with options from the config group `hydra/launcher`."""
 
-    schema: Any  # the dataclass of its options
-    library: str | None = None  # that it needs, from an extra of ours
-    extra: str | None = None
+    options_schema: Any  # dataclass of the options
+    required_library: str | None = None  # module that `pip_extra` installs
+    pip_extra: str | None = None
 
     def __init__(self, **options: Any) -> None:
         self.options = {
@@ -79,57 +79,68 @@ class StoredRuns(Launcher):
         }
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        if self.library and find_spec(self.library) is None:
-            raise Refused(f"hydra/launcher={self.extra} needs: pip install 'attnlab[{self.extra}]'")
-        known = self.schema.__dataclass_fields__
+        if self.required_library and find_spec(self.required_library) is None:
+            raise InvalidConfig(
+                f"hydra/launcher={self.pip_extra} needs: pip install 'attnlab[{self.pip_extra}]'"
+            )
+        valid_keys = self.options_schema.__dataclass_fields__
         for key in self.options:
-            if key not in known:
-                raise Refused(f"hydra.launcher.{key} is no option of this launcher{nearest(key, known)}")
+            if key not in valid_keys:
+                raise InvalidConfig(
+                    f"hydra.launcher.{key} is no option of this launcher{format_suggestions(key, valid_keys)}"
+                )
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Hydra's own way to call a launcher, which hands over overrides that are to be composed."""
-        raise Refused(
-            f"hydra/launcher={self.extra or 'pool'} trains stored runs of hydra/sweeper=attnlab: leave the "
-            "sweeper as it is, or choose a launcher of Hydra's own"
+        """Reject Hydra's own sweepers, which pass overrides to compose instead of stored runs.
+
+        Raises:
+            InvalidConfig: always.
+        """
+        raise InvalidConfig(
+            f"hydra/launcher={self.pip_extra or 'pool'} trains stored runs of hydra/sweeper=attnlab: leave "
+            "the sweeper as it is, or choose a launcher of Hydra's own"
         )
 
     @abstractmethod
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
-        """Returns when all have ended, however they did."""
+        """Train the runs in `folders`; return when all have ended, whatever their outcome."""
 
 
-class PoolLauncher(StoredRuns):
-    schema = PoolLauncherConf
+class PoolLauncher(BaseStoredRunLauncher):
+    options_schema = PoolLauncherConf
 
-    def admit(self, runs: "Sequence[RunSpec]", settings: dict[str, Any]) -> None:
-        """Asked before anything is written; a cluster's nodes are not known until a run is submitted."""
-        from attnlab.sweep.execute.pool import admit
+    def validate_runs(self, runs: "Sequence[RunConfig]", settings: dict[str, Any]) -> None:
+        """Check the runs against this machine before anything is written.
 
-        admit(runs, settings)
+        The cluster launchers lack this method: their nodes are unknown until a run is submitted.
+        """
+        from attnlab.sweep.execute.pool import validate_resources
 
-    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
-        from attnlab.sweep.execute.pool import launch
-
-        launch(folders, settings)
-
-
-class RayLauncher(StoredRuns):
-    schema = RayLauncherConf
-    library = "ray"
-    extra = "ray"
+        validate_resources(runs, settings)
 
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
-        from attnlab.sweep.launchers.ray import launch
+        from attnlab.sweep.execute.pool import launch_locally
 
-        launch(folders, settings, self.options)
+        launch_locally(folders, settings)
 
 
-class SlurmLauncher(StoredRuns):
-    schema = SlurmLauncherConf
-    library = "submitit"
-    extra = "slurm"
+class RayLauncher(BaseStoredRunLauncher):
+    options_schema = RayLauncherConf
+    required_library = "ray"
+    pip_extra = "ray"
 
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
-        from attnlab.sweep.launchers.slurm import launch
+        from attnlab.sweep.launchers.ray import launch_on_ray
 
-        launch(folders, settings, self.options)
+        launch_on_ray(folders, settings, self.options)
+
+
+class SlurmLauncher(BaseStoredRunLauncher):
+    options_schema = SlurmLauncherConf
+    required_library = "submitit"
+    pip_extra = "slurm"
+
+    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
+        from attnlab.sweep.launchers.slurm import launch_on_slurm
+
+        launch_on_slurm(folders, settings, self.options)

@@ -1,6 +1,6 @@
-"""The sweeper `attnlab`: a command line becomes arms x seeds, and a report.
+"""The sweeper `attnlab`, which turns a command line into arms x seeds and a report.
 
-Hydra imports it at every start, so it imports little.
+Hydra imports this module at every start, so it imports little.
 """
 
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ class AttnlabSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        from attnlab.sweep.engine import carry_out
+        from attnlab.sweep.engine import run_sweep
 
         assert self.config is not None
         assert self.hydra_context is not None
-        status = carry_out(arguments, self.config, self.hydra_context.config_loader, self.launcher)
+        status = run_sweep(arguments, self.config, self.hydra_context.config_loader, self.launcher)
         if status:
             raise SystemExit(status)
         return []

@@ -1,4 +1,4 @@
-"""What parts declare is true, silence means what the contract says, and parts of one's own need no more."""
+"""Contracts: shipped parts have all attributes, declarations are true, and custom parts need no more."""
 
 import inspect
 import textwrap
@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from attnlab.attention import contracts
-from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache, rolling
-from attnlab.attention.contracts import Capabilities, Unsupported, declares
+from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache, sliding_window_cache
+from attnlab.attention.contracts import Capabilities, Unsupported, declare_capabilities
 from attnlab.attention.epilogue import Gate, Sinks
 from attnlab.attention.heads.differential import DifferentialHeads
 from attnlab.attention.heads.grouped import GroupedHeads
@@ -19,14 +19,14 @@ from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.flex import Flex
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
-from attnlab.attention.masks import combine, data
+from attnlab.attention.masks import conjunction, data_masks
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.masks.prefix import prefix
 from attnlab.attention.masks.window import window
-from attnlab.attention.positions import Positions
-from attnlab.attention.rotary import Rope, identity
-from attnlab.attention.scaling import DynamicNtk, Llama3, Ntk, Yarn
-from attnlab.model.recurrent import Recurrent
+from attnlab.attention.rotary import Rope, identity_rotation
+from attnlab.attention.rotary_scaling import DynamicNtk, Llama3, Ntk, Yarn
+from attnlab.attention.token_positions import TokenPositions
+from attnlab.model.recurrent import RecurrentMixer
 
 HEADS = {
     "grouped": lambda: GroupedHeads(12, 6, 2, None, False, False),
@@ -38,57 +38,72 @@ SHIPPED = [
     *((contracts.Kernel, kernel) for kernel in (eager, sdpa, Flex())),
     *(
         (contracts.Mask, mask)
-        for mask in (causal, prefix(3), window(3), data.real, data.padding(torch.ones(1)))
+        for mask in (
+            causal,
+            prefix(3),
+            window(3),
+            data_masks.non_padding,
+            data_masks.make_padding_mask(torch.ones(1)),
+        )
     ),
     *((contracts.Cache, cache) for cache in (DynamicCache(), StaticCache(3), SlidingWindowCache(3))),
     *((contracts.Epilogue, epilogue) for epilogue in (Sinks(6), Gate(12, 6, 2))),
     (contracts.Rotary, Rope()),
-    *((contracts.Mixer, mixer) for mixer in (Attention(HEADS["grouped"](), eager), Recurrent(nn.GRU, 12, 5))),
+    *(
+        (contracts.Mixer, mixer)
+        for mixer in (Attention(HEADS["grouped"](), eager), RecurrentMixer(nn.GRU, 12, 5))
+    ),
 ]
 CONTRACTS = [value for value in vars(contracts).values() if getattr(value, "_is_protocol", False)]
 CONTRACTS = [contract for contract in CONTRACTS if contract.__module__ == contracts.__name__]
 
 
-def name_of(part):
-    """For the ids of tests."""
+def get_part_name(part):
+    """Test id of a part or contract."""
     return getattr(part, "__name__", type(part).__name__)
 
 
-def layer(**parts):
+def make_layer(**parts):
     return Attention(HEADS["grouped"](), parts.pop("kernel", eager), {"causal": causal}, **parts)
 
 
-def required(contract):
-    """What a part cannot leave out: all that the contract names."""
+def list_required_names(contract):
+    """Names of all public members of a contract."""
     return {name for name in {**vars(contract), **contract.__annotations__} if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(("contract", "part"), SHIPPED, ids=name_of)
-def test_what_is_shipped_has_all_that_its_contract_names(contract, part):
-    assert [name for name in required(contract) if not hasattr(part, name)] == []
+@pytest.mark.parametrize(("contract", "part"), SHIPPED, ids=get_part_name)
+def test_shipped_part_has_all_attributes_of_its_contract(contract, part):
+    assert [name for name in list_required_names(contract) if not hasattr(part, name)] == []
     call = inspect.signature(contract.__call__).parameters.values() if "__call__" in vars(contract) else ()
     keywords = [parameter.name for parameter in call if parameter.kind is parameter.KEYWORD_ONLY]
-    theirs = inspect.signature(getattr(part, "forward", part)).parameters if call else {}
-    assert [name for name in keywords if name not in theirs] == []
+    part_parameters = inspect.signature(getattr(part, "forward", part)).parameters if call else {}
+    assert [name for name in keywords if name not in part_parameters] == []
 
 
-def example(contract):
-    """The code in its docstring."""
+def extract_example(contract):
+    """Code in the contract's docstring."""
     lines = [line for line in contract.__doc__.splitlines() if line.startswith(8 * " ")]
     return textwrap.dedent("\n".join(lines))
 
 
-@pytest.mark.parametrize("contract", CONTRACTS, ids=name_of)
-def test_every_contract_has_an_example_that_runs(contract):
-    names = {"nn": nn, "torch": torch, "eager": eager, "DynamicCache": DynamicCache, "Recurrent": Recurrent}
-    before = {**names, "layer": layer(), "x": torch.zeros(1, 9, 12)}
-    assert example(contract)
-    exec(example(contract), before)
+@pytest.mark.parametrize("contract", CONTRACTS, ids=get_part_name)
+def test_contract_example_runs(contract):
+    names = {
+        "nn": nn,
+        "torch": torch,
+        "eager": eager,
+        "DynamicCache": DynamicCache,
+        "RecurrentMixer": RecurrentMixer,
+    }
+    namespace = {**names, "layer": make_layer(), "x": torch.zeros(1, 9, 12)}
+    assert extract_example(contract)
+    exec(extract_example(contract), namespace)
 
 
-def test_heads_of_the_example_are_heads():
+def test_example_heads_decode_like_the_full_pass():
     names = {"nn": nn}
-    exec(example(contracts.Heads), names)
+    exec(extract_example(contracts.Heads), names)
     x, cache = torch.randn(2, 9, 64, generator=torch.Generator().manual_seed(0)), DynamicCache()
     own = Attention(names["Own"](), sdpa, {"causal": causal}, rotary=Rope())
     parts = torch.cat([own(x[:, :5], cache=cache), own(x[:, 5:], cache=cache)], 1)
@@ -96,9 +111,9 @@ def test_heads_of_the_example_are_heads():
     assert cache.live_bytes() == 2 * 9 * own.state_size()
 
 
-def test_capabilities_are_those_that_a_part_declares_and_else_the_defaults():
+def test_capabilities_read_declarations_and_fill_in_defaults():
     class Own:
-        looks_back = 3
+        lookback = 3
 
         @property
         def needs(self):
@@ -107,11 +122,11 @@ def test_capabilities_are_those_that_a_part_declares_and_else_the_defaults():
         def carried_size(self):
             return 7
 
-    own, silent = Capabilities.of(Own()), Capabilities.of(None)
-    assert silent == Capabilities()
-    assert silent.carried_size() == silent.flops(2, 3, 5) == 0
-    assert (own.looks_back, own.needs, own.carried_size()) == (3, ("lse",), 7)
-    assert own._replace(looks_back=0, needs=(), carried_size=silent.carried_size) == silent
+    declared, defaults = Capabilities.from_part(Own()), Capabilities.from_part(None)
+    assert defaults == Capabilities()
+    assert defaults.carried_size() == defaults.flops(2, 3, 5) == 0
+    assert (declared.lookback, declared.needs, declared.carried_size()) == (3, ("lse",), 7)
+    assert declared._replace(lookback=0, needs=(), carried_size=defaults.carried_size) == defaults
 
 
 # --- masks ---
@@ -120,88 +135,93 @@ MASKS = {
     "causal": causal,
     "window": window(3, keep=2),
     "prefix": prefix(4),
-    "real": data.real,
-    "documents": data.documents(torch.zeros(1, 99, dtype=torch.long)),
-    "causal and real": combine.every(causal, data.real),
-    "prefix and real": combine.every(prefix(4), data.real),
+    "real": data_masks.non_padding,
+    "documents": data_masks.make_document_mask(torch.zeros(1, 99, dtype=torch.long)),
+    "causal and real": conjunction.combine_masks(causal, data_masks.non_padding),
+    "prefix and real": conjunction.combine_masks(prefix(4), data_masks.non_padding),
 }
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_a_mask_looks_ahead_where_it_says_so(name):
-    where = torch.arange(11)[None]
-    assert Capabilities.of(MASKS[name]).looks_ahead is combine.looks_ahead(MASKS[name], where, where, 1)
+def test_mask_sees_the_future_iff_declared(name):
+    positions = torch.arange(11)[None]
+    assert Capabilities.from_part(MASKS[name]).sees_future is conjunction.can_see_future(
+        MASKS[name], positions, positions, 1
+    )
 
 
 @pytest.mark.parametrize("heads", [(0, 1, 2, 3), (3,)], ids=["all heads", "the last head"])
-def test_a_mask_that_looks_ahead_is_looked_at_in_every_step(heads):
-    @declares(looks_ahead=True)
-    def ahead(b, h, q_pos, kv_pos):
-        return kv_pos <= q_pos + torch.isin(h, torch.tensor(heads))
+def test_mask_that_sees_the_future_is_checked_at_every_step(heads):
+    @declare_capabilities(sees_future=True)
+    def future_mask(b, h, q_idx, kv_idx):
+        return kv_idx <= q_idx + torch.isin(h, torch.tensor(heads))
 
-    own, x = Attention(HEADS["grouped"](), eager, {"own": ahead}), torch.zeros(1, 5, 12)
+    attention, x = Attention(HEADS["grouped"](), eager, {"own": future_mask}), torch.zeros(1, 5, 12)
     cache = DynamicCache()
-    own(x, cache=cache)
+    attention(x, cache=cache)
     with pytest.raises(Unsupported, match="should have seen these later ones"):
-        own(x[:, :1], cache=cache)
+        attention(x[:, :1], cache=cache)
 
 
-def test_what_a_mask_is_within_joins_and_makes_the_rolling_cache():
-    both = combine.every(window(5), window(3, keep=1), causal)
-    assert Capabilities.of(both).within == (3, 1)
-    assert Capabilities.of(combine.every(causal, data.real)).within is None
-    cache = rolling(Attention(HEADS["grouped"](), eager, {"own": both}))
+def test_tightest_window_of_a_conjunction_sizes_the_cache():
+    combined = conjunction.combine_masks(window(5), window(3, keep=1), causal)
+    assert Capabilities.from_part(combined).visible_window == (3, 1)
+    assert (
+        Capabilities.from_part(conjunction.combine_masks(causal, data_masks.non_padding)).visible_window
+        is None
+    )
+    cache = sliding_window_cache(Attention(HEADS["grouped"](), eager, {"own": combined}))
     assert (cache.size, cache.keep) == (3, 1)
-    assert type(rolling(Attention(HEADS["grouped"](), eager, {"own": causal}))) is DynamicCache
+    assert type(sliding_window_cache(Attention(HEADS["grouped"](), eager, {"own": causal}))) is DynamicCache
 
 
 # --- rotations ---
 
 
-def test_equal_rotations_share_their_tables_and_others_do_not():
-    where = Positions.following(0, 7, torch.device("cpu"))
-    shared = where.rotation(Rope(scaling=Yarn(4.0, 16)))
-    assert where.rotation(Rope(scaling=Yarn(4.0, 16))) is shared
+def test_only_equal_rotations_share_tables():
+    positions = TokenPositions.continue_from(0, 7, torch.device("cpu"))
+    shared = positions.get_rotation(Rope(scaling=Yarn(4.0, 16)))
+    assert positions.get_rotation(Rope(scaling=Yarn(4.0, 16))) is shared
     for other in (
         Rope(),
         Rope(scaling=Yarn(2.0, 16)),
         Rope(500.0, scaling=Yarn(4.0, 16)),
         Rope(fraction=0.5),
     ):
-        assert where.rotation(other) is not shared
+        assert positions.get_rotation(other) is not shared
 
 
-def test_a_rotation_says_whether_it_changes_with_the_length():
+def test_rotation_that_changes_with_length_rejects_a_cache():
     assert not any(Rope(scaling=scaling).changes_with_length for scaling in (None, Ntk(2.0), Llama3(2.0, 8)))
-    following = layer(rotary=Rope(scaling=DynamicNtk(8)))
-    assert following.changes_with_length
+    attention = make_layer(rotary=Rope(scaling=DynamicNtk(8)))
+    assert attention.changes_with_length
     with pytest.raises(Unsupported, match="cannot be cached"):
-        following(torch.zeros(1, 3, 12), cache=DynamicCache())
+        attention(torch.zeros(1, 3, 12), cache=DynamicCache())
 
 
-def test_a_rotation_and_a_scaling_may_be_plain_functions():
-    @declares(changes_with_length=True)
-    def stretched(frequencies, base, positions):
+def test_rotation_and_scaling_may_be_plain_functions():
+    @declare_capabilities(changes_with_length=True)
+    def stretch_frequencies(frequencies, base, positions):
         return frequencies / positions.amax().clamp(min=1), 1.0
 
-    @declares(changes_with_length=True)
-    def turning(positions):
+    @declare_capabilities(changes_with_length=True)
+    def make_rotation(positions):
         return Rope()(positions)
 
     x = torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0))
     assert torch.equal(
-        layer_like(x, rotary=lambda positions: Rope()(positions)), layer_like(x, rotary=Rope())
+        run_seeded_layer(x, rotary=lambda positions: Rope()(positions)), run_seeded_layer(x, rotary=Rope())
     )
-    assert torch.equal(layer_like(x, rotary=lambda positions: identity), layer_like(x))
-    assert layer(rotary=Rope(scaling=stretched)).changes_with_length
-    assert layer(rotary=turning).changes_with_length
-    assert not layer(rotary=lambda positions: identity).changes_with_length
+    assert torch.equal(run_seeded_layer(x, rotary=lambda positions: identity_rotation), run_seeded_layer(x))
+    assert make_layer(rotary=Rope(scaling=stretch_frequencies)).changes_with_length
+    assert make_layer(rotary=make_rotation).changes_with_length
+    assert not make_layer(rotary=lambda positions: identity_rotation).changes_with_length
 
 
-def layer_like(x, **parts):
-    """The output of a layer with the same weights each time."""
+def run_seeded_layer(x, **parts):
+    """Output of a layer that has the same weights at each call."""
     torch.manual_seed(0)
-    return layer(**parts)(x)
+    return make_layer(**parts)(x)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +233,7 @@ def layer_like(x, **parts):
         lambda: DynamicNtk(0),
     ],
 )
-def test_scalings_refuse_what_makes_no_sense(bad):
+def test_scalings_reject_invalid_arguments(bad):
     with pytest.raises(ValueError, match="needs"):
         bad()
 
@@ -221,44 +241,48 @@ def test_scalings_refuse_what_makes_no_sense(bad):
 # --- epilogues, scores, caches ---
 
 
-def test_an_epilogue_that_says_nothing_needs_nothing_and_keeps_heads_from_absorbing():
+def test_epilogue_without_declarations_needs_nothing_and_prevents_absorption():
     class Half(nn.Module):
         def forward(self, out, lse, x):
             assert lse is None
             return out / 2
 
     x = torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(layer_like(x, epilogue=Half()), layer_like(x) / 2)
-    weights = layer(epilogue=Half()).attend(x, need=("weights",)).weights
+    assert torch.equal(run_seeded_layer(x, epilogue=Half()), run_seeded_layer(x) / 2)
+    weights = make_layer(epilogue=Half()).attend(x, need=("weights",)).weights
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 6, 6))
-    given = {"none": None, "silent": Half(), "sinks": Sinks(6)}
-    given |= {"gate": Gate(12, 6, 2), "per head": Gate(12, 6, 2, True)}
-    absorbing = {
-        name: Attention(HEADS["latent"](), eager, epilogue=own).can_absorb for name, own in given.items()
+    epilogues = {"none": None, "silent": Half(), "sinks": Sinks(6)}
+    epilogues |= {"gate": Gate(12, 6, 2), "per head": Gate(12, 6, 2, True)}
+    can_absorb = {
+        name: Attention(HEADS["latent"](), eager, epilogue=epilogue).can_absorb
+        for name, epilogue in epilogues.items()
     }
-    assert absorbing == {"none": True, "silent": False, "sinks": True, "gate": False, "per head": True}
-    assert Capabilities.of(Half()).needs == ()
+    assert can_absorb == {"none": True, "silent": False, "sinks": True, "gate": False, "per head": True}
+    assert Capabilities.from_part(Half()).needs == ()
 
 
-def test_a_kernel_names_the_score_that_it_cannot_have_module_or_function():
+def test_sdpa_error_names_the_unsupported_score():
     class Doubled(nn.Module):
-        def forward(self, score, b, h, q_pos, kv_pos):
+        def forward(self, score, b, h, q_idx, kv_idx):
             return 2 * score
 
-    def tripled(score, b, h, q_pos, kv_pos):
+    def triple_score(score, b, h, q_idx, kv_idx):
         return 3 * score
 
-    for score, name in ((Doubled(), "Doubled"), (tripled, "tripled")):
+    for score, name in ((Doubled(), "Doubled"), (triple_score, "triple_score")):
         with pytest.raises(Unsupported, match=f"not {name}: use kernel=eager"):
-            layer(kernel=sdpa, scores={"own": score})(torch.zeros(1, 3, 12))
+            make_layer(kernel=sdpa, scores={"own": score})(torch.zeros(1, 3, 12))
 
 
-def test_caches_say_how_much_they_take_and_keep():
-    said = {
-        type(cache).__name__: (Capabilities.of(cache).room, Capabilities.of(cache).holds)
+def test_caches_declare_capacity_and_max_cached_tokens():
+    declared = {
+        type(cache).__name__: (
+            Capabilities.from_part(cache).capacity,
+            Capabilities.from_part(cache).max_cached_tokens,
+        )
         for cache in (DynamicCache(), StaticCache(7), SlidingWindowCache(5, keep=2), object())
     }
-    assert said == {
+    assert declared == {
         "DynamicCache": (None, None),
         "StaticCache": (7, 7),
         "SlidingWindowCache": (None, 7),
@@ -266,7 +290,7 @@ def test_caches_say_how_much_they_take_and_keep():
     }
 
 
-def test_a_rotation_that_holds_a_list_is_shared_with_itself_alone():
+def test_unhashable_rotation_is_shared_only_with_itself():
     @dataclass(frozen=True)
     class Listed:
         bases: list
@@ -274,8 +298,8 @@ def test_a_rotation_that_holds_a_list_is_shared_with_itself_alone():
         def __call__(self, positions):
             return Rope(self.bases[0])(positions)
 
-    where, listed = Positions.following(0, 7, torch.device("cpu")), Listed([100.0])
-    assert where.rotation(listed) is where.rotation(listed)
-    assert where.rotation(listed) is not where.rotation(Listed([100.0]))
+    token_positions, rotary = TokenPositions.continue_from(0, 7, torch.device("cpu")), Listed([100.0])
+    assert token_positions.get_rotation(rotary) is token_positions.get_rotation(rotary)
+    assert token_positions.get_rotation(rotary) is not token_positions.get_rotation(Listed([100.0]))
     x = torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(layer_like(x, rotary=listed), layer_like(x, rotary=Rope(100.0)))
+    assert torch.equal(run_seeded_layer(x, rotary=rotary), run_seeded_layer(x, rotary=Rope(100.0)))

@@ -1,4 +1,4 @@
-"""Kernels by themselves: the reference is the most exact one, and torch.compile may leave sizes open."""
+"""Kernels by themselves: the reference is the most accurate one, and torch.compile may leave sizes open."""
 
 import functools
 import itertools
@@ -20,7 +20,7 @@ from attnlab.attention.rotary import Rope
 from attnlab.model.generation import Decoder, generate
 from attnlab.model.transformer import Mlp, Transformer
 
-# --- how exact the reference is ---
+# --- accuracy of the reference ---
 
 B, H, T, D = 2, 4, 48, 64
 NEED = ("lse", "weights")
@@ -31,20 +31,20 @@ SETTINGS = pytest.mark.parametrize(
 )
 
 
-def drawn(dtype, spread, groups):
-    """q, k and v; `spread` is the standard deviation of the first two."""
+def draw_qkv(dtype, spread, groups):
+    """Draw q, k and v; `spread` is the standard deviation of the first two."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(B, heads, T, D, generator=generator) for heads in (H, groups, groups))
     return (spread * q).to(dtype), (spread * k).to(dtype), v.to(dtype)
 
 
-def inputs(q, k, v, mask, **changes):
-    where = torch.arange(T)[None]
-    q_pos, kv_pos = where[:, None, :, None], where[:, None, None, :]
-    return AttentionInputs(q, k, v, q_pos, kv_pos, D**-0.5, mask, aligned=True)._replace(**changes)
+def make_inputs(q, k, v, mask, **changes):
+    positions = torch.arange(T)[None]
+    q_idx, kv_idx = positions[:, None, :, None], positions[:, None, None, :]
+    return AttentionInputs(q, k, v, q_idx, kv_idx, D**-0.5, mask, aligned=True)._replace(**changes)
 
 
-def by_hand(q, k, v, mask):
+def compute_reference(q, k, v, mask):
     """Output, lse and weights of the same numbers, in float64."""
     q, k, v = (part.double() for part in (q, k, v))
     k, v = (part.repeat_interleave(H // part.shape[1], 1) for part in (k, v))
@@ -55,59 +55,67 @@ def by_hand(q, k, v, mask):
     return torch.einsum("bhts,bhsd->bhtd", weights, v), score.logsumexp(-1), weights
 
 
-def error(found, wanted):
-    """In the norm, relative: infinite where something is no number."""
-    return ((found.double() - wanted).norm() / wanted.norm()).nan_to_num(torch.inf)
+def relative_error(result, expected):
+    """Relative error in the norm, infinite for NaN."""
+    return ((result.double() - expected).norm() / expected.norm()).nan_to_num(torch.inf)
 
 
 @SETTINGS
-def test_the_reference_is_at_least_as_exact_as_the_fused_kernels(dtype, spread, mask, groups):
-    """Both answers are rounded to this dtype, and what that costs is the least error there is; within 1 %,
-    since where that is all, a sum in float32 may fall on the other side of a rounding now and then. Scores
-    are about as large as the square of `spread`: what float32 loses of them all lose, now more, now less.
+def test_eager_is_at_least_as_accurate_as_fused_kernels(dtype, spread, mask, groups):
+    """Eager is at most 1% less accurate than the best fused kernel.
+
+    Both outputs are rounded to this dtype, which costs the least possible error; 1% is allowed because a sum
+    in float32 may fall on the other side of a rounding now and then. Scores are about as large as the square
+    of `spread`: their float32 rounding affects all kernels, some more, some less.
     """
-    q, k, v = drawn(dtype, spread, groups)
-    out, lse, weights = by_hand(q, k, v, mask)
-    found, fused = eager(inputs(q, k, v, mask, need=NEED)), sdpa(inputs(q, k, v, mask))
-    flexed = Flex()(inputs(q, k, v, mask, need=("lse",)))
-    rows = torch.eye(T, dtype=dtype).expand(B, groups, T, T)  # as values, they show a kernel's weights
-    shown, eps = sdpa(inputs(q, k, rows, mask)).out, torch.finfo(torch.float32).eps
-    lost = eps / 8 * spread**2
-    assert [part.dtype for part in found] == [dtype, torch.float32, torch.float32]
-    assert error(found.out, out) <= 1.01 * min(error(fused.out, out), error(flexed.out, out)) + lost
-    assert error(found.weights, weights) <= 1.01 * error(shown, weights) + lost
-    assert error(found.lse, lse) <= max(error(flexed.lse, lse), 2 * eps)
+    q, k, v = draw_qkv(dtype, spread, groups)
+    out, lse, weights = compute_reference(q, k, v, mask)
+    eager_output, sdpa_output = eager(make_inputs(q, k, v, mask, need=NEED)), sdpa(make_inputs(q, k, v, mask))
+    flex_output = Flex()(make_inputs(q, k, v, mask, need=("lse",)))
+    identity = torch.eye(T, dtype=dtype).expand(B, groups, T, T)  # as values, these return a kernel's weights
+    sdpa_weights, eps = sdpa(make_inputs(q, k, identity, mask)).out, torch.finfo(torch.float32).eps
+    tolerance = eps / 8 * spread**2
+    assert [part.dtype for part in eager_output] == [dtype, torch.float32, torch.float32]
+    assert (
+        relative_error(eager_output.out, out)
+        <= 1.01 * min(relative_error(sdpa_output.out, out), relative_error(flex_output.out, out)) + tolerance
+    )
+    assert (
+        relative_error(eager_output.weights, weights)
+        <= 1.01 * relative_error(sdpa_weights, weights) + tolerance
+    )
+    assert relative_error(eager_output.lse, lse) <= max(relative_error(flex_output.lse, lse), 2 * eps)
 
 
 @SETTINGS
-def test_autocast_changes_nothing_in_the_reference(dtype, spread, mask, groups):
-    q, k, v = drawn(dtype, spread, groups)
+def test_autocast_does_not_change_eager(dtype, spread, mask, groups):
+    q, k, v = draw_qkv(dtype, spread, groups)
     for parts in ((q, k, v), (q.float(), k.float(), v), (q.float(), k.float(), v.float())):
-        plain = eager(inputs(*parts, mask, need=NEED))
+        plain = eager(make_inputs(*parts, mask, need=NEED))
         with torch.autocast("cpu", torch.bfloat16):
-            mixed = eager(inputs(*parts, mask, need=NEED))
-        for found, wanted in zip(mixed, plain, strict=True):
-            assert found.dtype == wanted.dtype
-            assert torch.equal(found, wanted)
+            mixed = eager(make_inputs(*parts, mask, need=NEED))
+        for result, expected in zip(mixed, plain, strict=True):
+            assert result.dtype == expected.dtype
+            assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("groups", [H, 2])
-def test_the_reference_is_the_plain_formula_bit_for_bit_where_nothing_is_rounded(dtype, groups):
-    q, k, v = drawn(dtype, 3, groups)
+def test_eager_equals_plain_formula_bitwise_in_full_precision(dtype, groups):
+    q, k, v = draw_qkv(dtype, 3, groups)
     keys, values = k.unsqueeze(2), v.unsqueeze(2)
     score = (q * D**-0.5).view(B, groups, H // groups, T, D) @ keys.transpose(-1, -2)
     hidden = torch.ones(T, T).triu(1) > 0
     weights = score.view(B, H, T, T).masked_fill(hidden, -torch.inf).softmax(-1)
     out = (weights.view(B, groups, H // groups, T, T) @ values).view(B, H, T, D)
-    found = eager(inputs(q, k, v, causal, need=NEED))
-    assert torch.equal(found.out, out)
-    assert torch.equal(found.weights, weights)
+    eager_output = eager(make_inputs(q, k, v, causal, need=NEED))
+    assert torch.equal(eager_output.out, out)
+    assert torch.equal(eager_output.weights, weights)
 
 
-def test_what_the_reference_is_trained_through_is_finite_in_half_precision():
-    q, k, v = (part.requires_grad_() for part in drawn(torch.float16, 100, 2))
-    eager(inputs(q, k, v, causal, scale=1.0)).out.sum().backward()
+def test_eager_gradients_are_finite_in_half_precision():
+    q, k, v = (part.requires_grad_() for part in draw_qkv(torch.float16, 100, 2))
+    eager(make_inputs(q, k, v, causal, scale=1.0)).out.sum().backward()
     assert all(part.grad.dtype == torch.float16 and part.grad.isfinite().all() for part in (q, k, v))
 
 
@@ -122,20 +130,23 @@ HEADS = {
     "latent": lambda dim, n: LatentHeads(dim, n, 5, 4, 2, False, False),
     "differential": lambda dim, n: DifferentialHeads(dim, n, n, None, False, False),
 }
-SIZES = ((16, 4, 2, 5), (24, 6, 3, 7))  # width, heads, rows, tokens: none the same, so that all are left open
+SIZES = (
+    (16, 4, 2, 5),
+    (24, 6, 3, 7),
+)  # dim, heads, rows, tokens: all different, so that all sizes are left open
 
 
 @pytest.fixture
-def traced(monkeypatch):
-    """torch.compile's own tracing into one graph, from a fresh start and without a C++ compiler."""
-    whole = functools.partial(torch.compile, backend="eager", fullgraph=True)
-    monkeypatch.setattr(torch, "compile", lambda function, **_: whole(function))
+def compile_whole_graph(monkeypatch):
+    """Make torch.compile trace into one graph, from a fresh start and without a C++ compiler."""
+    compile_fullgraph = functools.partial(torch.compile, backend="eager", fullgraph=True)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_fullgraph(function))
     torch._dynamo.reset()
-    yield whole
+    yield compile_fullgraph
     torch._dynamo.reset()
 
 
-def model(heads, dim, n):
+def make_model(heads, dim, n):
     def mixer(layer):
         return Attention(HEADS[heads](dim, n), sdpa, {"causal": causal}, rotary=Rope())
 
@@ -145,18 +156,18 @@ def model(heads, dim, n):
     )  # fmt: skip
 
 
-def texts(rows, tokens):
+def draw_tokens(rows, tokens):
     return torch.randint(0, 19, (rows, tokens), generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("mask", [None, causal])
-def test_sdpa_is_one_graph_whatever_the_sizes(mask, traced):
+def test_sdpa_compiles_to_one_graph_for_all_sizes(mask, compile_whole_graph):
     def call(q, k, v):
         T, S = q.shape[2], k.shape[2]
-        q_pos, kv_pos = torch.arange(S - T, S)[None, None, :, None], torch.arange(S)[None, None, None]
-        return sdpa(AttentionInputs(q, k, v, q_pos, kv_pos, 0.3, mask, aligned=True)).out
+        q_idx, kv_idx = torch.arange(S - T, S)[None, None, :, None], torch.arange(S)[None, None, None]
+        return sdpa(AttentionInputs(q, k, v, q_idx, kv_idx, 0.3, mask, aligned=True)).out
 
-    compiled = traced(call, dynamic=True)
+    compiled = compile_whole_graph(call, dynamic=True)
     for rows, heads, groups, new, length in (
         (2, 4, 4, 5, 5),
         (3, 6, 6, 7, 7),
@@ -171,20 +182,20 @@ def test_sdpa_is_one_graph_whatever_the_sizes(mask, traced):
 
 @pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("order", [1, -1], ids=["forwards", "backwards"])
-def test_compiled_models_of_other_sizes_generate_one_after_another(order, traced):
+def test_compiled_models_of_different_sizes_generate_in_sequence(order, compile_whole_graph):
     for heads, (dim, n, rows, tokens) in zip([*HEADS][::order], itertools.cycle(SIZES), strict=False):
-        built, prompts = model(heads, dim, n).eval(), texts(rows, tokens)
-        found = Decoder(built, functools.partial(StaticCache, 12), compile=True).generate(prompts, 3)
-        assert torch.equal(found, generate(built, prompts, 3, DynamicCache))
+        model, prompts = make_model(heads, dim, n).eval(), draw_tokens(rows, tokens)
+        generated = Decoder(model, functools.partial(StaticCache, 12), compile=True).generate(prompts, 3)
+        assert torch.equal(generated, generate(model, prompts, 3, DynamicCache))
 
 
 @pytest.mark.rare
 @pytest.mark.parametrize("heads", ["gqa", "tied", "latent"])
-def test_a_compiled_model_trains_on_any_length(heads, traced):
+def test_compiled_model_trains_on_any_length(heads, compile_whole_graph):
     for dim, n, rows, tokens in SIZES:
-        built = model(heads, dim, n)
-        compiled = traced(built)
+        model = make_model(heads, dim, n)
+        compiled = compile_whole_graph(model)
         for length in (tokens, tokens + 4):
-            found, wanted = compiled(texts(rows, length)), built(texts(rows, length))
-            torch.testing.assert_close(found, wanted)
-            found.sum().backward()
+            logits, expected = compiled(draw_tokens(rows, length)), model(draw_tokens(rows, length))
+            torch.testing.assert_close(logits, expected)
+            logits.sum().backward()

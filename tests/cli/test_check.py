@@ -1,13 +1,13 @@
-"""`attnlab check`: its table, its exit status, and a variant of one's own in a folder of one's own."""
+"""`attnlab check`: table, exit status, and user variants in a config folder."""
 
 import sys
 
 import pytest
 
-from attnlab.cli.commands import parse
+from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.verbs import check
-from attnlab.errors import Refused
-from attnlab.testing import kit
+from attnlab.errors import InvalidConfig
+from attnlab.testing import conformance
 
 MODULE = """
 from attnlab.attention.heads.grouped import GroupedHeads
@@ -29,22 +29,26 @@ model:
 """
 
 
-FEW = ("builds", "grouped_heads_repeat", "kernel_agrees", "cache_reorder")
+FEW = ("builds", "grouped_heads_equal_repeated_heads", "kernel_matches_reference", "cache_reorder")
 
 
 @pytest.fixture(autouse=True)
-def few_laws(monkeypatch):
-    """One that is broken here, one that mask=full cannot have, and two more: what is tested is the table."""
-    monkeypatch.setattr(kit, "LAWS", [law for law in kit.LAWS if law.name in FEW])
+def few_invariants(monkeypatch):
+    """Keep four invariants, as the tests are about the table: one fails below, mask=full lacks one."""
+    monkeypatch.setattr(
+        conformance,
+        "INVARIANTS",
+        [invariant for invariant in conformance.INVARIANTS if invariant.name in FEW],
+    )
 
 
 def run(*line: str) -> int:
-    return check.main(parse("check", line))
+    return check.main(parse_verb_line("check", line))
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
-    """A config folder with two heads of one's own, and the module that they name."""
+def user_conf(tmp_path, monkeypatch):
+    """A config folder with two user-defined heads, and their module on the path."""
     (tmp_path / "conf" / "heads").mkdir(parents=True)
     (tmp_path / "my_heads_of_check.py").write_text(MODULE)
     for name in ("sound", "tiled"):
@@ -55,43 +59,43 @@ def mine(tmp_path, monkeypatch):
     sys.modules.pop("my_heads_of_check", None)
 
 
-def test_sound_heads_of_ones_own_pass(mine, capsys):
-    assert run("heads=sound", "kernel=eager", "--config-dir", str(mine)) == 0
-    told = capsys.readouterr().out
-    assert "grouped_heads_repeat" in told
-    assert " 0 failed" in told
+def test_sound_user_heads_pass(user_conf, capsys):
+    assert run("heads=sound", "kernel=eager", "--config-dir", str(user_conf)) == 0
+    output = capsys.readouterr().out
+    assert "grouped_heads_equal_repeated_heads" in output
+    assert " 0 failed" in output
 
 
-def test_broken_heads_of_ones_own_fail_and_the_law_is_named(mine, capsys):
-    assert run(f"--config-dir={mine}", "heads=sound,tiled", "kernel=eager") == 1
-    told = " ".join(capsys.readouterr().out.split())
-    assert "failed heads=tiled kernel=eager: grouped_heads_repeat at T=" in told
+def test_broken_user_heads_fail_with_the_invariant_named(user_conf, capsys):
+    assert run(f"--config-dir={user_conf}", "heads=sound,tiled", "kernel=eager") == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "failed heads=tiled kernel=eager: grouped_heads_equal_repeated_heads at T=" in output
 
 
-def test_what_is_no_override_is_refused():
-    with pytest.raises(Refused, match="--fast"):
+def test_unknown_flag_is_rejected():
+    with pytest.raises(InvalidConfig, match="--fast"):
         run("--fast")
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(Refused, match="no such folder"):
+def test_missing_config_dir_is_rejected(tmp_path):
+    with pytest.raises(InvalidConfig, match="no such folder"):
         run("--config-dir", str(tmp_path / "none"))
 
 
-def test_a_mistyped_value_exits_with_two(capsys):
+def test_mistyped_option_exits_with_2(capsys):
     from attnlab.cli.main import main
 
     assert main(["check", "heads=gqq"]) == 2
     assert "gqa" in capsys.readouterr().err
 
 
-def test_all_that_is_shipped_is_checked_without_arguments(monkeypatch, capsys):
+def test_without_arguments_all_shipped_variants_are_checked(monkeypatch, capsys):
     from attnlab import testing
 
-    few = [testing.combination(heads="mqa"), testing.combination(mask="full")]
-    monkeypatch.setattr(testing, "one_at_a_time", lambda: iter(few))
+    few_variants = [testing.combine_choices(heads="mqa"), testing.combine_choices(mask="full")]
+    monkeypatch.setattr(testing, "iter_single_axis_variants", lambda: iter(few_variants))
     assert run() == 0
-    told = capsys.readouterr().out
-    assert "2 variants" in told
-    assert "unsupported" in told
-    assert "\x1b" not in told, "no terminal"
+    output = capsys.readouterr().out
+    assert "2 variants" in output
+    assert "unsupported" in output
+    assert "\x1b" not in output, "no terminal"

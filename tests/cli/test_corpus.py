@@ -1,4 +1,4 @@
-"""`corpus`: what is told of a text, and the file of it."""
+"""`corpus`: description and export of a corpus."""
 
 import pytest
 
@@ -6,22 +6,22 @@ from attnlab.cli.main import main
 
 
 @pytest.fixture
-def said(tmp_path, monkeypatch, capsys):
-    """The status, output and complaint of a line, typed in a folder with two texts."""
+def run_corpus(tmp_path, monkeypatch, capsys):
+    """A function that runs `corpus` in a folder with two texts and returns status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.txt").write_text("one text, and not so short\n" * 9)
     (tmp_path / "two.txt").write_text("another\n" * 9)
 
-    def run(*line):
+    def run_line(*line):
         status = main(["corpus", *line])
-        told = capsys.readouterr()
-        return status, told.out, told.err
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
 
-    return run
+    return run_line
 
 
-def test_a_text_is_told_of_without_a_token_of_it(said, tmp_path):
-    status, out, _ = said("show", "data=text", "data.path=*.txt")
+def test_show_describes_a_corpus_without_tokenizing(run_corpus, tmp_path):
+    status, out, _ = run_corpus("show", "data=text", "data.path=*.txt")
     assert status == 0
     assert "316 bytes" in out
     assert "files 2" in out
@@ -29,22 +29,22 @@ def test_a_text_is_told_of_without_a_token_of_it(said, tmp_path):
     assert not (tmp_path / ".cache" / "tokens").exists()
 
 
-def test_what_is_exported_is_what_was_there_and_nothing_is_written_over(said, tmp_path):
-    status, out, _ = said("export", "data=text", "data.path=*.txt", "to=both.gz")
+def test_export_keeps_content_and_overwrites_nothing(run_corpus, tmp_path):
+    status, out, _ = run_corpus("export", "data=text", "data.path=*.txt", "to=both.gz")
     assert status == 0
     assert "data=frozen data.path=both.gz" in out
-    assert said("show", "data=frozen", "data.path=both.gz")[1].splitlines()[:4] == out.splitlines()[:4]
-    before = (tmp_path / "both.gz").read_bytes()
-    assert said("export", "data=text", "data.path=*.txt", "to=both.gz")[0] == 0
-    status, _, complaint = said("export", "data=text", "data.path=one.txt", "to=both.gz")
+    assert run_corpus("show", "data=frozen", "data.path=both.gz")[1].splitlines()[:4] == out.splitlines()[:4]
+    bytes_before = (tmp_path / "both.gz").read_bytes()
+    assert run_corpus("export", "data=text", "data.path=*.txt", "to=both.gz")[0] == 0
+    status, _, message = run_corpus("export", "data=text", "data.path=one.txt", "to=both.gz")
     assert status == 2
-    assert complaint == "attnlab: to=both.gz is there, with other content: name another file, or remove it\n"
-    assert (tmp_path / "both.gz").read_bytes() == before
+    assert message == "attnlab: to=both.gz is there, with other content: name another file, or remove it\n"
+    assert (tmp_path / "both.gz").read_bytes() == bytes_before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".both")]
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "message"),
     [
         (["shwo", "data=pydocs"], "corpus shwo: name one of show, export (nearest: show)"),
         (["show", "data=pydocs", "to=x"], "corpus export needs to=FILE, and corpus show takes none"),
@@ -55,8 +55,8 @@ def test_what_is_exported_is_what_was_there_and_nothing_is_written_over(said, tm
         (["show", "data=text"], "data.path has no value"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(said, line, complaint):
-    status, _, err = said(*line)
+def test_invalid_line_is_one_line_with_exit_2(run_corpus, line, message):
+    status, _, err = run_corpus(*line)
     assert status == 2
-    assert complaint in err
+    assert message in err
     assert err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The verb: text streamed from a run's folder, and one line for what cannot be done."""
+"""`generate`: text streamed from a run, and one-line errors."""
 
 import string
 
@@ -9,19 +9,19 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from untrained import write_untrained
 
 from attnlab.cli import main as entry
-from attnlab.cli.verbs.generate import pieces
+from attnlab.cli.verbs.generate import stream_text
 from attnlab.config import CONF, register_resolvers
-from attnlab.data.tokenizers import Bpe, Byte, Char
-from attnlab.store import runs
+from attnlab.data.tokenizers import BpeTokenizer, ByteTokenizer, CharTokenizer
+from attnlab.store import run_directories
 from attnlab.store.guards import digests
-from attnlab.store.schema import RunRecord
+from attnlab.store.run_schema import RunResult
 
 RUN = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A store with one tiny run, untrained, whose positions end at 16."""
+    """A run directory with one tiny untrained run of 16 positions."""
     root = tmp_path_factory.mktemp("store")
     register_resolvers()
     text = root / "text.txt"
@@ -34,8 +34,8 @@ def store(tmp_path_factory):
             "position=learned",
             f"paths.cache={root}/c",
         ]
-        composed = compose("config", overrides=overrides)
-    config = OmegaConf.to_container(composed, resolve=True)
+        config_node = compose("config", overrides=overrides)
+    config = OmegaConf.to_container(config_node, resolve=True)
     write_untrained(root / "runs", RUN, config)
     return root / "runs"
 
@@ -43,30 +43,30 @@ def store(tmp_path_factory):
 @pytest.fixture
 def generate(store, capfd):
     def call(*options):
-        given = {"runs": str(store), "run": RUN[:6], "prompt": "the fox", "new_tokens": "5"}
-        given |= dict(option.split("=", 1) for option in options)
-        line = [f"{key}={value}" for key, value in given.items() if value != "-"]
+        prompt_ids = {"runs": str(store), "run": RUN[:6], "prompt": "the fox", "new_tokens": "5"}
+        prompt_ids |= dict(option.split("=", 1) for option in options)
+        line = [f"{key}={value}" for key, value in prompt_ids.items() if value != "-"]
         return entry.main(["generate", *line]), *capfd.readouterr()
 
     return call
 
 
-def test_every_cache_writes_the_same_text(generate):
-    written = {generate(f"decode={cache}")[1] for cache in ("none", "growing", "static")}
-    assert len(written) == 1
-    (text,) = written
+def test_all_caches_generate_the_same_text(generate):
+    texts = {generate(f"decode={cache}")[1] for cache in ("none", "dynamic", "static")}
+    assert len(texts) == 1
+    (text,) = texts
     assert text.startswith("the fox")
     assert len(text) == len("the fox") + 5 + 1
 
 
-def test_a_seed_decides_what_is_drawn(generate):
-    again = [generate("temperature=3", "seed=1")[1] for _ in range(2)]
-    assert again[0] == again[1]
-    assert again[0] != generate("temperature=3", "seed=2")[1]
+def test_seed_determines_the_sample(generate):
+    texts = [generate("temperature=3", "seed=1")[1] for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert texts[0] != generate("temperature=3", "seed=2")[1]
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["prompt="], "prompt is empty"),
         (["prompt=the fox?"], "'?' (U+003F, character 7) is not among the"),
@@ -85,27 +85,27 @@ def test_a_seed_decides_what_is_drawn(generate):
         (["run=-"], "one of run= and checkpoint="),
         (["topk=3"], "(nearest: top_k"),
         (["decode=statc"], "(nearest: static"),
-        (["decode=rolling"], "decode=rolling: no layer's mask has a window"),
-        (["decode=growing", "compile=true"], "use decode=static"),
+        (["decode=sliding"], "decode=sliding: no layer's mask has a window"),
+        (["decode=dynamic", "compile=true"], "use decode=static"),
         (["compile=yes"], "compile=yes: it must be true or false"),
         (["threads=0"], "threads=0: it must be a whole number of at least 1"),
     ],
 )
-def test_what_cannot_be_generated_is_one_line_and_exit_2(generate, options, told):
+def test_invalid_arguments_are_one_line_with_exit_2(generate, options, message):
     status, out, errors = generate(*options)
     assert (status, out) == (2, "")
     assert errors.startswith("attnlab: ")
     assert errors.count("\n") == 1
-    assert told in errors
+    assert message in errors
 
 
 @pytest.mark.parametrize("broken", [b"", b"\x80\x04pickle", "half"])
-def test_a_corrupt_checkpoint_is_named_and_not_executed(generate, store, tmp_path, broken):
+def test_corrupt_checkpoint_is_named_and_not_executed(generate, store, tmp_path, broken):
     source, folder = store / RUN, tmp_path / RUN
     folder.mkdir()
     (folder / "spec.json").write_bytes((source / "spec.json").read_bytes())
-    whole = (source / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2] if broken == "half" else broken)
+    weights = (source / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2] if broken == "half" else broken)
     status, _, errors = generate("run=-", f"checkpoint={folder}")
     assert status == 2
     assert errors.count("\n") == 1
@@ -113,40 +113,39 @@ def test_a_corrupt_checkpoint_is_named_and_not_executed(generate, store, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("damage", "message"),
     [
         (lambda content: None, "is missing"),
         (lambda content: content[:-1] + b"!", "is not what the run wrote"),
     ],
 )
-def test_weights_that_are_not_what_the_run_wrote_are_refused_in_a_line(
-    generate, store, tmp_path, spoil, told
-):
+def test_changed_weights_are_rejected_in_one_line(generate, store, tmp_path, damage, message):
     folder, name = tmp_path / RUN, "model.safetensors"
     folder.mkdir()
     for file in ("spec.json", "vocabulary.json", name):
         (folder / file).write_bytes((store / RUN / file).read_bytes())
-    record = RunRecord(
-        id=RUN, status="done", seed=0, config={}, metrics={"val/loss": 1.0}, files=digests.of_files(folder),
-        estimate=runs.spec(folder).estimate,
+    record = RunResult(
+        id=RUN, status="done", seed=0, config={}, metrics={"val/loss": 1.0},
+        files=digests.hash_run_files(folder),
+        estimate=run_directories.load_run_config(folder).estimate,
     )  # fmt: skip
-    runs.write_record(folder, record)
+    run_directories.write_run_result(folder, record)
     assert generate("run=-", f"checkpoint={folder}")[0] == 0
-    content = spoil((folder / name).read_bytes())
+    content = damage((folder / name).read_bytes())
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_bytes(content)
     status, _, errors = generate("run=-", f"checkpoint={folder}")
     assert status == 2
-    assert f"{folder / name} {told}" in errors
+    assert f"{folder / name} {message}" in errors
     assert errors.count("\n") == 1
 
 
 TEXT = "Où est-ce? Là-bas… the quick brown fox, the lazy dog. \U0001f98a\U0001f436ß\U0001f98a, naïf "
 
 
-def spaced():
-    """Words begin with a mark for their space, which the decoder leaves away from the first one."""
+def build_space_tokenizer():
+    """Build a tokenizer whose words start with a space mark, which its decoder drops from the first word."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=90, special_tokens=["<unk>", "</s>"], show_progress=False)
@@ -154,8 +153,8 @@ def spaced():
     return tokenizer
 
 
-def spaced_with_bytes():
-    """As Llama 2's: a character that is not in the vocabulary is its bytes."""
+def build_byte_fallback_tokenizer():
+    """Build a tokenizer like Llama 2's, with byte fallback for unknown characters."""
     characters = f"▁{string.ascii_letters},.-?"
     tokens = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *characters]
     vocabulary = {token: n for n, token in enumerate(tokens)}
@@ -166,53 +165,57 @@ def spaced_with_bytes():
     return tokenizer
 
 
-def shipped(kind, *options):
-    """In and out of tokens, as `load` has them of a run."""
+def wrap_shipped_tokenizer(kind, *options):
+    """Return encode and decode of a shipped tokenizer, as for a run."""
     tokenizer = kind(*options)
     tokenizer.fit(TEXT, "")
     return lambda text: tokenizer.encode(text).tolist(), lambda ids: "".join(tokenizer.decode(ids))
 
 
-def foreign(tokenizer):
-    """The same of a Hugging Face folder."""
+def wrap_hf_tokenizer(tokenizer):
+    """Return encode and decode of a Hugging Face tokenizer."""
     return lambda text: tokenizer.encode(text).ids, tokenizer.decode
 
 
 TOKENIZERS = {
-    "char": lambda: shipped(Char),
-    "byte": lambda: shipped(Byte),
-    "bpe": lambda: shipped(Bpe, 300),
-    "spaced": lambda: foreign(spaced()),
-    "spaced, with bytes": lambda: foreign(spaced_with_bytes()),
+    "char": lambda: wrap_shipped_tokenizer(CharTokenizer),
+    "byte": lambda: wrap_shipped_tokenizer(ByteTokenizer),
+    "bpe": lambda: wrap_shipped_tokenizer(BpeTokenizer, 300),
+    "spaced": lambda: wrap_hf_tokenizer(build_space_tokenizer()),
+    "spaced, with bytes": lambda: wrap_hf_tokenizer(build_byte_fallback_tokenizer()),
 }
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_wherever_a_prompt_ends_what_follows_is_the_text(name):
+def test_streamed_text_is_complete_for_every_prompt_end(name):
     encode, decode = TOKENIZERS[name]()
     ids = encode(TEXT)
     text = decode(ids)
     assert text.strip() == TEXT.strip()
     for cut in range(1, len(ids)):
         prompt = decode(ids[:cut])
-        if "\ufffd" not in prompt:  # else it ends inside a character
-            told = list(pieces(decode, iter(ids[cut:]), prompt, ids[:cut]))
-            assert "".join(told) == text
-            assert not any("\ufffd" in piece for piece in told)
+        if "\ufffd" not in prompt:  # otherwise the cut splits a character
+            message = list(stream_text(decode, iter(ids[cut:]), prompt, ids[:cut]))
+            assert "".join(message) == text
+            assert not any("\ufffd" in piece for piece in message)
 
 
-def test_a_space_after_the_prompt_is_kept_and_a_stop_token_writes_nothing():
+def test_space_after_the_prompt_is_kept_and_a_stop_token_writes_nothing():
     encode, decode = TOKENIZERS["spaced"]()
-    prompt, new = encode("the quick"), [*encode("brown"), 1]
-    assert decode(new) == "brown"
-    for given in (prompt, [*prompt, *[1] * 20]):
-        assert "".join(pieces(decode, iter(new), "the quick", given)) == "the quick brown"
+    prompt, new_ids = encode("the quick"), [*encode("brown"), 1]
+    assert decode(new_ids) == "brown"
+    for prompt_ids in (prompt, [*prompt, *[1] * 20]):
+        assert "".join(stream_text(decode, iter(new_ids), "the quick", prompt_ids)) == "the quick brown"
 
 
-def test_half_a_character_waits_for_its_rest():
-    given, new = list(b"> "), list("né…".encode())
-    told = list(pieces(lambda ids: "".join(Byte().decode(ids)), iter(new), "> ", given))
-    assert "".join(told) == "> né…"
-    assert not any("\ufffd" in piece for piece in told)
-    unfinished = list(pieces(lambda ids: "".join(Byte().decode(ids)), iter(new[:-1]), "> ", given))
-    assert "".join(unfinished) == "> né\ufffd"
+def test_incomplete_character_is_held_back():
+    prompt_ids, new_ids = list(b"> "), list("né…".encode())
+    message = list(
+        stream_text(lambda ids: "".join(ByteTokenizer().decode(ids)), iter(new_ids), "> ", prompt_ids)
+    )
+    assert "".join(message) == "> né…"
+    assert not any("\ufffd" in piece for piece in message)
+    truncated = list(
+        stream_text(lambda ids: "".join(ByteTokenizer().decode(ids)), iter(new_ids[:-1]), "> ", prompt_ids)
+    )
+    assert "".join(truncated) == "> né\ufffd"

@@ -1,4 +1,4 @@
-"""`judge`: one verdict in JSON and in the exit status, over the toy tree: four heads lose 0.12 nats."""
+"""`judge`: verdict in JSON and exit status, on toy runs where four heads lose 0.12 nats."""
 
 import json
 import subprocess
@@ -8,9 +8,9 @@ from argparse import Namespace
 import pytest
 from toys import TOY
 
-from attnlab.cli.verbs.judge import asked
-from attnlab.errors import Refused
-from attnlab.report.schema import load
+from attnlab.cli.verbs.judge import build_judge_experiment
+from attnlab.errors import InvalidConfig
+from attnlab.report.schema import load_report
 from attnlab.report.tables.wording import describe_claim
 from attnlab.sweep.plan import overrides
 
@@ -18,12 +18,12 @@ SEEDS = "looks=[3,5]"
 
 
 @pytest.fixture
-def judge(attnlab):
+def run_judge(attnlab):
     def call(*words):
         line = [sys.executable, "-m", "attnlab", "judge", *words, "--config-path", str(TOY / "conf")]
-        settings = {"cwd": attnlab.folder, "env": attnlab.environment, "text": True, "timeout": 60}
-        ended = subprocess.run(line, capture_output=True, **settings)
-        return ended.returncode, ended.stdout, ended.stderr
+        process_options = {"cwd": attnlab.folder, "env": attnlab.environment, "text": True, "timeout": 60}
+        result = subprocess.run(line, capture_output=True, **process_options)
+        return result.returncode, result.stdout, result.stderr
 
     return call
 
@@ -45,66 +45,68 @@ def judge(attnlab):
         ),
     ],
 )  # fmt: skip
-def test_the_exit_status_and_the_json_say_the_same(judge, attnlab, line, status, word):
-    ended, out, err = judge(*line)
-    assert ended == status, err
-    told = json.loads(out)
-    assert told["verdict"] == word
-    report = attnlab.folder / told["report"]
+def test_exit_status_agrees_with_the_json(run_judge, attnlab, line, status, word):
+    exit_status, out, err = run_judge(*line)
+    assert exit_status == status, err
+    verdict = json.loads(out)
+    assert verdict["verdict"] == word
+    report = attnlab.folder / verdict["report"]
     assert report.is_file()
-    [claim] = load(report.with_name("report.json")).verdict.claims
-    assert (told["sentence"], told["exploratory"]) == (describe_claim(claim), claim.exploratory)
-    assert told["command"].startswith("python -m attnlab judge heads=")
-    assert told["cost"]["a"]["kv_bytes_per_token"] != told["cost"]["b"]["kv_bytes_per_token"]
+    [claim] = load_report(report.with_name("report.json")).verdict.claims
+    assert (verdict["sentence"], verdict["exploratory"]) == (describe_claim(claim), claim.exploratory)
+    assert verdict["command"].startswith("python -m attnlab judge heads=")
+    assert verdict["cost"]["a"]["kv_bytes_per_token"] != verdict["cost"]["b"]["kv_bytes_per_token"]
     assert "verdict" not in err or "{" not in err, "the JSON is on stdout alone"
 
 
-def test_bad_input_ends_with_2_and_trains_nothing(judge, attnlab):
-    ended, out, err = judge("heads=four", "heads=nobody", "--margin", "0.02")
-    assert (ended, out) == (2, "")
+def test_bad_input_exits_with_2_and_trains_nothing(run_judge, attnlab):
+    exit_status, out, err = run_judge("heads=four", "heads=nobody", "--margin", "0.02")
+    assert (exit_status, out) == (2, "")
     assert "nobody" in err
-    assert attnlab.trained() == []
+    assert attnlab.load_attempts() == []
 
 
-def options(*words, metric=None, margin=None, budget=None):
+def make_options(*words, metric=None, margin=None, budget=None):
     return Namespace(words=list(words), metric=metric, margin=margin, budget=budget)
 
 
-def test_better_means_by_more_than_the_margin():
-    found, left = asked(options("heads=mha", "heads=gqa", "size=M", margin="0.04"))
-    [claim] = found["claims"]
-    assert (claim["arm"], claim["is"], claim["threshold"], left) == ("gqa", "below", -0.04, ["size=M"])
-    assert found["looks"][0] == 4, "more seeds while it is open"
-    found, _ = asked(
-        options("heads=mha", "heads=gqa", "direction=higher", metric="val/accuracy", margin="0.04")
+def test_better_means_beyond_the_margin():
+    experiment, remaining = build_judge_experiment(
+        make_options("heads=mha", "heads=gqa", "size=M", margin="0.04")
     )
-    assert (found["claims"][0]["is"], found["claims"][0]["threshold"]) == ("above", 0.04)
+    [claim] = experiment["claims"]
+    assert (claim["arm"], claim["is"], claim["threshold"], remaining) == ("gqa", "below", -0.04, ["size=M"])
+    assert experiment["looks"][0] == 4, "more seeds while it is open"
+    experiment, _ = build_judge_experiment(
+        make_options("heads=mha", "heads=gqa", "direction=higher", metric="val/accuracy", margin="0.04")
+    )
+    assert (experiment["claims"][0]["is"], experiment["claims"][0]["threshold"]) == ("above", 0.04)
 
 
-@pytest.mark.parametrize(("given", "margin"), [(None, "5 %"), ("2%", "2%"), (" 2.5 % ", "2.5%")])
-def test_a_margin_may_be_a_share_of_the_training(given, margin):
-    found, _ = asked(options("heads=mha", "heads=gqa", margin=given))
-    assert found["margin"] == {"training": margin}
-    assert found["claims"][0]["threshold"] == "-margin"
-    assert found["exchange"]
+@pytest.mark.parametrize(("margin_flag", "margin"), [(None, "5 %"), ("2%", "2%"), (" 2.5 % ", "2.5%")])
+def test_margin_may_be_a_percentage_of_training_compute(margin_flag, margin):
+    experiment, _ = build_judge_experiment(make_options("heads=mha", "heads=gqa", margin=margin_flag))
+    assert experiment["margin"] == {"training": margin}
+    assert experiment["claims"][0]["threshold"] == "-margin"
+    assert experiment["compute_calibration"]
 
 
-def test_a_budget_is_held_equal_beside_the_tokens():
-    found, _ = asked(options("heads=mha", "heads=gqa", budget="parameters"))
-    assert (found["held"], found["match"], found["match_by"]) == (
+def test_budget_is_controlled_in_addition_to_tokens():
+    experiment, _ = build_judge_experiment(make_options("heads=mha", "heads=gqa", budget="parameters"))
+    assert (experiment["controlled"], experiment["match"], experiment["match_by"]) == (
         ["parameters", "tokens"], "params", "model.ffn_width",
     )  # fmt: skip
-    assert asked(options("heads=mha", "heads=gqa"))[0]["held"] == ["tokens"]
+    assert build_judge_experiment(make_options("heads=mha", "heads=gqa"))[0]["controlled"] == ["tokens"]
 
 
-def test_a_side_may_be_a_file(tmp_path):
+def test_arm_may_be_a_yaml_file(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(
         "model: {dim: 32, note: 'a b', sizes: [1, 2]}\noptim: {lr: 1e-3, compile: true, min_lr: null}\n"
     )
-    found, _ = asked(options("heads=mha", str(file)))
-    lines = found["arm_overrides"][found["arms"][1]]
-    values = {override.key_or_group: override.value() for override in overrides.parse(lines)}
+    experiment, _ = build_judge_experiment(make_options("heads=mha", str(file)))
+    lines = experiment["arm_overrides"][experiment["arms"][1]]
+    values = {override.key_or_group: override.value() for override in overrides.parse_overrides(lines)}
     assert values == {
         "model.dim": 32, "model.note": "a b", "model.sizes": [1, 2], "optim.lr": 1e-3, "optim.compile": True,
         "optim.min_lr": None,
@@ -112,23 +114,23 @@ def test_a_side_may_be_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
-        (options("heads=mha"), "judge which two"),
-        (options("heads=mha", "heads=gqa", budget="parameter"), "nearest: parameters"),
-        (options("heads=mha", "heads=gqa", "heads=mqa"), "would hide it"),
-        (options("heads=mha", "nowhere.yaml"), "nowhere.yaml"),
-        (options("heads=mha", "heads=gqa", margin="some"), "give a number"),
+        (make_options("heads=mha"), "judge which two"),
+        (make_options("heads=mha", "heads=gqa", budget="parameter"), "nearest: parameters"),
+        (make_options("heads=mha", "heads=gqa", "heads=mqa"), "would hide it"),
+        (make_options("heads=mha", "nowhere.yaml"), "nowhere.yaml"),
+        (make_options("heads=mha", "heads=gqa", margin="some"), "give a number"),
     ],
 )
-def test_what_cannot_be_judged_is_refused(given, said):
-    with pytest.raises(Refused, match=said):
-        asked(given)
+def test_invalid_arguments_are_rejected(options, message):
+    with pytest.raises(InvalidConfig, match=message):
+        build_judge_experiment(options)
 
 
 @pytest.mark.parametrize("content", ["", "- a\n", "a: [1\n"])
-def test_a_file_that_sets_nothing_is_refused(tmp_path, content):
+def test_yaml_file_without_settings_is_rejected(tmp_path, content):
     file = tmp_path / "mine.yaml"
     file.write_text(content)
-    with pytest.raises(Refused, match=r"mine\.yaml"):
-        asked(options("heads=mha", str(file)))
+    with pytest.raises(InvalidConfig, match=r"mine\.yaml"):
+        build_judge_experiment(make_options("heads=mha", str(file)))

@@ -1,3 +1,5 @@
+"""The entry point: help, list, one-line errors, and commands over the toy config."""
+
 import re
 import subprocess
 import sys
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attnlab import __version__
-from attnlab.cli import hydra
+from attnlab.cli import hydra_runner
 from attnlab.cli import main as entry
 from attnlab.cli.commands import VERBS
 from attnlab.config import CONF
@@ -16,8 +18,8 @@ TOY = Path(__file__).parents[1] / "toy"
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path, capfd):
-    """`run(...)`: exit status, output, errors of a command line over the toy conf tree, in this process."""
+def run_main(monkeypatch, tmp_path, capfd):
+    """`run_main(...)`: run a line over the toy config in this process; return status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(TOY))
     monkeypatch.setattr(sys, "argv", ["attnlab"])
@@ -33,7 +35,7 @@ def run(monkeypatch, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (["--multirn", "size=debug"], "no flag --multirn (nearest: --multirun"),
         (["--trus=mine", "size=debug"], "no flag --trus (nearest: --trust"),
@@ -41,10 +43,10 @@ def run(monkeypatch, tmp_path, capfd):
         (["plan", "model.dim=abc"], "model.ffn_width is worked out of model.dim: "),
     ],
 )
-def test_what_cannot_be_read_is_told_in_a_line_that_names_what_was_written(line, said, capfd):
+def test_unreadable_line_is_one_line_that_names_the_written_key(line, message, capfd):
     assert entry.main(line) == 2
     out, err = capfd.readouterr()
-    assert (out, err.count("\n"), err.startswith(f"attnlab: {said}")) == ("", 1, True)
+    assert (out, err.count("\n"), err.startswith(f"attnlab: {message}")) == ("", 1, True)
 
 
 def test_help_and_list_import_nothing_heavy():
@@ -65,46 +67,46 @@ for line in {lines}:
     heavy = [name for name in ("torch", "hydra", "omegaconf", "pytorch_lightning") if name in sys.modules]
     print("==", line, status, heavy)
 """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=CONF.parent, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line.startswith("==")] == [
+    assert result.returncode == 0, result.stderr
+    assert [line for line in result.stdout.splitlines() if line.startswith("==")] == [
         f"== {line} 0 []" for line in lines
     ]
-    assert "Cost at S: 16 to 88 runs" in done.stdout
+    assert "Cost at S: 16 to 88 runs" in result.stdout
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_every_verb_lives_where_it_is_said_to_and_helps_with_its_options_and_two_examples(run, name):
-    assert find_spec(VERBS[name].main.partition(":")[0]) is not None
-    status, out, _ = run(name, "-h")
+def test_every_verb_is_importable_and_its_help_has_options_and_two_examples(run_main, name):
+    assert find_spec(VERBS[name].entry_point.partition(":")[0]) is not None
+    status, out, _ = run_main(name, "-h")
     assert status == 0
     assert out.startswith(f"usage: python -m attnlab {name} ")
     examples = out[out.index("examples:") : out.index("options:")]
     assert examples.count(f"\n  python -m attnlab {name}") == 2
     assert all(f"\n    {key.name}= " in out for key in VERBS[name].keys)
-    assert run(name, "--version") == (0, f"attnlab {__version__}\n", "")
+    assert run_main(name, "--version") == (0, f"attnlab {__version__}\n", "")
 
 
-def test_the_version_is_attnlabs(run):
-    assert run("--version") == (0, f"attnlab {__version__}\n", "")
+def test_version_is_attnlabs(run_main):
+    assert run_main("--version") == (0, f"attnlab {__version__}\n", "")
 
 
-def test_the_help_has_a_line_for_every_verb_and_group():
-    text = entry.help_text()
+def test_help_has_a_line_for_every_verb_and_group():
+    help_text = entry.format_main_help()
     for name in VERBS:
-        assert re.search(rf"^    {name} +\w", text, re.MULTILINE)
-    assert re.search(r"^  heads +differential, gla, gqa", text, re.MULTILINE)
+        assert re.search(rf"^    {name} +\w", help_text, re.MULTILINE)
+    assert re.search(r"^  heads +differential, gla, gqa", help_text, re.MULTILINE)
 
 
-def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):
+def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
     folder = tmp_path / "own" / "experiment"
     folder.mkdir(parents=True)
     (folder / "broken.yaml").write_text("# Cost at S: nothing.\nquestion: [is it?]]\nname: x")
     (folder / "latin.yaml").write_bytes("question: où?".encode("latin-1"))
     (folder / "whole.yaml").write_text("question: >-\n  Does it\n  stand?")
-    status, out, _ = run("list", "experiments", "--config-dir", "own")
+    status, out, _ = run_main("list", "experiments", "--config-dir", "own")
     assert status == 0
     lines = [line.strip() for line in out.splitlines()]
     assert any(line.startswith("broken ") and "(not YAML: line 2)" in line for line in lines)
@@ -115,7 +117,7 @@ def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (["lst"], "no command lst (nearest: list)"),
         (["status"], "status what?"),
@@ -153,32 +155,30 @@ def test_a_file_that_is_not_yaml_hides_no_other_from_the_list(run, tmp_path):
         (["-m", "--cfg", "job", "heads=two"], "Only one of"),
     ],
 )
-def test_a_command_that_cannot_be_carried_out_is_one_line_and_exit_2_and_nothing_starts(
-    run, line, told, tmp_path
-):
-    status, _, errors = run(*line)
+def test_invalid_command_is_one_line_with_exit_2_and_starts_nothing(run_main, line, message, tmp_path):
+    status, _, errors = run_main(*line)
     assert status == 2
     assert errors.startswith("attnlab: ")
     assert errors.count("\n") == 1
-    assert told in errors
+    assert message in errors
     assert not (tmp_path / "trained").exists()
 
 
-def test_hydras_flags_are_those_that_hydra_shows(run):
-    status, out, _ = run("--hydra-help")
+def test_hydra_flags_equal_those_in_hydras_help(run_main):
+    status, out, _ = run_main("--hydra-help")
     assert status == 0
-    shown = re.findall(r"^(--[a-z-]+)(?:,(-[a-z]+))? :", out, re.MULTILINE)
-    assert {flag for names in shown for flag in names if flag} == {*hydra.FLAGS}
+    flags_shown = re.findall(r"^(--[a-z-]+)(?:,(-[a-z]+))? :", out, re.MULTILINE)
+    assert {flag for names in flags_shown for flag in names if flag} == {*hydra_runner.HYDRA_FLAGS}
 
 
-def test_cfg_job_prints_the_composed_config(run):
-    status, out, _ = run("--cfg", "job", "heads=four")
+def test_cfg_job_prints_the_composed_config(run_main):
+    status, out, _ = run_main("--cfg", "job", "heads=four")
     assert status == 0
     assert "n_heads: 4" in out
 
 
-def test_plan_shows_every_run_and_trains_none(run, tmp_path):
-    status, out, errors = run("plan", "+experiment=heads")
+def test_plan_shows_every_run_and_trains_none(run_main, tmp_path):
+    status, out, errors = run_main("plan", "+experiment=heads")
     assert status == 0, errors
     assert sum(line.endswith("to train") for line in out.splitlines()) == 6
     assert re.search(r"two +0 +[0-9a-f]{16} +160 +8 ", out)
@@ -187,16 +187,16 @@ def test_plan_shows_every_run_and_trains_none(run, tmp_path):
     assert not (tmp_path / "trained").exists()
 
 
-@pytest.mark.usefixtures("blank")
-def test_compare_asks_without_a_file_status_says_how_it_stands_and_the_file_keeps_it(run, tmp_path):
-    status, out, errors = run("compare", "heads=two", "heads=four", "seed=0,1", "margin=0.5")
+@pytest.mark.usefixtures("blank_charts")
+def test_compare_runs_without_a_file_and_its_printed_yaml_reuses_the_runs(run_main, tmp_path):
+    status, out, errors = run_main("compare", "heads=two", "heads=four", "seed=0,1", "margin=0.5")
     assert status == 0, errors
     assert "report: reports/two_vs_four/report.html" in out
-    printed = out[out.index("# @package _global_") :]
+    experiment_yaml = out[out.index("# @package _global_") :]
     (tmp_path / "own" / "experiment").mkdir(parents=True)
-    (tmp_path / "own" / "experiment" / "two_vs_four.yaml").write_text(printed)
-    kept = ("--config-dir", "own", "+experiment=two_vs_four")
-    status, out, errors = run("status", *kept, "--watch")
+    (tmp_path / "own" / "experiment" / "two_vs_four.yaml").write_text(experiment_yaml)
+    arguments = ("--config-dir", "own", "+experiment=two_vs_four")
+    status, out, errors = run_main("status", *arguments, "--watch")
     assert status == 0, errors
     assert "4 done; 100% of the work" in out
     report = (tmp_path / "reports" / "two_vs_four" / "report.md").read_text()
@@ -204,25 +204,25 @@ def test_compare_asks_without_a_file_status_says_how_it_stands_and_the_file_keep
     assert "attnlab compare heads=two heads=four seed=0,1 margin=0.5" in report
 
 
-def test_a_bug_of_ours_shows_its_traceback(run, monkeypatch):
-    monkeypatch.setattr(entry, "hydra", lambda line: {}["missing"])
-    status, _, errors = run("heads=two")
+def test_bug_shows_its_traceback(run_main, monkeypatch):
+    monkeypatch.setattr(entry, "run_hydra", lambda line: {}["missing"])
+    status, _, errors = run_main("heads=two")
     assert status == 1
     assert "Traceback" in errors
 
 
-def test_a_python_without_what_attnlab_needs_is_told_in_one_line():
+def test_missing_dependency_is_one_line():
     script = "import sys; sys.modules['hydra'] = None; from attnlab.__main__ import main; "
     line = [sys.executable, "-c", script + "sys.exit(main(['heads=gqa']))"]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=CONF.parent, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"attnlab: hydra is not installed for {sys.executable}: ")
-    assert done.stderr.count("\n") == 1
+    result = subprocess.run(line, capture_output=True, text=True, cwd=CONF.parent, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"attnlab: hydra is not installed for {sys.executable}: ")
+    assert result.stderr.count("\n") == 1
 
 
-def test_whatever_is_wrong_with_one_file_the_list_shows_the_others_and_says_it(run, tmp_path):
-    own = tmp_path / "own" / "experiment"
-    own.mkdir(parents=True)
+def test_list_names_the_error_of_each_invalid_file_and_shows_the_others(run_main, tmp_path):
+    user_experiments = tmp_path / "own" / "experiment"
+    user_experiments.mkdir(parents=True)
     head = "# @package _global_\n"
     files = {
         "twice": f"{head}name: a\nname: b\n",
@@ -235,22 +235,22 @@ def test_whatever_is_wrong_with_one_file_the_list_shows_the_others_and_says_it(r
         "ring": f"{head}question: &a [*a]\n",
         "whole": f"{head}question: Is it there?\n",
     }
-    for name, text in files.items():
-        (own / f"{name}.yaml").write_text(text)
-    (own / "folder.yaml").mkdir()
-    (own / "link.yaml").symlink_to("nowhere")
+    for name, help_text in files.items():
+        (user_experiments / f"{name}.yaml").write_text(help_text)
+    (user_experiments / "folder.yaml").mkdir()
+    (user_experiments / "link.yaml").symlink_to("nowhere")
     (tmp_path / "own" / "mask").mkdir()
     (tmp_path / "own" / "mask" / "gone.yaml").symlink_to("nowhere")
     (tmp_path / "own" / "mask" / "folder.yaml").mkdir()
-    status, out, err = run("list", "experiments", "--config-dir", "own")
+    status, out, err = run_main("list", "experiments", "--config-dir", "own")
     assert (status, err) == (0, "")
-    told = dict(line.strip().split(None, 1) for line in out.splitlines() if len(line.split()) > 1)
-    assert told["whole"] == "Is it there?"
-    assert told["twice"] == "(name comes a second time (first in line 2): line 3)"
-    assert told["empty"] == "(empty)"
-    assert told["bullets"] == "(a list: line 1)"
-    assert told["bare"] == "(the first line must be # @package _global_: line 1)"
-    assert told["tabbed"] == "(not YAML: line 3)"
-    assert told["quoted"] == "(not YAML: line 2)"
-    assert told["folder"].startswith("(cannot be read")
-    assert told["gqa_vs_mha"].endswith("?")
+    message = dict(line.strip().split(None, 1) for line in out.splitlines() if len(line.split()) > 1)
+    assert message["whole"] == "Is it there?"
+    assert message["twice"] == "(name comes a second time (first in line 2): line 3)"
+    assert message["empty"] == "(empty)"
+    assert message["bullets"] == "(a list: line 1)"
+    assert message["bare"] == "(the first line must be # @package _global_: line 1)"
+    assert message["tabbed"] == "(not YAML: line 3)"
+    assert message["quoted"] == "(not YAML: line 2)"
+    assert message["folder"].startswith("(cannot be read")
+    assert message["gqa_vs_mha"].endswith("?")

@@ -1,4 +1,4 @@
-"""What messages, docstrings and shipped files tell a reader to type is there to be typed."""
+"""Verbs, flags and keys in messages, docstrings and shipped files exist."""
 
 import ast
 import re
@@ -8,17 +8,17 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 import attnlab
-from attnlab.cli.commands import VERBS, parsers
+from attnlab.cli.commands import VERBS, build_parsers
 from attnlab.config import CONF
 
 HOME = Path(attnlab.__file__).parent
-GAP = "\0"  # where a value is put into a text
+GAP = "\0"  # stands for an interpolated value
 FLAGS_OF_HYDRA = ("--help", "--cfg", "--config-dir", "--config-path", "--config-name")
-HIDDEN = ("show", "command", "train")  # of `sweep`: set by verbs, and by who brings another trainer
+HIDDEN = ("show", "command", "train")  # keys of `sweep` set by verbs and custom trainers
 
 
-def said(path):
-    """Every text of a module: f-strings with gaps, pieces that stand beside each other joined."""
+def iter_strings(path):
+    """Yield every string of a module; f-strings have gaps for their values."""
     tree = ast.parse(path.read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -27,74 +27,76 @@ def said(path):
             yield node.value
 
 
-def texts():
-    """Place -> texts, of attnlab's source and of what ships beside it."""
+def collect_texts():
+    """Collect the strings of attnlab's source and of shipped files, by path."""
     folders = (HOME, HOME.parent / "hydra_plugins")
-    found = {path: list(said(path)) for folder in folders for path in folder.rglob("*.py")}
-    shipped = [
+    texts_by_path = {path: list(iter_strings(path)) for folder in folders for path in folder.rglob("*.py")}
+    shipped_keys = [
         path
         for folder in ("conf", "docs", "sweeps")
         for path in (HOME.parent / folder).rglob("*")
         if path.suffix in (".yaml", ".md", ".sh", ".sbatch")
     ]
-    ours = [*shipped, HOME.parent / "README.md", HOME.parent / "CONTRIBUTING.md"]
-    return found | {path: [path.read_text("utf-8")] for path in ours}
+    documents = [*shipped_keys, HOME.parent / "README.md", HOME.parent / "CONTRIBUTING.md"]
+    return texts_by_path | {path: [path.read_text("utf-8")] for path in documents}
 
 
 @cache
-def flags():
-    """Verb -> its flags."""
-    return {name: {*parser._option_string_actions, *FLAGS_OF_HYDRA} for name, parser in parsers()[1].items()}
+def collect_flags():
+    """Collect the flags of each verb."""
+    return {
+        name: {*parser._option_string_actions, *FLAGS_OF_HYDRA} for name, parser in build_parsers()[1].items()
+    }
 
 
-def unknown(text):
-    """The verbs and flags that a text has typed after `python -m attnlab`, and that are not there."""
+def find_unknown(text):
+    """Yield unknown verbs and flags after `python -m attnlab` in a text."""
     for command in re.findall(r"python -m attnlab +([^\n`\"#;|]+)", text):
         first, *rest = command.split()
         if not re.fullmatch(r"[a-z][a-z_]*[.,:)]?", first):
-            continue  # an override, a flag of Hydra's, a gap, a name in capitals
+            continue  # an override, a Hydra flag, a gap, or a placeholder
         verb = first.rstrip(".,:)")
         if verb not in VERBS:
             yield verb
         for word in rest:
             flag = re.match(r"\[?(--[a-z][a-z-]*)", word)
-            if flag and verb in VERBS and flag[1] not in flags()[verb]:
+            if flag and verb in VERBS and flag[1] not in collect_flags()[verb]:
                 yield f"{verb} {flag[1]}"
 
 
-def test_a_verb_or_flag_that_is_not_there_is_found():
-    assert list(unknown("see `python -m attnlab watch heads=mha`")) == ["watch"]
-    assert list(unknown("python -m attnlab status ... --wach, or not")) == ["status --wach"]
+def test_unknown_verbs_and_flags_are_detected():
+    assert list(find_unknown("see `python -m attnlab watch heads=mha`")) == ["watch"]
+    assert list(find_unknown("python -m attnlab status ... --wach, or not")) == ["status --wach"]
     assert not list(
-        unknown("python -m attnlab status +experiment=x --watch; python -m attnlab +experiment=y")
+        find_unknown("python -m attnlab status +experiment=x --watch; python -m attnlab +experiment=y")
     )
 
 
-def test_every_verb_and_flag_that_a_text_names_is_there():
-    found = texts()
-    assert len(found) > 200
-    named = {
+def test_every_mentioned_verb_and_flag_exists():
+    texts_by_path = collect_texts()
+    assert len(texts_by_path) > 200
+    mentions = {
         f"{path.name}: {word}"
-        for path, all_of_it in found.items()
-        for text in all_of_it
-        for word in unknown(text.replace(GAP, "VALUE"))
+        for path, texts in texts_by_path.items()
+        for text in texts
+        for word in find_unknown(text.replace(GAP, "VALUE"))
     }
-    assert not named
+    assert not mentions
 
 
-def test_every_key_of_the_sweep_that_a_message_names_is_there():
-    shipped = OmegaConf.load(CONF / "config.yaml").sweep
-    named = {
+def test_every_mentioned_sweep_key_exists():
+    shipped_keys = OmegaConf.load(CONF / "config.yaml").sweep
+    mentions = {
         key
         for path in HOME.rglob("*.py")
-        for text in said(path)
+        for text in iter_strings(path)
         for key in re.findall(r"\bsweep\.([a-z_]+)=", text)
     }
-    assert named - {*shipped, *HIDDEN} == set()
-    assert "retry_failed" in named
+    assert mentions - {*shipped_keys, *HIDDEN} == set()
+    assert "retry_failed" in mentions
 
 
-def test_verbs_in_backticks_at_the_head_of_a_module_are_verbs():
+def test_verbs_in_module_docstrings_exist():
     for path in (HOME / "cli" / "verbs").glob("[a-z]*.py"):
         head = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
         first = head.split(":")[0]

@@ -1,3 +1,5 @@
+"""Fixtures: a small text and text tasks over it."""
+
 import random
 from functools import partial
 from pathlib import Path
@@ -6,37 +8,37 @@ import pytest
 import torch
 
 from attnlab.data import text
-from attnlab.data.tokenizers import Char
+from attnlab.data.tokenizers import CharTokenizer
 
 torch.set_num_threads(1)
 
 
 @pytest.fixture
-def novel(tmp_path: Path) -> Path:
+def novel_path(tmp_path: Path) -> Path:
     """1009 characters with line breaks, accents, and an emoji of four bytes."""
-    draw = random.Random(5)
+    generator = random.Random(5)
     path = tmp_path / "novel.txt"
-    path.write_bytes("".join(draw.choices("ab cdé\nfg—hij🙂", k=1009)).encode())
+    path.write_bytes("".join(generator.choices("ab cdé\nfg—hij🙂", k=1009)).encode())
     return path
 
 
 @pytest.fixture
-def make(novel: Path, tmp_path: Path):
-    """A text task over the novel; keywords replace the settings."""
+def make_text_task(novel_path: Path, tmp_path: Path):
+    """Build a text task over the novel; keywords replace the settings."""
     settings = {"length": 7, "val_fraction": 0.2, "val_windows": None, "cache": str(tmp_path / "cache")}
 
-    def build(path: Path = novel, tokenizer=None, **changes):
-        return text.file(str(path), tokenizer=tokenizer or Char(), **settings | changes)
+    def build(path: Path = novel_path, tokenizer=None, **changes):
+        return text.file_text(str(path), tokenizer=tokenizer or CharTokenizer(), **settings | changes)
 
     return build
 
 
 @pytest.fixture
-def task(make):
-    return make()
+def text_task(make_text_task):
+    return make_text_task()
 
 
 @pytest.fixture
-def recipe(make):
-    """The same as what a yaml file gives to the data module."""
-    return partial(make)
+def text_task_factory(make_text_task):
+    """The factory that the data module takes, as a yaml file gives it."""
+    return partial(make_text_task)

@@ -1,5 +1,6 @@
-"""What document 004 (see docs/bibliography.md) says that attention costs, counted by this code; comments say
-where it errs.
+"""Costs of attention printed by the gollm chapter on self-attention, counted by this code.
+
+Comments note its errors. docs/bibliography.md lists the chapter as document 004.
 """
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnlab.attention.cache import DynamicCache
-from attnlab.attention.contracts import Attended
+from attnlab.attention.contracts import AttentionOutput
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.kernels.eager import eager
@@ -18,8 +19,8 @@ from attnlab.model.transformer import LearnedPositions, Mlp, Transformer
 KIB, MIB = 2**10, 2**20
 
 
-def mha(dim=768, n_heads=12, n_kv_heads=12, head_dim=None, dtype=torch.float32):
-    """Attention heads without memory behind them."""
+def make_mha(dim=768, n_heads=12, n_kv_heads=12, head_dim=None, dtype=torch.float32):
+    """Heads on the meta device, without memory behind them."""
     with torch.device("meta"):
         return GroupedHeads(dim, n_heads, n_kv_heads, head_dim, bias=False, out_bias=False).to(dtype)
 
@@ -36,63 +37,68 @@ def mha(dim=768, n_heads=12, n_kv_heads=12, head_dim=None, dtype=torch.float32):
         (4, torch.float16, 12, 24 * MIB),
     ],
 )
-def test_document_004_cache_bytes_of_2048_tokens(n_kv_heads, dtype, layers, want):
-    assert layers * 2048 * mha(n_kv_heads=n_kv_heads, dtype=dtype).state_size() == want
+def test_gollm_chapter_cache_bytes_of_2048_tokens(n_kv_heads, dtype, layers, want):
+    assert layers * 2048 * make_mha(n_kv_heads=n_kv_heads, dtype=dtype).state_size() == want
 
 
-def test_document_004_counts_that_are_right():
-    assert 2048 * mha().state_size() // 4 == 3_145_728  # floats per layer
-    grouped = mha(n_kv_heads=4)
+def test_gollm_chapter_correct_counts():
+    assert 2048 * make_mha().state_size() // 4 == 3_145_728  # floats per layer
+    grouped = make_mha(n_kv_heads=4)
     assert grouped.qkv.parts == {"q": 768, "k": 256, "v": 256}
-    assert round(100 * (1 - grouped.state_size() / mha().state_size())) == 67
+    assert round(100 * (1 - grouped.state_size() / make_mha().state_size())) == 67
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3, 12, 768])
-def test_document_004_more_heads_are_not_more_parameters(n_heads):
-    assert sum(p.numel() for p in mha(n_heads=n_heads, n_kv_heads=n_heads).parameters()) == 4 * 768**2
+def test_gollm_chapter_more_heads_are_not_more_parameters(n_heads):
+    assert sum(p.numel() for p in make_mha(n_heads=n_heads, n_kv_heads=n_heads).parameters()) == 4 * 768**2
 
 
-def work(tokens, cached):
-    """(keys and values projected, query-key products) of generating, counted in a layer that runs."""
-    rows, products = [], []
+def count_work(tokens, cached):
+    """Count (projected keys and values, query-key products) of generation in a running layer."""
+    n_projected, products = [], []
 
-    def counting(inputs):
+    def counting_kernel(inputs):
         products.append(inputs.q.shape[2] * inputs.k.shape[2])
-        return Attended(inputs.q)
+        return AttentionOutput(inputs.q)
 
     with torch.device("meta"):
         layer = Attention(
-            GroupedHeads(2, 1, 1, None, bias=False, out_bias=False), counting, {"causal": causal}
+            GroupedHeads(2, 1, 1, None, bias=False, out_bias=False), counting_kernel, {"causal": causal}
         )
-    layer.heads.qkv.register_forward_hook(lambda module, given, made: rows.append(made.shape[1]))
+    layer.heads.qkv.register_forward_hook(
+        lambda module, inputs, outputs: n_projected.append(outputs.shape[1])
+    )
     cache = DynamicCache() if cached else None
     for n in range(1, tokens + 1):
         layer(torch.empty(1, 1 if cached else n, 2, device="meta"), cache=cache)
-    return sum(rows), sum(products)
+    return sum(n_projected), sum(products)
 
 
-def sums(tokens, cached):
-    """The same in closed form."""
+def compute_work(tokens, cached):
+    """`count_work` in closed form."""
     triangle = tokens * (tokens + 1) // 2
     return (tokens, triangle) if cached else (triangle, triangle * (2 * tokens + 1) // 3)
 
 
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("tokens", [1, 2, 3, 4, 50])
-def test_document_004_work_of_generating_is_the_closed_form(tokens, cached):
-    assert work(tokens, cached) == sums(tokens, cached)
+def test_gollm_chapter_counted_work_equals_closed_form(tokens, cached):
+    assert count_work(tokens, cached) == compute_work(tokens, cached)
 
 
-def test_document_004_projections_with_and_without_cache():
-    assert (sums(3, cached=False)[0], sums(3, cached=True)[0]) == (6, 3)
-    (naive, all_products), (once, new_products) = sums(1000, cached=False), sums(1000, cached=True)
+def test_gollm_chapter_projections_with_and_without_cache():
+    assert (compute_work(3, cached=False)[0], compute_work(3, cached=True)[0]) == (6, 3)
+    (naive, all_products), (once, new_products) = (
+        compute_work(1000, cached=False),
+        compute_work(1000, cached=True),
+    )
     assert (naive, once) == (500_500, 1_000)  # "500x" counts these alone
     assert (all_products, new_products) == (333_833_500, 500_500)  # 667x, and still O(n) a token with a cache
 
 
 @torch.no_grad()
-def test_document_004_speed_up_of_a_whole_model_is_not_500():
-    """FLOPs of a GPT-2 small, logits of the last token only, counted on the eager reference."""
+def test_gollm_chapter_speed_up_of_a_whole_model_is_not_500():
+    """FLOPs of GPT-2 small, with logits of the last token only, on the eager reference."""
 
     def mixer(layer):
         return Attention(GroupedHeads(768, 12, 12, None, bias=True, out_bias=True), eager, {"causal": causal})
@@ -115,16 +121,16 @@ def test_document_004_speed_up_of_a_whole_model_is_not_500():
             positions=LearnedPositions(1024, 768),
         )
 
-        def flops(new, past):
+        def count_flops(new, past):
             caches = [DynamicCache() for _ in model.blocks]
             if past:
-                model.hidden(torch.zeros(1, past, dtype=torch.long), caches=caches)
+                model.compute_hidden(torch.zeros(1, past, dtype=torch.long), caches=caches)
             with FlopCounterMode(display=False) as counter:
-                model.head(model.hidden(torch.zeros(1, new, dtype=torch.long), caches=caches)[:, -1:])
+                model.head(model.compute_hidden(torch.zeros(1, new, dtype=torch.long), caches=caches)[:, -1:])
             return counter.get_total_flops()
 
         head = 2 * 50257 * 768
-        one, two, step = flops(1, 0) - head, flops(2, 0) - head, flops(1, 1) - head
+        one, two, step = count_flops(1, 0) - head, count_flops(2, 0) - head, count_flops(1, 1) - head
     square = (two - 2 * one) // 2  # flops(n) = linear * n + square * n^2
     linear = one - square
     assert step == linear + 2 * square  # a cached step reads all keys once
@@ -150,20 +156,20 @@ def test_document_004_speed_up_of_a_whole_model_is_not_500():
     ],
 )
 @pytest.mark.parametrize(("dtype", "size"), [(torch.bfloat16, 1), (torch.float16, 1), (torch.float32, 2)])
-def test_cache_per_token_of_known_models(layers, dim, n_heads, n_kv_heads, head_dim, kib, dtype, size):
-    assert layers * mha(dim, n_heads, n_kv_heads, head_dim, dtype).state_size() == kib * size * KIB
+def test_known_models_cache_per_token(layers, dim, n_heads, n_kv_heads, head_dim, kib, dtype, size):
+    assert layers * make_mha(dim, n_heads, n_kv_heads, head_dim, dtype).state_size() == kib * size * KIB
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.bfloat16, 1), (torch.float16, 1), (torch.float32, 2)])
-def test_cache_per_token_of_latent_heads(dtype, size):
+def test_latent_heads_cache_per_token(dtype, size):
     with torch.device("meta"):
         heads = LatentHeads(5120, 128, rank=512, head_dim=128, rope_dim=64, bias=False, out_bias=False).to(
             dtype
         )
     assert 60 * heads.state_size() == 67.5 * size * KIB  # DeepSeek-V2
     assert round(3840 / 67.5) == 57
-    assert heads.state_size() == 2.25 * mha(5120, 128, 1, 128, dtype).state_size()
+    assert heads.state_size() == 2.25 * make_mha(5120, 128, 1, 128, dtype).state_size()
 
 
-def test_llama_3_8b_holds_one_gib_at_8192_tokens():
-    assert 8192 * 32 * mha(4096, 32, 8, 128, torch.bfloat16).state_size() == 1024 * MIB
+def test_llama_3_8b_caches_one_gib_at_8192_tokens():
+    assert 8192 * 32 * make_mha(4096, 32, 8, 128, torch.bfloat16).state_size() == 1024 * MIB

@@ -1,4 +1,4 @@
-"""What the source documents say without a number: growing lists need no mask, attention brings in context."""
+"""Statements of the source documents without numbers: growing lists need no mask, attention adds context."""
 
 import math
 
@@ -17,8 +17,8 @@ def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def token_by_token(inputs, weights, n_heads):
-    """Attention as 000 does it: one token at a time, plain lists that grow, and no mask anywhere."""
+def attend_token_by_token(inputs, weights, n_heads):
+    """Attention as in the microgpt lesson: one token at a time, with growing lists and no mask."""
     keys, values, outputs = [], [], []
     for x in inputs:
         q, k, v = ([dot(row, x) for row in weights[name]] for name in "qkv")
@@ -26,12 +26,13 @@ def token_by_token(inputs, weights, n_heads):
         values.append(v)
         width, merged = len(q) // n_heads, []
         for head in range(n_heads):
-            own = slice(head * width, (head + 1) * width)
-            scores = [dot(q[own], key[own]) / width**0.5 for key in keys]
+            features = slice(head * width, (head + 1) * width)
+            scores = [dot(q[features], key[features]) / width**0.5 for key in keys]
             powers = [math.exp(score - max(scores)) for score in scores]
-            shares = [power / sum(powers) for power in powers]
+            weights_of_keys = [power / sum(powers) for power in powers]
             merged += [
-                dot(shares, feature) for feature in zip(*(value[own] for value in values), strict=True)
+                dot(weights_of_keys, feature)
+                for feature in zip(*(value[features] for value in values), strict=True)
             ]
         outputs.append([dot(row, merged) for row in weights["out"]])
     return outputs
@@ -39,7 +40,7 @@ def token_by_token(inputs, weights, n_heads):
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["emma", "olivia", "maximilian"])
-def test_document_000_token_by_token_with_lists_equals_the_batched_causal_pass(name):
+def test_microgpt_lesson_growing_lists_equal_the_batched_causal_pass(name):
     generator = torch.Generator().manual_seed(2)
     heads = GroupedHeads(12, 4, 4, None, bias=False, out_bias=False).double()
     for weight in heads.parameters():
@@ -47,19 +48,19 @@ def test_document_000_token_by_token_with_lists_equals_the_batched_causal_pass(n
     letters = torch.randn(26, 12, generator=generator, dtype=torch.float64)
     x = letters[[ord(letter) - ord("a") for letter in name]]
     parts = dict(zip("qkv", (part.tolist() for part in heads.qkv.weight.chunk(3)), strict=True))
-    want = token_by_token(x.tolist(), parts | {"out": heads.out.weight.tolist()}, 4)
+    want = attend_token_by_token(x.tolist(), parts | {"out": heads.out.weight.tolist()}, 4)
     batched = Attention(heads, eager, {"causal": causal})(x[None])[0]
     torch.testing.assert_close(batched, torch.tensor(want, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-class Silent(torch.nn.Module):
-    """A mixer that mixes nothing."""
+class ZeroMixer(torch.nn.Module):
+    """Mixer that returns zeros."""
 
     def forward(self, x, **context):
         return torch.zeros_like(x)
 
 
-def attention(layer=0):
+def make_attention(layer=0):
     return Attention(GroupedHeads(8, 2, 2, None, bias=False, out_bias=False), eager, {"causal": causal})
 
 
@@ -67,18 +68,21 @@ def attention(layer=0):
 @pytest.mark.parametrize(
     ("mixer", "mask", "changes"),
     [
-        pytest.param(attention, None, True, id="attention"),
-        pytest.param(attention, window(1), False, id="attention to itself"),
-        pytest.param(lambda layer: Silent(), None, False, id="no attention"),
+        pytest.param(make_attention, None, True, id="attention"),
+        pytest.param(make_attention, window(1), False, id="attention to itself"),
+        pytest.param(lambda layer: ZeroMixer(), None, False, id="no attention"),
     ],
 )
-def test_document_002_a_word_changes_with_its_context_through_attention_alone(mixer, mask, changes):
+def test_tutorial_word_changes_with_context_only_through_attention(mixer, mask, changes):
     sizes = {"vocab_size": 11, "dim": 8, "n_layers": 2, "ffn_width": 13, "bias": False, "tie": True}
     rest = {"dropout": 0.0, "init_std": 0.5, "qk_gain": None, "seed": 0}
     positions = LearnedPositions(5, 8)
     model = Transformer(mixer, **sizes, **rest, ffn=Mlp, norm=torch.nn.LayerNorm, positions=positions)
     bank = 7
     river, money = (torch.tensor([[*before, bank]]) for before in ((1, 2, 3, 4), (5, 6, 8, 9)))
-    river, money = model.hidden(river, mask=mask)[0, -1], model.hidden(money, mask=mask)[0, -1]
+    river, money = (
+        model.compute_hidden(river, mask=mask)[0, -1],
+        model.compute_hidden(money, mask=mask)[0, -1],
+    )
     assert torch.equal(river, money) is not changes
     assert ((river - money).abs().max() > 0.1) == changes

@@ -1,6 +1,4 @@
-"""What passes planning does not crash on its own config: command lines drawn by lot are each refused in one
-line, or trained for two steps.
-"""
+"""Random command lines are each rejected in one line, or train for two steps without a crash."""
 
 import collections
 import os
@@ -13,22 +11,22 @@ from typing import Any
 
 import pytest
 import torch
-from drawn import lines, loader
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException
+from random_lines import draw_line, load_config_loader
 from sampling import FULL
 
-from attnlab.cli.hydra_errors import one_line
-from attnlab.errors import Refused
-from attnlab.store import runs
-from attnlab.store.schema import Estimate, RunSpec
+from attnlab.cli.hydra_errors import format_hydra_error
+from attnlab.errors import InvalidConfig
+from attnlab.store import run_directories
+from attnlab.store.run_schema import RunConfig, RunEstimate
 from attnlab.sweep import engine
-from attnlab.sweep.execute import submit
-from attnlab.sweep.plan import checks
+from attnlab.sweep.execute import submission
+from attnlab.sweep.plan import checker
 from attnlab.sweep.plan.composer import Composer
-from attnlab.sweep.plan.plan import plan
+from attnlab.sweep.plan.plan import plan_command
 from attnlab.training import run
 
 torch.set_num_threads(1)
@@ -39,17 +37,17 @@ MEMORY = 12 * 2**30
 WORDS = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
 
 
-class Asked:
-    """What the checking process answers, in this one."""
+class InProcessChecker:
+    """The checking process, emulated in this process."""
 
     @staticmethod
-    def check(config: dict[str, Any]) -> Estimate:
-        kind, answer = checks._answer("attnlab.training.run", "check", config)
+    def check(config: dict[str, Any]) -> RunEstimate:
+        kind, answer = checker._handle_request("attnlab.training.run", "check", config)
         if kind == "refused":
-            raise Refused(answer)
+            raise InvalidConfig(answer)
         if kind == "bug":
             raise AssertionError(answer)
-        return Estimate.model_validate(answer)
+        return RunEstimate.model_validate(answer)
 
     def count_resource(self, config: dict[str, Any], name: str) -> float:
         return float(self.check(config).get(name))
@@ -66,97 +64,108 @@ def folder(tmp_path):
     return tmp_path
 
 
-def planned(line: list[str]) -> list[RunSpec]:
-    """The runs of a command line, as a sweep plans them."""
-    master = loader().load_configuration("config", line, RunMode.MULTIRUN)
+def plan_runs(line: list[str]) -> list[RunConfig]:
+    """Plan the runs of a command line as a sweep does."""
+    master = load_config_loader().load_configuration("config", line, RunMode.MULTIRUN)
     HydraConfig.instance().set_config(master)
-    engine.refuse_values(master)
-    return [run for each in plan(line, Composer(loader(), master), Asked()) for run in each.runs]
+    engine.validate_sweep_config(master)
+    return [
+        run
+        for plan in plan_command(line, Composer(load_config_loader(), master), InProcessChecker())
+        for run in plan.runs
+    ]
 
 
-def tried(line: list[str], folder: Path) -> str:
-    """How a command line ends: `refused: ...`, `trained` or `diverged`. Any other exception is a fault."""
+def try_line(line: list[str], folder: Path) -> str:
+    """Plan and train a command line; return `refused: ...`, `trained` or `diverged`.
+
+    Any other exception is a fault.
+    """
     try:
-        (spec,) = planned(line)
-        submit.refuse_unknown_parents([spec], folder / "runs")
+        (spec,) = plan_runs(line)
+        submission.validate_parents([spec], folder / "runs")
     except (ValueError, HydraException, OmegaConfBaseException) as error:
-        hydras = isinstance(error, HydraException | OmegaConfBaseException)
-        refusal = one_line(error, []) if hydras else str(error)
+        is_hydra_error = isinstance(error, HydraException | OmegaConfBaseException)
+        message = format_hydra_error(error, []) if is_hydra_error else str(error)
     else:
-        return trained(spec, folder)
-    assert refusal.strip(), "refused without a word"
-    assert "\n" not in refusal.strip(), f"refused in several lines: {refusal!r}"
-    assert len(refusal) < 1500, f"a line of {len(refusal)} characters: {refusal[:300]}"
-    return f"refused: {refusal}"
+        return train_two_steps(spec, folder)
+    assert message.strip(), "refused without a word"
+    assert "\n" not in message.strip(), f"refused in several lines: {message!r}"
+    assert len(message) < 1500, f"a line of {len(message)} characters: {message[:300]}"
+    return f"refused: {message}"
 
 
-def trained(spec: RunSpec, folder: Path) -> str:
-    """Two steps of a planned run: `trained` or `diverged`."""
+def train_two_steps(spec: RunConfig, folder: Path) -> str:
+    """Train a planned run for two steps; return `trained` or `diverged`."""
     config = spec.config
     trainer = {**config["trainer"], "max_steps": min(2, config["trainer"]["max_steps"]), "strategy": "auto"}
     trainer["accumulate_grad_batches"] = min(3, trainer["accumulate_grad_batches"])
-    trainer["devices"] = 1  # other ranks are started by a worker
+    trainer["devices"] = 1  # only a worker starts other ranks
     trainer.pop("benchmark", None)
-    changed = {
+    changes = {
         "trainer": trainer,
         "logger": {**config["logger"], "mode": "disabled", "workspace": False},
         "optim": {**config["optim"], "compile": False},
         "data": {**config["data"], **({"num_workers": 0} if config["data"].get("num_workers") else {})},
     }
-    spec = spec.but(config={**config, **changed})
-    runs.write_spec(folder / "runs", spec)
+    spec = spec.with_changes(config={**config, **changes})
+    run_directories.write_run_config(folder / "runs", spec)
     try:
         run.run(folder / "runs" / spec.id)
     except FloatingPointError:
         return "diverged"
-    assert runs.is_done(folder / "runs" / spec.id), runs.fault(folder / "runs" / spec.id)
+    assert run_directories.is_done(folder / "runs" / spec.id), run_directories.describe_result_fault(
+        folder / "runs" / spec.id
+    )
     return "trained"
 
 
-def sweep(numbers: range, folder: Path) -> tuple[collections.Counter[str], list[str]]:
-    """How often the drawn lines ended how, and the faults with what led to them."""
+def try_random_lines(numbers: range, folder: Path) -> tuple[collections.Counter[str], list[str]]:
+    """Try random lines; return counts of their ends, and the faults with their lines."""
 
-    def too_long(*_: object) -> None:
+    def raise_timeout(*_: object) -> None:
         raise AssertionError(f"not done within {SECONDS} s")
 
-    ends, faults = collections.Counter[str](), list[str]()
-    before = signal.signal(signal.SIGALRM, too_long)
+    end_counts, faults = collections.Counter[str](), list[str]()
+    previous_handler = signal.signal(signal.SIGALRM, raise_timeout)
     memory = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, memory[1]))  # what is too large fails, and kills nothing
+    resource.setrlimit(
+        resource.RLIMIT_AS, (MEMORY, memory[1])
+    )  # excessive allocations fail instead of killing the process
     try:
         for number in numbers:
-            line = lines(number, folder)
+            line = draw_line(number, folder)
             signal.alarm(SECONDS)
             try:
-                end = tried(line, folder)
+                end = try_line(line, folder)
             except (Exception, SystemExit) as error:
                 end = "fault"
-                told = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
-                faults.append(f"{number}: {' '.join(line)}\n{told[-3000:]}")
-                if out := os.environ.get("FUZZ_OUT"):
-                    with open(out, "a") as file:
+                description = str(error) if isinstance(error, AssertionError) else traceback.format_exc()
+                faults.append(f"{number}: {' '.join(line)}\n{description[-3000:]}")
+                if log_path := os.environ.get("FUZZ_OUT"):
+                    with open(log_path, "a") as file:
                         print("#####", faults[-1], file=file, flush=True)
             finally:
                 signal.alarm(0)
                 torch.use_deterministic_algorithms(False)
-            ends[end.partition(":")[0]] += 1
-            if end.startswith("refused") and (out := os.environ.get("FUZZ_REFUSED")):
-                with open(out, "a") as file:
+            end_counts[end.partition(":")[0]] += 1
+            if end.startswith("refused") and (log_path := os.environ.get("FUZZ_REFUSED")):
+                with open(log_path, "a") as file:
                     print(number, line[-3:], end, file=file, flush=True)
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
         resource.setrlimit(resource.RLIMIT_AS, memory)
-    return ends, faults
+    return end_counts, faults
 
 
 @pytest.mark.rare
 @pytest.mark.timeout(7200)
-def test_what_passes_planning_does_not_crash_on_its_own_config(folder, monkeypatch):
+def test_random_lines_are_rejected_or_train(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ends, faults = sweep(range(FIRST, FIRST + COUNT), folder)
-    print(dict(ends))
+        end_counts, faults = try_random_lines(range(FIRST, FIRST + COUNT), folder)
+    print(dict(end_counts))
     assert not faults, f"{len(faults)} of {COUNT}\n\n" + "\n\n".join(faults[:5])
-    assert ends["trained"] >= COUNT // 40
-    assert ends["refused"] >= COUNT // 4
+    assert end_counts["trained"] >= COUNT // 40
+    assert end_counts["refused"] >= COUNT // 4

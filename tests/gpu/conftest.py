@@ -1,7 +1,7 @@
-"""What is tried on a GPU, and skipped where there is none; ATTNLAB_CARD=cpu tries the tests themselves.
+"""Tests on a GPU, skipped without one; ATTNLAB_CARD=cpu runs the tests on a CPU to test them.
 
-`--told FILE` writes what came of each test as it ends, and leaves out what has passed by the same file: a
-session that was cut off goes on where it was.
+`--told FILE` records each outcome as its test ends, and skips tests that passed according to the file. An
+interrupted session thus continues where it stopped.
 """
 
 import json
@@ -22,33 +22,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    here = [item for item in items if "tests/gpu/" in item.nodeid]
-    for item in here:
+    gpu_items = [item for item in items if "tests/gpu/" in item.nodeid]
+    for item in gpu_items:
         item.add_marker(pytest.mark.gpu)
-    passed = {name for name, told in _read(config)["tests"].items() if told["outcome"] == "passed"}
+    passed = {
+        name for name, outcomes in _load_outcomes(config)["tests"].items() if outcomes["outcome"] == "passed"
+    }
     items[:] = [item for item in items if item.nodeid not in passed]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Keeps the outcome of a test that was tried, what it measured, or why it was skipped."""
+    """Record a test's outcome, its measurements, or the reason why it was skipped."""
     report: Any = yield
     path = item.config.getoption("--told")
     if path is not None and (report.when == "call" or report.skipped):
-        told = _read(item.config)
-        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
-        told["tests"][item.nodeid] = {
+        outcomes = _load_outcomes(item.config)
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+        outcomes["tests"][item.nodeid] = {
             "outcome": report.outcome,
             "seconds": round(report.duration, 2),
-            **({"why": why[-500:]} if why else {}),
+            **({"why": reason[-500:]} if reason else {}),
             **dict(item.user_properties),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(told, indent=1))
+        path.write_text(json.dumps(outcomes, indent=1))
     return report
 
 
-def _read(config: pytest.Config) -> dict[str, Any]:
+def _load_outcomes(config: pytest.Config) -> dict[str, Any]:
     path = config.getoption("--told")
     if path is not None and path.exists():
         return json.loads(path.read_text())
@@ -60,7 +62,7 @@ def _read(config: pytest.Config) -> dict[str, Any]:
 
 @pytest.fixture
 def card() -> str:
-    """The device; skips where there is no GPU."""
+    """The device type; skips the test without a GPU."""
     if CARD == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU here")
     return CARD

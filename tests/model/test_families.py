@@ -1,6 +1,7 @@
-"""Each family's checkpoints mean here what they mean in `transformers`: logits in float64, greedy text, and
-what we save. Theirs is made to compute in float64 throughout, since its modules round to float32 whatever
-the weights are.
+"""Each family agrees with `transformers`: float64 logits, greedy text and saved checkpoints.
+
+`transformers` is patched to compute in float64 throughout, because its modules round to float32 for any
+weights.
 """
 
 import json
@@ -13,8 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from attnlab.attention.cache import DynamicCache
 from attnlab.model.generation import Decoder
-from attnlab.model.huggingface.canonical import canonical
-from attnlab.model.huggingface.convert import load, save
+from attnlab.model.huggingface.canonical_config import canonicalize_config
+from attnlab.model.huggingface.conversion import load_hf_model, save_hf_model
 from attnlab.model.huggingface.families import FAMILIES
 
 VOCABULARY, LENGTH = 31, 13
@@ -193,11 +194,11 @@ CASES = {
         },
     ],
 }
-NAMED = [(kind, n) for kind, changes in CASES.items() for n in range(len(changes))]
+CASE_KEYS = [(kind, n) for kind, changes in CASES.items() for n in range(len(changes))]
 
 
-def how(values):
-    """Plainly; but Falcon's eager attention adds its biases twice, its fused one once."""
+def choose_implementations(values):
+    """Choose eager kernels; with ALiBi SDPA, because Falcon's eager attention adds its biases twice."""
     return {
         "attn_implementation": "sdpa" if values.get("alibi") else "eager",
         "experts_implementation": "eager",
@@ -205,27 +206,29 @@ def how(values):
 
 
 @contextmanager
-def in_double():
-    """Where `transformers` asks for float32, it gets float64."""
-    narrow, usual = torch.float32, torch.get_default_dtype()
-    as_float = torch.Tensor.float
+def force_float64():
+    """Replace float32 by float64 in `transformers`."""
+    float32, default_dtype = torch.float32, torch.get_default_dtype()
+    to_float = torch.Tensor.float
     torch.set_default_dtype(torch.float64)
     torch.float32 = torch.float = torch.float64
     torch.Tensor.float = torch.Tensor.double
     try:
         yield
     finally:
-        torch.float32 = torch.float = narrow
-        torch.Tensor.float = as_float
-        torch.set_default_dtype(usual)
+        torch.float32 = torch.float = float32
+        torch.Tensor.float = to_float
+        torch.set_default_dtype(default_dtype)
 
 
-def theirs(kind, values):
-    """A model of theirs; every parameter, gains and biases too, is random and large."""
+def make_hf_model(kind, values):
+    """Make a `transformers` model whose parameters, gains and biases included, are random and large."""
     torch.manual_seed(5)
-    with in_double():
+    with force_float64():
         model = (
-            AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **values), **how(values))
+            AutoModelForCausalLM.from_config(
+                AutoConfig.for_model(kind, **values), **choose_implementations(values)
+            )
             .double()
             .eval()
         )
@@ -234,35 +237,37 @@ def theirs(kind, values):
     return model
 
 
-def read_by_them(folder):
-    values = json.loads((folder / "config.json").read_text())
-    with in_double():
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, **how(values)).eval()
+def load_with_transformers(folder):
+    config = json.loads((folder / "config.json").read_text())
+    with force_float64():
+        return AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float64, **choose_implementations(config)
+        ).eval()
 
 
-def logits(model, tokens):
-    with in_double(), torch.no_grad():
+def compute_hf_logits(model, tokens):
+    with force_float64(), torch.no_grad():
         return model(tokens).logits
 
 
-def same(ours, want):
-    assert want.std() > 0.2  # else agreement would say little
-    assert (ours - want).abs().max() < 1e-10 * want.abs().max()
+def assert_close_logits(actual, expected):
+    assert expected.std() > 0.2  # small logits would agree trivially
+    assert (actual - expected).abs().max() < 1e-10 * expected.abs().max()
 
 
-CHEAP = [  # of each family the first
-    pytest.param(named, marks=[pytest.mark.rare] if named[1] else []) for named in NAMED
+CASE_PARAMS = [  # only the first case of each family is not rare
+    pytest.param(case_key, marks=[pytest.mark.rare] if case_key[1] else []) for case_key in CASE_KEYS
 ]
 
 
-@pytest.fixture(scope="module", params=CHEAP, ids=lambda named: f"{named[0]}-{named[1]}")
+@pytest.fixture(scope="module", params=CASE_PARAMS, ids=lambda case_key: f"{case_key[0]}-{case_key[1]}")
 def case(request, tmp_path_factory):
-    """A model of theirs, and ours from its folder."""
+    """A `transformers` model, and ours loaded from its folder."""
     kind, n = request.param
     folder = tmp_path_factory.mktemp(kind)
-    model = theirs(kind, SIZES | CASES[kind][n])
+    model = make_hf_model(kind, SIZES | CASES[kind][n])
     model.save_pretrained(folder)
-    config, ours = load(folder)
+    config, ours = load_hf_model(folder)
     return SimpleNamespace(kind=kind, theirs=model, config=config, ours=ours)
 
 
@@ -270,25 +275,27 @@ TOKENS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().m
 
 
 @torch.no_grad()
-def test_logits_are_theirs(case):
-    same(case.ours(TOKENS), logits(case.theirs, TOKENS))
+def test_logits_equal_transformers(case):
+    assert_close_logits(case.ours(TOKENS), compute_hf_logits(case.theirs, TOKENS))
 
 
 @torch.no_grad()
-def test_what_is_saved_is_read_by_transformers_and_by_us(case, tmp_path):
-    save(tmp_path, case.ours, case.config, {case.kind: FAMILIES[case.kind]})
-    same(logits(read_by_them(tmp_path), TOKENS), logits(case.theirs, TOKENS))
-    config, ours = load(tmp_path)
-    assert canonical(config) == canonical(case.config)
-    same(ours(TOKENS), logits(case.theirs, TOKENS))
+def test_saved_model_loads_in_transformers_and_here(case, tmp_path):
+    save_hf_model(tmp_path, case.ours, case.config, {case.kind: FAMILIES[case.kind]})
+    assert_close_logits(
+        compute_hf_logits(load_with_transformers(tmp_path), TOKENS), compute_hf_logits(case.theirs, TOKENS)
+    )
+    config, ours = load_hf_model(tmp_path)
+    assert canonicalize_config(config) == canonicalize_config(case.config)
+    assert_close_logits(ours(TOKENS), compute_hf_logits(case.theirs, TOKENS))
 
 
-def test_greedy_text_is_theirs_cached_or_not(case):
+def test_greedy_tokens_equal_transformers_cached_and_uncached(case):
     prompt = TOKENS[:, :5]
-    with in_double():
-        want = case.theirs.generate(
+    with force_float64():
+        expected = case.theirs.generate(
             prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, pad_token_id=0
         )
-    assert want.unique().numel() > 5
+    assert expected.unique().numel() > 5
     for cache in (None, DynamicCache):
-        assert torch.equal(Decoder(case.ours, cache).generate(prompt, 12), want)
+        assert torch.equal(Decoder(case.ours, cache).generate(prompt, 12), expected)

@@ -1,4 +1,4 @@
-"""Configs by lot: each is saved, and read by `transformers` with equal logits, or refused with the key."""
+"""Random configs: each converts with equal logits in `transformers`, or fails with the name of its key."""
 
 import copy
 import json
@@ -9,17 +9,26 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from sampling import FULL
-from test_families import CASES, SIZES, TOKENS, VOCABULARY, logits, read_by_them, same, theirs
+from test_families import (
+    CASES,
+    SIZES,
+    TOKENS,
+    VOCABULARY,
+    assert_close_logits,
+    compute_hf_logits,
+    load_with_transformers,
+    make_hf_model,
+)
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.model.build import build_model
-from attnlab.model.huggingface.convert import load, save
-from attnlab.testing.laws.compose import AXES, options
-from attnlab.testing.laws.variant import randomised
+from attnlab.model.huggingface.conversion import load_hf_model, save_hf_model
+from attnlab.testing.invariants.variant import randomize
+from attnlab.testing.invariants.variant_composition import AXES, list_options
 
-DRAWN = 240 if FULL else 24
+N_CONFIGS = 240 if FULL else 24
 WINDOW = {"_target_": "attnlab.attention.masks.window.window", "size": 4}
-YARN = {"_target_": "attnlab.attention.scaling.Yarn", "factor": 4.0, "trained": 5}
+YARN = {"_target_": "attnlab.attention.rotary_scaling.Yarn", "factor": 4.0, "trained": 5}
 SIZE = {"dim": [24, 48], "n_heads": [2, 4, 6], "n_layers": [1, 2, 3]}
 CHANGES = {
     "norm.eps": [1e-5, 1e-3],
@@ -50,30 +59,30 @@ CHANGES = {
     "attention.rotary.fraction": [0.5, 1.0],
     "attention.rotary.scaling": [
         None, YARN, YARN | {"ramp": "index"}, YARN | {"ramp": "index", "magnitude": 1.2, "truncate": False},
-        {"_target_": "attnlab.attention.scaling.Interpolation", "factor": 2.0},
-        {"_target_": "attnlab.attention.scaling.Ntk", "factor": 2.0},
+        {"_target_": "attnlab.attention.rotary_scaling.Interpolation", "factor": 2.0},
+        {"_target_": "attnlab.attention.rotary_scaling.Ntk", "factor": 2.0},
     ],
 }  # fmt: skip
 BLOCK = {"_target_": "attnlab.model.block.Block", "_partial_": True}
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    """Our config of each family's cases."""
+def family_configs(tmp_path_factory):
+    """Our configs of all cases of all families."""
     configs = []
     for kind, changes in CASES.items():
         for change in changes:
             folder = tmp_path_factory.mktemp(kind)
-            theirs(kind, SIZES | change).save_pretrained(folder)
-            configs.append(load(folder)[0])
+            make_hf_model(kind, SIZES | change).save_pretrained(folder)
+            configs.append(load_hf_model(folder)[0])
     return configs
 
 
-def changed(config, lot):
-    """A config of a family with up to three of its leaves drawn anew."""
+def perturb_config(config, rng):
+    """Copy a family's config with up to three leaves drawn at random."""
     config = copy.deepcopy(config)
-    for path in lot.sample(sorted(CHANGES), lot.randint(0, 3)):
-        value = copy.deepcopy(lot.choice(CHANGES[path]))
+    for path in rng.sample(sorted(CHANGES), rng.randint(0, 3)):
+        value = copy.deepcopy(rng.choice(CHANGES[path]))
         *outer, leaf = path.split(".")
         node = config
         for name in outer:
@@ -83,22 +92,29 @@ def changed(config, lot):
     return config
 
 
-def composed(compose, lot):
-    """A config of our axes and sizes."""
-    axes = {axis: lot.choice(options(axis)) for axis in lot.sample(AXES[:-2], lot.randint(0, 3))}
-    beside = {
-        axis: lot.choice(options(axis)) for axis in ("block", "layers", "residual") if lot.random() < 0.3
+def compose_random_config(compose, rng):
+    """Compose a config from random axes and sizes."""
+    axes = {axis: rng.choice(list_options(axis)) for axis in rng.sample(AXES[:-2], rng.randint(0, 3))}
+    structure = {
+        axis: rng.choice(list_options(axis)) for axis in ("block", "layers", "residual") if rng.random() < 0.3
     }
-    sizes = {f"model.{name}": lot.choice(some) for name, some in SIZE.items()}
-    bias = {"model.bias": lot.choice(["true", "false"]), "model.tie": lot.choice(["true", "false"])}
-    chosen = {"model": lot.choice(["gpt", "llama"]), **axes, **beside, **sizes, **bias, "kernel": "eager"}
-    return compose(*(f"{name}={value}" for name, value in chosen.items()))["model"]
+    sizes = {f"model.{name}": rng.choice(values) for name, values in SIZE.items()}
+    flags = {"model.bias": rng.choice(["true", "false"]), "model.tie": rng.choice(["true", "false"])}
+    choices = {
+        "model": rng.choice(["gpt", "llama"]),
+        **axes,
+        **structure,
+        **sizes,
+        **flags,
+        "kernel": "eager",
+    }
+    return compose(*(f"{name}={value}" for name, value in choices.items()))["model"]
 
 
-def refusal(folder, model, config):
-    """Why it cannot be saved; None where it was."""
+def try_save(folder, model, config):
+    """Save a model and return the error message, or None."""
     try:
-        save(folder, model, config)
+        save_hf_model(folder, model, config)
     except ValueError as error:
         return str(error)
     return None
@@ -106,25 +122,29 @@ def refusal(folder, model, config):
 
 @pytest.mark.rare
 @pytest.mark.timeout(1200)
-def test_what_is_drawn_is_saved_for_transformers_or_refused_with_its_key(known, compose, tmp_path):
-    lot, saved, refused = random.Random(0), 0, 0
-    while saved + refused < DRAWN:
-        folder = tmp_path / str(saved + refused)
+def test_random_configs_convert_exactly_or_fail_with_their_key(family_configs, compose, tmp_path):
+    rng, n_saved, n_rejected = random.Random(0), 0, 0
+    while n_saved + n_rejected < N_CONFIGS:
+        folder = tmp_path / str(n_saved + n_rejected)
         try:
-            config = changed(lot.choice(known), lot) if lot.random() < 0.6 else composed(compose, lot)
+            config = (
+                perturb_config(rng.choice(family_configs), rng)
+                if rng.random() < 0.6
+                else compose_random_config(compose, rng)
+            )
             config = json.loads(json.dumps(config))
             OmegaConf.create(config)
-            model = randomised(build_model({"model": config}, VOCABULARY)).double().eval()
+            model = randomize(build_model({"model": config}, VOCABULARY)).double().eval()
             with torch.no_grad():
-                want = model(TOKENS)
+                expected = model(TOKENS)
         except (ValueError, Unsupported, TypeError):
-            continue  # it is no model
-        reason = refusal(folder, model, config)
-        if reason is None:
-            same(logits(read_by_them(folder), TOKENS), want)
-            saved += 1
+            continue  # not a valid model
+        message = try_save(folder, model, config)
+        if message is None:
+            assert_close_logits(compute_hf_logits(load_with_transformers(folder), TOKENS), expected)
+            n_saved += 1
         else:
-            assert re.fullmatch(r"no family can .* cannot have model\.[\w.\[\]]+ = .*", reason)
+            assert re.fullmatch(r"no family can .* cannot have model\.[\w.\[\]]+ = .*", message)
             assert not folder.exists()
-            refused += 1
-    assert min(saved, refused) > DRAWN // 4
+            n_rejected += 1
+    assert min(n_saved, n_rejected) > N_CONFIGS // 4

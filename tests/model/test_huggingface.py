@@ -1,4 +1,4 @@
-"""Checkpoints give the same logits in `transformers` and here, both ways; what does not fit is refused."""
+"""Conversion from and to `transformers` gives equal logits; unsupported checkpoints are errors."""
 
 import dataclasses
 import json
@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig
 
 from attnlab.attention.cache import DynamicCache
-from attnlab.model.huggingface.convert import load, save
-from attnlab.model.huggingface.families import LLAMA, Key
+from attnlab.model.huggingface.conversion import load_hf_model, save_hf_model
+from attnlab.model.huggingface.families import LLAMA, ConfigKey
 
 SIZES = {"vocab_size": 31, "bos_token_id": None, "eos_token_id": None}
 GPT = SIZES | {"n_positions": 29, "n_embd": 21, "n_layer": 2, "n_head": 3}
@@ -23,7 +23,7 @@ LLAMAS = SIZES | {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
 }
-# transformers turns and normalises in float32 whatever the weights are: 1e-6 allows for its rounding alone.
+# transformers computes RoPE and norms in float32 for any weights: 1e-6 allows only for that rounding.
 BOUNDS = {"gpt2": 1e-10, "llama": 1e-6}
 CASES = {
     "gpt2": GPT2Config(**GPT, layer_norm_epsilon=1e-3),
@@ -39,8 +39,8 @@ CASES = {
 }
 
 
-def theirs(config, folder=None):
-    """A model of theirs, saved where asked; every parameter, gains and biases too, is random and large."""
+def make_hf_model(config, folder=None):
+    """Make a `transformers` model whose parameters are random and large, and save it to `folder`."""
     torch.manual_seed(5)
     model = AutoModelForCausalLM.from_config(config).double().eval()
     for parameter in model.parameters():
@@ -53,8 +53,8 @@ def theirs(config, folder=None):
 @pytest.fixture(scope="module", params=CASES)
 def case(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    model = theirs(CASES[request.param], folder)
-    config, ours = load(folder)
+    model = make_hf_model(CASES[request.param], folder)
+    config, ours = load_hf_model(folder)
     bound = BOUNDS[model.config.model_type]
     return SimpleNamespace(theirs=model, ours=ours, config=config, bound=bound, folder=folder)
 
@@ -66,17 +66,17 @@ def tokens():
 
 @pytest.fixture
 def folder(tmp_path):
-    theirs(CASES["llama"], tmp_path)
+    make_hf_model(CASES["llama"], tmp_path)
     return tmp_path
 
 
-def edit(folder, **values):
+def edit_config(folder, **values):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 @torch.no_grad()
-def greedy(model, prompt, steps, cached):
+def decode_greedily(model, prompt, steps, cached):
     caches = [DynamicCache() for _ in model.blocks] if cached else None
     sequence, new = prompt, prompt
     for _ in range(steps):
@@ -87,86 +87,88 @@ def greedy(model, prompt, steps, cached):
 
 
 @torch.no_grad()
-def test_logits_equal_theirs(case, tokens):
-    want = case.theirs(tokens).logits
-    assert want.std() > 0.3  # else agreement would say little
-    assert (case.ours(tokens) - want).abs().max() < case.bound
+def test_logits_equal_transformers(case, tokens):
+    expected = case.theirs(tokens).logits
+    assert expected.std() > 0.3  # small logits would agree trivially
+    assert (case.ours(tokens) - expected).abs().max() < case.bound
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_greedy_tokens_equal_theirs(case, tokens, cached):
+def test_greedy_tokens_equal_transformers(case, tokens, cached):
     prompt = tokens[:, :4]
-    want = case.theirs.generate(
+    expected = case.theirs.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=20, do_sample=False, pad_token_id=0
     )
-    assert want.unique().numel() > 5
-    assert torch.equal(greedy(case.ours, prompt, 20, cached), want)
+    assert expected.unique().numel() > 5
+    assert torch.equal(decode_greedily(case.ours, prompt, 20, cached), expected)
 
 
 @torch.no_grad()
-def test_what_we_save_is_what_transformers_loads(case, tokens, tmp_path):
-    save(tmp_path, case.ours, case.config)
-    back = type(case.theirs).from_pretrained(tmp_path).eval()
-    torch.testing.assert_close(back(tokens).logits, case.theirs(tokens).logits, rtol=0, atol=1e-12)
+def test_saved_model_gives_equal_logits_in_transformers(case, tokens, tmp_path):
+    save_hf_model(tmp_path, case.ours, case.config)
+    reloaded = type(case.theirs).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(reloaded(tokens).logits, case.theirs(tokens).logits, rtol=0, atol=1e-12)
 
 
-def test_load_after_save_is_the_identity(case, tmp_path):
-    save(tmp_path, case.ours, case.config)
-    config, model = load(tmp_path)
+def test_load_after_save_is_identity(case, tmp_path):
+    save_hf_model(tmp_path, case.ours, case.config)
+    config, model = load_hf_model(tmp_path)
     assert config == case.config
     pairs = zip(model.state_dict().items(), case.ours.state_dict().items(), strict=True)
     assert all(a == b and torch.equal(x, y) for (a, x), (b, y) in pairs)
     assert (model.head.weight is model.embedding.weight) == config["tie"]
 
 
-def test_their_tensors_come_back_bit_for_bit(case, tmp_path):
-    save(tmp_path, case.ours, case.config)
+def test_tensors_survive_the_round_trip_bit_for_bit(case, tmp_path):
+    save_hf_model(tmp_path, case.ours, case.config)
     before, after = load_file(case.folder / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_shards_hold_what_one_file_holds(tmp_path, tokens):
-    model = theirs(CASES["llama"])
+def test_sharded_checkpoint_equals_a_single_file(tmp_path, tokens):
+    model = make_hf_model(CASES["llama"])
     model.save_pretrained(tmp_path / "one")
     model.save_pretrained(tmp_path / "many", max_shard_size="9KB")
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
-    one, many = load(tmp_path / "one")[1], load(tmp_path / "many")[1]
+    one, many = load_hf_model(tmp_path / "one")[1], load_hf_model(tmp_path / "many")[1]
     assert torch.equal(one(tokens), many(tokens))
 
 
-def test_names_without_prefix_and_buffers_are_understood(tmp_path, tokens):
-    theirs(CASES["gpt2"], tmp_path)
-    want = load(tmp_path)[1](tokens)
+def test_names_without_prefix_and_mask_buffers_are_accepted(tmp_path, tokens):
+    make_hf_model(CASES["gpt2"], tmp_path)
+    expected = load_hf_model(tmp_path)[1](tokens)
     path = tmp_path / "model.safetensors"
     tensors = {name.removeprefix("transformer."): tensor for name, tensor in load_file(path).items()}
     save_file(tensors | {"h.0.attn.bias": torch.ones(1, 1, 29, 29)}, path, metadata={"format": "pt"})
-    assert torch.equal(load(tmp_path)[1](tokens), want)
+    assert torch.equal(load_hf_model(tmp_path)[1](tokens), expected)
 
 
-def test_keys_that_old_configs_leave_out_have_their_defaults(tmp_path, tokens):
-    theirs(LlamaConfig(**(LLAMAS | {"num_key_value_heads": 6})), tmp_path)
-    want = load(tmp_path)[1](tokens)
+def test_keys_absent_from_old_configs_take_their_defaults(tmp_path, tokens):
+    make_hf_model(LlamaConfig(**(LLAMAS | {"num_key_value_heads": 6})), tmp_path)
+    expected = load_hf_model(tmp_path)[1](tokens)
     config = json.loads((tmp_path / "config.json").read_text())
-    needed = ("model_type", "vocab_size", "hidden_size", "intermediate_size")
-    needed += ("num_hidden_layers", "num_attention_heads")
-    (tmp_path / "config.json").write_text(json.dumps({key: config[key] for key in needed}))
-    assert torch.equal(load(tmp_path)[1](tokens), want)
+    mandatory_keys = ("model_type", "vocab_size", "hidden_size", "intermediate_size")
+    mandatory_keys += ("num_hidden_layers", "num_attention_heads")
+    (tmp_path / "config.json").write_text(json.dumps({key: config[key] for key in mandatory_keys}))
+    assert torch.equal(load_hf_model(tmp_path)[1](tokens), expected)
 
 
 @torch.no_grad()
-def test_a_further_family_is_a_table(tmp_path, tokens):
+def test_a_new_family_needs_only_a_table(tmp_path, tokens):
     def masks(size):
         return {"window": {"_target_": "attnlab.attention.masks.window.window", "size": size}}
 
-    window = Key("sliding_window", ("attention.masks",), None, masks, lambda masks: masks["window"]["size"])
+    window = ConfigKey(
+        "sliding_window", ("attention.masks",), None, masks, lambda masks: masks["window"]["size"]
+    )
     table = dataclasses.replace(LLAMA, architecture="MistralForCausalLM", keys=(*LLAMA.keys, window))
-    model = theirs(MistralConfig(**LLAMAS, sliding_window=5), tmp_path / "theirs")
-    config, ours = load(tmp_path / "theirs", {"mistral": table})
+    model = make_hf_model(MistralConfig(**LLAMAS, sliding_window=5), tmp_path / "theirs")
+    config, ours = load_hf_model(tmp_path / "theirs", {"mistral": table})
     assert (ours(tokens) - model(tokens).logits).abs().max() < 1e-6
-    save(tmp_path / "ours", ours, config, {"llama": LLAMA, "mistral": table})
-    back = type(model).from_pretrained(tmp_path / "ours")
-    torch.testing.assert_close(back(tokens).logits, model(tokens).logits, rtol=0, atol=1e-12)
+    save_hf_model(tmp_path / "ours", ours, config, {"llama": LLAMA, "mistral": table})
+    reloaded = type(model).from_pretrained(tmp_path / "ours")
+    torch.testing.assert_close(reloaded(tokens).logits, model(tokens).logits, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -193,49 +195,49 @@ def test_a_further_family_is_a_table(tmp_path, tokens):
         ({"num_hidden_layers": 1}, "tensor layers.1.*has no place in our model .and 8 more."),
     ],
 )
-def test_a_config_that_does_not_fit_is_refused_in_one_line(folder, values, message):
-    edit(folder, **values)
-    with pytest.raises(ValueError, match=message) as refused:
-        load(folder)
-    assert "\n" not in str(refused.value)
-    assert str(folder) in str(refused.value)
+def test_unsupported_config_raises_in_one_line(folder, values, message):
+    edit_config(folder, **values)
+    with pytest.raises(ValueError, match=message) as error:
+        load_hf_model(folder)
+    assert "\n" not in str(error.value)
+    assert str(folder) in str(error.value)
 
 
 @pytest.mark.parametrize("size", [10**6, 10**12, 10**18, 10**30, -1, 2.5])
 @pytest.mark.parametrize("key", [*sorted(LLAMAS.keys() - SIZES.keys()), "head_dim", "vocab_size"])
-def test_an_absurd_size_is_refused_in_a_line_and_at_once(folder, key, size):
-    edit(folder, **{key: size})
-    began = time.process_time()
-    with pytest.raises(ValueError, match=r"config.json|has shape|is missing") as refused:
-        load(folder)
-    assert time.process_time() - began < 1
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 500
+def test_absurd_size_raises_in_one_line_within_a_second(folder, key, size):
+    edit_config(folder, **{key: size})
+    start = time.process_time()
+    with pytest.raises(ValueError, match=r"config.json|has shape|is missing") as error:
+        load_hf_model(folder)
+    assert time.process_time() - start < 1
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 500
 
 
-def test_another_activation_of_gpt2_is_refused(tmp_path):
-    theirs(GPT2Config(**GPT, activation_function="relu"), tmp_path)
+def test_other_gpt2_activation_is_rejected(tmp_path):
+    make_hf_model(GPT2Config(**GPT, activation_function="relu"), tmp_path)
     with pytest.raises(ValueError, match="activation_function = 'relu' is not supported"):
-        load(tmp_path)
+        load_hf_model(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_a_corrupt_file_is_named(folder, name):
+def test_corrupt_file_is_named(folder, name):
     path = folder / name
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match=f"{name}.*(cannot be read as safetensors|is not valid json)"):
-        load(folder)
+        load_hf_model(folder)
 
 
-def test_an_index_cannot_lead_out_of_the_folder(folder):
+def test_index_cannot_reference_files_outside_the_folder(folder):
     (folder / "model.safetensors").rename(folder.parent / "elsewhere.safetensors")
     index = {"weight_map": {"model.norm.weight": "../elsewhere.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match="names files beside it"):
-        load(folder)
+        load_hf_model(folder)
 
 
-def test_pickled_weights_are_not_read(folder):
+def test_pickled_weights_are_rejected(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match="pickled weights are not read"):
-        load(folder)
+        load_hf_model(folder)

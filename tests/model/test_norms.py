@@ -1,4 +1,4 @@
-"""Every norm adds a stated number to the mean square, the same one in every number format."""
+"""Every norm has an explicit epsilon, equal in all dtypes."""
 
 import copy
 
@@ -21,24 +21,24 @@ NORMS = (nn.RMSNorm, nn.LayerNorm, nn.GroupNorm)
 TINY = 1e-4  # inputs whose mean square is far below the epsilon
 
 
-def relative_error(found, wanted):
-    return ((found.double() - wanted).norm() / wanted.norm()).item()
+def compute_relative_error(actual, expected):
+    return ((actual.double() - expected).norm() / expected.norm()).item()
 
 
 @pytest.mark.rare
-def test_the_norms_of_every_model_have_an_epsilon_that_the_number_format_does_not_change(compose):
-    seen = set()
+def test_norms_of_every_model_have_an_epsilon_independent_of_the_dtype(compose):
+    norm_types = set()
     for choice in [*CHOICES, *PAIRS]:
         model = build_model(compose("model.n_layers=8", *choice), 31)
         norms = {name: module for name, module in model.named_modules() if isinstance(module, NORMS)}
         assert norms, choice
         for name, norm in norms.items():
             assert isinstance(norm.eps, float), (choice, name)
-            seen.add(type(norm))
+            norm_types.add(type(norm))
             x = TINY * torch.randn(3, *norm.normalized_shape, dtype=torch.float64)
-            wanted = copy.deepcopy(norm).double()(x)
-            assert relative_error(norm(x.float()), wanted) < 1e-6, (choice, name)
-    assert seen == {nn.RMSNorm, nn.LayerNorm}
+            expected = copy.deepcopy(norm).double()(x)
+            assert compute_relative_error(norm(x.float()), expected) < 1e-6, (choice, name)
+    assert norm_types == {nn.RMSNorm, nn.LayerNorm}
 
 
 @pytest.mark.parametrize("eps", [1e-6, 1e-2])
@@ -52,18 +52,18 @@ def test_the_norms_of_every_model_have_an_epsilon_that_the_number_format_does_no
     ],
     ids=["delta", "decay", "differential", "depth"],
 )
-def test_the_norms_of_a_part_have_the_epsilon_that_it_is_given(make, eps):
+def test_norms_of_a_part_use_its_norm_eps(make, eps):
     assert {module.eps for module in make(eps).modules() if isinstance(module, NORMS)} == {eps}
 
 
 @pytest.mark.parametrize(
     "make", [lambda: GatedDeltaNet(24, 3), lambda: ScalarDecay(24, 3, 5)], ids=["delta", "decay"]
 )
-def test_a_mixer_gives_the_same_output_for_tiny_inputs_in_float32_and_float64(make):
+def test_tiny_inputs_give_equal_outputs_in_float32_and_float64(make):
     torch.manual_seed(0)
     mixer = make().double()
     x = TINY * torch.randn(2, 7, 24, dtype=torch.float64)
     with torch.no_grad():
-        wanted = mixer(x)
-        found = copy.deepcopy(mixer).float()(x.float())
-    assert relative_error(found, wanted) < 1e-5
+        expected = mixer(x)
+        actual = copy.deepcopy(mixer).float()(x.float())
+    assert compute_relative_error(actual, expected) < 1e-5

@@ -1,4 +1,4 @@
-"""Pooling key and value heads: exact where nothing is lost, on weights and biases alike."""
+"""Pooling of KV heads, for weights and biases: exact if the heads of a group are equal."""
 
 import pytest
 import torch
@@ -7,12 +7,12 @@ from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.model.build import build_model
 from attnlab.model.pooling import pool_heads
 
-DIM, HEADS, KV, WIDTH = 21, 12, 6, 5  # seven is for the vocabulary
-HOWS = ("mean", "first", "random")
+DIM, HEADS, KV, WIDTH = 21, 12, 6, 5  # the vocabulary has 7 tokens
+METHODS = ("mean", "first", "random")
 QKV = "blocks.1.mixer.heads.qkv."
 
 
-def build(n_kv_heads=KV, bias=True, **more):
+def build_pooling_model(n_kv_heads=KV, bias=True, **more):
     heads = {"dim": DIM, "n_heads": HEADS, "n_kv_heads": n_kv_heads, "head_dim": WIDTH}
     heads |= {"_target_": "attnlab.attention.heads.grouped.GroupedHeads"} | {"bias": bias, "out_bias": False}
     heads |= more
@@ -38,14 +38,14 @@ def build(n_kv_heads=KV, bias=True, **more):
     return model
 
 
-def kv(model, name):
-    """The k and v heads of one tensor: two of [G, WIDTH, ...]."""
+def split_kv_heads(model, name):
+    """Split one tensor into its k and v heads, [G, WIDTH, ...] each."""
     tensor = model.state_dict()[QKV + name]
     return [part.unflatten(0, (-1, WIDTH)) for part in tensor[HEADS * WIDTH :].chunk(2)]
 
 
-def with_equal_heads(model, group):
-    """The model with the KV heads of each group made equal to its first."""
+def equalize_heads(model, group):
+    """Set the KV heads of each group to its first."""
     for block in model.blocks:
         for tensor in (block.mixer.heads.qkv.weight, block.mixer.heads.qkv.bias):
             heads = tensor.data[HEADS * WIDTH :].unflatten(0, (2, KV // group, group, WIDTH))
@@ -58,89 +58,93 @@ def with_equal_heads(model, group):
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 3])
 def test_pooling_equal_heads_changes_no_weight_and_no_logit(how, n_kv_heads):
     group = KV // n_kv_heads
-    model = with_equal_heads(build(), group)
+    model = equalize_heads(build_pooling_model(), group)
     pooled = pool_heads(model, n_kv_heads, how)
     for name in ("weight", "bias"):
-        for before, after in zip(kv(model, name), kv(pooled, name), strict=True):
+        for before, after in zip(split_kv_heads(model, name), split_kv_heads(pooled, name), strict=True):
             assert torch.equal(before[::group], after)
     tokens = torch.arange(14).reshape(2, 7) % 7
     assert pooled.blocks[0].mixer.heads.n_kv_heads == n_kv_heads
     torch.testing.assert_close(pooled(tokens), model(tokens), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_as_many_heads_as_before_is_the_identity(how):
-    model = build()
+@pytest.mark.parametrize("how", METHODS)
+def test_pooling_to_the_same_number_is_identity(how):
+    model = build_pooling_model()
     before, after = model.state_dict(), pool_heads(model, KV, how).state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
-def test_mean_is_the_mean_of_each_group(name):
-    model = build()
-    for before, after in zip(kv(model, name), kv(pool_heads(model, 2, "mean"), name), strict=True):
+def test_mean_pools_each_group_to_its_mean(name):
+    model = build_pooling_model()
+    for before, after in zip(
+        split_kv_heads(model, name), split_kv_heads(pool_heads(model, 2, "mean"), name), strict=True
+    ):
         torch.testing.assert_close(after[0], (before[0] + before[1] + before[2]) / 3, rtol=0, atol=1e-15)
         torch.testing.assert_close(after[1], (before[3] + before[4] + before[5]) / 3, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
-def test_first_is_the_first_of_each_group(name):
-    model = build()
-    for before, after in zip(kv(model, name), kv(pool_heads(model, 2, "first"), name), strict=True):
+def test_first_pools_each_group_to_its_first_head(name):
+    model = build_pooling_model()
+    for before, after in zip(
+        split_kv_heads(model, name), split_kv_heads(pool_heads(model, 2, "first"), name), strict=True
+    ):
         assert torch.equal(after, before[[0, 3]])
 
 
-def test_random_is_new_by_seed_and_of_the_same_spread():
-    model = build()
-    (key, value), (again, _), (other, _) = (
-        kv(pool_heads(model, 3, "random", s), "weight") for s in (1, 1, 2)
+def test_random_heads_depend_on_the_seed_and_have_equal_spread():
+    model = build_pooling_model()
+    (key, value), (same_seed, _), (other_seed, _) = (
+        split_kv_heads(pool_heads(model, 3, "random", s), "weight") for s in (1, 1, 2)
     )
-    assert torch.equal(key, again)
-    assert not torch.isclose(key, other).any()
+    assert torch.equal(key, same_seed)
+    assert not torch.isclose(key, other_seed).any()
     assert not torch.isclose(key, value).any()
     count = key.numel()
-    ratio = key.std() / kv(model, "weight")[0].std()
+    ratio = key.std() / split_kv_heads(model, "weight")[0].std()
     assert abs(ratio - 1) < 4 / (2 * count) ** 0.5  # four standard errors of a standard deviation
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_queries_and_everything_else_stay(how):
-    model = build()
+@pytest.mark.parametrize("how", METHODS)
+def test_pooling_changes_only_keys_and_values(how):
+    model = build_pooling_model()
     before, after = model.state_dict(), pool_heads(model, 1, how).state_dict()
     assert torch.equal(before[QKV + "weight"][: HEADS * WIDTH], after[QKV + "weight"][: HEADS * WIDTH])
     assert all(torch.equal(before[name], after[name]) for name in before if ".qkv." not in name)
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", METHODS)
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_pooled_state_fits_a_model_built_with_fewer_heads(how, bias):
-    pooled = pool_heads(build(bias=bias), 2, how, seed=4)
-    fewer = build(2, bias=bias)
+def test_pooled_state_fits_a_model_with_fewer_kv_heads(how, bias):
+    pooled = pool_heads(build_pooling_model(bias=bias), 2, how, seed=4)
+    fewer = build_pooling_model(2, bias=bias)
     fewer.load_state_dict(pooled.state_dict())
     tokens = torch.arange(6)[None] % 7
     assert torch.equal(fewer(tokens), pooled(tokens))
     assert fewer.state_size() == pooled.state_size()
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_a_state_dict_gives_what_its_model_gives(how):
-    model = build()
+@pytest.mark.parametrize("how", METHODS)
+def test_pooling_a_state_dict_equals_pooling_its_model(how):
+    model = build_pooling_model()
     state = pool_heads(model.state_dict(), 3, how, 9, WIDTH)
-    want = pool_heads(model, 3, how, 9).state_dict()
-    assert state.keys() == want.keys()
-    assert all(torch.equal(state[name], want[name]) for name in want)
+    expected = pool_heads(model, 3, how, 9).state_dict()
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[name], expected[name]) for name in expected)
 
 
-def test_the_source_is_left_alone():
-    model = build()
+def test_pooling_does_not_modify_the_source():
+    model = build_pooling_model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     pool_heads(model, 1, "mean")
     pool_heads(model.state_dict(), 1, "mean", 0, WIDTH)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_layers_are_pooled_each_from_its_own_heads():
-    pooled = pool_heads(build(), 1, "first")
+def test_each_layer_is_pooled_from_its_own_heads():
+    pooled = pool_heads(build_pooling_model(), 1, "first")
     first, second = (block.mixer.heads.qkv.weight for block in pooled.blocks)
     assert not torch.isclose(first, second).any()
 
@@ -153,18 +157,26 @@ DIFFERENTIAL = {"_target_": "attnlab.attention.heads.differential.DifferentialHe
 @pytest.mark.parametrize(
     ("source", "arguments", "message"),
     [
-        (lambda: build(**LATENT), (2, "mean"), "LatentHeads have no key and value heads of their own"),
-        (lambda: build(bias=False, **DIFFERENTIAL), (2, "mean"), "DifferentialHeads have no key and value"),
-        (lambda: build(**LATENT).state_dict(), (2, "mean", 0, WIDTH), "latent heads"),
-        (lambda: build(HEADS, tied=True), (2, "mean"), "tied"),
-        (lambda: build(), (4, "mean"), "6 KV heads cannot be pooled into 4"),
-        (lambda: build(), (0, "mean"), "6 KV heads cannot be pooled into 0"),
-        (lambda: build(), (2, "median"), "mean, first, random, not 'median'"),
-        (lambda: build().state_dict(), (2, "mean"), "pass head_dim"),
-        (lambda: build().state_dict(), (2, "mean", 0, 7), "heads of width 7 do not divide"),
+        (
+            lambda: build_pooling_model(**LATENT),
+            (2, "mean"),
+            "LatentHeads have no key and value heads of their own",
+        ),
+        (
+            lambda: build_pooling_model(bias=False, **DIFFERENTIAL),
+            (2, "mean"),
+            "DifferentialHeads have no key and value",
+        ),
+        (lambda: build_pooling_model(**LATENT).state_dict(), (2, "mean", 0, WIDTH), "latent heads"),
+        (lambda: build_pooling_model(HEADS, tied=True), (2, "mean"), "tied"),
+        (lambda: build_pooling_model(), (4, "mean"), "6 KV heads cannot be pooled into 4"),
+        (lambda: build_pooling_model(), (0, "mean"), "6 KV heads cannot be pooled into 0"),
+        (lambda: build_pooling_model(), (2, "median"), "mean, first, random, not 'median'"),
+        (lambda: build_pooling_model().state_dict(), (2, "mean"), "pass head_dim"),
+        (lambda: build_pooling_model().state_dict(), (2, "mean", 0, 7), "heads of width 7 do not divide"),
         (lambda: {}, (2, "mean", 0, 7), "no attention heads"),
     ],
 )
-def test_what_cannot_be_pooled_is_refused(source, arguments, message):
+def test_unpoolable_heads_raise(source, arguments, message):
     with pytest.raises(ValueError, match=message):
         pool_heads(source(), *arguments)

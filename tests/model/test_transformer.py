@@ -1,4 +1,4 @@
-"""The transformer around any mixer: what arms share starts equal, and nothing sees the future."""
+"""Transformer around any mixer: common tensors of two arms start equal, and no future leaks."""
 
 import math
 
@@ -11,7 +11,7 @@ from attnlab.model.transformer import LearnedPositions, SinusoidalPositions
 torch.set_num_threads(1)
 
 
-def test_tensors_that_two_arms_share_start_equal_and_slices_of_a_fused_one_too(compose):
+def test_common_tensors_and_fused_slices_of_two_arms_start_equal(compose):
     mha, gqa = build_model(compose("heads=mha"), 31), build_model(compose("heads=gqa"), 31)
     a, b = dict(mha.named_parameters()), dict(gqa.named_parameters())
     assert a.keys() == b.keys()
@@ -23,7 +23,7 @@ def test_tensors_that_two_arms_share_start_equal_and_slices_of_a_fused_one_too(c
     assert a[fused].shape != b[fused].shape
 
 
-def test_a_wider_vocabulary_elsewhere_does_not_shift_the_draws_of_a_layer(compose):
+def test_vocabulary_size_does_not_change_the_initial_values_of_layers(compose):
     small, large = build_model(compose(), 31), build_model(compose(), 37)
     assert torch.equal(small.blocks[1].ffn.up.weight, large.blocks[1].ffn.up.weight)
 
@@ -39,7 +39,7 @@ def test_qk_gain_is_the_spread_of_q_and_k_for_unit_input(compose, gain):
     assert v.std().item() == pytest.approx(0.02 * 16, rel=0.02)
 
 
-def test_projections_into_the_residual_start_smaller_with_depth(compose):
+def test_residual_projections_start_smaller_with_depth(compose):
     model = build_model(compose("model.dim=128", "model.n_layers=8"), 31)
     for module in (model.blocks[3].mixer.heads.out, model.blocks[3].ffn.down):
         assert module.weight.std().item() == pytest.approx(0.02 / math.sqrt(16), rel=0.05)
@@ -49,7 +49,7 @@ def test_projections_into_the_residual_start_smaller_with_depth(compose):
 def test_no_logit_depends_on_a_later_token(compose, position):
     model = build_model(compose(f"position={position}"), 31).double()
     x = model.embedding(torch.arange(11)[None]).detach().requires_grad_()
-    model.embedding = _Given(x)
+    model.embedding = _FixedEmbedding(x)
     logits = model(torch.zeros(1, 11, dtype=torch.long))
     for t in range(11):
         (gradient,) = torch.autograd.grad(logits[0, t].sum(), x, retain_graph=True)
@@ -57,7 +57,7 @@ def test_no_logit_depends_on_a_later_token(compose, position):
         assert (gradient[0, t + 1 :] == 0).all()
 
 
-class _Given(torch.nn.Module):
+class _FixedEmbedding(torch.nn.Module):
     def __init__(self, x):
         super().__init__()
         self.x = x
@@ -72,14 +72,14 @@ def test_learned_positions_end_where_their_table_ends():
         table(torch.arange(8)[None], 8)
 
 
-def test_sinusoidal_positions_are_vaswanis():
+def test_sinusoidal_positions_equal_vaswani_2017():
     x = SinusoidalPositions(4)(torch.tensor([[3]]), 4)
     torch.testing.assert_close(SinusoidalPositions(4, size=0.5)(torch.tensor([[3]]), 4), x / 2)
     expected = [math.sin(3), math.cos(3), math.sin(3 / 100), math.cos(3 / 100)]
     assert x[0, 0].tolist() == pytest.approx(expected)
 
 
-def test_recurrent_weights_depend_on_the_seed_and_the_name_alone(compose):
+def test_recurrent_weights_depend_only_on_seed_and_name(compose):
     torch.manual_seed(0)
     one = build_model(compose("model=gru", "position=none"), 31)
     torch.manual_seed(1)
@@ -90,7 +90,7 @@ def test_recurrent_weights_depend_on_the_seed_and_the_name_alone(compose):
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_recurrent_mixers_stand_in_for_attention(compose, cell):
+def test_recurrent_mixers_are_causal_and_cache_free(compose, cell):
     model = build_model(compose(f"model={cell}", "position=none"), 31).double()
     tokens = torch.arange(13)[None]
     changed = tokens.clone()

@@ -1,23 +1,23 @@
-"""One report of each kind, built once: tests read them and never change them."""
+"""Reports of each kind, built once; tests read them and never change them."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from worlds import Made
+from worlds import SyntheticReports
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Only where there is one (`visits`)."""
+    """Launch Chromium, if it is installed (`visits`)."""
     from visits import CHROMIUM, playwright
 
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
+    with playwright.sync_playwright() as session:
+        chromium = session.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return Made(tmp_path_factory.mktemp("made"))
+def synthetic_reports(tmp_path_factory: pytest.TempPathFactory) -> SyntheticReports:
+    return SyntheticReports(tmp_path_factory.mktemp("synthetic_reports"))

@@ -1,4 +1,4 @@
-"""Run folders with a known truth: each difference between arms has exactly the mean and sd asked for."""
+"""Synthetic runs with known effects: each difference between arms has exactly the requested mean and sd."""
 
 import json
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnlab.measure import length, size
-from attnlab.measure.accuracy import STEPS as TO_SOLVE
-from attnlab.measure.text.per_byte import PER_BYTE
-from attnlab.measure.timing import TIMES
-from attnlab.report.schema import ClaimResult, HeadsReport, Provenance, Timed, Timing
-from attnlab.report.tables import head_maps, maps
-from attnlab.report.verdicts.runs import Asked, Run, read_run
-from attnlab.store.declarations import Experiment
-from attnlab.store.schema import Estimate, Failure, KindLoss, RunRecord, named
-from attnlab.training.end import LOSSES
+from attnlab.measure import length_generalization, resources
+from attnlab.measure.accuracy import STEPS_TO_90
+from attnlab.measure.step_timing import TIME_METRICS
+from attnlab.measure.text.bits_per_byte import BITS_PER_BYTE
+from attnlab.report.schema import ClaimResult, HeadsReport, Provenance, TimingInterval, TimingResult
+from attnlab.report.tables import head_maps, map_archive
+from attnlab.report.verdicts.results import Run, SweepContext, read_run
+from attnlab.store.experiment_schema import Experiment
+from attnlab.store.run_schema import Failure, RunEstimate, RunResult, TokenCategoryLoss, index_by_name
+from attnlab.training.final_metrics import LOSS_METRICS
 
 STEPS, BATCH, CONTEXT = 400, 512, 64
 TAIL = ["Epoch 0: 41%", "RuntimeError: something gave way", "  in attention/layer.py, line 7"]
@@ -28,38 +28,40 @@ TAIL = ["Epoch 0: 41%", "RuntimeError: something gave way", "  in attention/laye
 
 @dataclass
 class World:
-    """What is true: per arm the mean difference to the baseline; sd of the differences; what went wrong."""
+    """True effects of a synthetic sweep: mean difference to the baseline per arm, sd of differences, and
+    failures.
+    """
 
     effects: dict[str, float] = field(default_factory=lambda: {"mha": 0.0, "gqa": 0.004, "mqa": 0.06})
     sd: float = 0.008
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    status: dict[tuple[str, int], str] = field(default_factory=dict)  # "missing" leaves no record
+    status: dict[tuple[str, int], str] = field(default_factory=dict)  # "missing" leaves no run.json
     parameters: dict[str, int] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=lambda: list("the cat sat on the mat; the dog sat on it."))
     layers: int = 2
-    note: str = ""  # goes into the configs, one to each arm, and into the messages of failures
+    note: str = ""  # added to the config of each arm and to failure messages
     leakage: dict[str, dict[str, float]] = field(default_factory=dict)  # by arm
-    data: dict[str, dict[str, Any]] = field(default_factory=dict)  # by arm, facts that are others there
-    config: dict[str, dict[str, Any]] = field(default_factory=dict)  # by arm, groups that are others there
-    extra: dict[str, float] = field(default_factory=dict)  # more metrics, the same in all runs
-    points: int = 1  # of training at which there are maps
-    sample: str = ""  # what every run writes; with it there are losses by kind of token
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)  # by arm, facts that differ
+    config: dict[str, dict[str, Any]] = field(default_factory=dict)  # by arm, config groups that differ
+    extra: dict[str, float] = field(default_factory=dict)  # additional metrics, equal in all runs
+    points: int = 1  # number of training steps with maps
+    sample: str = ""  # generated text of every run; adds losses by token category
 
 
 KV = {"mha": 4, "gqa": 2, "mqa": 1}
 
 
-def experiment(world: World, **changes: Any) -> Asked:
-    """The experiment of a world; `changes` replace keys of its file, or of what the sweep adds to it."""
+def build_context(world: World, **changes: Any) -> SweepContext:
+    """Build the sweep context of a world; `changes` replace keys of its experiment file or of the context."""
     arms = list(world.effects)
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "name": "gqa_vs_mha",
         "size": "debug",
         "question": "Does sharing key and value heads cost quality, and what does it save?",
         "arms": arms,
         "baseline": "mha",
         "seeds": list(world.seeds),
-        "held": ["params", "tokens"],
+        "controlled": ["params", "tokens"],
         "match": "params",
         "match_by": "model.ffn_width",
         "metric": "val/loss",
@@ -84,19 +86,23 @@ def experiment(world: World, **changes: Any) -> Asked:
             },
         ],
     }
-    found["claims"] = [
-        {**claim, "says": f"{claim['says']}{world.note}"} for claim in found["claims"] if claim["arm"] in arms
+    settings["claims"] = [
+        {**claim, "says": f"{claim['says']}{world.note}"}
+        for claim in settings["claims"]
+        if claim["arm"] in arms
     ]
     declared = {
-        key: found[key] for key in ("arms", "seeds", "margin", "metric", "direction", "claims", "held")
+        key: settings[key]
+        for key in ("arms", "seeds", "margin", "metric", "direction", "claims", "controlled")
     }
-    known = {**found, "declared": declared, **changes}
-    own = {key: known.pop(key) for key in Experiment.model_fields if key in known}
-    return Asked(Experiment.model_validate(own), **known)
+    keys = {**settings, "preregistered": declared, **changes}
+    experiment = {key: keys.pop(key) for key in Experiment.model_fields if key in keys}
+    return SweepContext(Experiment.model_validate(experiment), **keys)
 
 
-def provenance(**changes: Any) -> Provenance:
-    found: dict[str, Any] = {
+def build_provenance(**changes: Any) -> Provenance:
+    """Build the provenance of a report; `changes` replace its fields."""
+    fields: dict[str, Any] = {
         "command": "python -m attnlab +experiment=gqa_vs_mha size=debug",
         "commit": "0123456789abcdef0123456789abcdef01234567",
         "dirty": False,
@@ -104,20 +110,22 @@ def provenance(**changes: Any) -> Provenance:
         "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
         "device": "cpu (2 cores)",
         "date": "2026-01-02",
-        "declared": {},
-        "declaration_sha256": "ab" * 32,
+        "preregistered": {},
+        "preregistration_sha256": "ab" * 32,
         "changed": [],
     }
-    return Provenance(**found | changes)
+    return Provenance(**fields | changes)
 
 
-def timing(world: World) -> Timing:
-    def row(median: float) -> Timed:
-        step = int(median * 10) % 4 + 3  # so that two arms are not slow in the same repeats
+def build_timing(world: World) -> TimingResult:
+    """Build interleaved timings in which every later arm is faster."""
+
+    def row(median: float) -> TimingInterval:
+        step = int(median * 10) % 4 + 3  # so that two arms are slow in different repeats
         samples = [median * (1 + 0.01 * ((step * i) % 11 % 5 - 2)) for i in range(20)]
-        return Timed(median=median, low=median * 0.99, high=median * 1.01, samples=samples)
+        return TimingInterval(median=median, low=median * 0.99, high=median * 1.01, samples=samples)
 
-    arms: dict[str, dict[str, Timed | str | None]] = {
+    arms: dict[str, dict[str, TimingInterval | str | None]] = {
         arm: {
             "train_step_ms": row(21.0 - i),
             "decode_ms_per_token": row(1.4 - 0.1 * i),
@@ -126,9 +134,9 @@ def timing(world: World) -> Timing:
         }
         for i, arm in enumerate(world.effects)
     }
-    return Timing(
+    return TimingResult(
         order="ABBA",
-        declared=dict(TIMES),
+        metric_definitions=dict(TIME_METRICS),
         device="cpu",
         threads=1,
         context=CONTEXT,
@@ -137,29 +145,30 @@ def timing(world: World) -> Timing:
     )
 
 
-def claimed(low: float | None, high: float | None, verdict: str, **changes: Any) -> ClaimResult:
-    """A claim about gqa, non-inferior to mha within 0.03 nats, that was decided on an interval at 95 %."""
-    known = [end for end in (low, high) if end is not None]
-    ends = {"low": low, "high": high, "level": 0.95}
-    found = {
+def build_claim_result(low: float | None, high: float | None, verdict: str, **changes: Any) -> ClaimResult:
+    """Build a claim that gqa is non-inferior to mha within 0.03 nats, decided on a 95% interval."""
+    bounds = [bound for bound in (low, high) if bound is not None]
+    interval = {"low": low, "high": high, "level": 0.95}
+    fields = {
         "says": "gqa is as good as mha", "arm": "gqa", "against": "mha", "metric": "val/loss",
-        "compare": "difference", "is": "below", "threshold": 0.03, "threshold_said": None, "identity": False,
+        "compare": "difference", "is": "below", "threshold": 0.03, "threshold_text": None, "identity": False,
         "reason": None, "direction": "lower", "label": "val/loss", "unit": "nats", "basis": "t",
-        "exploratory": False, "timed": False, "verdict": verdict, "not_comparable": [], "untrained": None,
-        "unknown": None, "by_design": [], "planned": 6, "looks": None, "training": None, "digits": 3,
+        "exploratory": False, "timed": False, "verdict": verdict, "not_comparable": [],
+        "untrained_reason": None, "unknown_threshold_reason": None, "leaking_by_design": [], "planned": 6,
+        "interim_analyses": None, "training_equivalent": None, "digits": 3,
         "decision": {
-            **ends, "n": 6, "estimate": sum(known) / len(known) if known else None, "alpha": 0.05, "p": 0.01,
-            "p_holm": 0.01, "exact": False,
+            **interval, "n": 6, "estimate": sum(bounds) / len(bounds) if bounds else None, "alpha": 0.05,
+            "p": 0.01, "p_holm": 0.01, "exact": False,
         },
-        "interval": ends if known else None, "deciding": None, "flipped": None, "sign_flip": None,
-        "leave_one_out": None, "pairing": None, "outliers": [],
+        "interval": interval if bounds else None, "required_seeds": None, "threshold_sign_flip": None,
+        "sign_flip": None, "leave_one_out": None, "pairing": None, "outliers": [],
     }  # fmt: skip
-    found["decision"] |= changes.pop("decision", {})
-    return ClaimResult.model_validate(found | changes)
+    fields["decision"] |= changes.pop("decision", {})
+    return ClaimResult.model_validate(fields | changes)
 
 
-def noise(world: World, arm: str) -> np.ndarray:
-    """One number per seed with mean exactly 0 and sd exactly `world.sd`."""
+def draw_noise(world: World, arm: str) -> np.ndarray:
+    """Draw one number per seed, with mean exactly 0 and sd exactly `world.sd`."""
     rng = np.random.default_rng(sum(map(ord, arm)))
     draws = rng.normal(size=len(world.seeds))
     if len(draws) < 2:
@@ -169,29 +178,29 @@ def noise(world: World, arm: str) -> np.ndarray:
 
 
 def write_runs(folder: Path, world: World) -> list[Run]:
-    """The sweep's run folders in the layout of the store, and the runs as read back from it."""
-    common = 1.78 + 0.02 * np.random.default_rng(1).normal(size=len(world.seeds))
+    """Write the run folders of a sweep, and read the runs back from them."""
+    baseline_losses = 1.78 + 0.02 * np.random.default_rng(1).normal(size=len(world.seeds))
     runs = []
     for arm, effect in world.effects.items():
-        losses = common + (effect + noise(world, arm) if arm != "mha" else 0.0)
+        losses = baseline_losses + (effect + draw_noise(world, arm) if arm != "mha" else 0.0)
         for seed, loss in zip(world.seeds, losses, strict=True):
-            where = folder / f"{arm}{seed}".encode().hex().ljust(16, "0")[:16]
+            run_folder = folder / f"{arm}{seed}".encode().hex().ljust(16, "0")[:16]
             status = world.status.get((arm, seed), "done")
             if status != "missing":
-                _write(where, world, arm, seed, float(loss), status)
-            runs.append(read_run(where, arm, seed))
+                _write_run(run_folder, world, arm, seed, float(loss), status)
+            runs.append(read_run(run_folder, arm, seed))
     return runs
 
 
-def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: str) -> None:
-    where.mkdir(parents=True)
+def _write_run(folder: Path, world: World, arm: str, seed: int, loss: float, status: str) -> None:
+    folder.mkdir(parents=True)
     kv = KV.get(arm, 4)
     done = status == "done"
     kv_bytes = 2 * world.layers * kv * 16 * 4
     heads = np.linspace(0.05, 0.6, 4 * world.layers).reshape(world.layers, 4)
     heads = np.clip(heads + 0.03 * np.random.default_rng(seed + kv).normal(size=heads.shape), 0, 1)
-    record = RunRecord(
-        id=where.name,
+    result = RunResult(
+        id=folder.name,
         status=status,
         seed=seed,
         failure=None if done else Failure(message=f"loss is not a number{world.note}", step=160, tail=TAIL),
@@ -210,7 +219,7 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
             "paths": {"runs": "runs"},
             **world.config.get(arm, {}),
         },
-        estimate=estimate(world.parameters.get(arm, 120_000), kv, kv_bytes, world.data.get(arm, {})),
+        estimate=build_estimate(world.parameters.get(arm, 120_000), kv, kv_bytes, world.data.get(arm, {})),
         environment={
             "python": "3.11.7",
             "platform": "Linux",
@@ -222,13 +231,17 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         metrics={"val/loss": loss, "val/best_loss": loss - 0.001, "train/loss": loss - 0.1, **world.extra}
         if done
         else {},
-        declared=LOSSES
-        | size.MEMORY
-        | named(
-            TO_SOLVE,
-            size.THROUGHPUT,
-            PER_BYTE,
-            *(length.declared(name) for name in world.extra if name != PER_BYTE.name),
+        metric_definitions=LOSS_METRICS
+        | resources.MEMORY_METRICS
+        | index_by_name(
+            STEPS_TO_90,
+            resources.THROUGHPUT,
+            BITS_PER_BYTE,
+            *(
+                length_generalization.length_metric(name)
+                for name in world.extra
+                if name != BITS_PER_BYTE.name
+            ),
         ),
         by_position={"val/loss": [None, *(loss + 1 / i for i in range(1, CONTEXT))]} if done else {},
         targets_by_position=(0, *[128] * (CONTEXT - 1)) if done else (),
@@ -242,8 +255,8 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         speed={"train_tokens_per_s": 24_000.0 + 100 * seed},
         kernels={"max_abs_eager_fused": 2.4e-7, "note": None},
         leakage=world.leakage.get(arm, {}),
-        by_kind=kinds(loss) if done and world.sample else {},
-        written={"prompt": "the cat ", "rest": "sat", "sample": world.sample, "why": None}
+        by_token_category=build_token_losses(loss) if done and world.sample else {},
+        generated_text={"prompt": "the cat ", "rest": "sat", "sample": world.sample, "reason": None}
         if done and world.sample
         else {},
         head_scores={
@@ -262,7 +275,7 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
         started="2026-01-02T03:04:05+00:00",
         seconds=12.5,
     )
-    (where / "run.json").write_text(json.dumps(record.plain()))
+    (folder / "run.json").write_text(json.dumps(result.to_dict()))
     points = np.arange(20, STEPS + 1, 20)
     values = loss + 2.2 * np.exp(-points / 90) + 0.01 * np.sin(points + seed)
     values[-1] = loss
@@ -276,17 +289,17 @@ def _write(where: Path, world: World, arm: str, seed: int, loss: float, status: 
                 "value": values,
             }
         ),
-        where / "curves.parquet",
+        folder / "curves.parquet",
     )
     if done:
-        np.savez(where / "attention.npz", **attention(world, kv, seed))
+        np.savez(folder / "attention.npz", **build_attention_maps(world, kv, seed))
 
 
-def estimate(
+def build_estimate(
     parameters: int, kv: int, kv_bytes: int, data: Mapping[str, Any] = MappingProxyType({})
-) -> Estimate:
-    """What is known of a run before it starts; `data` replaces facts of its data."""
-    return Estimate(
+) -> RunEstimate:
+    """Build the estimate of a run before it starts; `data` replaces facts of its data."""
+    return RunEstimate(
         parameters=parameters,
         parameters_non_embedding=parameters - 6208,
         parameters_attention=8192 + 2048 * kv,
@@ -312,27 +325,31 @@ def estimate(
             "val_text": "01" * 32,
             **data,
         },
-        declared=size.BUDGET | LOSSES,
+        metric_definitions=resources.BUDGET_METRICS | LOSS_METRICS,
     )
 
 
-def kinds(loss: float) -> dict[str, KindLoss]:
-    """A mean loss as one of inner letters below it, and one of digits above."""
-    return {"inside": KindLoss(loss=loss - 0.5, targets=60), "digit": KindLoss(loss=loss + 1, targets=4)}
+def build_token_losses(loss: float) -> dict[str, TokenCategoryLoss]:
+    """Split a mean loss into a lower one of inner letters and a higher one of digits."""
+    return {
+        "inside": TokenCategoryLoss(loss=loss - 0.5, targets=60),
+        "digit": TokenCategoryLoss(loss=loss + 1, targets=4),
+    }
 
 
-def but(run: Run, **changes: Any) -> Run:
-    """The same run with some fields of its record replaced."""
-    assert run.record is not None
-    return replace(run, record=run.record.model_copy(update=changes))
+def replace_result(run: Run, **changes: Any) -> Run:
+    """Return the run with some fields of its result replaced."""
+    assert run.result is not None
+    assert changes.keys() <= RunResult.model_fields.keys()
+    return replace(run, result=run.result.model_copy(update=changes))
 
 
-def attention(world: World, kv: int, seed: int) -> dict[str, np.ndarray]:
-    """Maps with a previous-token head, a first-token head and noisy ones, one byte sqrt(a) per cell."""
+def build_attention_maps(world: World, kv: int, seed: int) -> dict[str, np.ndarray]:
+    """Build maps with a previous-token head, a first-token head and noisy ones, one byte sqrt(a) per cell."""
     length, heads = len(world.tokens), 4
     rng = np.random.default_rng(seed * 7 + kv)
     scores = rng.normal(0, 0.9, (world.layers, heads, length, length))[None].repeat(world.points, 0)
-    for point in range(world.points):  # both heads come up in training
+    for point in range(world.points):  # both heads emerge during training
         for row in range(length):
             scores[point, 0, 0, row, max(row - 1, 0)] += 5 * (point + 1) / world.points
             scores[point, -1, 1, row, 0] += 4 * (point + 1) / world.points
@@ -350,13 +367,13 @@ def attention(world: World, kv: int, seed: int) -> dict[str, np.ndarray]:
     }
 
 
-def archive_of(runs: list[Run]) -> dict[tuple[str, int], Any]:
-    """The attention maps of runs, as in the attention.npz of their report."""
+def collect_maps(runs: list[Run]) -> dict[tuple[str, int], Any]:
+    """Collect the attention maps of runs, as in the attention.npz of their report."""
     return {(run.arm, run.seed): run.maps for run in runs if run.maps}
 
 
-def selected(report: HeadsReport, folder: Path) -> head_maps.Selection:
-    """The maps that the page of a report in a folder shows."""
-    found = head_maps.select(report, maps.read(folder / maps.ARCHIVE))
-    assert found is not None
-    return found
+def select_page_maps(report: HeadsReport, folder: Path) -> head_maps.MapSelection:
+    """Select the maps that the page of the report in a folder shows."""
+    selection = head_maps.select_maps(report, map_archive.read_archive(folder / map_archive.ARCHIVE_NAME))
+    assert selection is not None
+    return selection

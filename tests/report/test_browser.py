@@ -1,28 +1,30 @@
-"""The page in a real browser: nothing is asked for, nothing fails, and it can be read, driven and printed."""
+"""The page in a real browser: no request, no error; readable, usable by keyboard, and printable."""
 
 import re
 from typing import Any
 
 import pytest
-from visits import MARKS, Visit, where
-from worlds import EVIL, Made
+from visits import BROWSER_MARKS, Visit, find_page
+from worlds import EVIL, SyntheticReports
 
-pytestmark = MARKS
+pytestmark = BROWSER_MARKS
 PAGES = ["good", "broken", "nothing", "single", "index", "ledger"]
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_asks_for_nothing_and_reports_no_error(browser: Any, made: Made, name: str) -> None:
-    with Visit(browser, where(made, name)) as visit:
+def test_page_makes_no_request_and_reports_no_error(
+    browser: Any, synthetic_reports: SyntheticReports, name: str
+) -> None:
+    with Visit(browser, find_page(synthetic_reports, name)) as visit:
         visit.page.mouse.wheel(0, 20_000)
         visit.page.wait_for_load_state()
-        other = [url for url in visit.requests if not url.startswith("data:image/png;base64,")]
-        assert other == [where(made, name).as_uri()]
+        requests = [url for url in visit.requests if not url.startswith("data:image/png;base64,")]
+        assert requests == [find_page(synthetic_reports, name).as_uri()]
         assert visit.trouble == []
 
 
-def test_without_scripts_everything_can_be_read(browser: Any, made: Made) -> None:
-    report, folder = made["good"]
+def test_page_is_readable_without_scripts(browser: Any, synthetic_reports: SyntheticReports) -> None:
+    report, folder = synthetic_reports["good"]
     with Visit(browser, folder / "report.html", java_script_enabled=False) as visit:
         page = visit.page
         assert page.locator("#verdict h2").inner_text() == f"Verdict: {report.verdict.headline}"
@@ -34,15 +36,17 @@ def test_without_scripts_everything_can_be_read(browser: Any, made: Made) -> Non
         assert not fold.locator("table").is_visible()
         fold.locator("summary").click()
         assert fold.locator("table").is_visible()
-        assert not page.locator("#head-view").is_visible(), "what needs a script is not there"
+        assert not page.locator("#head-view").is_visible(), "elements that need a script are hidden"
         assert not page.locator("button").first.is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_nothing_is_wider_than_the_screen(browser: Any, made: Made, width: int, scheme: str) -> None:
-    look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
-    with Visit(browser, where(made, "good"), "#head=gqa/0/1&q=3", **look) as visit:
+def test_page_is_not_wider_than_the_screen(
+    browser: Any, synthetic_reports: SyntheticReports, width: int, scheme: str
+) -> None:
+    settings = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+    with Visit(browser, find_page(synthetic_reports, "good"), "#head=gqa/0/1&q=3", **settings) as visit:
         visit.page.locator("#head-view").wait_for()
         assert visit.page.evaluate("document.documentElement.scrollWidth") == width
         paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -50,15 +54,15 @@ def test_nothing_is_wider_than_the_screen(browser: Any, made: Made, width: int, 
 
 
 @pytest.mark.parametrize("anchor", ["effects", "heads", "reproduce"])
-def test_a_link_leads_to_its_section(browser: Any, made: Made, anchor: str) -> None:
-    with Visit(browser, where(made, "good"), f"#{anchor}") as visit:
+def test_link_leads_to_its_section(browser: Any, synthetic_reports: SyntheticReports, anchor: str) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good"), f"#{anchor}") as visit:
         top = visit.page.evaluate(f"document.getElementById('{anchor}').getBoundingClientRect().top")
         end = visit.page.evaluate("innerHeight + scrollY >= document.documentElement.scrollHeight - 2")
         assert 0 <= top < 120 or end
 
 
-def test_a_table_is_sorted_by_its_header(browser: Any, made: Made) -> None:
-    with Visit(browser, where(made, "good")) as visit:
+def test_table_is_sorted_by_its_header(browser: Any, synthetic_reports: SyntheticReports) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         table = visit.page.locator("#effects table").first
         table.locator("th button", has_text="Δ").click()
         values = [float(cell.get_attribute("value")) for cell in table.locator("td:nth-child(4) data").all()]
@@ -66,10 +70,10 @@ def test_a_table_is_sorted_by_its_header(browser: Any, made: Made) -> None:
         assert table.locator('th[aria-sort="ascending"]').count() == 1
 
 
-def test_it_prints_its_first_screen_and_all_of_it_with_its_folds_open_where_that_is_asked(
-    browser: Any, made: Made
+def test_page_prints_its_first_screen_or_all_of_it_with_open_folds(
+    browser: Any, synthetic_reports: SyntheticReports
 ) -> None:
-    with Visit(browser, where(made, "good")) as visit:
+    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         page = visit.page
         page.evaluate(
             "const closed = () => document.querySelectorAll('details:not([open])').length;"
@@ -89,28 +93,36 @@ def test_it_prints_its_first_screen_and_all_of_it_with_its_folds_open_where_that
     [("good", "dark", 390), ("broken", "light", 1280), ("nothing", "dark", 1280), ("index", "light", 390),
      ("ledger", "dark", 390), ("ledger", "light", 1280)],
 )  # fmt: skip
-def test_no_serious_barrier_is_found(browser: Any, made: Made, name: str, scheme: str, width: int) -> None:
+def test_axe_finds_no_serious_barrier(
+    browser: Any, synthetic_reports: SyntheticReports, name: str, scheme: str, width: int
+) -> None:
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e '.[browser]'"
     )
-    look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
-    with Visit(browser, where(made, name), "#head=gqa/0/1&q=3", **look) as visit:
+    settings = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+    with Visit(browser, find_page(synthetic_reports, name), "#head=gqa/0/1&q=3", **settings) as visit:
         visit.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
-        many = {
+        context = {
             "include": [["html"]],
             "exclude": [["figure svg"]],
         }  # slow; their text has the colours of the page
-        found = axe.Axe().run(visit.page, context=many).response["violations"]
+        violations = axe.Axe().run(visit.page, context=context).response["violations"]
         serious = [
-            (one["id"], one["nodes"][0]["html"][:160], one["nodes"][0]["failureSummary"][:300])
-            for one in found
-            if one["impact"] in ("serious", "critical")
+            (
+                violation["id"],
+                violation["nodes"][0]["html"][:160],
+                violation["nodes"][0]["failureSummary"][:300],
+            )
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
         ]
         assert serious == []
 
 
-def test_hostile_tokens_messages_and_config_values_stay_text(browser: Any, made: Made) -> None:
-    with Visit(browser, where(made, "broken"), "#head=mha/0/0&q=0") as visit:
+def test_hostile_tokens_messages_and_config_values_stay_text(
+    browser: Any, synthetic_reports: SyntheticReports
+) -> None:
+    with Visit(browser, find_page(synthetic_reports, "broken"), "#head=mha/0/0&q=0") as visit:
         page = visit.page
         page.locator("#head-view .text span").first.wait_for()
         assert visit.trouble == []
@@ -121,21 +133,21 @@ def test_hostile_tokens_messages_and_config_values_stay_text(browser: Any, made:
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_the_ledger_is_filtered_by_keyboard_and_its_address_keeps_the_filter(
-    browser: Any, made: Made, width: int
+def test_ledger_is_filtered_by_keyboard_and_address_keeps_the_filter(
+    browser: Any, synthetic_reports: SyntheticReports, width: int
 ) -> None:
-    path = where(made, "ledger")
+    path = find_page(synthetic_reports, "ledger")
     with Visit(browser, path, viewport={"width": width, "height": 900}) as visit:
         page = visit.page
-        rows, said = page.locator("tr[data-axis]:visible"), page.locator("#filters output")
+        rows, summary = page.locator("tr[data-axis]:visible"), page.locator("#filters output")
         total = rows.count()
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert said.inner_text().startswith(f"{total} of {total} claims: ")
+        assert summary.inner_text().startswith(f"{total} of {total} claims: ")
         page.locator("select[name=verdict]").focus()
         page.keyboard.type("SUPPORTED")
-        left = rows.count()
-        assert 0 < left < total
-        assert said.inner_text() == f"{left} of {total} claims: {left} SUPPORTED"
+        n_visible = rows.count()
+        assert 0 < n_visible < total
+        assert summary.inner_text() == f"{n_visible} of {total} claims: {n_visible} SUPPORTED"
         assert page.locator("[data-tally]").all_inner_texts() == [
             f"{page.locator(f'#{table} tr[data-axis]:visible').count()} SUPPORTED"
             for table in ("hypotheses", "identities")
@@ -146,7 +158,7 @@ def test_the_ledger_is_filtered_by_keyboard_and_its_address_keeps_the_filter(
         assert rows.count() == total
         assert page.evaluate("location.hash") == ""
     with Visit(browser, path, address) as visit:
-        assert visit.page.locator("tr[data-axis]:visible").count() == left
+        assert visit.page.locator("tr[data-axis]:visible").count() == n_visible
         assert visit.trouble == []
     with Visit(browser, path, java_script_enabled=False) as visit:
         assert visit.page.locator("tr[data-axis]:visible").count() == total

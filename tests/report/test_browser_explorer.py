@@ -1,4 +1,4 @@
-"""The attention explorer in a real browser: its address, its keys, and what it shows."""
+"""The attention explorer in a real browser: its address, keys and content."""
 
 import re
 from collections.abc import Mapping
@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, experiment, provenance, selected, write_runs
-from visits import MARKS, Visit, playwright, where
+from synthetic import World, build_context, build_provenance, select_page_maps, write_runs
+from visits import BROWSER_MARKS, Visit, find_page, playwright
 
-from attnlab.report.build import build
-from attnlab.report.pages.files import write
+from attnlab.report.pages.report_files import write_report
+from attnlab.report.report_builder import build_report
 
-pytestmark = MARKS
+pytestmark = BROWSER_MARKS
 
 
-def test_a_link_restores_the_whole_view_of_a_head(browser: Any, made: Mapping) -> None:
-    with Visit(browser, where(made, "good"), "#head=gqa/1/2&q=7&rescale&nofirst") as visit:
+def test_address_restores_the_view_of_a_head(browser: Any, synthetic_reports: Mapping) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good"), "#head=gqa/1/2&q=7&rescale&nofirst") as visit:
         page = visit.page
         page.locator("#head-view h4").wait_for()
         assert (
@@ -29,12 +29,12 @@ def test_a_link_restores_the_whole_view_of_a_head(browser: Any, made: Mapping) -
         assert page.evaluate("location.hash") == "#head=gqa/1/2&q=7&rescale&nofirst"
 
 
-def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: Mapping) -> None:
-    with Visit(browser, where(made, "good")) as visit:
+def test_head_is_opened_by_click_and_controlled_by_keys(browser: Any, synthetic_reports: Mapping) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         page, title = visit.page, visit.page.locator("#head-view h4")
 
         def at(hash_: str) -> None:
-            playwright.expect(page).to_have_url(where(made, "good").as_uri() + hash_)
+            playwright.expect(page).to_have_url(find_page(synthetic_reports, "good").as_uri() + hash_)
 
         page.locator('#gallery .head[data-arm="mqa"][data-layer="0"][data-head="1"] button').click()
         at("#head=mqa/0/1")
@@ -56,12 +56,12 @@ def test_a_head_is_opened_by_click_and_driven_by_keys(browser: Any, made: Mappin
         at("#head=mha/1/2&q=4")
 
 
-def test_hovering_reads_the_weight_that_attention_npz_holds(browser: Any, made: Mapping) -> None:
-    from attnlab.report.tables.maps import decode
+def test_hovering_shows_the_weight_in_attention_npz(browser: Any, synthetic_reports: Mapping) -> None:
+    from attnlab.report.tables.map_archive import unpack_maps
 
-    report, folder = made["good"]
-    entry = selected(report, folder).maps[0]
-    weights, _ = decode(entry)
+    report, folder = synthetic_reports["good"]
+    entry = select_page_maps(report, folder).maps[0]
+    weights, _ = unpack_maps(entry)
     with Visit(browser, folder / "report.html", "#head=mha/0/0") as visit:
         canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
         canvas.wait_for()
@@ -82,10 +82,12 @@ def test_hovering_reads_the_weight_that_attention_npz_holds(browser: Any, made: 
     ],
 )
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_comparison_is_restored_from_its_address_alone(
-    browser: Any, made: Mapping, address: str, width: int
+def test_address_restores_a_comparison(
+    browser: Any, synthetic_reports: Mapping, address: str, width: int
 ) -> None:
-    with Visit(browser, where(made, "good"), address, viewport={"width": width, "height": 900}) as visit:
+    with Visit(
+        browser, find_page(synthetic_reports, "good"), address, viewport={"width": width, "height": 900}
+    ) as visit:
         page = visit.page
         page.locator("#head-view h4").wait_for()
         assert page.evaluate("location.hash") == address
@@ -97,8 +99,8 @@ def test_a_comparison_is_restored_from_its_address_alone(
         assert visit.trouble == []
 
 
-def test_a_difference_across_runs_begins_with_means_and_says_so(browser: Any, made: Mapping) -> None:
-    with Visit(browser, where(made, "good"), "#head=gqa/1/2") as visit:
+def test_difference_across_runs_starts_with_means(browser: Any, synthetic_reports: Mapping) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good"), "#head=gqa/1/2") as visit:
         page = visit.page
         page.locator("#head-view select[name=mode]").select_option("difference")
         playwright.expect(page.locator("#head-view .caution")).to_contain_text("Means over a layer's heads")
@@ -108,26 +110,28 @@ def test_a_difference_across_runs_begins_with_means_and_says_so(browser: Any, ma
         playwright.expect(page.locator("#head-view .caution")).to_contain_text("paired by hand")
 
 
-def test_a_difference_is_what_the_two_maps_differ_by(browser: Any, made: Mapping) -> None:
-    from attnlab.report.tables.maps import decode
+def test_difference_map_equals_the_difference_of_maps(browser: Any, synthetic_reports: Mapping) -> None:
+    from attnlab.report.tables.map_archive import unpack_maps
 
     weights = [
-        (decode(entry)[0][1].astype(float) / 255) ** 2
-        for entry in selected(*made["good"]).maps
+        (unpack_maps(entry)[0][1].astype(float) / 255) ** 2
+        for entry in select_page_maps(*synthetic_reports["good"]).maps
         if entry.arm in ("gqa", "mha")
     ]
     mha, gqa = (of_layer.mean(0)[6, 3] for of_layer in weights)
-    with Visit(browser, where(made, "good"), "#head=gqa/1/mean&beside=mha/1/mean/0&difference") as visit:
+    with Visit(
+        browser, find_page(synthetic_reports, "good"), "#head=gqa/1/mean&beside=mha/1/mean/0&difference"
+    ) as visit:
         canvas = visit.page.locator("#head-view canvas.map").first
         canvas.wait_for()
         cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
         canvas.hover(position={"x": 3.5 * cell, "y": gap + 6.5 * cell})
-        said = visit.page.locator(".readout").inner_text().rpartition(" ")[2]
-        assert float(said.replace("−", "-")) == pytest.approx(gqa - mha, abs=6e-4)
+        value = visit.page.locator(".readout").inner_text().rpartition(" ")[2]
+        assert float(value.replace("−", "-")) == pytest.approx(gqa - mha, abs=6e-4)
 
 
-def test_the_text_and_the_slider_are_driven_by_keys(browser: Any, made: Mapping) -> None:
-    with Visit(browser, where(made, "good")) as visit:
+def test_text_and_slider_are_controlled_by_keys(browser: Any, synthetic_reports: Mapping) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         page = visit.page
         page.locator("#head-view .text span").nth(0).focus()
         page.keyboard.press("Enter")
@@ -142,48 +146,50 @@ def test_the_text_and_the_slider_are_driven_by_keys(browser: Any, made: Mapping)
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_the_text_stands_before_a_map_whose_cells_have_room_for_labels(
-    browser: Any, made: Mapping, width: int
+def test_text_precedes_a_map_with_room_for_labels(
+    browser: Any, synthetic_reports: Mapping, width: int
 ) -> None:
-    look = {"viewport": {"width": width, "height": 900}}
-    with Visit(browser, where(made, "good"), "#head=gqa/1/2", **look) as visit:
+    settings = {"viewport": {"width": width, "height": 900}}
+    with Visit(browser, find_page(synthetic_reports, "good"), "#head=gqa/1/2", **settings) as visit:
         text, canvas = (visit.page.locator(f"#head-view {part}").first for part in (".text", "canvas.map"))
         canvas.wait_for()
         assert text.bounding_box()["y"] < canvas.bounding_box()["y"]
         assert float(canvas.get_attribute("data-cell")) >= 8
 
 
-def test_a_head_drawn_by_lot_opens_too(browser: Any, made: Mapping) -> None:
-    with Visit(browser, where(made, "good")) as visit:
+def test_randomly_chosen_head_opens(browser: Any, synthetic_reports: Mapping) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         holder = visit.page.locator(".picks .picked").nth(1).locator(".head").first
         arm, seed, layer, head = (
             holder.get_attribute(f"data-{key}") for key in ("arm", "seed", "layer", "head")
         )
         holder.locator("button").click()
         visit.page.locator("#head-view h4").wait_for()
-        said = visit.page.locator("#head-view h4").inner_text()
-        assert said.startswith(f"{arm}, seed {seed}, layer {layer}, head {head} ")
+        title = visit.page.locator("#head-view h4").inner_text()
+        assert title.startswith(f"{arm}, seed {seed}, layer {layer}, head {head} ")
 
 
-def test_a_hostile_address_opens_nothing(browser: Any, made: Mapping) -> None:
+def test_hostile_address_opens_nothing(browser: Any, synthetic_reports: Mapping) -> None:
     for address in (
         "#head=%3Cimg src=x onerror=alert(1)%3E/0/0",
         "#head=gqa/99/99",
         "#head=none/0/0&q=99999",
     ):
-        with Visit(browser, where(made, "good"), address) as visit:
+        with Visit(browser, find_page(synthetic_reports, "good"), address) as visit:
             visit.page.wait_for_timeout(100)
             assert visit.trouble == []
 
 
-def test_without_the_first_token_what_is_left_of_a_row_sums_to_one(browser: Any, tmp_path: Path) -> None:
-    """Of weights that need not sum to one too, as with sinks or a sigmoid."""
+def test_rows_without_the_first_token_sum_to_one(browser: Any, tmp_path: Path) -> None:
+    """Also for weights that need not sum to one, as with sinks or a sigmoid."""
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1])
     half = [
         replace(run, maps={**run.maps, "maps": run.maps["maps"] // 2})
         for run in write_runs(tmp_path / "runs", world)
     ]
-    folder = write(tmp_path / "report", build(experiment(world), half, None, provenance()), half)
+    folder = write_report(
+        tmp_path / "report", build_report(build_context(world), half, None, build_provenance()), half
+    )
     with Visit(browser, folder, "#head=mha/0/2&nofirst") as visit:
         canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
         canvas.wait_for()

@@ -1,7 +1,7 @@
-"""Nine sweeps with known truth: the decisive words and numbers of their pages, kept in golden/*.json.
+"""Nine sweeps with known effects: verdicts and numbers of their reports, stored in golden/*.json.
 
-After a change that is meant: ATTNLAB_GOLDEN=write python -m pytest tests/report/test_golden.py, then read
-the diff.
+After an intended change: ATTNLAB_GOLDEN=write python -m pytest tests/report/test_golden.py, then read the
+diff.
 """
 
 import html as markup
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, experiment, provenance, write_runs
+from synthetic import World, build_context, build_provenance, write_runs
 
-from attnlab.report.build import build
-from attnlab.report.pages.html import html
-from attnlab.report.pages.markdown import markdown
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.tables.wording import describe_claim, explain_verdict
 
@@ -24,27 +24,29 @@ GOLDEN = Path(__file__).parent / "golden"
 SIX, ALL = [0, 1, 2, 3, 4, 5], ("mha", "gqa", "mqa")
 
 
-def effects(gqa: float, mqa: float = 0.05) -> dict[str, float]:
+def make_effects(gqa: float, mqa: float = 0.05) -> dict[str, float]:
     return {"mha": 0.0, "gqa": gqa, "mqa": mqa}
 
 
 WORLDS = {
-    "equal": World(effects(0.001, -0.001), seeds=SIX),
-    "better": World(effects(-0.06), seeds=SIX),
-    "worse": World(effects(0.06), seeds=SIX),
-    "underpowered": World(effects(0.02), sd=0.06, seeds=[0, 1, 2]),
-    "unfair_budget": World(effects(0.001), parameters={"gqa": 130_000}, seeds=SIX),
-    "missing_seeds": World(effects(0.001), status={("gqa", 1): "missing", ("mqa", 4): "missing"}, seeds=SIX),
-    "diverged_seed": World(effects(0.001), status={("gqa", 2): "diverged"}, seeds=SIX),
-    "one_seed": World(effects(0.004), seeds=[0]),
+    "equal": World(make_effects(0.001, -0.001), seeds=SIX),
+    "better": World(make_effects(-0.06), seeds=SIX),
+    "worse": World(make_effects(0.06), seeds=SIX),
+    "underpowered": World(make_effects(0.02), sd=0.06, seeds=[0, 1, 2]),
+    "unfair_budget": World(make_effects(0.001), parameters={"gqa": 130_000}, seeds=SIX),
+    "missing_seeds": World(
+        make_effects(0.001), status={("gqa", 1): "missing", ("mqa", 4): "missing"}, seeds=SIX
+    ),
+    "diverged_seed": World(make_effects(0.001), status={("gqa", 2): "diverged"}, seeds=SIX),
+    "one_seed": World(make_effects(0.004), seeds=[0]),
     "all_failed": World(status={(arm, seed): "crashed" for arm in ALL for seed in SIX}, seeds=SIX),
 }
 
 
-def decisive(report: Report) -> dict[str, Any]:
-    """What a reader takes away, and the numbers behind it."""
+def summarize_report(report: Report) -> dict[str, Any]:
+    """Collect verdicts, sentences and numbers of a report."""
 
-    def short(value: float | None) -> float | None:
+    def round_number(value: float | None) -> float | None:
         return None if value is None else round(value, 6)
 
     return {
@@ -53,11 +55,11 @@ def decisive(report: Report) -> dict[str, Any]:
         "claims": [
             {
                 "sentence": describe_claim(claim),
-                "plain": explain_verdict(claim),
-                "interval": [short(claim.decision.low), short(claim.decision.high)],
-                "p_holm": short(claim.decision.p_holm),
-                "because": claim.not_comparable,
-                "deciding": claim.deciding and claim.deciding.plain(),
+                "explanation": explain_verdict(claim),
+                "interval": [round_number(claim.decision.low), round_number(claim.decision.high)],
+                "p_holm": round_number(claim.decision.p_holm),
+                "not_comparable": claim.not_comparable,
+                "required_seeds": claim.required_seeds and claim.required_seeds.to_dict(),
             }
             for claim in report.verdict.claims
         ],
@@ -65,47 +67,52 @@ def decisive(report: Report) -> dict[str, Any]:
             {
                 "arm": row.arm,
                 "pairs": [row.n, row.planned],
-                "mean": short(row.mean),
-                "interval": [short(row.low), short(row.high)],
-                "word": row.word,
+                "mean": round_number(row.mean),
+                "interval": [round_number(row.low), round_number(row.high)],
+                "verdict": row.verdict,
             }
             for row in report.effects
         ],
-        "crosses": [row.label for row in report.budget.rows if row.held and row.mark == "differs"],
-        "failures": [[word, count] for word, count in report.failures.words],
+        "budget_violations": [
+            row.label for row in report.budget.rows if row.controlled and row.mark == "differs"
+        ],
+        "failures": [[label, count] for label, count in report.failures.status_counts],
         "warnings": report.warnings,
     }
 
 
-def text_of(page: str) -> str:
-    """What a reader sees, without markup and without the data of scripts."""
+def extract_text(page: str) -> str:
+    """Return the visible text of a page, without markup and script data."""
     body = re.sub(r"<(script|style)\b.*?</\1>", " ", page[page.index("<body") :], flags=re.S)
     body = re.sub(r'<span class="term"[^>]*>(.*?)</span>', r"\1", body)
     return " ".join(markup.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
-@pytest.mark.usefixtures("blank")
+@pytest.mark.usefixtures("blank_charts")
 @pytest.mark.parametrize("name", list(WORLDS))
-def test_the_page_of_a_known_truth_says_it(tmp_path: Path, name: str) -> None:
+def test_report_of_known_effects_matches_its_golden_file(tmp_path: Path, name: str) -> None:
     world = WORLDS[name]
-    report = build(experiment(world), write_runs(tmp_path, world), None, provenance())
-    found, path = decisive(report), GOLDEN / f"{name}.json"
+    report = build_report(build_context(world), write_runs(tmp_path, world), None, build_provenance())
+    summary, path = summarize_report(report), GOLDEN / f"{name}.json"
     if os.environ.get("ATTNLAB_GOLDEN") == "write":
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert found == json.loads(path.read_text("utf-8"))
-    page, short = text_of(html(report)), " ".join(markdown(report, {}).replace("\\", "").split())
-    for words in (found["headline"], *found["warnings"]):
-        assert words in page
-        assert words in short
-    for claim in found["claims"]:
+        path.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert summary == json.loads(path.read_text("utf-8"))
+    page, markdown = (
+        extract_text(render_html(report)),
+        " ".join(render_markdown(report, {}).replace("\\", "").split()),
+    )
+    for text in (summary["headline"], *summary["warnings"]):
+        assert text in page
+        assert text in markdown
+    for claim in summary["claims"]:
         assert claim["sentence"] in page
-        assert claim["sentence"] in short
-        assert claim["plain"] in page
-        assert claim["plain"] in short
-        assert all(reason in page for reason in claim["because"])
-    assert all(row["word"] in page and row["word"] in short for row in found["effects"])
+        assert claim["sentence"] in markdown
+        assert claim["explanation"] in page
+        assert claim["explanation"] in markdown
+        assert all(reason in page for reason in claim["not_comparable"])
+    assert all(row["verdict"] in page and row["verdict"] in markdown for row in summary["effects"])
 
 
-def test_no_golden_file_is_left_over() -> None:
+def test_every_golden_file_has_a_world() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == set(WORLDS)

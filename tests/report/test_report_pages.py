@@ -1,4 +1,4 @@
-"""The page and the Markdown say what report.json says, ask for nothing, and are the same bytes every time."""
+"""The page and the Markdown equal report.json, make no request, and are reproducible."""
 
 import io
 import json
@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from pydantic import BaseModel
-from synthetic import selected
-from worlds import EVIL, Made
+from synthetic import select_page_maps
+from worlds import EVIL, SyntheticReports
 
-from attnlab.report.answer import answer
-from attnlab.report.diff import compare, differences
-from attnlab.report.pages.files import render
-from attnlab.report.pages.html import inert
-from attnlab.report.pages.markdown import cell
-from attnlab.report.schema import load
-from attnlab.report.tables import maps
-from attnlab.report.tables.format import NONE, pvalue, text
+from attnlab.report.answer import build_answer
+from attnlab.report.pages.html import escape_json
+from attnlab.report.pages.markdown import escape_cell
+from attnlab.report.pages.report_files import render_report
+from attnlab.report.report_diff import compute_diff, format_diff
+from attnlab.report.schema import load_report
+from attnlab.report.tables import map_archive
+from attnlab.report.tables.number_format import NONE, format_number, format_pvalue
 from attnlab.report.tables.wording import describe_claim, format_effect
 
 ANCHORS = ["verdict", "budget", "effects", "tradeoff", "curves", "heads", "failures", "config", "reproduce"]
@@ -31,7 +31,7 @@ NAMES = ["good", "broken", "nothing", "single"]
 
 
 class Page(HTMLParser):
-    """Numbers (value, shown), ids, addresses and the inert data of a page."""
+    """Numbers (value, shown text), ids, addresses and the inert data of a page."""
 
     def __init__(self, source: str):
         super().__init__()
@@ -45,11 +45,11 @@ class Page(HTMLParser):
         self.feed(source)
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
-        found = dict(attrs)
+        attributes = dict(attrs)
         self.tags.add(tag)
-        self.inside.append((tag, found))
-        self.ids += [found["id"]] if "id" in found else []
-        self.addresses += [found[key] for key in ("src", "href", "xlink:href") if key in found]
+        self.inside.append((tag, attributes))
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.addresses += [attributes[key] for key in ("src", "href", "xlink:href") if key in attributes]
         if tag in ("meta", "br", "img", "link", "input"):
             self.inside.pop()
 
@@ -67,34 +67,34 @@ class Page(HTMLParser):
             self.words.append(data)
 
 
-def page(folder: Path) -> Page:
+def parse_page(folder: Path) -> Page:
     return Page((folder / "report.html").read_text("utf-8"))
 
 
-def numbers_in(value: object) -> set[float]:
+def collect_numbers(value: object) -> set[float]:
     if isinstance(value, BaseModel):
-        return numbers_in(value.model_dump())
+        return collect_numbers(value.model_dump())
     if is_dataclass(value):
-        return numbers_in(vars(value))
+        return collect_numbers(vars(value))
     if isinstance(value, dict):
-        return set().union(*(numbers_in(item) for item in value.values()), set())
+        return set().union(*(collect_numbers(item) for item in value.values()), set())
     if isinstance(value, list):
-        return {float(len(value))}.union(*(numbers_in(item) for item in value))
+        return {float(len(value))}.union(*(collect_numbers(item) for item in value))
     return {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: Made, name: str) -> None:
-    folder = made[name][1]
-    report = load(folder / "report.json")
-    known = numbers_in(report) | numbers_in(answer(report))
-    known |= numbers_in(selected(report, folder)) if name != "nothing" else set()
+def test_every_number_on_the_page_is_in_the_json(synthetic_reports: SyntheticReports, name: str) -> None:
+    folder = synthetic_reports[name][1]
+    report = load_report(folder / "report.json")
+    json_numbers = collect_numbers(report) | collect_numbers(build_answer(report))
+    json_numbers |= collect_numbers(select_page_maps(report, folder)) if name != "nothing" else set()
     effects = {(repr(row.mean), format_effect(row)) for row in report.effects}
-    found = page(folder).numbers
-    assert len(found) > 15
-    assert {pair for pair in effects if pair[0] != "None"} <= set(found)
-    for value, shown in found:
-        assert float(value) in known
+    numbers = parse_page(folder).numbers
+    assert len(numbers) > 15
+    assert {pair for pair in effects if pair[0] != "None"} <= set(numbers)
+    for value, shown in numbers:
+        assert float(value) in json_numbers
         if (value, shown) in effects:
             continue
         plain = shown.replace(",", "").replace("\N{MINUS SIGN}", "-").lstrip("+")
@@ -107,82 +107,89 @@ def test_every_number_on_the_page_is_in_the_json_and_shown_as_such(made: Made, n
             )
 
 
-def test_the_effects_table_of_the_markdown_is_the_json(made: Made) -> None:
-    report, folder = made["broken"]
+def test_markdown_effects_table_equals_the_json(synthetic_reports: SyntheticReports) -> None:
+    report, folder = synthetic_reports["broken"]
     markdown = (folder / "report.md").read_text("utf-8")
     for row in report.effects:
-        line = [row.arm, "val/loss", f"{row.n} of 5", format_effect(row), pvalue(row.p_holm), row.word]
-        assert f"| {' | '.join(map(cell, line))} |" in markdown
+        line = [
+            row.arm,
+            "val/loss",
+            f"{row.n} of 5",
+            format_effect(row),
+            format_pvalue(row.p_holm),
+            row.verdict,
+        ]
+        assert f"| {' | '.join(map(escape_cell, line))} |" in markdown
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_section_has_its_anchor_and_no_id_comes_twice(made: Made, name: str) -> None:
-    found = page(made[name][1]).ids
-    assert [anchor for anchor in found if anchor in ANCHORS] == ANCHORS
-    assert len(found) == len(set(found))
-
-
-def test_length_is_shown_only_where_it_was_measured(made: Made) -> None:
-    assert "length" in page(made["good"][1]).ids
-    assert "length" not in page(made["broken"][1]).ids
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_page_asks_for_nothing(made: Made, name: str) -> None:
-    found = page(made[name][1])
-    beside = {"report.json", "runs.csv", "report.md", "summary.png", "../index.html"}
-    asked = [a for a in found.addresses if not a.startswith(("#", "data:image/png;base64,"))]
-    assert {a.partition("#")[0] for a in asked} <= beside
-    assert not found.tags & {"link", "iframe", "object", "base", "form"}
-    assert all((made[name][1] / file).exists() for file in beside)
-
-
-@pytest.mark.usefixtures("blank")
-def test_a_page_without_maps_shows_the_command_and_one_of_runs_without_any_shows_neither(
-    made: Made, tmp_path: Path
+def test_every_section_has_its_anchor_and_ids_are_unique(
+    synthetic_reports: SyntheticReports, name: str
 ) -> None:
-    report, folder = made["good"]
+    ids = parse_page(synthetic_reports[name][1]).ids
+    assert [anchor for anchor in ids if anchor in ANCHORS] == ANCHORS
+    assert len(ids) == len(set(ids))
+
+
+def test_length_section_appears_only_where_measured(synthetic_reports: SyntheticReports) -> None:
+    assert "length" in parse_page(synthetic_reports["good"][1]).ids
+    assert "length" not in parse_page(synthetic_reports["broken"][1]).ids
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_has_no_external_addresses(synthetic_reports: SyntheticReports, name: str) -> None:
+    parsed = parse_page(synthetic_reports[name][1])
+    files = {"report.json", "runs.csv", "report.md", "summary.png", "../index.html"}
+    addresses = [a for a in parsed.addresses if not a.startswith(("#", "data:image/png;base64,"))]
+    assert {a.partition("#")[0] for a in addresses} <= files
+    assert not parsed.tags & {"link", "iframe", "object", "base", "form"}
+    assert all((synthetic_reports[name][1] / file).exists() for file in files)
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_page_without_maps_shows_the_command(synthetic_reports: SyntheticReports, tmp_path: Path) -> None:
+    report, folder = synthetic_reports["good"]
     missing, explorer = "are not beside this page (attention.npz)", 'id="head-view"'
     with_maps = (folder / "report.html").read_text("utf-8")
     assert explorer in with_maps
     assert missing not in with_maps
     (tmp_path / "report.json").write_bytes((folder / "report.json").read_bytes())
-    without = render(tmp_path).read_text("utf-8")
+    without = render_report(tmp_path).read_text("utf-8")
     assert explorer not in without
     after = without.partition(missing)[2]
     assert report.reproduce.command in after[: after.index("</pre>")]
-    none_made = (made["nothing"][1] / "report.html").read_text("utf-8")
+    none_made = (synthetic_reports["nothing"][1] / "report.html").read_text("utf-8")
     assert explorer not in none_made
     assert missing not in none_made
 
 
-def test_a_token_that_ends_a_script_stays_text(made: Made) -> None:
-    folder = made["broken"][1]
-    found = page(folder)
+def test_token_that_would_end_a_script_stays_text(synthetic_reports: SyntheticReports) -> None:
+    folder = synthetic_reports["broken"][1]
+    parsed = parse_page(folder)
     assert EVIL not in (folder / "report.html").read_text("utf-8")
-    assert "x" not in found.addresses
-    assert any(EVIL in word for word in found.words)
-    assert json.loads(found.data)["maps"][0]["tokens"][0] == EVIL
+    assert "x" not in parsed.addresses
+    assert any(EVIL in verdict for verdict in parsed.words)
+    assert json.loads(parsed.data)["maps"][0]["tokens"][0] == EVIL
 
 
-def test_no_character_that_ends_a_script_survives() -> None:
+def test_characters_that_end_a_script_are_escaped() -> None:
     value = {"a": "</script><!--&\u2028\u2029"}
-    assert not set(inert(value)) & set("<>&\u2028\u2029")
-    assert json.loads(inert(value)) == value
+    assert not set(escape_json(value)) & set("<>&\u2028\u2029")
+    assert json.loads(escape_json(value)) == value
 
 
-def test_the_headline_is_on_the_page_and_in_the_markdown(made: Made) -> None:
-    for report, folder in made.values():
-        assert report.verdict.headline in "".join(page(folder).words)
+def test_headline_is_on_the_page_and_in_the_markdown(synthetic_reports: SyntheticReports) -> None:
+    for report, folder in synthetic_reports.values():
+        assert report.verdict.headline in "".join(parse_page(folder).words)
         assert report.verdict.headline in (folder / "report.md").read_text("utf-8").splitlines()[0]
-    assert made["nothing"][0].verdict.headline == "NO RESULT"
+    assert synthetic_reports["nothing"][0].verdict.headline == "NO RESULT"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sizes_keep_their_budgets(made: Made, name: str) -> None:
-    folder = made[name][1]
+def test_page_and_figures_stay_small(synthetic_reports: SyntheticReports, name: str) -> None:
+    folder = synthetic_reports[name][1]
     assert (folder / "report.html").stat().st_size < 3_000_000
-    assert all(len(a) < 2048 * 4 / 3 + 40 for a in page(folder).addresses)
+    assert all(len(a) < 2048 * 4 / 3 + 40 for a in parse_page(folder).addresses)
     for picture in (folder / "figures").iterdir():
         assert picture.stat().st_size < 60_000
         assert Image.open(io.BytesIO(picture.read_bytes())).size[0] > 500
@@ -202,13 +209,13 @@ _NO_OTHER = "set ATTNLAB_OTHER_PYTHON to a Python with jinja2, numpy, pillow, py
         ),
     ],
 )
-def test_rendering_again_gives_the_same_bytes_in_any_process(
-    made: Made, tmp_path: Path, python: str, seed: str, locale: str, zone: str
+def test_rendering_is_reproducible_in_any_process(
+    synthetic_reports: SyntheticReports, tmp_path: Path, python: str, seed: str, locale: str, zone: str
 ) -> None:
-    source = made["good"][1]
-    code = "import pathlib, sys; from attnlab.report.pages import files; "
-    code += "files.render(pathlib.Path(sys.argv[1]))"
-    for name in ("report.json", maps.ARCHIVE):
+    source = synthetic_reports["good"][1]
+    code = "import pathlib, sys; from attnlab.report.pages import report_files; "
+    code += "report_files.render_report(pathlib.Path(sys.argv[1]))"
+    for name in ("report.json", map_archive.ARCHIVE_NAME):
         shutil.copy(source / name, tmp_path)
     env = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
     env["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -218,32 +225,34 @@ def test_rendering_again_gives_the_same_bytes_in_any_process(
         assert (tmp_path / file).read_bytes() == (source / file).read_bytes(), file
 
 
-def test_a_folder_without_a_report_is_refused_by_name(tmp_path: Path) -> None:
+def test_folder_without_a_report_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no report\.json here"):
-        render(tmp_path)
+        render_report(tmp_path)
 
 
-def test_numbers_are_written_with_a_true_minus_and_the_decimals_asked_for() -> None:
-    assert text(-0.0123, 3, sign=True) == "\N{MINUS SIGN}0.012"
-    assert text(0.5, 2, sign=True) == "+0.50"
-    assert text(1234567) == "1,234,567"
-    assert text(24380.95) == "24,381"
-    assert text(None) == NONE
-    assert pvalue(1e-9) == "< 0.0001"
+def test_numbers_have_a_true_minus_and_the_requested_decimals() -> None:
+    assert format_number(-0.0123, 3, sign=True) == "\N{MINUS SIGN}0.012"
+    assert format_number(0.5, 2, sign=True) == "+0.50"
+    assert format_number(1234567) == "1,234,567"
+    assert format_number(24380.95) == "24,381"
+    assert format_number(None) == NONE
+    assert format_pvalue(1e-9) == "< 0.0001"
 
 
-def test_comparing_a_report_names_what_changed_and_only_that(made: Made) -> None:
-    good, broken = made["good"][1], made["broken"][1]
-    assert compare(good, good).endswith("no verdict, effect, budget or run differs")
-    found = compare(good, broken)
-    equal = differences(good, broken).verdicts_equal
-    total = len(made["good"][0].verdict.claims)
-    assert f"{total - equal} of {total} verdicts differ" in found.splitlines()[0], "that is said first"
-    assert f": all {total} verdicts are equal" in compare(good, good).splitlines()[0]
-    was, now = (describe_claim(made[name][0].verdict.claims[1]) for name in ("good", "broken"))
-    change = f"verdict  mqa is worse than mha{EVIL}: {was} -> {now}"
-    assert change in found, "it asks the same, in other words"
-    assert "absent" not in "".join(line for line in found.splitlines() if line.startswith("verdict"))
-    assert "budget  parameters of mqa: 120,000 -> 130,000" in found
-    assert "run  gqa, seed 1" in found
-    assert "training tokens" not in found
+def test_report_diff_lists_only_changes(synthetic_reports: SyntheticReports) -> None:
+    good, broken = synthetic_reports["good"][1], synthetic_reports["broken"][1]
+    assert format_diff(good, good).endswith("no verdict, effect, budget or run differs")
+    diff = format_diff(good, broken)
+    equal = compute_diff(good, broken).verdicts_equal
+    total = len(synthetic_reports["good"][0].verdict.claims)
+    assert f"{total - equal} of {total} verdicts differ" in diff.splitlines()[0], "that is said first"
+    assert f": all {total} verdicts are equal" in format_diff(good, good).splitlines()[0]
+    before, after = (
+        describe_claim(synthetic_reports[name][0].verdict.claims[1]) for name in ("good", "broken")
+    )
+    change = f"verdict  mqa is worse than mha{EVIL}: {before} -> {after}"
+    assert change in diff, "it asks the same, in other words"
+    assert "absent" not in "".join(line for line in diff.splitlines() if line.startswith("verdict"))
+    assert "budget  parameters of mqa: 120,000 -> 130,000" in diff
+    assert "run  gqa, seed 1" in diff
+    assert "training tokens" not in diff

@@ -1,10 +1,10 @@
-"""A sweep's own W&B run: what of the report is in it, and what a bad server does to it."""
+"""The W&B run of a sweep: its content of the report, and a faulty server."""
 
 import json
 from contextlib import suppress
 
 import pytest
-from wandb_files import records, server, summary_of
+from wandb_files import read_records, read_summary, start_faulty_server
 
 from attnlab.report.tables.wording import describe_claim
 from attnlab.sweep import wandb_report, wandb_tables, wandb_view
@@ -17,14 +17,18 @@ LOGGER = {
 
 
 @pytest.fixture
-def written(made, tmp_path, monkeypatch):
-    """`written(**settings)`: what the process does, done here."""
+def run_wandb_report(synthetic_reports, tmp_path, monkeypatch):
+    """`run_wandb_report(**settings)`: the reporting process, run in this one."""
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "runs" / "wandb"))
 
     def call(**settings):
-        told = {"folder": str(made["good"][1]), "root": str(tmp_path / "runs"), "logger": LOGGER | settings}
-        return wandb_report.main([json.dumps(told)])
+        request = {
+            "folder": str(synthetic_reports["good"][1]),
+            "root": str(tmp_path / "runs"),
+            "logger": LOGGER | settings,
+        }
+        return wandb_report.main([json.dumps(request)])
 
     yield call
     import wandb
@@ -33,37 +37,39 @@ def written(made, tmp_path, monkeypatch):
         wandb.teardown()
 
 
-def test_the_report_run_holds_words_effects_table_and_the_report_itself(written, made, tmp_path):
-    golden = made["good"][0]
-    assert written() == written() == 0
+def test_report_run_has_verdicts_effects_table_and_report(run_wandb_report, synthetic_reports, tmp_path):
+    golden = synthetic_reports["good"][0]
+    assert run_wandb_report() == run_wandb_report() == 0
     (file,) = tmp_path.glob(
         "runs/wandb/wandb/offline-run-*/*.wandb"
     )  # the second takes the place of the first
-    found = list(records(file))
-    (run,) = [one.run for one in found if one.WhichOneof("record_type") == "run"][:1]
+    records = list(read_records(file))
+    (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"][:1]
     assert (run.job_type, run.run_group, run.project) == ("report", golden.experiment.name, "attnlab")
-    told = {key: json.loads(value) for key, value in summary_of(file).items()}
+    summary = {key: json.loads(value) for key, value in read_summary(file).items()}
     effect = golden.effects[0]
-    about = f"effect/{effect.arm}/{effect.metric}"
-    assert told["verdict"] == golden.verdict.headline
-    assert told["claim/1/verdict"] == golden.verdict.claims[0].verdict
-    assert told[f"{about}/word"] == effect.word
-    assert [told[f"{about}/{key}"] for key in ("difference", "low", "high")] == pytest.approx(
+    prefix = f"effect/{effect.arm}/{effect.metric}"
+    assert summary["verdict"] == golden.verdict.headline
+    assert summary["claim/1/verdict"] == golden.verdict.claims[0].verdict
+    assert summary[f"{prefix}/verdict"] == effect.verdict
+    assert [summary[f"{prefix}/{key}"] for key in ("difference", "low", "high")] == pytest.approx(
         [effect.mean, effect.low, effect.high]
     )
     (table,) = tmp_path.glob("runs/wandb/wandb/offline-run-*/files/media/table/*.json")
-    shown = json.loads(table.read_text())
-    columns, rows = wandb_tables.comparison(golden)
-    assert (shown["columns"], len(shown["data"])) == (columns, len(rows))
-    logged = [one.artifact for one in found if one.WhichOneof("record_type") == "artifact"]
-    logged += [one.request.log_artifact.artifact for one in found if one.request.HasField("log_artifact")]
-    (artifact,) = [one for one in logged if one.type == "report"]  # a table is an artifact too
+    table_content = json.loads(table.read_text())
+    columns, rows = wandb_tables.build_comparison_rows(golden)
+    assert (table_content["columns"], len(table_content["data"])) == (columns, len(rows))
+    logged = [record.artifact for record in records if record.WhichOneof("record_type") == "artifact"]
+    logged += [
+        record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")
+    ]
+    (artifact,) = [record for record in logged if record.type == "report"]  # a table is an artifact too
     assert {"report.html", "report.md", "report.json"} <= {entry.path for entry in artifact.manifest.contents}
 
 
-def test_a_table_has_a_row_per_arm_and_metric_and_the_baseline_has_no_effect(made):
-    golden = made["good"][0]
-    columns, rows = wandb_tables.comparison(golden)
+def test_table_has_a_row_per_arm_and_metric(synthetic_reports):
+    golden = synthetic_reports["good"][0]
+    columns, rows = wandb_tables.build_comparison_rows(golden)
     first = [dict(zip(columns, row, strict=True)) for row in rows]
     metrics = {effect.metric for effect in golden.effects}
     assert {(row["arm"], row["metric"]) for row in first} == {
@@ -73,34 +79,34 @@ def test_a_table_has_a_row_per_arm_and_metric_and_the_baseline_has_no_effect(mad
     assert all(row["difference"] is row["effect"] is None and row["mean"] is not None for row in baseline)
 
 
-def test_without_a_server_the_report_run_is_on_disk(written, monkeypatch, tmp_path, capfd):
+def test_report_run_is_on_disk_without_a_server(run_wandb_report, monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
-    with server("closed") as url:
+    with start_faulty_server("closed") as url:
         monkeypatch.setenv("WANDB_BASE_URL", url)
-        assert written(mode="online") == 0
+        assert run_wandb_report(mode="online") == 0
     assert "W&B went offline: " in capfd.readouterr().err
     assert list(tmp_path.glob("runs/wandb/wandb/offline-run-*/*.wandb"))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside wandb-workspaces
-def test_a_view_and_a_report_show_the_experiments_runs_by_arm(made, monkeypatch, tmp_path):
+def test_workspace_and_wandb_report_show_runs_by_arm(synthetic_reports, monkeypatch, tmp_path):
     views = pytest.importorskip("wandb_workspaces.workspaces")
     pages = pytest.importorskip("wandb_workspaces.reports.v2")
-    report, folder = made["good"]
-    saved, asked = [], []
+    report, folder = synthetic_reports["good"]
+    saved, loaded = [], []
     monkeypatch.setattr(views.Workspace, "url", "https://w.b/me/p?nw=1")
     monkeypatch.setattr(views.Workspace, "save", lambda self: saved.append(self))
     monkeypatch.setattr(
         views.Workspace,
         "from_url",
-        lambda url: asked.append(url) or views.Workspace(entity="me", project="p"),
+        lambda url: loaded.append(url) or views.Workspace(entity="me", project="p"),
     )
     monkeypatch.setattr(pages.Report, "url", "https://w.b/report")
     monkeypatch.setattr(pages.Report, "save", lambda self: saved.append(self))
     (tmp_path / "wandb").mkdir()
     for _ in range(2):
-        wandb_view.save(folder, tmp_path, LOGGER | {"entity": "me"})
-    assert asked == ["https://w.b/me/p?nw=1"], "the saved view is not written anew"
+        wandb_view.save_workspace(folder, tmp_path, LOGGER | {"entity": "me"})
+    assert loaded == ["https://w.b/me/p?nw=1"], "the saved view is not written anew"
     view, page, _, _ = saved
     panels = {section.name: str(section.panels) for section in view.sections}
     assert "val/loss" in panels["loss"]

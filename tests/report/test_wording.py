@@ -1,16 +1,16 @@
-"""One formatter: page, Markdown, terminal, W&B and ledger print the same effect in the same words."""
+"""Page, Markdown, terminal, W&B and ledger print an effect identically."""
 
 import re
 from html import unescape
 from pathlib import Path
 
 import pytest
-from synthetic import World, experiment, provenance, timing, write_runs
+from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
-from attnlab.report import ledger, lines
-from attnlab.report.build import build
+from attnlab.report import ledger, ledger_rows
 from attnlab.report.pages import terminal
-from attnlab.report.pages.files import write
+from attnlab.report.pages.report_files import write_report
+from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.tables.wording import format_effect
 from attnlab.sweep import wandb_tables
@@ -28,53 +28,55 @@ CLAIMS = [
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, dict[str, str]]:
-    """A report, and all five places where its effects stand, as text."""
+def report_and_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, dict[str, str]]:
+    """Build a report and the text of each place that prints its effects."""
     folder = tmp_path_factory.mktemp("wording")
     world = World(seeds=[0, 1, 2, 3, 4, 5])
     runs = write_runs(folder / "runs", world)
-    report = build(experiment(world, claims=CLAIMS), runs, timing(world), provenance())
-    page = write(folder / "reports" / "gqa_vs_mha", report, runs)
-    found = lines.read(folder / "reports")
+    report = build_report(build_context(world, claims=CLAIMS), runs, build_timing(world), build_provenance())
+    page = write_report(folder / "reports" / "gqa_vs_mha", report, runs)
+    loaded = ledger_rows.load_ledger(folder / "reports")
     return report, {
         "page": unescape(re.sub(r"<[^>]+>", "", page.read_text("utf-8"))).replace("\N{NO-BREAK SPACE}", " "),
         "markdown": page.with_name("report.md").read_text("utf-8").replace("\\", ""),
-        "terminal": "\n".join(terminal.lines(report)),
-        "W&B": "\n".join(map(str, wandb_tables.summary(report).values())),
-        "ledger": ledger.markdown(found, folder / "reports"),
-        "ledger page": unescape(re.sub(r"<[^>]+>", "", ledger.html(found, folder / "reports"))),
+        "terminal": "\n".join(terminal.format_terminal_lines(report)),
+        "W&B": "\n".join(map(str, wandb_tables.build_summary(report).values())),
+        "ledger": ledger.render_ledger_markdown(loaded, folder / "reports"),
+        "ledger page": unescape(
+            re.sub(r"<[^>]+>", "", ledger.render_ledger_html(loaded, folder / "reports"))
+        ),
     }
 
 
 @pytest.mark.parametrize("place", ["page", "markdown", "terminal", "W&B", "ledger", "ledger page"])
-def test_every_place_prints_the_effect_of_every_claim_alike(
-    shown: tuple[Report, dict[str, str]], place: str
+def test_every_place_prints_the_effect_of_every_claim(
+    report_and_texts: tuple[Report, dict[str, str]], place: str
 ) -> None:
-    report, places = shown
+    report, places = report_and_texts
     effects = [format_effect(claim) for claim in report.verdict.claims]
     assert len(set(effects)) == 4, "three claims about val/loss, two of them about one arm"
     for effect in effects:
         assert effect in places[place]
 
 
-def test_no_place_prints_an_effect_with_another_sign_digits_or_level(
-    shown: tuple[Report, dict[str, str]],
+def test_no_place_prints_another_format_of_an_effect(
+    report_and_texts: tuple[Report, dict[str, str]],
 ) -> None:
-    report, places = shown
-    known = {format_effect(of) for of in (*report.verdict.claims, *report.effects)}
+    report, places = report_and_texts
+    expected = {format_effect(source) for source in (*report.verdict.claims, *report.effects)}
     for place, text in places.items():
-        found = set(EFFECT.findall(text))
-        assert found, place
-        assert found <= known, place
+        printed = set(EFFECT.findall(text))
+        assert printed, place
+        assert printed <= expected, place
 
 
-def test_an_effect_is_the_arm_minus_the_baseline_whatever_is_better(tmp_path: Path) -> None:
+def test_effect_is_the_arm_minus_the_baseline_for_every_direction(tmp_path: Path) -> None:
     world = World(effects={"mha": 0.0, "gqa": 0.06})
     runs = write_runs(tmp_path, world)
     claims = [{"says": "gqa is worse", "arm": "gqa", "is": "above", "threshold": 0.0}]
     for direction in ("lower", "higher"):
         changes = {"claims": claims, "direction": direction}
-        report = build(experiment(world, **changes), runs, None, provenance())
+        report = build_report(build_context(world, **changes), runs, None, build_provenance())
         [claim], [effect] = report.verdict.claims, [row for row in report.effects if row.primary]
         assert format_effect(claim) == format_effect(effect)
         assert format_effect(effect).startswith("+0.060 nats, 95% CI [+0.05")

@@ -1,4 +1,4 @@
-"""A page in a real browser, and what it did there."""
+"""Open a page in a real browser and record its activity."""
 
 import shutil
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install -e '.[browser]'"
 )
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-MARKS = [
+BROWSER_MARKS = [
     pytest.mark.rare,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -21,16 +21,18 @@ MARKS = [
 
 
 class Visit:
-    """An open page and what it did: requests, console messages, dialogs."""
+    """An open page with its requests, console messages and dialogs."""
 
-    def __init__(self, browser: Any, path: Path, address: str = "", **how: Any):
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
+    def __init__(self, browser: Any, path: Path, address: str = "", **settings: Any):
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
         self.context.set_offline(True)
         self.page = self.context.new_page()
         self.requests: list[str] = []
         self.trouble: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda said: self.trouble.append(said.text) if said.type != "log" else None)
+        self.page.on(
+            "console", lambda message: self.trouble.append(message.text) if message.type != "log" else None
+        )
         self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.trouble.append("a dialog"), dialog.dismiss()))
         self.page.goto(path.as_uri() + address)
@@ -42,9 +44,9 @@ class Visit:
         self.context.close()
 
 
-def where(made: Mapping, name: str) -> Path:
+def find_page(made: Mapping, name: str) -> Path:
     if name == "ledger":
         for world in made:  # a ledger of all of them, whichever test comes first
             assert made[world]
-        return ledger.write(made["good"][1].parent)[1]
+        return ledger.write_ledger(made["good"][1].parent)[1]
     return made["good"][1].parent / "index.html" if name == "index" else made[name][1] / "report.html"

@@ -1,18 +1,18 @@
-"""Reports of worlds with a known truth, in a module that spawned processes can import."""
+"""Reports of worlds with known effects, in a module that spawned processes can import."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from rates import tuned
-from synthetic import World, experiment, provenance, timing, write_runs
+from rates import build_tuning_result
+from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
-from attnlab.report.build import build
-from attnlab.report.charts import drawing
-from attnlab.report.pages.files import write
+from attnlab.report.charts import chart_renderer
+from attnlab.report.pages.report_files import write_report
+from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 
-ANSWERS = drawing._answers
+RUN_RENDERER = chart_renderer._run_renderer
 EVIL = "</script><img src=x onerror=alert(1)>"
 WORLDS = {
     "good": World(
@@ -29,30 +29,35 @@ WORLDS = {
     "nothing": World(status={(arm, seed): "crashed" for arm in ("mha", "gqa", "mqa") for seed in range(5)}),
     "single": World(seeds=[0]),
 }
-MORE = {
-    "good": {"tuning": tuned(World().effects, lambda rate, seed: abs(rate - 0.01) + seed / 1000)},
+CONTEXT_CHANGES = {
+    "good": {
+        "tuning": build_tuning_result(World().effects, lambda rate, seed: abs(rate - 0.01) + seed / 1000)
+    },
     "broken": {"question": EVIL},
 }
 
 
-class Made(Mapping[str, tuple[Report, Path]]):
-    """name -> (report, its folder); built when it is first asked for."""
+class SyntheticReports(Mapping[str, tuple[Report, Path]]):
+    """Mapping of name -> (report, its folder), built on first access."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.found: dict[str, tuple[Report, Path]] = {}
+        self.built: dict[str, tuple[Report, Path]] = {}
 
     def __getitem__(self, name: str) -> tuple[Report, Path]:
-        if name not in self.found:
+        if name not in self.built:
             world, folder = WORLDS[name], self.folder / "reports" / name
             runs = write_runs(self.folder / f"runs-{name}", world)
-            asked = experiment(world, **MORE.get(name, {}))
-            with pytest.MonkeyPatch.context() as drawn:
-                drawn.setattr(drawing, "_answers", ANSWERS)  # a test that asks first may have it `blank`
-                report = build(asked, runs, timing(world) if name == "good" else None, provenance())
-                write(folder, report, runs)
-            self.found[name] = (report, folder)
-        return self.found[name]
+            context = build_context(world, **CONTEXT_CHANGES.get(name, {}))
+            with pytest.MonkeyPatch.context() as patch:
+                # the first test that needs a report may use `blank_charts`
+                patch.setattr(chart_renderer, "_run_renderer", RUN_RENDERER)
+                report = build_report(
+                    context, runs, build_timing(world) if name == "good" else None, build_provenance()
+                )
+                write_report(folder, report, runs)
+            self.built[name] = (report, folder)
+        return self.built[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(WORLDS)

@@ -1,4 +1,4 @@
-"""Verdicts on sweeps whose truth is known are as seldom wrong as they say; the page has the rates."""
+"""Error rates of verdicts on simulated sweeps with a known truth; docs/calibration.md lists them."""
 
 import math
 from pathlib import Path
@@ -7,164 +7,200 @@ import calibration
 import numpy as np
 import pytest
 from calibration import (
+    COVERAGE_PLANS,
     NOISES,
     PLANS,
-    RANKS,
-    SHARES,
-    TOGETHER,
+    PROPORTION_ROWS,
+    RANK_ROWS,
     Row,
-    by_either,
-    by_ranks,
-    by_shares,
-    by_t,
+    create_accuracy_pairs,
+    create_failing_pairs,
+    create_solved_pairs,
+    decide_by_evalues,
+    decide_by_ranks,
+    decide_by_t,
+    decide_by_t_or_ranks,
+    shift_noise,
 )
 
-from attnlab.report.verdicts.bases import Ratios
-from attnlab.stats import FIXED, Differences, Question, Ranks, Shares, decide
+from attnlab.report.verdicts.evidence_bases import RatioEvidence
+from attnlab.stats import (
+    FIXED_SAMPLE,
+    ClaimTest,
+    PairedDifferences,
+    ProportionDifferences,
+    RankDifferences,
+    decide_claims,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "calibration.md"
 EVIDENCE = {
-    by_t: Differences,
-    by_shares: lambda values, design: Shares(values),
-    by_ranks: lambda values, design: Ranks(values),
-    by_either: lambda values, design: (
-        Differences(values, design) if np.isfinite(values).all() else Ranks(values)
+    decide_by_t: PairedDifferences,
+    decide_by_evalues: lambda values, design: ProportionDifferences(values),
+    decide_by_ranks: lambda values, design: RankDifferences(values),
+    decide_by_t_or_ranks: lambda values, design: (
+        PairedDifferences(values, design) if np.isfinite(values).all() else RankDifferences(values)
     ),
 }
 
 
-def reported(values, plan, row):
-    """The word of one sweep and its seeds, as a report comes to them: look by look."""
+def decide_like_report(values, plan, row):
+    """The decision of one sweep and its seeds, as a report derives them: analysis by analysis."""
     decisions = []
     for n, design in plan:
-        question = Question(EVIDENCE[row.read](values[:n], design), row.region)
-        decisions = decide([question], before=decisions)
+        question = ClaimTest(EVIDENCE[row.decide](values[:n], design), row.region)
+        decisions = decide_claims([question], previous=decisions)
         if decisions[0].holds is not None:
             return (1 if decisions[0].holds else -1), n
     return 0, plan[-1][0]
 
 
 # away from the threshold too, so that there is something to decide
-ALIKE = [
-    *(Row(f"{noise} {m}", calibration.moved(draw, m), *claim, by_t)
-      for noise, draw in NOISES.items()
-      for m, claim in ((0.9, ("above", 0.0)), (0.3, ("within", 1.65)), (-1.2, ("above", -0.4)))),
-    Row("90 % against half", calibration.solved(0.9, 0.5), "above", 0.0, by_shares),
-    Row("60 % against 95 %", calibration.solved(0.6, 0.95), "above", -0.1, by_shares),
-    Row("never apart", calibration.solved(1.0, 0.98), "within", 0.2, by_shares),
-    Row("accuracies", calibration.accurate(0.95, 0.4), "below", 0.3, by_shares),
-    Row("the arm fails", calibration.moved(calibration.failing(0.3), -1.0), "below", 0.0, by_ranks),
-    Row("either fails", calibration.moved(calibration.failing(0.2, both=True), 0.5), "within", 1.0, by_ranks),
-    Row("worse, and fails", calibration.moved(calibration.failing(0.3), 2.0), "below", 0.0, by_ranks),
-    Row("better, and may fail", calibration.moved(calibration.failing(0.1), -1.0), "below", 0.0, by_either),
-    Row("worse, and may fail", calibration.moved(calibration.failing(0.1), 2.0), "below", 0.0, by_either),
-    *SHARES[:3], *RANKS[-3:],
-]  # fmt: skip
+COMPARED_ROWS = [
+    *(
+        Row(f"{noise} {m}", shift_noise(draw, m), *claim, decide_by_t)
+        for noise, draw in NOISES.items()
+        for m, claim in ((0.9, ("above", 0.0)), (0.3, ("within", 1.65)), (-1.2, ("above", -0.4)))
+    ),
+    Row("90 % against half", create_solved_pairs(0.9, 0.5), "above", 0.0, decide_by_evalues),
+    Row("60 % against 95 %", create_solved_pairs(0.6, 0.95), "above", -0.1, decide_by_evalues),
+    Row("never apart", create_solved_pairs(1.0, 0.98), "within", 0.2, decide_by_evalues),
+    Row("accuracies", create_accuracy_pairs(0.95, 0.4), "below", 0.3, decide_by_evalues),
+    Row("the arm fails", shift_noise(create_failing_pairs(0.3), -1.0), "below", 0.0, decide_by_ranks),
+    Row(
+        "either fails", shift_noise(create_failing_pairs(0.2, both=True), 0.5), "within", 1.0, decide_by_ranks
+    ),
+    Row("worse, and fails", shift_noise(create_failing_pairs(0.3), 2.0), "below", 0.0, decide_by_ranks),
+    Row(
+        "better, and may fail",
+        shift_noise(create_failing_pairs(0.1), -1.0),
+        "below",
+        0.0,
+        decide_by_t_or_ranks,
+    ),
+    Row(
+        "worse, and may fail", shift_noise(create_failing_pairs(0.1), 2.0), "below", 0.0, decide_by_t_or_ranks
+    ),
+    *PROPORTION_ROWS[:3],
+    *RANK_ROWS[-3:],
+]
 
 
-def alike(row):
-    return calibration.drawn(row, 5 if row.read is by_shares else 12, 24)  # an interval of shares takes long
+def draw_values(row):
+    return calibration.draw_sweeps(
+        row, 5 if row.decide is decide_by_evalues else 12, 24
+    )  # e-value intervals are slow
 
 
-@pytest.mark.parametrize("row", ALIKE, ids=lambda row: row.says)
-def test_sweeps_are_decided_as_a_report_decides_them(row):
-    values = alike(row)
+@pytest.mark.parametrize("row", COMPARED_ROWS, ids=lambda row: row.label)
+def test_simulated_sweeps_are_decided_as_in_reports(row):
+    values = draw_values(row)
     for name in ("2", "3", "8", "24", "looks to 16", "looks to 24", "by hand to 24"):
-        words, seeds = calibration.verdicts(row, values, PLANS[name])
-        assert [reported(sweep, PLANS[name], row) for sweep in values] == list(zip(words, seeds, strict=True))
+        verdicts, seeds = calibration.decide_sweeps(row, values, PLANS[name])
+        assert [decide_like_report(sweep, PLANS[name], row) for sweep in values] == list(
+            zip(verdicts, seeds, strict=True)
+        )
 
 
-def test_sweeps_that_were_compared_had_every_word_of_every_kind():
+def test_compared_sweeps_cover_every_decision_of_every_method():
     plans = [PLANS[name] for name in ("8", "24", "by hand to 24")]
-    words = {
-        (row.read, word)
-        for row in ALIKE
+    verdicts = {
+        (row.decide, verdict)
+        for row in COMPARED_ROWS
         for plan in plans
-        for word in calibration.verdicts(row, alike(row), plan)[0]
+        for verdict in calibration.decide_sweeps(row, draw_values(row), plan)[0]
     }
-    assert words == {(read, word) for read in EVIDENCE for word in (-1, 0, 1)}
+    assert verdicts == {(read, verdict) for read in EVIDENCE for verdict in (-1, 0, 1)}
 
 
-def test_a_ratio_is_decided_as_the_difference_of_logarithms():
+def test_ratio_is_decided_as_difference_of_logarithms():
     a, b = np.random.default_rng(0).gamma(4, size=(2, 200, 6))
-    row = Row("ratio", NOISES["normal"], "above", 0.0, by_t)
-    words, _ = calibration.verdicts(row, np.log(1.6 * a / b), PLANS["6"])
-    for word, ours, theirs in zip(words, 1.6 * a, b, strict=True):
-        (decision,) = decide([Question(Ratios(ours / theirs, FIXED), (1.0, math.inf), center=1.0)])
-        assert decision.holds is {1: True, -1: False, 0: None}[word]
-    assert set(words) >= {0, 1}
+    row = Row("ratio", NOISES["normal"], "above", 0.0, decide_by_t)
+    verdicts, _ = calibration.decide_sweeps(row, np.log(1.6 * a / b), PLANS["6"])
+    for verdict, arm_values, baseline_values in zip(verdicts, 1.6 * a, b, strict=True):
+        (decision,) = decide_claims(
+            [
+                ClaimTest(
+                    RatioEvidence(arm_values / baseline_values, FIXED_SAMPLE), (1.0, math.inf), center=1.0
+                )
+            ]
+        )
+        assert decision.holds is {1: True, -1: False, 0: None}[verdict]
+    assert set(verdicts) >= {0, 1}
 
 
-def test_normal_seeds_mislead_as_often_as_was_said():
-    for row in calibration.claims("normal"):
-        most = calibration.most(row, 8_000)
-        for name, (supported, refuted) in calibration.rates(row, PLANS, 8_000).items():
-            assert max(supported, refuted) <= most, (row.says, name)
-            if not name.startswith("by hand"):  # which pays for looks that nobody declared
-                least = 2 * row.tail() - most
-                assert refuted >= least, (row.says, name)
-                assert supported >= least or row.relation == "within", (row.says, name)
+def test_error_rates_with_normal_noise_are_nominal():
+    for row in calibration.list_claims("normal"):
+        max_rate = calibration.get_max_rate(row, 8_000)
+        for name, (supported, refuted) in calibration.measure_rates(row, PLANS, 8_000).items():
+            assert max(supported, refuted) <= max_rate, (row.label, name)
+            if not name.startswith("by hand"):  # conservative: valid at any number of analyses
+                min_rate = 2 * row.get_tail() - max_rate
+                assert refuted >= min_rate, (row.label, name)
+                assert supported >= min_rate or row.relation == "within", (row.label, name)
 
 
-@pytest.mark.parametrize("row", [*SHARES, *RANKS], ids=lambda row: row.says)
-def test_shares_and_ranks_mislead_no_more_often_than_was_said(row):
-    for name, wrong in calibration.rates(row, PLANS, 4_000).items():
-        assert max(wrong) <= calibration.most(row, 4_000), name
+@pytest.mark.parametrize("row", [*PROPORTION_ROWS, *RANK_ROWS], ids=lambda row: row.label)
+def test_error_rates_of_evalues_and_ranks_are_at_most_nominal(row):
+    for name, wrong in calibration.measure_rates(row, PLANS, 4_000).items():
+        assert max(wrong) <= calibration.get_max_rate(row, 4_000), name
 
 
 @pytest.mark.parametrize("noise", ["heavy tails", "wild seeds"])
-def test_noise_that_is_alike_on_both_sides_makes_verdicts_rarer_and_not_wrong(noise):
-    for row in calibration.claims(noise):
-        for name, wrong in calibration.rates(row, PLANS, 4_000).items():
-            assert max(wrong) <= calibration.most(row, 4_000), (row.says, name)
+def test_symmetric_heavy_tails_do_not_raise_error_rates(noise):
+    for row in calibration.list_claims(noise):
+        for name, wrong in calibration.measure_rates(row, PLANS, 4_000).items():
+            assert max(wrong) <= calibration.get_max_rate(row, 4_000), (row.label, name)
 
 
 @pytest.mark.parametrize("noise", ["skewed", "bad seeds", "two modes"])
-def test_where_the_page_says_that_t_is_wrong_it_is(noise):
-    row = calibration.claims(noise)[1]
-    assert max(calibration.rates(row, PLANS, 2_000)["looks to 24"]) > 0.07
-    assert "**" in calibration.line(row, {"4": PLANS["4"]}, 4_000)
+def test_t_errs_where_the_page_reports_errors(noise):
+    row = calibration.list_claims(noise)[1]
+    assert max(calibration.measure_rates(row, PLANS, 2_000)["looks to 24"]) > 0.07
+    assert "**" in calibration.format_row(row, {"4": PLANS["4"]}, 4_000)
 
 
-def test_intervals_cover_the_truth_at_all_looks_but_where_the_page_says_otherwise():
-    for row in calibration.covered():
-        missed = {name: sum(wrong) for name, wrong in calibration.rates(row, TOGETHER, 2_000).items()}
-        if any(noise in row.says for noise in ("t: skewed", "t: bad seeds", "t: two modes")):
-            assert max(missed.values()) > 0.1, row.says
+def test_intervals_cover_the_truth_at_all_analyses_except_documented_noises():
+    for row in calibration.list_coverage_rows():
+        missed = {
+            name: sum(wrong) for name, wrong in calibration.measure_rates(row, COVERAGE_PLANS, 2_000).items()
+        }
+        if any(noise in row.label for noise in ("t: skewed", "t: bad seeds", "t: two modes")):
+            assert max(missed.values()) > 0.1, row.label
         else:
-            assert max(missed.values()) <= 0.05 + 3 * (0.05 / 2_000) ** 0.5, row.says
-            assert "t: normal" not in row.says or missed["8 seeds"] > 0.03
+            assert max(missed.values()) <= 0.05 + 3 * (0.05 / 2_000) ** 0.5, row.label
+            assert "t: normal" not in row.label or missed["8 seeds"] > 0.03
 
 
-def test_looks_find_what_is_clear_with_fewer_seeds():
+def test_interim_analyses_decide_clear_effects_with_fewer_seeds():
     for relation, seeds_of_looks in (("below", 7.1), ("within", 8.0)):
-        row = Row("equal arms", NOISES["normal"], relation, 1.65, by_t)
-        values = calibration.drawn(row, 4_000, 24)
-        words, seeds = calibration.verdicts(row, values, PLANS["looks to 24"])
-        assert (words == 1).mean() > 0.998
+        row = Row("equal arms", NOISES["normal"], relation, 1.65, decide_by_t)
+        values = calibration.draw_sweeps(row, 4_000, 24)
+        verdicts, seeds = calibration.decide_sweeps(row, values, PLANS["looks to 24"])
+        assert (verdicts == 1).mean() > 0.998
         assert seeds.mean() == pytest.approx(seeds_of_looks, abs=0.2)
-        assert (calibration.verdicts(row, values, PLANS["8"])[0] == 1).mean() < 0.998
+        assert (calibration.decide_sweeps(row, values, PLANS["8"])[0] == 1).mean() < 0.998
 
 
-def test_the_page_has_the_figures_that_the_code_gives():
+def test_page_has_the_computed_figures():
     page = PAGE.read_text("utf-8")
-    assert calibration.costs() in page
-    for row in (calibration.claims("normal")[0], calibration.claims("skewed")[1], RANKS[3]):
-        assert calibration.line(row) in page
+    assert calibration.format_cost_table() in page
+    for row in (calibration.list_claims("normal")[0], calibration.list_claims("skewed")[1], RANK_ROWS[3]):
+        assert calibration.format_row(row) in page
 
 
 @pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("name", calibration.TABLES)
-def test_each_table_of_the_page_is_made_by_its_command(name):
+def test_each_table_of_the_page_is_reproduced(name):
     table = calibration.TABLES[name]()
     assert table in PAGE.read_text("utf-8")
     # no rate is too high but where the page says that it is
     assert "**" not in table or name in ("other", "shares_by_t", "either")
 
 
-def test_the_page_says_what_its_template_says():
-    words = Path(calibration.__file__).with_suffix(".md").read_text("utf-8")
-    parts = words.format(sweeps=f"{calibration.SWEEPS:,}", **dict.fromkeys(calibration.TABLES, "|")).split(
+def test_page_matches_its_template():
+    template = Path(calibration.__file__).with_suffix(".md").read_text("utf-8")
+    parts = template.format(sweeps=f"{calibration.SWEEPS:,}", **dict.fromkeys(calibration.TABLES, "|")).split(
         "|"
     )
     assert len(parts) == len(calibration.TABLES) + 1

@@ -1,110 +1,121 @@
-"""A file that is missing, cut or flipped and an edited record are found out; old records are as they are."""
+"""File digests and the seal detect missing, truncated or changed files and edited results."""
 
 import json
 
 import pytest
 
-from attnlab.errors import Refused
-from attnlab.store import runs
+from attnlab.errors import InvalidConfig
+from attnlab.store import run_directories
 from attnlab.store.guards import digests
-from attnlab.store.schema import RunRecord
+from attnlab.store.run_schema import RunResult
 
 
 @pytest.fixture
-def run(tmp_path):
+def run_folder(tmp_path):
     """The folder of a finished run with all its files."""
     folder = tmp_path / "0123456789abcdef"
     folder.mkdir()
-    for name in digests.FILES:
+    for name in digests.RUN_FILES:
         (folder / name).write_text(f"this is {name}")
-    record = RunRecord(
+    result = RunResult(
         id=folder.name, status="done", seed=0, config={"seed": 0, "a": [1, 2.5, None]},
-        metrics={"val/loss": 1.5}, by_position={"val/loss": [None, 0.1]}, files=digests.of_files(folder),
+        metrics={"val/loss": 1.5}, by_position={"val/loss": [None, 0.1]},
+        files=digests.hash_run_files(folder),
     )  # fmt: skip
-    runs.write_record(folder, record)
+    run_directories.write_run_result(folder, result)
     return folder
 
 
-def missing(path):
+def delete_file(path):
     path.unlink()
 
 
-def cut(path):
+def truncate_file(path):
     path.write_bytes(path.read_bytes()[:5])
 
 
-def flipped(path):
+def flip_bit(path):
     content = path.read_bytes()
     path.write_bytes(content[:3] + bytes([content[3] ^ 1]) + content[4:])
 
 
-@pytest.mark.parametrize("name", digests.FILES)
-@pytest.mark.parametrize("spoil", [missing, cut, flipped])
-def test_a_file_that_is_missing_cut_or_flipped_is_named(run, name, spoil):
-    record = runs.record(run)
-    assert digests.broken(run, record) == {}
-    spoil(run / name)
-    told = "is missing" if spoil is missing else "is not what the run wrote: cut short or changed"
-    assert digests.broken(run, record) == {name: told}
-    assert digests.broken(run, record, [other for other in digests.FILES if other != name]) == {}
+@pytest.mark.parametrize("name", digests.RUN_FILES)
+@pytest.mark.parametrize("damage", [delete_file, truncate_file, flip_bit])
+def test_a_missing_truncated_or_changed_file_is_reported(run_folder, name, damage):
+    result = run_directories.load_run_result(run_folder)
+    assert digests.find_broken_files(run_folder, result) == {}
+    damage(run_folder / name)
+    fault = "is missing" if damage is delete_file else "is not what the run wrote: cut short or changed"
+    assert digests.find_broken_files(run_folder, result) == {name: fault}
+    assert (
+        digests.find_broken_files(run_folder, result, [other for other in digests.RUN_FILES if other != name])
+        == {}
+    )
 
 
-def test_large_files_are_read_only_where_that_is_asked(run):
-    flipped(run / digests.WEIGHTS)
-    assert digests.broken(run, runs.record(run), most=5) == {}
-    missing(run / digests.WEIGHTS)
-    assert list(digests.broken(run, runs.record(run), most=5)) == [digests.WEIGHTS]
+def test_large_files_are_skipped_above_a_limit(run_folder):
+    flip_bit(run_folder / digests.WEIGHTS_FILE)
+    assert (
+        digests.find_broken_files(run_folder, run_directories.load_run_result(run_folder), max_bytes=5) == {}
+    )
+    delete_file(run_folder / digests.WEIGHTS_FILE)
+    assert list(
+        digests.find_broken_files(run_folder, run_directories.load_run_result(run_folder), max_bytes=5)
+    ) == [digests.WEIGHTS_FILE]
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [("metrics", {"val/loss": 1.4}), ("seed", 1), ("config", {}), ("files", {}), ("seconds", 3.0)],
 )
-def test_an_edited_record_is_not_trusted_and_its_fields_are_named(run, key, value):
-    content = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**content, key: value}))
-    assert runs.record(run) is None
-    assert not runs.is_done(run)
-    assert runs.fault(run) == f"{run / 'run.json'} was edited after the run wrote it: {key}"
-    record, changed = runs.edited(run)
-    assert (record.plain()[key], changed) == (value, [key])
+def test_an_edited_result_is_not_trusted_and_its_fields_are_named(run_folder, key, value):
+    content = json.loads((run_folder / "run.json").read_text())
+    (run_folder / "run.json").write_text(json.dumps({**content, key: value}))
+    assert run_directories.load_run_result(run_folder) is None
+    assert not run_directories.is_done(run_folder)
+    assert (
+        run_directories.describe_result_fault(run_folder)
+        == f"{run_folder / 'run.json'} was edited after the run wrote it: {key}"
+    )
+    result, changed = run_directories.load_edited_result(run_folder)
+    assert (result.to_dict()[key], changed) == (value, [key])
 
 
-def test_a_record_laid_out_otherwise_is_the_same_record(run):
-    content = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(dict(sorted(content.items())), indent=4))
-    assert runs.is_done(run)
-    assert runs.edited(run) == (None, [])
+def test_layout_of_json_does_not_break_the_seal(run_folder):
+    content = json.loads((run_folder / "run.json").read_text())
+    (run_folder / "run.json").write_text(json.dumps(dict(sorted(content.items())), indent=4))
+    assert run_directories.is_done(run_folder)
+    assert run_directories.load_edited_result(run_folder) == (None, [])
 
 
-def test_whoever_rewrites_a_record_seals_it_and_keeps_the_files_digests(run):
-    record = runs.record(run)
-    flipped(run / digests.WEIGHTS)
-    runs.write_record(run, record.model_copy(update={"metrics": {"val/loss": 1.25}}))
-    again = runs.record(run)
+def test_rewriting_a_result_seals_it_and_keeps_the_file_digests(run_folder):
+    result = run_directories.load_run_result(run_folder)
+    flip_bit(run_folder / digests.WEIGHTS_FILE)
+    run_directories.write_run_result(run_folder, result.model_copy(update={"metrics": {"val/loss": 1.25}}))
+    again = run_directories.load_run_result(run_folder)
     assert again.metrics == {"val/loss": 1.25}
-    assert list(digests.broken(run, again)) == [digests.WEIGHTS]
+    assert list(digests.find_broken_files(run_folder, again)) == [digests.WEIGHTS_FILE]
 
 
-def test_an_old_record_is_taken_as_it_is(run):
-    content = json.loads((run / "run.json").read_text())
+def test_a_result_without_digests_is_accepted(run_folder):
+    content = json.loads((run_folder / "run.json").read_text())
     old = {key: value for key, value in content.items() if key not in ("files", "seal")}
-    (run / "run.json").write_text(json.dumps({**old, "metrics": {"val/loss": 1.0}}))
-    flipped(run / digests.WEIGHTS)
-    assert runs.is_done(run)
-    assert digests.broken(run, runs.record(run)) == {}
+    (run_folder / "run.json").write_text(json.dumps({**old, "metrics": {"val/loss": 1.0}}))
+    flip_bit(run_folder / digests.WEIGHTS_FILE)
+    assert run_directories.is_done(run_folder)
+    assert digests.find_broken_files(run_folder, run_directories.load_run_result(run_folder)) == {}
 
 
-def test_a_finished_run_that_could_not_be_trained_again_stays_finished(run):
-    runs.set_aside(run)
-    assert runs.record(run) is None
-    runs.write_failure(run, "crashed", "it broke", 0.0)
-    assert runs.record(run).metrics == {"val/loss": 1.5}
-    assert not (run / runs.BEFORE).exists()
+def test_a_finished_run_stays_finished_if_retraining_fails(run_folder):
+    run_directories.set_aside_result(run_folder)
+    assert run_directories.load_run_result(run_folder) is None
+    run_directories.write_failure(run_folder, "crashed", "it broke", 0.0)
+    assert run_directories.load_run_result(run_folder).metrics == {"val/loss": 1.5}
+    assert not (run_folder / run_directories.PREVIOUS_RESULT_FILE).exists()
 
 
-def test_a_record_of_another_schema_is_refused_as_before(run):
-    content = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**content, "schema": 1}))
-    with pytest.raises(Refused, match="schema 1"):
-        runs.edited(run)
+def test_an_edited_result_of_another_schema_is_rejected(run_folder):
+    content = json.loads((run_folder / "run.json").read_text())
+    (run_folder / "run.json").write_text(json.dumps({**content, "schema": 1}))
+    with pytest.raises(InvalidConfig, match="schema 1"):
+        run_directories.load_edited_result(run_folder)

@@ -1,11 +1,13 @@
+"""Run ids: every input of a result changes them, and nothing else."""
+
 import sys
 from pathlib import Path
 
 import pytest
 
-from attnlab.errors import Refused
-from attnlab.store import fingerprint, source
-from attnlab.store.schema import Estimate
+from attnlab.errors import InvalidConfig
+from attnlab.store import fingerprint, source_digests
+from attnlab.store.run_schema import RunEstimate
 
 CONFIG = {
     "seed": 0, "model": {"dim": 7, "n_heads": 2, "attention": {"_target_": "mine.variant.Heads", "n": 2}},
@@ -14,14 +16,14 @@ CONFIG = {
     "paths": {"runs": "runs"}, "logger": {"mode": "offline"},
     "sweep": {"slots": 1}, "margin": 0.1, "id": None,
 }  # fmt: skip
-ESTIMATE = Estimate(data={"sha256": "d"}, device_kind="cpu")
+ESTIMATE = RunEstimate(data={"sha256": "d"}, device_kind="cpu")
 
 
-def identity(config=CONFIG, estimate=ESTIMATE, source=None):
-    return fingerprint.identify(config, estimate, source or {})[0]
+def compute_id(config=CONFIG, estimate=ESTIMATE, source=None):
+    return fingerprint.compute_run_id(config, estimate, source or {})[0]
 
 
-def changed(key, value):
+def with_value(key, value):
     first, _, rest = key.partition(".")
     return {**CONFIG, first: {**CONFIG[first], rest: value} if rest else value}
 
@@ -41,35 +43,35 @@ def changed(key, value):
         "id",
     ],
 )
-def test_what_cannot_change_a_result_leaves_the_id(key):
-    assert identity(changed(key, "other")) == identity()
+def test_excluded_keys_leave_the_id(key):
+    assert compute_id(with_value(key, "other")) == compute_id()
 
 
 @pytest.mark.parametrize(
     "key", ["seed", "replica", "parent", "model.dim", "model.attention", "trainer.max_steps", "data.new"]
 )
-def test_everything_else_changes_the_id(key):
-    assert identity(changed(key, 11)) != identity()
+def test_all_other_keys_change_the_id(key):
+    assert compute_id(with_value(key, 11)) != compute_id()
 
 
 def test_data_device_and_source_change_the_id():
     ids = {
-        identity(),
-        identity(estimate=Estimate(data={"sha256": "e"})),
-        identity(estimate=Estimate(data={"sha256": "d"}, device_kind="H200")),
-        identity(source={"module": "abc"}),
+        compute_id(),
+        compute_id(estimate=RunEstimate(data={"sha256": "e"})),
+        compute_id(estimate=RunEstimate(data={"sha256": "d"}, device_kind="H200")),
+        compute_id(source={"module": "abc"}),
     }
     assert len(ids) == 4
 
 
 def test_an_id_is_sixteen_hex_digits_whatever_the_order_of_keys():
-    assert identity(dict(reversed(CONFIG.items()))) == identity()
-    assert len(identity()) == 16
-    assert int(identity(), 16) >= 0
+    assert compute_id(dict(reversed(CONFIG.items()))) == compute_id()
+    assert len(compute_id()) == 16
+    assert int(compute_id(), 16) >= 0
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def user_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -82,17 +84,17 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_source_is_the_users_module_and_what_it_imports_and_nothing_is_run(mine):
-    found = fingerprint.source(CONFIG, "mine.unrelated")
-    assert list(found) == ["mine", "mine.helper", "mine.unrelated", "mine.variant"]
+def test_source_covers_user_modules_and_their_imports_without_running_them(user_package):
+    modules = fingerprint.hash_run_source(CONFIG, "mine.unrelated")
+    assert list(modules) == ["mine", "mine.helper", "mine.unrelated", "mine.variant"]
     assert "mine" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["variant", "helper"])
-def test_editing_a_users_module_or_its_helper_changes_the_source(mine, name):
-    before = fingerprint.source(CONFIG, "mine.unrelated")
-    (mine / f"{name}.py").write_text((mine / f"{name}.py").read_text() + "CHANGED = 1\n")
-    after = fingerprint.source(CONFIG, "mine.unrelated")
+def test_editing_a_users_module_or_its_helper_changes_the_source(user_package, name):
+    before = fingerprint.hash_run_source(CONFIG, "mine.unrelated")
+    (user_package / f"{name}.py").write_text((user_package / f"{name}.py").read_text() + "CHANGED = 1\n")
+    after = fingerprint.hash_run_source(CONFIG, "mine.unrelated")
     assert [module for module in before if before[module] != after[module]] == [f"mine.{name}"]
 
 
@@ -110,7 +112,7 @@ def test_editing_a_users_module_or_its_helper_changes_the_source(mine, name):
     ],
 )
 def test_comments_docstrings_and_layout_do_not_count(before, after):
-    assert source.tokens(before) == source.tokens(after)
+    assert source_digests.strip_to_tokens(before) == source_digests.strip_to_tokens(after)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +127,13 @@ def test_comments_docstrings_and_layout_do_not_count(before, after):
     ],
 )
 def test_a_statement_counts(before, after):
-    assert source.tokens(before) != source.tokens(after)
+    assert source_digests.strip_to_tokens(before) != source_digests.strip_to_tokens(after)
 
 
-def test_an_edit_of_a_comment_of_a_users_module_leaves_the_source(mine):
-    before = fingerprint.source(CONFIG, "mine.unrelated")
-    (mine / "variant.py").write_text("# mine\n" + (mine / "variant.py").read_text())
-    assert fingerprint.source(CONFIG, "mine.unrelated") == before
+def test_an_edit_of_a_comment_of_a_users_module_leaves_the_source(user_package):
+    before = fingerprint.hash_run_source(CONFIG, "mine.unrelated")
+    (user_package / "variant.py").write_text("# mine\n" + (user_package / "variant.py").read_text())
+    assert fingerprint.hash_run_source(CONFIG, "mine.unrelated") == before
 
 
 TRAINED = {
@@ -139,52 +141,63 @@ TRAINED = {
         "_target_": "attnlab.model.transformer.Transformer",
         "attention": {"_target_": "attnlab.attention.layer.Attention"},
     },
-    "optim": {"_target_": "attnlab.training.module.LanguageModel"},
+    "optim": {"_target_": "attnlab.training.language_model.LanguageModel"},
 }
 
 
-def test_a_training_run_hashes_training_code_and_nothing_that_only_looks():
-    found = set(fingerprint.source(TRAINED, "attnlab.training.run"))
+def test_a_training_run_hashes_training_code_and_no_observer():
+    modules = set(fingerprint.hash_run_source(TRAINED, "attnlab.training.run"))
     assert {
         "attnlab.training.run",
-        "attnlab.training.module",
+        "attnlab.training.language_model",
         "attnlab.training.checkpoints",
         "attnlab.model.transformer",
         "attnlab.attention.layer",
         "attnlab.attention.contracts",
         "attnlab.store.seeds",
-    } <= found
-    found.remove("attnlab.store.seeds")  # what it gives decides every number
-    found.discard("attnlab.store")
-    for observer in ("sweep", "report", "stats", "store", "cli", "measure", "testing", "training.end"):
-        observed = [name for name in found if f"{name}.".startswith(f"attnlab.{observer}.")]
+    } <= modules
+    modules.remove("attnlab.store.seeds")  # it decides every random number
+    modules.discard("attnlab.store")
+    for observer in (
+        "sweep",
+        "report",
+        "stats",
+        "store",
+        "cli",
+        "measure",
+        "testing",
+        "training.final_metrics",
+    ):
+        observed = [name for name in modules if f"{name}.".startswith(f"attnlab.{observer}.")]
         assert not observed, observed
 
 
-def test_a_run_that_only_measures_hashes_what_measures():
-    config = TRAINED | {"measurement": {"_target_": "attnlab.measure.studies.losses.Losses"}}
-    found = set(fingerprint.source(config, "attnlab.training.run"))
-    assert {"attnlab.measure.studies.losses", "attnlab.measure.length"} <= found
+def test_a_measurement_run_hashes_the_measuring_code():
+    config = TRAINED | {
+        "measurement": {"_target_": "attnlab.measure.studies.validation_losses.ValidationLosses"}
+    }
+    modules = set(fingerprint.hash_run_source(config, "attnlab.training.run"))
+    assert {"attnlab.measure.studies.validation_losses", "attnlab.measure.length_generalization"} <= modules
 
 
-def test_torchs_and_lightnings_minor_versions_are_in_the_id_and_their_patches_are_not(monkeypatch, request):
-    request.addfinalizer(fingerprint.minor_versions.cache_clear)
+def test_the_id_has_minor_versions_of_torch_and_lightning_and_no_patch_versions(monkeypatch, request):
+    request.addfinalizer(fingerprint.get_minor_versions.cache_clear)
 
-    def made_with(torch, lightning):
+    def compute_id_with(torch, lightning):
         versions = {"torch": torch, "pytorch-lightning": lightning}
         monkeypatch.setattr(fingerprint, "version", versions.__getitem__)
-        fingerprint.minor_versions.cache_clear()
-        return identity()
+        fingerprint.get_minor_versions.cache_clear()
+        return compute_id()
 
-    here = made_with("2.13.0+cpu", "2.6.6")
-    assert made_with("2.13.1", "2.6.0") == here
-    assert made_with("2.12.0+cpu", "2.6.6") != here
-    assert made_with("2.13.0+cpu", "2.7.0") != here
+    id_before = compute_id_with("2.13.0+cpu", "2.6.6")
+    assert compute_id_with("2.13.1", "2.6.0") == id_before
+    assert compute_id_with("2.12.0+cpu", "2.6.6") != id_before
+    assert compute_id_with("2.13.0+cpu", "2.7.0") != id_before
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", float("nan"), 1j])
-def test_a_value_without_a_canonical_form_is_refused_and_named(value):
-    with pytest.raises(Refused) as refused:
-        identity(changed("model.odd", value))
+def test_a_value_without_canonical_form_is_rejected_with_its_key(value):
+    with pytest.raises(InvalidConfig) as refused:
+        compute_id(with_value("model.odd", value))
     assert "\n" not in str(refused.value)
     assert isinstance(value, float) or "model.odd" in str(refused.value)

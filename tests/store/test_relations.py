@@ -1,4 +1,4 @@
-"""Where a claim says that an effect lies, and the words for how it turns out."""
+"""Relations of claims: regions of effects, and wording of the conclusions."""
 
 import json
 import math
@@ -6,7 +6,7 @@ import math
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from attnlab.store.declarations import RELATIONS, Is
+from attnlab.store.experiment_schema import RELATIONS, RelationField
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from attnlab.store.declarations import RELATIONS, Is
         ("within", 1.0, 1.04, 0.95),
     ],
 )
-def test_a_region_holds_what_satisfies_the_claim(relation, center, inside, outside):
-    low, high = RELATIONS[relation].region(0.05, center)
+def test_the_region_contains_the_effects_that_satisfy_the_claim(relation, center, inside, outside):
+    low, high = RELATIONS[relation].compute_region(0.05, center)
     assert low < inside < high
     assert not low < outside < high
 
@@ -27,13 +27,13 @@ def test_a_region_holds_what_satisfies_the_claim(relation, center, inside, outsi
 @pytest.mark.parametrize(
     ("relation", "threshold"), [("within", 0.0), ("within", -0.1), ("below", math.inf), ("above", math.nan)]
 )
-def test_a_threshold_that_no_effect_satisfies_is_refused(relation, threshold):
+def test_a_threshold_that_no_effect_satisfies_is_rejected(relation, threshold):
     with pytest.raises(ValueError, match=rf"claim `threshold: {threshold}` with `is: {relation}` leaves no"):
-        RELATIONS[relation].region(threshold)
+        RELATIONS[relation].compute_region(threshold)
 
 
-def test_a_relation_is_read_and_written_by_its_name():
-    field = TypeAdapter(Is)
+def test_a_relation_is_parsed_and_serialized_by_name():
+    field = TypeAdapter(RelationField)
     assert field.validate_python("below") is RELATIONS["below"]
     assert json.loads(field.dump_json(RELATIONS["within"])) == "within"
     assert field.json_schema() == {"type": "string", "enum": ["below", "above", "within"]}
@@ -63,8 +63,8 @@ def test_a_relation_is_read_and_written_by_its_name():
         ("above", 1.5, None, "above the threshold", "not above the threshold"),
     ],
 )
-def test_an_outcome_is_worded_by_which_values_are_better(relation, threshold, direction, supported, refuted):
-    assert RELATIONS[relation].conclusions(threshold, direction) == (supported, refuted)
+def test_conclusions_follow_the_direction_of_the_metric(relation, threshold, direction, supported, refuted):
+    assert RELATIONS[relation].format_conclusions(threshold, direction) == (supported, refuted)
 
 
 def test_a_two_sided_threshold_is_printed_with_both_signs():

@@ -1,4 +1,4 @@
-"""The fork server needs private parts of `multiprocessing`: a Python that changes them fails these tests."""
+"""Fork server: it uses private parts of `multiprocessing`; a Python that changes them fails these tests."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from multiprocessing import get_all_start_methods
 from pathlib import Path
 
 import pytest
-from processes import alive, parent
+from processes import get_parent, is_alive
 
 from attnlab.sweep.plan import fork_server
 
@@ -21,49 +21,47 @@ def write_environment(path):
 
 
 @needs_fork_server
-def test_children_have_the_server_as_parent_and_the_environment_that_it_was_started_with(
-    tmp_path, monkeypatch
-):
+def test_children_inherit_parent_and_environment_of_server(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    fork_server.end_server()
-    context = fork_server.warm("json", threads=3)
+    fork_server.kill_server()
+    context = fork_server.make_warm_context("json", threads=3)
     child = context.Process(target=write_environment, args=(str(tmp_path / "threads"),))
     assert os.environ["OMP_NUM_THREADS"] == "5"
     child.start()
-    assert parent(child.pid) == fork_server.find_server()
+    assert get_parent(child.pid) == fork_server.find_server_pid()
     child.join()
     assert (tmp_path / "threads").read_text() == "3"
 
 
 @needs_fork_server
-def test_a_server_that_was_ended_is_started_again(tmp_path):
+def test_killed_server_restarts(tmp_path):
     path = str(tmp_path / "threads")
-    fork_server.warm("json").Process(target=write_environment, args=(path,))
-    ended = fork_server.find_server()
-    fork_server.end_server()
-    assert not alive(ended)
-    child = fork_server.warm("json").Process(target=write_environment, args=(path,))
+    fork_server.make_warm_context("json").Process(target=write_environment, args=(path,))
+    killed_pid = fork_server.find_server_pid()
+    fork_server.kill_server()
+    assert not is_alive(killed_pid)
+    child = fork_server.make_warm_context("json").Process(target=write_environment, args=(path,))
     child.start()
     child.join()
     assert child.exitcode == 0
-    assert fork_server.find_server() != ended
+    assert fork_server.find_server_pid() != killed_pid
 
 
-SHORT = """
+SOCKET_SCRIPT = """
 from multiprocessing.connection import Listener
 
-from attnlab.store import temporary
+from attnlab.store import socket_names
 
-temporary.shorten_socket_names()
+socket_names.shorten_socket_names()
 print(Listener(family="AF_UNIX").address)
 """
 
 
-def test_sockets_are_put_where_their_names_are_short_enough(tmp_path):
-    place = tmp_path / ("long" * 25)
-    place.mkdir()
-    environment = {**os.environ, "TMPDIR": str(place)}
-    found = subprocess.run(
-        [sys.executable, "-c", SHORT], env=environment, capture_output=True, text=True, check=True
+def test_socket_names_are_shortened_for_long_tmpdir(tmp_path):
+    long_dir = tmp_path / ("long" * 25)
+    long_dir.mkdir()
+    environment = {**os.environ, "TMPDIR": str(long_dir)}
+    result = subprocess.run(
+        [sys.executable, "-c", SOCKET_SCRIPT], env=environment, capture_output=True, text=True, check=True
     )
-    assert found.stdout.startswith("/tmp/pymp-")
+    assert result.stdout.startswith("/tmp/pymp-")

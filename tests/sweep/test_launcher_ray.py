@@ -1,4 +1,4 @@
-"""Laws of the launcher `ray`, over a real cluster on this machine: the same runs, the same failures."""
+"""The launcher `ray` on a real local cluster: same run results and recorded failures as the pool."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from processes import alive, records, records_by_act, wait_until
+from processes import is_alive, load_records, load_records_by_act, wait_until
 from sampling import full
 
 installed = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install .[ray]")
@@ -23,17 +23,17 @@ input()
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
-    """Where Ray keeps the token of its clusters, instead of in the home of whoever tests."""
+    """Create a home folder for Ray's cluster tokens, instead of the tester's own."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
 def cluster(home) -> str:
-    """The address of a cluster that is there already, with two cores, no GPU, and a token."""
-    line = [sys.executable, "-c", CLUSTER]
+    """Start a cluster with two cores, no GPU and a token; yield its address."""
+    command = [sys.executable, "-c", CLUSTER]
     environment = {**os.environ, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
     pipe = subprocess.PIPE
-    with subprocess.Popen(line, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         address = process.stdout.readline().strip()
         assert address, "Ray did not start"
         yield address
@@ -49,47 +49,47 @@ def on_ray(attnlab, home, cluster):
 
 @pytest.mark.rare
 @installed
-def test_ray_stores_the_records_of_the_pool_and_trains_nothing_twice(on_ray):
+def test_ray_stores_the_results_of_the_pool_and_trains_each_run_once(on_ray):
     line = ["heads=two,four", "seed=0,1"]
     status, out, err = on_ray(*line, *on_ray.line)
     assert status == 0, err
     assert "4 runs, 0 done, 4 to train" in out
-    assert len({pid for _, _, pid, *_ in on_ray.trained()}) == 4  # a fresh process each
-    stored = records(on_ray.folder)
+    assert len({pid for _, _, pid, *_ in on_ray.load_attempts()}) == 4  # a fresh process each
+    results = load_records(on_ray.folder)
     status, out, _ = on_ray(*line, *on_ray.line)
-    assert (status, len(on_ray.trained())) == (0, 4)
+    assert (status, len(on_ray.load_attempts())) == (0, 4)
     (on_ray.folder / "runs").rename(on_ray.folder / "elsewhere")
     assert on_ray(*line)[0] == 0
-    assert records(on_ray.folder) == stored
+    assert load_records(on_ray.folder) == results
 
 
 @pytest.mark.rare
 @installed
-def test_looks_are_made_one_after_the_other(on_ray):
-    looks = ("arms=[two,four]", "match=none", "held=[]", "looks=[2,4,6]", "seeds=null")
-    status, out, err = on_ray("+experiment=heads", *looks, *on_ray.line)
+def test_interim_analyses_run_in_sequence(on_ray):
+    overrides = ("arms=[two,four]", "match=none", "controlled=[]", "looks=[2,4,6]", "seeds=null")
+    status, out, err = on_ray("+experiment=heads", *overrides, *on_ray.line)
     assert status == 0, err
     assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out
-    assert sorted(int(seed) for _, seed, *_ in on_ray.trained()) == [0, 0, 1, 1]
+    assert sorted(int(seed) for _, seed, *_ in on_ray.load_attempts()) == [0, 0, 1, 1]
 
 
 @pytest.mark.rare
 @installed
-def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ray):
+def test_killed_and_lost_workers_are_recorded_and_other_runs_finish(on_ray):
     status, out, _ = on_ray("+experiment=ends", "arms=[train,kill,crash,lost]", *on_ray.line)
     assert status == 1
-    found = records_by_act(on_ray.folder)
-    assert {act: record["status"] for act, record in found.items()} == {
+    results = load_records_by_act(on_ray.folder)
+    assert {act: record["status"] for act, record in results.items()} == {
         "train": "done",
         "kill": "killed",
         "crash": "crashed",
         "lost": "killed",
     }
-    assert found["kill"]["failure"]["message"].startswith(
+    assert results["kill"]["failure"]["message"].startswith(
         "the worker process was ended by signal 9 (SIGKILL)"
     )
-    assert "Ray lost the worker or its node" in found["lost"]["failure"]["message"]
-    assert len(on_ray.trained()) == 8, "two retries of each infrastructure failure"
+    assert "Ray lost the worker or its node" in results["lost"]["failure"]["message"]
+    assert len(on_ray.load_attempts()) == 8, "two retries of each infrastructure failure"
     assert "report: reports/ends" in out
 
 
@@ -97,48 +97,48 @@ def test_a_killed_worker_and_a_lost_one_are_recorded_and_the_others_finish(on_ra
 @full
 @installed
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupt_ends_the_runs_and_the_report_is_written(on_ray, number):
-    line = on_ray.line if number == signal.SIGTERM else ["hydra/launcher=ray"]  # a cluster of its own
+def test_interrupt_ends_the_runs_and_writes_the_report(on_ray, number):
+    line = on_ray.line if number == signal.SIGTERM else ["hydra/launcher=ray"]  # starts its own cluster
     process = on_ray.start("+experiment=ends", "arms=[train,sleep]", *line)
     try:
-        wait_until(lambda: len(on_ray.trained()) == 2 and records(on_ray.folder), 40)
+        wait_until(lambda: len(on_ray.load_attempts()) == 2 and load_records(on_ray.folder), 40)
     finally:
         os.killpg(process.pid, number)
         _, err = process.communicate(timeout=40)
     assert process.returncode == 128 + number, err
-    wait_until(lambda: not any(alive(pid) for _, _, pid, *_ in on_ray.trained()), 5)
-    assert [record["status"] for record in records(on_ray.folder).values()] == ["done"]
+    wait_until(lambda: not any(is_alive(pid) for _, _, pid, *_ in on_ray.load_attempts()), 5)
+    assert [record["status"] for record in load_records(on_ray.folder).values()] == ["done"]
     assert list((on_ray.folder / "reports").glob("*/report.json"))
 
 
 @pytest.mark.rare
 @installed
-def test_what_no_node_has_is_refused_at_once(on_ray):
+def test_resources_that_no_node_has_are_rejected_at_once(on_ray):
     status, _, err = on_ray("model.device=toy card", *on_ray.line)
-    assert (status, on_ray.trained()) == (2, [])
+    assert (status, on_ray.load_attempts()) == (2, [])
     assert err == (
         "attnlab: a run needs 1 CPU, 1 GPU, and no node of the Ray cluster has that (at most: 2 CPU, 0 GPU)\n"
     )
 
 
 @pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])
-def test_a_launcher_whose_library_is_missing_says_what_to_install(attnlab, launcher, module):
+def test_missing_launcher_library_error_shows_the_install_command(attnlab, launcher, module):
     (attnlab.folder / "sitecustomize.py").write_text(f"import sys\nsys.modules[{module!r}] = None\n")
     attnlab.environment["PYTHONPATH"] += os.pathsep + str(attnlab.folder)
     status, out, err = attnlab("heads=two", f"hydra/launcher={launcher}")
-    assert (status, out, attnlab.trained()) == (2, "", [])
+    assert (status, out, attnlab.load_attempts()) == (2, "", [])
     assert err == f"attnlab: hydra/launcher={launcher} needs: pip install 'attnlab[{launcher}]'\n"
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("hydra/launcher=rya", "hydra/launcher has no option rya (nearest: ray)"),
         ("+hydra.launcher.adress=x", "hydra.launcher.adress is no option of this launcher"),
     ],
 )
-def test_a_mistyped_launcher_is_one_line(attnlab, line, told):
+def test_mistyped_launcher_is_a_one_line_error(attnlab, line, message):
     status, _, err = attnlab("heads=two", line)
-    assert (status, attnlab.trained()) == (2, [])
-    assert err.startswith(f"attnlab: {told}")
+    assert (status, attnlab.load_attempts()) == (2, [])
+    assert err.startswith(f"attnlab: {message}")
     assert err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Laws of the launcher `slurm`, over a real cluster of one node: same runs, same failures, requeues."""
+"""The launcher `slurm` on a real cluster of one node: run results, recorded failures and requeues."""
 
 import os
 import signal
@@ -6,15 +6,16 @@ import subprocess
 from contextlib import ExitStack
 from importlib.util import find_spec
 
-import one_node
 import pytest
-from processes import records, records_by_act, wait_until
+import slurm_cluster
+from processes import load_records, load_records_by_act, wait_until
 
-LACKING = [*one_node.missing(), *(() if find_spec("submitit") else ["submitit"])]
+MISSING_PROGRAMS = [*slurm_cluster.list_missing_daemons(), *(() if find_spec("submitit") else ["submitit"])]
 pytestmark = [
     pytest.mark.rare,
     pytest.mark.skipif(
-        bool(LACKING), reason=f"no {', '.join(LACKING)}: apt install slurm-wlm munge, pip install .[slurm]"
+        bool(MISSING_PROGRAMS),
+        reason=f"no {', '.join(MISSING_PROGRAMS)}: apt install slurm-wlm munge, pip install .[slurm]",
     ),
 ]
 
@@ -23,8 +24,8 @@ pytestmark = [
 def cluster(tmp_path_factory) -> dict[str, str]:
     with ExitStack() as stack:
         try:
-            environment = stack.enter_context(one_node.cluster(tmp_path_factory.mktemp("slurm")))
-        except one_node.DidNotStart as error:
+            environment = stack.enter_context(slurm_cluster.start_cluster(tmp_path_factory.mktemp("slurm")))
+        except slurm_cluster.DidNotStart as error:
             pytest.skip(f"SLURM is installed, and did not start here: {error}")
         yield environment
 
@@ -36,90 +37,93 @@ def on_slurm(attnlab, cluster):
     return attnlab
 
 
-def ask(on_slurm, *line: str) -> str:
-    done = subprocess.run(line, env=on_slurm.environment, capture_output=True, text=True, check=True)
-    return done.stdout
+def query_slurm(on_slurm, *command: str) -> str:
+    result = subprocess.run(command, env=on_slurm.environment, capture_output=True, text=True, check=True)
+    return result.stdout
 
 
-def test_slurm_stores_the_records_of_the_pool_and_trains_nothing_twice(on_slurm):
+def test_slurm_stores_the_results_of_the_pool_and_trains_each_run_once(on_slurm):
     line = ["heads=two,four", "seed=0,1"]
     status, out, err = on_slurm(*line, *on_slurm.line)
     assert status == 0, err
     assert "4 runs, 0 done, 4 to train" in out
-    assert len({pid for _, _, pid, *_ in on_slurm.trained()}) == 4  # a fresh process each
-    stored = records(on_slurm.folder)
+    assert len({pid for _, _, pid, *_ in on_slurm.load_attempts()}) == 4  # a fresh process each
+    results = load_records(on_slurm.folder)
     status, out, _ = on_slurm(*line, *on_slurm.line)
-    assert (status, len(on_slurm.trained())) == (0, 4)
+    assert (status, len(on_slurm.load_attempts())) == (0, 4)
     (on_slurm.folder / "runs").rename(on_slurm.folder / "elsewhere")
     assert on_slurm(*line)[0] == 0
-    assert records(on_slurm.folder) == stored
+    assert load_records(on_slurm.folder) == results
 
 
-def test_looks_are_made_one_after_the_other(on_slurm):
-    looks = ("arms=[two,four]", "match=none", "held=[]", "looks=[2,4,6]", "seeds=null")
-    status, out, err = on_slurm("+experiment=heads", *looks, *on_slurm.line)
+def test_interim_analyses_run_in_sequence(on_slurm):
+    overrides = ("arms=[two,four]", "match=none", "controlled=[]", "looks=[2,4,6]", "seeds=null")
+    status, out, err = on_slurm("+experiment=heads", *overrides, *on_slurm.line)
     assert status == 0, err
     assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out
-    assert sorted(int(seed) for _, seed, *_ in on_slurm.trained()) == [0, 0, 1, 1]
+    assert sorted(int(seed) for _, seed, *_ in on_slurm.load_attempts()) == [0, 0, 1, 1]
 
 
-def test_a_killed_worker_and_a_lost_job_are_recorded_and_the_others_finish(on_slurm):
+def test_killed_workers_and_lost_jobs_are_recorded_and_other_runs_finish(on_slurm):
     line = ["+experiment=ends", "arms=[train,kill,crash,lost]", "sweep.max_time=30", "sweep.slots=1"]
     status, out, _ = on_slurm(*line, *on_slurm.line)
     assert status == 1
-    found = records_by_act(on_slurm.folder)
-    assert {act: record["status"] for act, record in found.items()} == {
+    results = load_records_by_act(on_slurm.folder)
+    assert {act: record["status"] for act, record in results.items()} == {
         "train": "done",
         "kill": "killed",
         "crash": "crashed",
         "lost": "killed",
     }
-    assert found["kill"]["failure"]["message"].startswith(
+    assert results["kill"]["failure"]["message"].startswith(
         "the worker process was ended by signal 9 (SIGKILL)"
     )
-    assert "ended as FAILED without a record of the run" in found["lost"]["failure"]["message"]
-    assert len(on_slurm.trained()) == 8, "two retries of each infrastructure failure"
+    assert "ended as FAILED without a record of the run" in results["lost"]["failure"]["message"]
+    assert len(on_slurm.load_attempts()) == 8, "two retries of each infrastructure failure"
     assert "report: reports/ends" in out
 
 
 @pytest.mark.parametrize("command", [("scontrol", "requeue"), ("scancel", "--signal=USR2")])
-def test_a_requeued_or_pre_empted_job_carries_on_from_its_checkpoint(on_slurm, command):
+def test_requeued_or_preempted_job_resumes_from_its_checkpoint(on_slurm, command):
     process = on_slurm.start("model.act=resume", *on_slurm.line)
     try:
         wait_until(lambda: list((on_slurm.folder / "runs").glob("*/last.ckpt")), 40)
-        [job] = ask(on_slurm, "squeue", "--noheader", "--states=running", "--format=%i").split()
-        ask(on_slurm, *command, job)
+        [job] = query_slurm(on_slurm, "squeue", "--noheader", "--states=running", "--format=%i").split()
+        query_slurm(on_slurm, *command, job)
         wait_until(
-            lambda: "PENDING" in ask(on_slurm, "squeue", "--noheader", "--format=%T", f"--jobs={job}"), 40
+            lambda: (
+                "PENDING" in query_slurm(on_slurm, "squeue", "--noheader", "--format=%T", f"--jobs={job}")
+            ),
+            40,
         )
-        ask(
+        query_slurm(
             on_slurm, "scontrol", "update", f"jobid={job}", "StartTime=now+2"
-        )  # sooner, in the cluster of a test
+        )  # sooner than SLURM's default
         out, err = process.communicate(timeout=60)
     finally:
         process.terminate()
         process.wait()
     assert process.returncode == 0, out + err
     assert "done  val/loss" in out
-    assert len(on_slurm.trained()) == 2  # one run, two attempts
+    assert len(on_slurm.load_attempts()) == 2  # one run, two attempts
 
 
-def test_ctrl_c_cancels_the_array_and_the_report_is_written(on_slurm):
+def test_ctrl_c_cancels_the_array_and_writes_the_report(on_slurm):
     process = on_slurm.start("+experiment=ends", "arms=[train,sleep]", "seed=0,1", *on_slurm.line)
     try:
-        wait_until(lambda: len(on_slurm.trained()) == 4 and len(records(on_slurm.folder)) == 2, 40)
+        wait_until(lambda: len(on_slurm.load_attempts()) == 4 and len(load_records(on_slurm.folder)) == 2, 40)
     finally:
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=40)
     assert process.returncode == 130, err
-    assert ask(on_slurm, "squeue", "--noheader") == ""
-    assert [record["status"] for record in records(on_slurm.folder).values()] == ["done", "done"]
+    assert query_slurm(on_slurm, "squeue", "--noheader") == ""
+    assert [record["status"] for record in load_records(on_slurm.folder).values()] == ["done", "done"]
     assert list((on_slurm.folder / "reports").glob("*/report.json"))
 
 
-def test_what_sbatch_refuses_is_one_line_and_nothing_is_started(on_slurm):
+def test_sbatch_error_is_one_line_and_starts_nothing(on_slurm):
     status, _, err = on_slurm("heads=two", *on_slurm.line, "hydra.launcher.partition=nowhere")
-    assert (status, on_slurm.trained()) == (2, [])
+    assert (status, on_slurm.load_attempts()) == (2, [])
     assert err.startswith("attnlab: sbatch refused: ")
     assert "invalid partition specified: nowhere" in err
     assert err.count("\n") == 1

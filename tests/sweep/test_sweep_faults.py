@@ -1,4 +1,4 @@
-"""Faults that a toy can stage: each leaves a store from which the same command carries on."""
+"""Faults of disk, memory and lease: after each, the same command resumes from the run directories."""
 
 import json
 import os
@@ -12,44 +12,45 @@ import torch
 from disks import disk, fill  # noqa: F401 - fixtures
 from processes import wait_until
 
-from attnlab.sweep.execute.worker import classify
+from attnlab.sweep.execute.worker import classify_exception
 
 
 @pytest.mark.rare
-def test_a_disk_so_full_that_the_worker_cannot_say_so_is_a_recorded_crash(attnlab):
+def test_worker_that_cannot_write_its_failure_is_recorded_as_crashed(attnlab):
     status, out, err = attnlab("+experiment=ends", "arms=[train,full,hoard]")
     assert status == 1, err
-    found = [json.loads(path.read_text()) for path in attnlab.folder.glob("runs/*/run.json")]
-    ends = {record["config"]["model"]["act"]: record for record in found}
+    results = [json.loads(path.read_text()) for path in attnlab.folder.glob("runs/*/run.json")]
+    ends = {record["config"]["model"]["act"]: record for record in results}
     assert {act: record["status"] for act, record in ends.items()} == {
         "train": "done",
         "full": "crashed",
         "hoard": "host_out_of_memory",
     }
     assert ends["full"]["failure"]["message"] == "the worker exited with status 1"
-    assert not list(attnlab.folder.glob("runs/*/.*"))  # no half-written file stays
+    assert not list(attnlab.folder.glob("runs/*/.*"))  # no partial file stays
     (attnlab.folder / "mended").touch()
     status, out, _ = attnlab("+experiment=ends", "arms=[train,full]", "sweep.retry_failed=true")
-    assert (status, len(attnlab.trained())) == (0, 6), out  # hoard three times
+    assert (status, len(attnlab.load_attempts())) == (0, 6), out  # hoard is retried twice
 
 
-def test_memory_that_torch_does_not_get_is_told_as_that():
+def test_torch_allocation_failures_are_classified_as_out_of_memory():
     with pytest.raises(RuntimeError) as cpu:
         torch.empty(2**60)
-    assert classify(cpu.value) == "host_out_of_memory"
+    assert classify_exception(cpu.value) == "host_out_of_memory"
     assert (
-        classify(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")) == "out_of_memory"
+        classify_exception(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"))
+        == "out_of_memory"
     )
 
 
 @pytest.fixture
-def read_only():
-    """Makes a folder read-only, for root too; back as it was afterwards."""
+def make_read_only():
+    """`make_read_only(folder)`, also for root; undone after the test."""
     mounted = []
 
     def make(folder):
         folder.chmod(0o555)
-        if os.access(folder, os.W_OK):  # root: only a mount stops it
+        if os.access(folder, os.W_OK):  # root ignores permissions: remount
             for options in (["--bind"], ["-o", "remount,bind,ro"]):
                 if subprocess.run(
                     ["mount", *options, str(folder), str(folder)], capture_output=True
@@ -63,12 +64,12 @@ def read_only():
 
 
 @pytest.mark.rare
-def test_a_read_only_store_is_refused_before_training_and_can_still_be_read(attnlab, read_only):
+def test_read_only_runs_folder_is_rejected_for_training_but_readable(attnlab, make_read_only):
     line = ("+experiment=heads", "arms=[two,one]", "claims=[]", "match=none")
     assert attnlab(*line, "seed=0")[0] == 0
-    read_only(attnlab.folder / "runs")
+    make_read_only(attnlab.folder / "runs")
     status, _, err = attnlab(*line)
-    assert (status, len(attnlab.trained())) == (2, 2)
+    assert (status, len(attnlab.load_attempts())) == (2, 2)
     assert err.startswith("attnlab: paths.runs=runs cannot be written (")
     assert err.count("\n") == 1
     status, out, err = attnlab(*line, "seed=0", "++sweep.show=status")
@@ -77,10 +78,10 @@ def test_a_read_only_store_is_refused_before_training_and_can_still_be_read(attn
 
 
 @pytest.mark.rare
-def test_a_worker_that_was_stopped_and_taken_over_says_so_and_leaves_the_run_to_the_other(attnlab):
+def test_worker_that_lost_its_lease_reports_the_takeover_and_writes_nothing(attnlab):
     process = attnlab.start("model.act=slow")
-    wait_until(attnlab.trained)
-    worker = int(attnlab.trained()[0][2])
+    wait_until(attnlab.load_attempts)
+    worker = int(attnlab.load_attempts()[0][2])
     os.kill(worker, signal.SIGSTOP)
     [folder] = (path.parent for path in (attnlab.folder / "runs").glob("*/spec.json"))
     other = {"host": "elsewhere", "pid": 17, "time": time.time(), "token": "theirs"}
@@ -97,7 +98,7 @@ def test_a_worker_that_was_stopped_and_taken_over_says_so_and_leaves_the_run_to_
 
 
 @pytest.mark.rare
-def test_a_full_disk_is_recorded_as_that_and_the_same_command_goes_on(attnlab, disk):  # noqa: F811
+def test_full_disk_is_recorded_and_the_same_command_resumes(attnlab, disk):  # noqa: F811
     line = (
         "model.act=fill",
         "seed=0,1",
@@ -108,8 +109,10 @@ def test_a_full_disk_is_recorded_as_that_and_the_same_command_goes_on(attnlab, d
     status, _, err = attnlab(*line)
     assert status == 1, err
     records = [json.loads(path.read_text()) for path in disk.glob("runs/*/run.json")]
-    told = {f"no space left on device: {disk / 'runs' / record['id'] / 'last.ckpt'}" for record in records}
-    assert {record["failure"]["message"] for record in records} == told
+    messages = {
+        f"no space left on device: {disk / 'runs' / record['id'] / 'last.ckpt'}" for record in records
+    }
+    assert {record["failure"]["message"] for record in records} == messages
     assert {record["status"] for record in records} == {"crashed"}
     assert len(records) == 2  # the sweep went on to the second run
     assert not list(disk.glob("runs/*/.*"))
@@ -119,12 +122,12 @@ def test_a_full_disk_is_recorded_as_that_and_the_same_command_goes_on(attnlab, d
 
 
 @pytest.mark.rare
-def test_a_disk_on_which_not_even_the_failure_fits_is_said_in_a_line(attnlab, disk, fill):  # noqa: F811
+def test_unrecordable_failure_on_a_full_disk_is_one_line(attnlab, disk, fill):  # noqa: F811
     line = ("model.act=sleep", "seed=0", "sweep.slots=1", f"paths.runs={disk / 'runs'}")
     process = attnlab.start(*line)
-    wait_until(attnlab.trained)
+    wait_until(attnlab.load_attempts)
     balloon = fill(0)
-    os.kill(int(attnlab.trained()[0][2]), signal.SIGKILL)
+    os.kill(int(attnlab.load_attempts()[0][2]), signal.SIGKILL)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert len(err.splitlines()) == 1, err

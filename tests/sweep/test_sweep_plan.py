@@ -1,13 +1,15 @@
+"""Plans of the toy command: arms, seeds, matching, parents, report titles and errors."""
+
 import re
 
 import pytest
 from hydra.errors import HydraException
 
-from attnlab.errors import Refused
+from attnlab.errors import InvalidConfig
 
 
-def test_a_plan_is_every_arm_with_every_seed_and_seeds_come_together(planned):
-    [plan] = planned("+experiment=heads")
+def test_plan_has_every_arm_and_seed_in_seed_order(plan_toy):
+    [plan] = plan_toy("+experiment=heads")
     assert [(run.arm, run.seed) for run in plan.runs] == [
         (arm, seed) for seed in (0, 1) for arm in ("two", "one", "four")
     ]
@@ -19,23 +21,23 @@ def test_a_plan_is_every_arm_with_every_seed_and_seeds_come_together(planned):
     ("line", "seeds"),
     [("seed=5", [5]), ("seed=0,3", [0, 3]), ("seed=range(4)", [0, 1, 2, 3]), ("seeds=[7]", [7])],
 )
-def test_seed_on_the_command_line_replaces_the_seeds(planned, line, seeds):
-    [plan] = planned("+experiment=heads", line)
+def test_seed_override_replaces_seeds(plan_toy, line, seeds):
+    [plan] = plan_toy("+experiment=heads", line)
     assert plan.experiment.seeds == seeds
     assert {run.seed for run in plan.runs} == set(seeds)
     assert plan.title.startswith("heads~")
 
 
-def test_a_swept_key_gives_one_report_per_value_and_the_command_line_beats_the_size(planned):
-    plans = planned("+experiment=heads", "trainer.max_steps=5,6", "size=M")
+def test_swept_key_gives_one_report_per_value_and_overrides_size(plan_toy):
+    plans = plan_toy("+experiment=heads", "trainer.max_steps=5,6", "size=M")
     assert [{run.config["trainer"]["max_steps"] for run in plan.runs} for plan in plans] == [{5}, {6}]
     assert len({plan.title for plan in plans}) == 2
-    [plan] = planned("+experiment=heads", "size=M")
+    [plan] = plan_toy("+experiment=heads", "size=M")
     assert {run.config["trainer"]["max_steps"] for run in plan.runs} == {7}
 
 
-def test_without_an_experiment_a_command_is_one_run_per_seed(planned):
-    [plan] = planned("heads=four", "seed=1,2")
+def test_command_without_experiment_is_one_run_per_seed(plan_toy):
+    [plan] = plan_toy("heads=four", "seed=1,2")
     assert plan.experiment is None
     assert [(run.arm, run.seed, run.config["model"]["attention"]["n_heads"]) for run in plan.runs] == [
         ("run", 1, 4),
@@ -43,26 +45,26 @@ def test_without_an_experiment_a_command_is_one_run_per_seed(planned):
     ]
 
 
-def test_arms_are_matched_to_the_baseline_by_the_key_that_is_solved_for(planned):
-    [plan] = planned("+experiment=heads", "seed=0")
+def test_arms_match_baseline_parameters(plan_toy):
+    [plan] = plan_toy("+experiment=heads", "seed=0")
     widths = {run.arm: run.config["model"]["width"] for run in plan.runs}
     assert widths == {"two": 12, "one": 14, "four": 8}  # 10 parameters a width, 20 a head
     assert len({run.estimate.parameters for run in plan.runs}) == 1
 
 
-def test_an_arm_may_be_left_as_it_is(planned):
-    [plan] = planned("+experiment=heads", "seed=0", "+unmatched=[four]")
+def test_unmatched_arm_keeps_its_width(plan_toy):
+    [plan] = plan_toy("+experiment=heads", "seed=0", "+unmatched=[four]")
     widths = {run.arm: run.config["model"]["width"] for run in plan.runs}
     assert widths == {"two": 12, "one": 14, "four": 12}
 
 
-def test_the_seed_in_an_arms_override_is_that_of_each_run(planned):
-    [plan] = planned("+experiment=heads", "arms=[two,seeded]", "seed=3,5")
-    assert [run.config["replica"] for run in plan.arms()["seeded"]] == [3, 5]
+def test_seed_interpolation_in_arm_override_follows_each_run(plan_toy):
+    [plan] = plan_toy("+experiment=heads", "arms=[two,seeded]", "seed=3,5")
+    assert [run.config["replica"] for run in plan.group_runs_by_arm()["seeded"]] == [3, 5]
 
 
-def test_an_arm_may_continue_from_another_with_the_same_seed(planned):
-    [plan] = planned("+experiment=heads", "arms=[child,two]", "match=none", "claims=[]")
+def test_child_arm_continues_from_parent_with_same_seed(plan_toy):
+    [plan] = plan_toy("+experiment=heads", "arms=[child,two]", "match=none", "claims=[]")
     ids = {(run.arm, run.seed): run for run in plan.runs}
     for seed in (0, 1):
         assert ids["child", seed].config["parent"] == ids["two", seed].id
@@ -70,36 +72,36 @@ def test_an_arm_may_continue_from_another_with_the_same_seed(planned):
 
 
 @pytest.mark.parametrize("facts", [{"vocabulary": "of {heads}"}, {"unit": "unit {heads}"}])
-def test_an_arm_continues_from_no_arm_of_another_vocabulary(planned, monkeypatch, facts):
+def test_child_arm_needs_vocabulary_of_parent(plan_toy, monkeypatch, facts):
     import toy_trainer
 
     check = toy_trainer.check
 
-    def checked(config):
-        found, heads = check(config), config["model"]["attention"].get("n_heads")
-        own = {key: value.format(heads=heads) for key, value in facts.items()}
-        return {**found, "data": {**found["data"], **own}}
+    def check_with_vocabulary(config):
+        estimate, heads = check(config), config["model"]["attention"].get("n_heads")
+        changes = {key: value.format(heads=heads) for key, value in facts.items()}
+        return {**estimate, "data": {**estimate["data"], **changes}}
 
-    monkeypatch.setattr(toy_trainer, "check", checked)
+    monkeypatch.setattr(toy_trainer, "check", check_with_vocabulary)
     with pytest.raises(
-        Refused, match=r"arm child: parent=two: its vocabulary differs from this run's \(100 tok"
+        InvalidConfig, match=r"arm child: parent=two: its vocabulary differs from this run's \(100 tok"
     ):
-        planned("+experiment=heads", "arms=[child,two]", "match=none", "claims=[]")
+        plan_toy("+experiment=heads", "arms=[child,two]", "match=none", "claims=[]")
 
 
-def test_a_runs_own_overrides_compose_it_again(planned):
-    [plan] = planned("+experiment=heads", "seed=1")
+def test_overrides_of_run_compose_same_run(plan_toy):
+    [plan] = plan_toy("+experiment=heads", "seed=1")
     for run in plan.runs:
-        [again] = planned(*[line for line in run.overrides if "experiment" not in line])
-        assert again.runs[0].id == run.id
+        [replanned] = plan_toy(*[line for line in run.overrides if "experiment" not in line])
+        assert replanned.runs[0].id == run.id
 
 
-def test_a_replica_is_a_deliberate_twin(planned):
-    [plan] = planned("+experiment=heads", "arms=[two,copy]", "claims=[]", "seed=0")
+def test_replica_has_own_run_id(plan_toy):
+    [plan] = plan_toy("+experiment=heads", "arms=[two,copy]", "claims=[]", "seed=0")
     assert len({run.id for run in plan.runs}) == 2
 
 
-def test_only_what_changes_the_experiment_renames_its_report(planned):
+def test_only_experiment_changes_rename_report(plan_toy):
     neutral = [
         "size=S",
         "seed=0,1",
@@ -108,14 +110,14 @@ def test_only_what_changes_the_experiment_renames_its_report(planned):
         "logger.mode=x",
         "trainer.max_steps=3",
     ]
-    assert planned("+experiment=heads", *neutral)[0].title == "heads"
-    titles = {planned("+experiment=heads", line)[0].title for line in ("size=M", "seed=0", "margin=0.1")}
+    assert plan_toy("+experiment=heads", *neutral)[0].title == "heads"
+    titles = {plan_toy("+experiment=heads", line)[0].title for line in ("size=M", "seed=0", "margin=0.1")}
     assert len(titles) == 3
     assert "heads" not in titles
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("heads=four", "heads=four would be hidden by arm two, which sets heads=two"),
         ("arms=[two,fuor]", "no arm fuor (nearest: four)"),
@@ -140,31 +142,31 @@ def test_only_what_changes_the_experiment_renames_its_report(planned):
         ("arm_overrides={two: ['parent=one'], one: ['parent=two']}", "in a circle"),
     ],
 )
-def test_what_cannot_be_carried_out_is_refused_in_one_line(planned, line, told):
-    with pytest.raises(Refused) as refused:
-        planned("+experiment=heads", line)
-    assert told in str(refused.value)
-    assert "\n" not in str(refused.value)
+def test_invalid_command_fails_in_one_line(plan_toy, line, message):
+    with pytest.raises(InvalidConfig) as error:
+        plan_toy("+experiment=heads", line)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (["heads=four", "heads=one"], "heads is set twice, heads=four and heads=one: "),
         (["optim.lr=0.1", "optim.lr=0.2"], "or sweep both: optim.lr=0.1,0.2"),
         (["seed=1", "seed=2"], "seed is set twice"),
     ],
 )
-def test_a_key_with_two_values_is_refused_and_none_is_dropped_in_silence(planned, lines, told):
-    with pytest.raises(Refused, match=re.escape(told)):
-        planned(*lines)
+def test_key_with_two_values_fails(plan_toy, lines, message):
+    with pytest.raises(InvalidConfig, match=re.escape(message)):
+        plan_toy(*lines)
 
 
-def test_how_a_command_is_carried_out_may_be_said_again_and_the_last_word_counts(planned):
-    [plan] = planned("heads=four", "sweep.slots=1", "sweep.slots=2")
+def test_last_value_of_repeated_execution_key_counts(plan_toy):
+    [plan] = plan_toy("heads=four", "sweep.slots=1", "sweep.slots=2")
     assert plan.runs[0].config["sweep"]["slots"] == 2
 
 
-def test_an_unknown_option_of_a_swept_group_is_hydras_error(planned):
+def test_unknown_option_of_swept_group_is_hydra_error(plan_toy):
     with pytest.raises(HydraException):
-        planned("heads=one,tow")
+        plan_toy("heads=one,tow")

@@ -1,3 +1,5 @@
+"""Provenance of reports: the command line and the state of the checkout."""
+
 import json
 import os
 import subprocess
@@ -33,16 +35,16 @@ from attnlab.sweep.plan import provenance
         ),
     ],
 )
-def test_the_command_is_the_line_that_was_typed(monkeypatch, line, command):
+def test_command_is_typed_line(monkeypatch, line, command):
     monkeypatch.setenv("BOOK", "my book")
     monkeypatch.setenv("MY_TOKEN", "secret")
     monkeypatch.delenv("NOT_SET", raising=False)
-    assert provenance.typed(line) == command
+    assert provenance.format_command(line) == command
 
 
 @pytest.mark.rare
-def test_a_pages_command_makes_the_same_sweep(attnlab):
-    """With a folder of configs of the user's own, in another directory, and what a shell would break."""
+def test_command_of_report_reproduces_sweep(attnlab):
+    """Cover a user's config folder, another working directory, and characters that a shell interprets."""
     group = attnlab.folder / "my conf" / "heads"
     group.mkdir(parents=True)
     (group / "mine.yaml").write_text(
@@ -55,28 +57,28 @@ def test_a_pages_command_makes_the_same_sweep(attnlab):
     command = json.loads(report.read_text())["reproduce"]["command"]
     runs = set(attnlab.folder.glob("runs/*/run.json"))
     assert command.startswith("python -m attnlab --config-path ")
-    again = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", command.replace("python", sys.executable, 1)],
         cwd=attnlab.folder, env=attnlab.environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert again.returncode == 0, again.stderr
-    assert "2 runs, 2 done, 0 to train" in again.stdout
+    assert process.returncode == 0, process.stderr
+    assert "2 runs, 2 done, 0 to train" in process.stdout
     assert set(attnlab.folder.glob("runs/*/run.json")) == runs
 
 
-def test_asking_git_leaves_the_users_checkout_as_it_is(tmp_path, monkeypatch):
+def test_git_query_leaves_checkout_unchanged(tmp_path, monkeypatch):
     def git(*words):
-        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        subprocess.run(["git", "-C", tmp_path, *who, *words], check=True, capture_output=True)
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *words], check=True, capture_output=True)
 
     file = tmp_path / "file"
     file.write_text("as it was")
     git("init")
     git("add", "file")
     git("commit", "-m", "one")
-    os.utime(file, (1, 1))  # git would now like to write its index anew
+    os.utime(file, (1, 1))  # git would refresh its index now
     monkeypatch.setattr(provenance, "HOME", tmp_path)
     before = (tmp_path / ".git" / "index").read_bytes()
-    commit, dirty = provenance.git()
+    commit, dirty = provenance.get_git_state()
     assert (len(commit), dirty) == (40, False)
     assert (tmp_path / ".git" / "index").read_bytes() == before

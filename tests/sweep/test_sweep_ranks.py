@@ -1,4 +1,4 @@
-"""A run on several devices is lost with any of its processes that a signal ends."""
+"""A multi-device run counts as killed if a signal ends any of its processes."""
 
 import os
 import signal
@@ -10,20 +10,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from attnlab.errors import ProcessLost
+from attnlab.errors import HelperProcessKilled
 from attnlab.sweep.execute import ranks
-from attnlab.sweep.execute.process import RANK_LOST
-from attnlab.sweep.execute.worker import classify
+from attnlab.sweep.execute.process_control import RANK_LOST
+from attnlab.sweep.execute.worker import classify_exception
 
 TWO = {"trainer": {"devices": 2}}
 
 
 @pytest.fixture
-def started(monkeypatch):
-    """The processes of the other ranks: each waits until it is ended, or exits where `script` lets it."""
+def rank_processes(monkeypatch):
+    """Replace the other ranks by processes that wait on stdin; return the list of those started."""
     processes, popen = [], subprocess.Popen
     for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "NODE_RANK", "LOCAL_RANK"):
-        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.setenv(name, "")  # so that it is restored
 
     def start(_command, env):
         processes.append(popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE))
@@ -35,29 +35,32 @@ def started(monkeypatch):
         process.stdin.close()
 
 
-def test_a_run_that_fails_since_a_signal_ended_another_rank_is_lost_and_did_not_crash(started):
+def test_run_that_fails_after_a_signal_ended_another_rank_is_killed(rank_processes):
     def train():
-        os.kill(started[0].pid, signal.SIGKILL)
+        os.kill(rank_processes[0].pid, signal.SIGKILL)
         raise RuntimeError("Connection closed by peer")
 
-    with pytest.raises(ProcessLost, match="SIGKILL") as found, ranks.others(Path("run"), TWO):
+    with (
+        pytest.raises(HelperProcessKilled, match="SIGKILL") as error,
+        ranks.run_other_ranks(Path("run"), TWO),
+    ):
         train()
-    assert classify(found.value) == "killed"
-    assert isinstance(found.value.__cause__, RuntimeError)
+    assert classify_exception(error.value) == "killed"
+    assert isinstance(error.value.__cause__, RuntimeError)
 
 
-def test_a_run_that_fails_by_itself_crashed(started):
-    with pytest.raises(RuntimeError, match="shapes differ") as found, ranks.others(Path("run"), TWO):
+def test_run_that_fails_by_itself_is_crashed(rank_processes):
+    with pytest.raises(RuntimeError, match="shapes differ") as error, ranks.run_other_ranks(Path("run"), TWO):
         raise RuntimeError("shapes differ")
-    assert classify(found.value) == "crashed"
-    assert started[0].wait() == -signal.SIGKILL, "the other rank does not stay behind"
+    assert classify_exception(error.value) == "crashed"
+    assert rank_processes[0].wait() == -signal.SIGKILL, "the other rank does not stay behind"
 
 
 @pytest.mark.parametrize(("code", "status"), [(-signal.SIGKILL, RANK_LOST), (3, 1)])
-def test_rank_0_ends_where_it_would_wait_for_a_rank_for_ever(monkeypatch, code, status):
-    ended = []
-    monkeypatch.setattr(ranks.os, "_exit", ended.append)
-    process, over = SimpleNamespace(wait=lambda: code), threading.Event()
-    monkeypatch.setattr(over, "wait", lambda _seconds: False)
-    ranks._watch(1, process, over)
-    assert ended == [status]
+def test_rank_0_exits_instead_of_waiting_for_a_dead_rank(monkeypatch, code, status):
+    exit_codes = []
+    monkeypatch.setattr(ranks.os, "_exit", exit_codes.append)
+    process, has_ended = SimpleNamespace(wait=lambda: code), threading.Event()
+    monkeypatch.setattr(has_ended, "wait", lambda _seconds: False)
+    ranks._watch_rank(1, process, has_ended)
+    assert exit_codes == [status]

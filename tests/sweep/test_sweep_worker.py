@@ -1,15 +1,17 @@
+"""Classification of a worker's exceptions and exit codes."""
+
 import errno
 
 import pytest
 
-from attnlab.errors import ProcessLost
-from attnlab.sweep.execute.exits import classify as classify_death
-from attnlab.sweep.execute.process import NO_STATUS, RANK_LOST
-from attnlab.sweep.execute.worker import classify
+from attnlab.errors import HelperProcessKilled
+from attnlab.sweep.execute.exit_records import classify_exit_code
+from attnlab.sweep.execute.process_control import NO_STATUS, RANK_LOST
+from attnlab.sweep.execute.worker import classify_exception
 
 
 class OutOfMemoryError(RuntimeError):
-    """Named as torch names its own."""
+    """Stand-in with the name of torch's exception."""
 
 
 @pytest.mark.parametrize(
@@ -23,14 +25,14 @@ class OutOfMemoryError(RuntimeError):
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
             "host_out_of_memory",
         ),
-        (ProcessLost("a signal ended another rank: SIGKILL"), "killed"),
+        (HelperProcessKilled("a signal ended another rank: SIGKILL"), "killed"),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "killed"),
         (RuntimeError("shapes differ"), "crashed"),
         (KeyError("x"), "crashed"),
     ],
 )
-def test_an_exception_is_recorded_as_what_it_means(error, status):
-    assert classify(error) == status
+def test_exception_is_classified_by_its_cause(error, status):
+    assert classify_exception(error) == status
 
 
 @pytest.mark.parametrize(
@@ -46,5 +48,5 @@ def test_an_exception_is_recorded_as_what_it_means(error, status):
         (255, False, "crashed"),
     ],
 )
-def test_a_hard_end_is_told_by_its_exit_status(code, memory_ran_out, status):
-    assert classify_death(code, memory_ran_out)[0] == status
+def test_hard_exit_is_classified_by_its_exit_code(code, memory_ran_out, status):
+    assert classify_exit_code(code, memory_ran_out)[0] == status

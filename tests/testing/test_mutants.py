@@ -1,4 +1,4 @@
-"""Attention with a mistake in it: each must be caught, by the law that is there to catch it."""
+"""Attention with one error each, which the dedicated invariant must catch."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ from torch import nn
 
 from attnlab import testing
 from attnlab.attention.cache import DynamicCache
-from attnlab.attention.contracts import Attended, Unsupported
+from attnlab.attention.contracts import AttentionOutput, Unsupported
 from attnlab.attention.epilogue import Sinks
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
-from attnlab.attention.heads.projections import IntoResidual
+from attnlab.attention.heads.projections import ResidualProjection
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.rotary import Rope
@@ -20,23 +20,23 @@ from attnlab.attention.scores.alibi import Alibi
 
 
 def sees_the_next(inputs):
-    return eager(inputs._replace(q_pos=inputs.q_pos + 1))
+    return eager(inputs._replace(q_idx=inputs.q_idx + 1))
 
 
 def misses_itself(inputs):
-    return eager(inputs._replace(q_pos=inputs.q_pos - 1))
+    return eager(inputs._replace(q_idx=inputs.q_idx - 1))
 
 
 def masks_after_softmax(inputs):
-    q, _, v, q_pos, kv_pos = inputs[:5]
+    q, _, v, q_idx, kv_idx = inputs[:5]
     weights = eager(inputs._replace(mask=None, need=("weights",))).weights
     if inputs.mask is not None:
-        weights = weights * inputs.mask(torch.zeros(1).long(), torch.zeros(1).long(), q_pos, kv_pos)
-    return Attended(weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1), None, weights)
+        weights = weights * inputs.mask(torch.zeros(1).long(), torch.zeros(1).long(), q_idx, kv_idx)
+    return AttentionOutput(weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1), None, weights)
 
 
 def transposes_the_mask(inputs):
-    return eager(inputs._replace(q_pos=inputs.kv_pos, kv_pos=inputs.q_pos))
+    return eager(inputs._replace(q_idx=inputs.kv_idx, kv_idx=inputs.q_idx))
 
 
 def forgets_the_scale(inputs):
@@ -44,15 +44,15 @@ def forgets_the_scale(inputs):
 
 
 def ignores_blind_rows(inputs):
-    q, k, v, q_pos, kv_pos = inputs[:5]
+    q, k, v, q_idx, kv_idx = inputs[:5]
     score = q @ k.transpose(-1, -2) * inputs.scale
     if inputs.mask is not None:
         b, h = torch.arange(len(q))[:, None, None, None], torch.arange(q.shape[1])[None, :, None, None]
-        score = score.masked_fill(~inputs.mask(b, h, q_pos, kv_pos), -torch.inf)
-    return Attended(score.softmax(-1) @ v)
+        score = score.masked_fill(~inputs.mask(b, h, q_idx, kv_idx), -torch.inf)
+    return AttentionOutput(score.softmax(-1) @ v)
 
 
-def deaf(inputs):
+def ignores_requested_outputs(inputs):
     return eager(inputs._replace(need=()))
 
 
@@ -65,7 +65,9 @@ def falls_back(inputs):
 
 def causal_from_the_top_left(inputs):
     q, k, v = inputs[:3]
-    return Attended(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=inputs.scale))
+    return AttentionOutput(
+        nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=inputs.scale)
+    )
 
 
 def starts_again(positions, **options):
@@ -73,8 +75,8 @@ def starts_again(positions, **options):
 
 
 def turns_only_queries(positions, **options):
-    turn, calls = Rope(**options)(positions), []
-    return lambda x: turn(x) if calls.append(1) or len(calls) % 2 else x
+    rotate, calls = Rope(**options)(positions), []
+    return lambda x: rotate(x) if calls.append(1) or len(calls) % 2 else x
 
 
 def tiled_groups(**options):
@@ -96,11 +98,11 @@ def half_counted(**options):
     return heads
 
 
-class MixedUp(LatentHeads):
-    """Latent heads that absorb with the values' matrix instead of the keys'."""
+class SwappedAbsorption(LatentHeads):
+    """Latent heads that absorb the value matrix instead of the key matrix."""
 
-    def _up(self):
-        k, v = super()._up()
+    def _split_up_projection(self):
+        k, v = super()._split_up_projection()
         return (v, k) if self.absorbed else (k, v)
 
 
@@ -122,22 +124,22 @@ class Lagging(DynamicCache):
 
 
 class SinkWithValue(Sinks):
-    """A sink whose share is added instead of taken away."""
+    """A sink whose weight is added instead of removed."""
 
     def forward(self, out, lse, x):
         return out * (2 - torch.sigmoid(lse - self.logit[:, None])).unsqueeze(-1)
 
 
 class AlibiOfSlots(Alibi):
-    """A bias of distances between slots of the cache."""
+    """A bias by distances between cache slots."""
 
-    def bias(self, b, h, q_pos, kv_pos):
-        if kv_pos.ndim < 4:
-            return super().bias(b, h, q_pos, kv_pos)
-        return -self.slopes[h] * (q_pos - torch.arange(kv_pos.shape[-1])).abs()
+    def compute_bias(self, b, h, q_idx, kv_idx):
+        if kv_idx.ndim < 4:
+            return super().compute_bias(b, h, q_idx, kv_idx)
+        return -self.slopes[h] * (q_idx - torch.arange(kv_idx.shape[-1])).abs()
 
 
-SHARED = IntoResidual(48, 48, bias=False)
+SHARED = ResidualProjection(48, 48, bias=False)
 
 
 def shares_its_output(**options):
@@ -146,81 +148,100 @@ def shares_its_output(**options):
     return heads
 
 
-def mine(name, **changes):
-    """A config node whose target is in this file."""
+def make_node(name, **changes):
+    """Make a config node whose target is in this file."""
     return {"_target_": f"{__name__}.{name}", **changes}
 
 
-def method(name):
+def make_function_node(name):
     return {"_target_": "hydra.utils.get_method", "path": f"{__name__}.{name}"}
 
 
 def with_kernel(name, **choices):
-    return testing.combination(**choices).but(kernel=method(name))
+    return testing.combine_choices(**choices).with_changes(kernel=make_function_node(name))
 
 
 def with_heads(name, **choices):
-    variant = testing.combination(**choices)
-    return variant.but(heads={**variant.attention["heads"], "_target_": f"{__name__}.{name}"})
+    variant = testing.combine_choices(**choices)
+    return variant.with_changes(heads={**variant.attention["heads"], "_target_": f"{__name__}.{name}"})
 
 
 def with_cache(node, **choices):
-    return dataclasses.replace(testing.combination(**choices), cache=node)
+    return dataclasses.replace(testing.combine_choices(**choices), cache=node)
 
 
 def with_rotary(name):
-    return testing.combination().but(rotary={**mine(name), "_partial_": True, "base": 100.0})
+    return testing.combine_choices().with_changes(
+        rotary={**make_node(name), "_partial_": True, "base": 100.0}
+    )
 
 
 MUTANTS = {
     "a mask that is one too wide": (with_kernel("sees_the_next"), "masked_keys_get_no_gradient"),
     "a mask that is one too narrow": (with_kernel("misses_itself"), "masked_keys_get_no_gradient"),
-    "a window that is one too wide": (with_kernel("misses_itself", mask="window"), "kernel_agrees"),
+    "a window that is one too wide": (
+        with_kernel("misses_itself", mask="window"),
+        "kernel_matches_reference",
+    ),
     "a mask after the softmax": (with_kernel("masks_after_softmax"), "masked_keys_get_no_gradient"),
     "a transposed mask": (with_kernel("transposes_the_mask"), "masked_keys_get_no_gradient"),
     "is_causal with a past": (with_kernel("causal_from_the_top_left"), "decode_equals_full_pass"),
     "rotation that starts again at decode": (with_rotary("starts_again"), "decode_equals_full_pass"),
     "queries turned, keys not": (with_rotary("turns_only_queries"), "rotation_is_relative"),
-    "KV groups tiled, not repeated": (with_heads("tiled_groups", heads="gqa"), "grouped_heads_repeat"),
-    "scale by d, in the kernel": (with_kernel("forgets_the_scale"), "kernel_agrees"),
+    "KV groups tiled, not repeated": (
+        with_heads("tiled_groups", heads="gqa"),
+        "grouped_heads_equal_repeated_heads",
+    ),
+    "scale by d, in the kernel": (with_kernel("forgets_the_scale"), "kernel_matches_reference"),
     "scale by d, in the layer": (with_heads("scaled_by_d"), "scale"),
-    "blind rows that are not a number": (with_kernel("ignores_blind_rows"), "blind_rows_are_zero"),
-    "a kernel that ignores what it is asked for": (with_kernel("deaf"), "kernel_keeps_its_word"),
+    "blind rows that are not a number": (with_kernel("ignores_blind_rows"), "fully_masked_rows_are_zero"),
+    "a kernel that ignores what it is asked for": (
+        with_kernel("ignores_requested_outputs"),
+        "kernel_returns_requested_outputs",
+    ),
     "a kernel that falls back silently": (
         with_kernel("falls_back", kernel="sdpa", score="softcap"),
         "builds",
     ),
-    "a cache that forgets a step": (with_cache(mine("Forgetful")), "decode_equals_full_pass"),
-    "a cache that lags by one": (with_cache(mine("Lagging")), "model_decode_equals_full_pass"),
-    "a rolling cache smaller than the window": (
+    "a cache that forgets a step": (with_cache(make_node("Forgetful")), "decode_equals_full_pass"),
+    "a cache that lags by one": (with_cache(make_node("Lagging")), "model_decode_equals_full_pass"),
+    "a sliding-window cache smaller than the window": (
         with_cache({"_target_": "attnlab.attention.cache.SlidingWindowCache", "size": 3}, mask="window"),
         "decode_equals_full_pass",
     ),
     "half of the state counted": (with_heads("half_counted"), "state_size"),
-    "values and keys swapped when absorbed": (with_heads("MixedUp", heads="mla"), "absorbed"),
+    "values and keys swapped when absorbed": (with_heads("SwappedAbsorption", heads="mla"), "absorbed_heads"),
     "a sink that adds": (
-        testing.combination(epilogue="sinks").but(epilogue=mine("SinkWithValue", n_heads=6)),
+        testing.combine_choices(epilogue="sinks").with_changes(
+            epilogue=make_node("SinkWithValue", n_heads=6)
+        ),
         "sink",
     ),
     "a bias of slots": (
-        testing.combination(position="none").but(scores={"alibi": mine("AlibiOfSlots", n_heads=6)}),
+        testing.combine_choices(position="none").with_changes(
+            scores={"alibi": make_node("AlibiOfSlots", n_heads=6)}
+        ),
         "left_padding",
     ),
-    "layers that share a projection": (with_heads("shares_its_output"), "layers_share_nothing"),
-}  # fmt: skip
+    "layers that share a projection": (with_heads("shares_its_output"), "layers_share_no_parameters"),
+}
 
 
-def failed(variant, laws=None):
-    return {outcome.law for outcome in testing.outcomes(variant, laws) if outcome.status == "failed"}
+def collect_failures(variant, invariant_names=None):
+    """Collect the names of failed invariants."""
+    outcomes = testing.evaluate_variant(variant, invariant_names)
+    return {outcome.invariant for outcome in outcomes if outcome.status == "failed"}
 
 
 @pytest.mark.parametrize("mistake", MUTANTS)
-def test_the_law_that_should_catch_it_does(mistake):
-    """Without the mistake they obey every law: `test_laws_combinations.py` tries each value alone."""
-    variant, law = MUTANTS[mistake]
-    assert law in failed(variant, {law}), f"caught by {', '.join(failed(variant)) or 'nothing'}"
+def test_dedicated_invariant_catches_mutant(mistake):
+    """Without the error all invariants hold: `test_invariant_combinations.py` checks each value alone."""
+    variant, invariant = MUTANTS[mistake]
+    assert invariant in collect_failures(variant, {invariant}), (
+        f"caught by {', '.join(collect_failures(variant)) or 'nothing'}"
+    )
 
 
-def test_the_smallest_failing_case_is_told():
-    outcome = next(o for o in testing.outcomes(with_cache(mine("Forgetful")), {"decode_equals_full_pass"}))
+def test_smallest_failing_case_is_reported():
+    (outcome,) = testing.evaluate_variant(with_cache(make_node("Forgetful")), {"decode_equals_full_pass"})
     assert outcome.detail.startswith("at T=5, B=1: split (4, 1): off by")

@@ -1,20 +1,22 @@
-"""The toy's trainer, which logs what it would have seen to W&B: `ROWS` rows and a summary."""
+"""Toy trainer that also logs made-up metrics to W&B: `ROWS` rows and a summary."""
 
 import json
 from pathlib import Path
 
 import toy_trainer
-from toy_trainer import check, device_kind, measure_again, verify  # noqa: F401 - a trainer's functions
+from toy_trainer import check, device_kind, measure_again, verify  # noqa: F401 - functions of a trainer
 
-from attnlab.training.loggers.wandb import Wandb
+from attnlab.training.loggers.wandb_logger import WandbSettings
 
 ROWS = 20
 
 
 def run(folder: Path):
     group = json.loads((folder / "spec.json").read_text())["config"]["logger"]
-    log = Wandb.of(group).logger(folder, None, id=folder.name, group="toys", name=folder.name)
+    log = WandbSettings.from_group(group).make_logger(
+        folder, None, id=folder.name, group="toys", name=folder.name
+    )
     for n in range(ROWS):
         log.log_metrics({"val/loss": n / 10}, step=n)
     toy_trainer.run(folder)
-    log.end({"memory/toy": 256}, 0)
+    log.close({"memory/toy": 256}, 0)

@@ -1,4 +1,4 @@
-"""A trainer that takes no time: it does what `model.act` says. Each attempt leaves a line in `trained`."""
+"""Instant trainer that ends as `model.act` prescribes; each attempt appends a line to the file `trained`."""
 
 import json
 import math
@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from attnlab.store import runs
-from attnlab.store.files import replacing, write_json
+from attnlab.store import run_directories
+from attnlab.store.atomic_files import replace_atomically, write_json
 from attnlab.store.guards import digests
-from attnlab.store.schema import Metric, RunRecord
+from attnlab.store.run_schema import Metric, RunResult
 
 DATA = {
     "name": "toy",
@@ -34,13 +34,13 @@ def check(config):
         "data": DATA, "measured_by": {"loss": "today's digest"}, "device_kind": config["model"]["device"],
         "parameters": width * 10 + heads * 20,
         "lr": 0.1, "flops_per_token": width, "kv_bytes_per_token": heads * 4, "tokens": 10 * steps,
-        "steps": 100 * steps, "figures": config["model"].get("figures"),
-        "declared": {"val/loss": {"name": "val/loss", "unit": "nats"}},
+        "steps": 100 * steps, "metric_names": config["model"].get("metric_names"),
+        "metric_definitions": {"val/loss": {"name": "val/loss", "unit": "nats"}},
     }  # fmt: skip
 
 
 class Outcome(NamedTuple):
-    law: str
+    invariant: str
     status: str
     detail: str
 
@@ -65,43 +65,43 @@ def run(folder: Path):
     print(f"the last words of {folder.name}")
     write_json(folder / "progress.json", {"step": 2, "max_steps": 3, "loss": 1.5, "time": time.time()})
     act(config["model"]["act"], folder)
-    spec = runs.spec(folder)
+    run_config = run_directories.load_run_config(folder)
     for name in config["model"].get("files", ()):
         (folder / name).write_text(f"{name} of {folder.name}")
-    record = RunRecord(
-        id=folder.name, status="done", seed=config["seed"], config=config, estimate=spec.estimate,
+    result = RunResult(
+        id=folder.name, status="done", seed=config["seed"], config=config, estimate=run_config.estimate,
         metrics={"val/loss": loss(config)}, seconds=0.1,
-        declared={"val/loss": Metric("val/loss", unit="nats")},
-        files=digests.of_files(folder),
-        measured_by=spec.estimate.measured_by, started="2026-01-02T00:00:00+00:00",
+        metric_definitions={"val/loss": Metric("val/loss", unit="nats")},
+        files=digests.hash_run_files(folder),
+        measured_by=run_config.estimate.measured_by, started="2026-01-02T00:00:00+00:00",
     )  # fmt: skip
-    runs.write_record(folder, record)
+    run_directories.write_run_result(folder, result)
 
 
 def loss(config):
     heads, rate = check(config)["kv_bytes_per_token"], config["optim"]["lr"]
-    off = 0 if rate == 0.1 else abs(rate - 0.05 * heads)  # each arm has its best rate
-    noise = 1e-3 * (config["seed"] * (7 + round(heads)) % 5)  # no two pairs alike: ties prove nothing
-    late = math.log2(config["trainer"]["max_steps"] / 3) * (
-        0.25 + 0.01 * (config["seed"] % 3)
-    )  # the more steps the better
-    return 2.0 + config["seed"] / 10 + 0.01 * heads + off + noise - late
+    off = 0 if rate == 0.1 else abs(rate - 0.05 * heads)  # each arm has its own best learning rate
+    noise = 1e-3 * (config["seed"] * (7 + round(heads)) % 5)  # no two pairs are equal: ties prove nothing
+    # more steps lower the loss: nats per doubling of training, from seed to seed
+    gain = math.log2(config["trainer"]["max_steps"] / 3) * (0.25 + 0.01 * (config["seed"] % 3))
+    return 2.0 + config["seed"] / 10 + 0.01 * heads + off + noise - gain
 
 
 def measure_again(folder: Path):
     with Path("measured").open("a") as file:
         print(folder.name, file=file)
-    record, spec = runs.record(folder), runs.spec(folder)
-    again = {"measured_by": spec.estimate.measured_by, "metrics": {"val/loss": loss(record.config)}}
-    runs.write_record(folder, record.model_copy(update=again))
+    result = run_directories.load_run_result(folder)
+    run_config = run_directories.load_run_config(folder)
+    changes = {"measured_by": run_config.estimate.measured_by, "metrics": {"val/loss": loss(result.config)}}
+    run_directories.write_run_result(folder, result.model_copy(update=changes))
 
 
 def device_kind(config):
     return config["model"]["device"]
 
 
-def act(what: str, folder: Path):
-    match what:
+def act(name: str, folder: Path):
+    match name:
         case "crash" if not Path("mended").exists():
             raise KeyError("the toy broke")
         case "kill":
@@ -109,7 +109,7 @@ def act(what: str, folder: Path):
         case "unlucky" if not (folder / "killed").exists():
             (folder / "killed").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        case "lost":  # with the process that started it, as when a machine goes
+        case "lost":  # together with the process that started it, as when a machine fails
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(60)
         case "resume" if not (folder / "last.ckpt").exists():
@@ -120,15 +120,17 @@ def act(what: str, folder: Path):
         case "diverge":
             raise FloatingPointError("the toy's loss is nan at step 2")
         case "full" if not Path("mended").exists():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # nothing more can be written, a record neither
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE, (0, 0)
+            )  # nothing more can be written, a run result neither
             raise OSError("no space for the toy")
         case "fill" if not Path("mended").exists():
-            with replacing(folder / "last.ckpt") as temporary:
+            with replace_atomically(folder / "last.ckpt") as temporary:
                 temporary.write_bytes(b"x" * 10**8)
         case "hoard":
             resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
             bytearray(2**33)
-        case "gate":  # until the test opens it
+        case "gate":  # wait until the test opens it
             while not Path("open").exists():
                 time.sleep(0.01)
         case "slow":

@@ -1,2 +1,2 @@
 class Heads:
-    """A `_target_` whose source is part of a run's id."""
+    """A `_target_` whose source code enters the run id."""

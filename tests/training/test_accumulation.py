@@ -1,4 +1,4 @@
-"""Batches that are summed, and parts of batches, train as one batch that holds all their examples."""
+"""Gradient accumulation and micro-batches train like one batch with all their examples."""
 
 import json
 
@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from attnlab.store.files import read_json
+from attnlab.store.atomic_files import read_json
 from attnlab.training import callbacks, run
-from attnlab.training.module import LanguageModel
+from attnlab.training.language_model import LanguageModel
 
 torch.set_num_threads(1)
 NAMES = "bo\nal\nmaximiliane\nu\nida\nann-sophie\nzo\nwilhelmina\nea\nte\nkonstantin\nli\n"  # unequal lengths
@@ -16,8 +16,8 @@ STEPS = 5
 
 
 @pytest.fixture
-def prepare_names_run(compose, store, tmp_path):
-    """`prepare_names_run(name, batches, split)`: a run in float64 on names."""
+def prepare_names_run_dir(compose, make_run_dir, tmp_path):
+    """`prepare_names_run_dir(name, batches, split)`: a run directory in float64 on names."""
 
     def prepare(name: str, batches: int, split: int):
         file = tmp_path / "names.txt"
@@ -28,7 +28,7 @@ def prepare_names_run(compose, store, tmp_path):
             "sweep.checkpoint_every=2", f"trainer.max_steps={STEPS}",
             f"trainer.accumulate_grad_batches={batches}",
         )  # fmt: skip
-        folder = store(name, compose(*line))
+        folder = make_run_dir(name, compose(*line))
         spec = read_json(folder / "spec.json")
         (folder / "spec.json").write_text(json.dumps({**spec, "use": {**spec["use"], "split": split}}))
         return folder
@@ -37,21 +37,22 @@ def prepare_names_run(compose, store, tmp_path):
 
 
 @pytest.fixture
-def losses_of_whole_steps(monkeypatch):
-    """Compares the gradient of each optimizer step with that of one batch; collects the losses by step. The
-    batches of a step must differ in how many targets count.
+def full_batch_losses(monkeypatch):
+    """Compare the gradient of each optimizer step with that of one full batch; collect the losses by step.
+
+    The batches of a step must differ in their numbers of scored targets.
     """
     losses, counts = {}, []
 
     def compare(self, optimizer):
         data, step = self.trainer.datamodule, self.trainer.global_step
-        batches = self.trainer.accumulate_grad_batches // data.split
-        drawn = [
+        batches = self.trainer.accumulate_grad_batches // data.micro_batches
+        parts = [
             data.task.train_batch(data.seed, step * batches + n, data.batch_size) for n in range(batches)
         ]
-        counts.append([int((one["targets"] >= 0).sum()) for one in drawn])
-        whole = {key: torch.cat([one[key] for one in drawn]) for key in drawn[0]}
-        loss = self.losses(whole).sum() / (whole["targets"] >= 0).sum()
+        counts.append([int((part["targets"] >= 0).sum()) for part in parts])
+        full_batch = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+        loss = self.losses(full_batch).sum() / (full_batch["targets"] >= 0).sum()
         parameters = list(self.model.parameters())
         for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-15)
@@ -64,31 +65,31 @@ def losses_of_whole_steps(monkeypatch):
 
 @pytest.mark.rare(sample=3)
 @pytest.mark.parametrize(("batches", "split"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 4), (3, 2)])
-def test_a_steps_gradient_and_loss_are_those_of_one_batch_of_all_its_examples(
-    prepare_names_run, losses_of_whole_steps, batches, split
+def test_accumulated_gradient_and_loss_equal_one_full_batch(
+    prepare_names_run_dir, full_batch_losses, batches, split
 ):
-    folder = prepare_names_run("run", batches, split)
+    folder = prepare_names_run_dir("run", batches, split)
     run.run(folder)
     rows = pq.read_table(folder / "curves.parquet").to_pylist()
     curve = {row["step"]: row["value"] for row in rows if row["name"] == "train/loss"}
-    assert [*losses_of_whole_steps] == [*range(1, STEPS + 1)]
-    assert curve == pytest.approx(losses_of_whole_steps, rel=1e-6)  # losses are summed in float32
+    assert [*full_batch_losses] == [*range(1, STEPS + 1)]
+    assert curve == pytest.approx(full_batch_losses, rel=1e-6)  # losses are summed in float32
 
 
-def test_a_resumed_run_sums_the_same_batches(prepare_names_run, losses_of_whole_steps, monkeypatch):
-    folder = prepare_names_run("run", 3, 2)
+def test_a_resumed_run_accumulates_the_same_batches(prepare_names_run_dir, full_batch_losses, monkeypatch):
+    folder = prepare_names_run_dir("run", 3, 2)
 
     def stop(self, trainer, module):
         if trainer.global_step == 3:
             raise KeyError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.Heartbeat, "on_step_end", stop)
+        patch.setattr(callbacks.ProgressWriter, "on_step_end", stop)
         with pytest.raises(KeyError, match="power cut"):
             run.run(folder)
-    first = dict(losses_of_whole_steps)
-    losses_of_whole_steps.clear()
+    first = dict(full_batch_losses)
+    full_batch_losses.clear()
     run.run(folder)
     assert [*first] == [1, 2, 3]
-    assert [*losses_of_whole_steps] == [3, 4, 5], "it goes on from the checkpoint after step 2"
-    assert losses_of_whole_steps[3] == first[3]
+    assert [*full_batch_losses] == [3, 4, 5], "it goes on from the checkpoint after step 2"
+    assert full_batch_losses[3] == first[3]

@@ -1,41 +1,41 @@
-"""Every shipped axis value composes, and trains two steps on text."""
+"""Every shipped option of every axis composes and trains two steps on text."""
 
 import pytest
 import torch
 
 from attnlab.attention.contracts import Unsupported
-from attnlab.model.build import build_model, make
-from attnlab.testing.laws.compose import AXES, BESIDE, options
+from attnlab.model.build import build_model, instantiate_config
+from attnlab.testing.invariants.variant_composition import AXES, REQUIRED_CHOICES, list_options
 from attnlab.training.preflight import check
 
-TRIED = ("model", "layers", "residual", "block", *AXES)
-VALUES = [f"{axis}={option}" for axis in TRIED for option in options(axis)]
+TESTED_AXES = ("model", "layers", "residual", "block", *AXES)
+VALUES = [f"{axis}={option}" for axis in TESTED_AXES for option in list_options(axis)]
 DEEP = [value for value in VALUES if value.startswith("layers=")]  # eight layers each
-SCORED = {  # sdpa, the usual kernel, takes none of them
+SCORED = {  # unsupported by sdpa, the default kernel
     "score=softcap", "score=log_length", "score=ssmax", "epilogue=sinks",
-    "normaliser=off_by_one", "normaliser=sigmoid", "normaliser=softpick", "normaliser=talking",
+    "normalizer=off_by_one", "normalizer=sigmoid", "normalizer=softpick", "normalizer=talking",
 }  # fmt: skip
 
 
-def overrides(value):
+def make_overrides(value):
     kernel = ["kernel=eager"] if value in SCORED else []
-    beside = [f"{axis}={option}" for axis, option in BESIDE.get(value, {}).items()]
+    required = [f"{axis}={option}" for axis, option in REQUIRED_CHOICES.get(value, {}).items()]
     deep = ["model.n_layers=8"] if value in DEEP else []  # a layer for each patch
-    return [value, *kernel, *beside, *deep]
+    return [value, *kernel, *required, *deep]
 
 
 @pytest.mark.rare(sample=16)
 @pytest.mark.parametrize("value", VALUES)
-def test_it_trains_two_steps_on_text(compose, value):
-    config = compose("size=debug", *overrides(value))
+def test_every_option_trains_two_steps_on_text(compose, value):
+    config = compose("size=debug", *make_overrides(value))
     if value == "kernel=flex":
         with pytest.raises(ValueError, match="no backward pass on a CPU"):
             check(config)
         return
-    if value in DEEP:  # each kind of layer is tried before it is trained
+    if value in DEEP:  # also runs every kind of layer once
         check(config)
-    data = make(config["data"])
-    module = make(config["optim"], model=build_model(config, data.task.vocab_size))
+    data = instantiate_config(config["data"])
+    module = instantiate_config(config["optim"], model=build_model(config, data.task.vocab_size))
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
     losses = []
     for _ in range(3):
@@ -48,6 +48,6 @@ def test_it_trains_two_steps_on_text(compose, value):
 
 
 @pytest.mark.parametrize("value", sorted(SCORED))
-def test_what_the_usual_kernel_cannot_do_is_refused_before_training(compose, value):
+def test_options_that_sdpa_lacks_are_rejected_before_training(compose, value):
     with pytest.raises((ValueError, Unsupported), match="kernel=eager"):
         check(compose("size=debug", value))

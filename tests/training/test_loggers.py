@@ -1,4 +1,4 @@
-"""What loggers beside W&B leave, read back from their files: the same numbers, names and config in each."""
+"""Loggers besides W&B, read back from their files: the same numbers, names and config in each."""
 
 import csv
 from importlib.util import find_spec
@@ -11,21 +11,22 @@ import torch
 import yaml
 from pytorch_lightning.loggers.logger import Logger
 
-from attnlab.store import runs
-from attnlab.store.guards import marks
-from attnlab.store.schema import RunSpec, Use
+from attnlab.store import run_directories
+from attnlab.store.guards import ownership
+from attnlab.store.run_schema import RunConfig, Use
 from attnlab.training import run as train
-from attnlab.training.loggers import background, group
-from attnlab.training.loggers.labels import folders, labels
+from attnlab.training.loggers import async_logger, logger_group
+from attnlab.training.loggers.run_labels import make_run_labels, to_folder_names
 
 torch.set_num_threads(1)
-pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's and TensorBoard's own: a log would end with them
+# MLflow and TensorBoard warn, which would change the output.
+pytestmark = pytest.mark.filterwarnings("ignore")
 BATCH = 30
 
 
 def read_csv(folder):
     scalars, files = {}, sorted(folder.glob("csv/version_*/metrics.csv"))
-    for file in files:  # a run that goes on has a version for each time
+    for file in files:  # a resumed run has one version per start
         for row in csv.DictReader(file.open(newline="")):
             for name, value in row.items():
                 if value and name != "step":
@@ -37,13 +38,13 @@ def read_tensorboard(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     (events,) = {file.parent for file in folder.glob("tensorboard/**/events.out.*")}
-    found = EventAccumulator(str(events), {"scalars": 0, "images": 0}).Reload()
-    tags = found.Tags()
-    scalars = {  # the last step's are in the table of hyper-parameters too
-        name: [*dict.fromkeys((one.step, one.value) for one in found.Scalars(name))]
+    accumulator = EventAccumulator(str(events), {"scalars": 0, "images": 0}).Reload()
+    tags = accumulator.Tags()
+    scalars = {  # the last step also appears with the hyperparameters
+        name: [*dict.fromkeys((one.step, one.value) for one in accumulator.Scalars(name))]
         for name in tags["scalars"]
     }
-    images = {(name, one.step) for name in tags["images"] for one in found.Images(name)}
+    images = {(name, one.step) for name in tags["images"] for one in accumulator.Images(name)}
     return scalars, yaml.safe_load((events / "hparams.yaml").read_text()), images
 
 
@@ -63,24 +64,24 @@ def read_mlflow(folder):
     return scalars, run.data.params, images
 
 
-def installed(name, package):
+def param_if_installed(name, package):
     return pytest.param(name, marks=pytest.mark.skipif(not find_spec(package), reason=f"no {package} here"))
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """Their imports take long where many do."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it where it has been used
-    monkeypatch.setattr(background, "DISK_SECONDS", 300.0)
+def long_logger_timeout(monkeypatch):
+    """Allow slow imports when many tests run at once."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it when used
+    monkeypatch.setattr(async_logger, "DISK_SECONDS", 300.0)
 
 
-READ = {"csv": read_csv, "tensorboard": read_tensorboard, "mlflow": read_mlflow}
-LOGGERS = ["csv", installed("tensorboard", "tensorboard"), installed("mlflow", "mlflow")]
+READERS = {"csv": read_csv, "tensorboard": read_tensorboard, "mlflow": read_mlflow}
+LOGGERS = ["csv", param_if_installed("tensorboard", "tensorboard"), param_if_installed("mlflow", "mlflow")]
 
 
 @pytest.fixture
-def spec(compose):
-    """`spec(overrides)`: a run's spec; its folder is in no store yet."""
+def make_run_config(compose):
+    """`make_run_config(*overrides)`: a run config that is in no store yet."""
 
     def make(*overrides):
         small = ("trainer.max_steps=6", "measure.every=3", "trainer.log_every_n_steps=2", "measure.maps=2")
@@ -90,7 +91,7 @@ def spec(compose):
             axes={"data": "text", "data/tokenizer": "char", "heads": "gqa", "size": "debug"},
             commit="c0ffee",
         )
-        return RunSpec(
+        return RunConfig(
             id="abcd0123abcd0123",
             config=compose(*small, *overrides),
             identity={"config": {"model": {"dim": 16}}, "versions": {"torch": "2.13"}},
@@ -102,63 +103,65 @@ def spec(compose):
 
 @pytest.mark.rare(sample=2)
 @pytest.mark.parametrize("name", LOGGERS)
-def test_a_run_leaves_its_numbers_and_its_config(spec, name, tmp_path, capfd):
-    made = spec(f"logger=[{name},none]")
-    runs.write_spec(tmp_path / "runs", made)
-    folder = tmp_path / "runs" / made.id
+def test_a_run_logs_its_metrics_and_config(make_run_config, name, tmp_path, capfd):
+    run_config = make_run_config(f"logger=[{name},none]")
+    run_directories.write_run_config(tmp_path / "runs", run_config)
+    folder = tmp_path / "runs" / run_config.id
     train.run(folder)
     assert "the run's records are on disk" not in capfd.readouterr().err
-    scalars, told, images = READ[name](folder)
-    batch = made.config["data"]["batch_size"] * made.config["data"]["length"]
+    scalars, labels, images = READERS[name](folder)
+    batch = run_config.config["data"]["batch_size"] * run_config.config["data"]["length"]
     assert [step for step, _ in scalars["train/loss"]] == [2, 4, 6]
     assert [step for step, _ in scalars["val/loss"]] == [3, 6]
     assert {(step, tokens) for step, tokens in scalars["tokens"]} == {(n, n * batch) for n in (2, 3, 4, 6)}
-    record = runs.record(folder)
-    assert scalars["val/loss"][-1][1] == pytest.approx(record.metrics["val/loss"], rel=1e-5)
+    result = run_directories.load_run_result(folder)
+    assert scalars["val/loss"][-1][1] == pytest.approx(result.metrics["val/loss"], rel=1e-5)
     assert scalars["memory/kv_bytes_per_token_live"] == [(6, 256)]
-    assert told["name"] == labels(made)["name"] == "gqa/seed=0"
-    assert (told["arm"], told["experiment"], told["size"]) == ("gqa", "exam", "debug")
-    assert told["commit"] == "c0ffee"
+    assert labels["name"] == make_run_labels(run_config)["name"] == "gqa/seed=0"
+    assert (labels["arm"], labels["experiment"], labels["size"]) == ("gqa", "exam", "debug")
+    assert labels["commit"] == "c0ffee"
     assert images is None or images == {(f"attention/layer{n}", step) for n in (0, 1) for step in (0, 6)}
     assert not (folder / "wandb").exists()
 
 
 @pytest.mark.parametrize("name", LOGGERS)
-def test_a_run_that_goes_on_writes_no_point_twice(spec, name, tmp_path):
-    folder, made = tmp_path / "runs" / "abcd0123abcd0123", spec(f"logger={name}")
-    made = made.but(estimate=made.estimate.model_copy(update={"batch_tokens": BATCH}))
+def test_a_resumed_run_logs_no_point_twice(make_run_config, name, tmp_path):
+    folder, run_config = tmp_path / "runs" / "abcd0123abcd0123", make_run_config(f"logger={name}")
+    run_config = run_config.with_changes(
+        estimate=run_config.estimate.model_copy(update={"batch_tokens": BATCH})
+    )
     folder.mkdir(parents=True)
     picture = np.arange(12, dtype=np.uint8).reshape(3, 4)
     for steps, code in ((range(1, 5), 1), (range(3, 7), 0), (range(5, 7), 0)):
-        (logger,) = group.open_loggers(made.config["logger"], made, folder)
+        (logger,) = logger_group.open_loggers(run_config.config["logger"], run_config, folder)
         for step in steps:
             logger.log_metrics({"train/loss": 10.0 - step}, step=step)
             logger.log_metrics({"val/loss": 20.0 - step}, step=step) if step % 3 == 0 else None
             logger.log_image("attention/layer0", [picture], step=step, caption=[""])
-        logger.end({} if code else {"memory/peak": 7.0}, code)
-    scalars, _, images = READ[name](folder)
+        logger.close({} if code else {"memory/peak": 7.0}, code)
+    scalars, _, images = READERS[name](folder)
     assert scalars["train/loss"] == [(step, 10.0 - step) for step in range(1, 7)]
     assert scalars["val/loss"] == [(step, 20.0 - step) for step in (3, 6)]
     assert scalars["memory/peak"] == [(6, 7.0)]
     assert images is None or images == {("attention/layer0", step) for step in range(1, 7)}
 
 
-def test_several_loggers_are_a_list_and_each_has_all(spec, tmp_path):
-    made = spec("logger=[csv,wandb]", "logger.mode=offline")
-    assert {"csv", "mode", "project"} <= made.config["logger"].keys()
-    opened = group.open_loggers(made.config["logger"], made, tmp_path)
+def test_each_of_several_loggers_gets_all_metrics(make_run_config, tmp_path):
+    run_config = make_run_config("logger=[csv,wandb]", "logger.mode=offline")
+    assert {"csv", "mode", "project"} <= run_config.config["logger"].keys()
+    opened = logger_group.open_loggers(run_config.config["logger"], run_config, tmp_path)
     assert len(opened) == 2
     for logger in opened:
         logger.log_metrics({"train/loss": 1.0}, step=1)
-        logger.end({}, 0)
+        logger.close({}, 0)
     assert read_csv(tmp_path)[0]["train/loss"] == [(1, 1.0)]
     assert list(tmp_path.glob("wandb/offline-run-*-abcd0123abcd0123/*.wandb"))
 
 
-class Mine(Logger):
-    """A logger of a user's own, which keeps what it gets."""
+class UserLogger(Logger):
+    """A user-defined logger that stores its rows."""
 
-    kept: ClassVar[list] = []
+    rows: ClassVar[list] = []
 
     def __init__(self, flavor):
         super().__init__()
@@ -170,52 +173,57 @@ class Mine(Logger):
         pass
 
     def log_metrics(self, metrics, step):
-        self.kept.append((self.flavor, step, dict(metrics)))
+        self.rows.append((self.flavor, step, dict(metrics)))
 
 
-def test_a_logger_of_a_users_own_gets_the_rows(spec, tmp_path):
-    made = spec("+logger.mine._target_=test_loggers.Mine", "+logger.mine.flavor=sour", "trainer.max_steps=2")
-    train.check(made.config)
-    runs.write_spec(tmp_path / "runs", made)
-    train.run(tmp_path / "runs" / made.id)
-    assert ("sour", 2) in [(flavor, step) for flavor, step, row in Mine.kept if "train/loss" in row]
+def test_a_user_defined_logger_gets_the_rows(make_run_config, tmp_path):
+    run_config = make_run_config(
+        "+logger.mine._target_=test_loggers.UserLogger", "+logger.mine.flavor=sour", "trainer.max_steps=2"
+    )
+    train.check(run_config.config)
+    run_directories.write_run_config(tmp_path / "runs", run_config)
+    train.run(tmp_path / "runs" / run_config.id)
+    assert ("sour", 2) in [(flavor, step) for flavor, step, row in UserLogger.rows if "train/loss" in row]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "expected"),
     [
         (["+logger.mine._target_=collections.OrderedDict"], r"mine._target_=.* is no pytorch_lightning"),
         (
-            ["+logger.mine._target_=test_loggers.Mine"],
+            ["+logger.mine._target_=test_loggers.UserLogger"],
             r"logger.mine: .*missing a required argument: 'flavor'",
         ),
-        (["+logger._target_=test_loggers.Mine"], r"give a logger of your own a name, as in \+logger.mine"),
+        (
+            ["+logger._target_=test_loggers.UserLogger"],
+            r"give a logger of your own a name, as in \+logger.mine",
+        ),
         (["+logger.speed=3"], r"logger.speed=3 is no logger"),
     ],
 )
-def test_what_is_no_logger_is_refused_before_training(spec, overrides, told):
-    with pytest.raises(ValueError, match=told):
-        train.check(spec("logger=csv", *overrides).config)
+def test_invalid_loggers_are_rejected_before_training(make_run_config, overrides, expected):
+    with pytest.raises(ValueError, match=expected):
+        train.check(make_run_config("logger=csv", *overrides).config)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_one_that_is_not_installed_is_refused_before_training_and_names_its_extra(spec, name, monkeypatch):
-    monkeypatch.setattr(group, "find_spec", lambda _: None)
+def test_a_missing_logger_package_is_rejected_with_its_extra(make_run_config, name, monkeypatch):
+    monkeypatch.setattr(logger_group, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=rf"pip install 'attnlab\[{name}\]'"):
-        train.check(spec(f"logger={name}").config)
+        train.check(make_run_config(f"logger={name}").config)
 
 
-def test_a_log_that_cannot_be_written_costs_the_run_a_line(spec, tmp_path, capfd):
-    made = spec("logger=csv", "trainer.max_steps=2")
-    runs.write_spec(tmp_path / "runs", made)
-    folder = tmp_path / "runs" / made.id
+def test_an_unwritable_log_costs_the_run_one_line(make_run_config, tmp_path, capfd):
+    run_config = make_run_config("logger=csv", "trainer.max_steps=2")
+    run_directories.write_run_config(tmp_path / "runs", run_config)
+    folder = tmp_path / "runs" / run_config.id
     (folder / "csv").write_text("in its way")
     train.run(folder)
-    assert runs.record(folder).done
+    assert run_directories.load_run_result(folder).is_done
     assert capfd.readouterr().err.startswith("CSVLogger gave up (")
 
 
-def test_removing_a_run_removes_its_logs_and_leaves_what_is_somebody_elses(tmp_path):
+def test_removing_a_run_removes_its_logs_and_keeps_foreign_files(tmp_path):
     run = tmp_path / "0123456789abcdef"
     folder = run / "tensorboard"
     own = [
@@ -224,13 +232,13 @@ def test_removing_a_run_removes_its_logs_and_leaves_what_is_somebody_elses(tmp_p
     for file in (*own, folder / "exam" / "notes.txt"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")
-    assert marks.remove(run) == ["tensorboard"]
+    assert ownership.remove_run(run) == ["tensorboard"]
     assert [path for path in run.rglob("*") if path.is_file()] == [folder / "exam" / "notes.txt"]
 
 
-def test_a_name_is_folders_wherever_it_points():
-    assert folders("gqa rope/seed=0") == ["gqa rope", "seed=0"]
-    assert folders("data.path=/etc/../x/seed=1") == ["data.path=_etc_.._x", "seed=1"]
-    assert folders("../seed=0") == ["seed=0"]
-    assert folders(None) == []
-    assert Path(*folders("..\\..\\a/seed=0")).parts == ("_.._a", "seed=0")
+def test_names_become_safe_folder_names():
+    assert to_folder_names("gqa rope/seed=0") == ["gqa rope", "seed=0"]
+    assert to_folder_names("data.path=/etc/../x/seed=1") == ["data.path=_etc_.._x", "seed=1"]
+    assert to_folder_names("../seed=0") == ["seed=0"]
+    assert to_folder_names(None) == []
+    assert Path(*to_folder_names("..\\..\\a/seed=0")).parts == ("_.._a", "seed=0")

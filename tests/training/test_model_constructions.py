@@ -1,17 +1,17 @@
-"""Before its first optimizer step a run builds its model twice: when it is checked and when it is trained."""
+"""A run builds its model twice before its first optimizer step: for the check and for training."""
 
 import pytest
 
 from attnlab.model.transformer import Transformer
-from attnlab.store import runs
-from attnlab.store.schema import Estimate
+from attnlab.store import run_directories
+from attnlab.store.run_schema import RunEstimate
 from attnlab.training import run
-from attnlab.training.module import LanguageModel
+from attnlab.training.language_model import LanguageModel
 
 
 @pytest.fixture
-def built(monkeypatch):
-    """Every model that is built from here on."""
+def built_models(monkeypatch):
+    """All models built during the test."""
     models = []
     make = Transformer.__init__
     monkeypatch.setattr(
@@ -23,24 +23,29 @@ def built(monkeypatch):
 
 
 @pytest.mark.parametrize("line", [[], ["model.n_layers=9", "layers=local_global"]])
-def test_a_check_and_a_training_build_the_model_once_each(compose, store, built, monkeypatch, line):
-    started = []
+def test_a_check_and_a_training_build_the_model_once_each(
+    compose, make_run_dir, built_models, monkeypatch, line
+):
+    models_at_step = []
     step = LanguageModel.training_step
     monkeypatch.setattr(
         LanguageModel,
         "training_step",
-        lambda self, batch, number: started.append(len(built)) or step(self, batch, number),
+        lambda self, batch, number: models_at_step.append(len(built_models)) or step(self, batch, number),
     )
     config = compose("trainer.max_steps=1", *line)
     estimate = run.check(config)
-    assert len(built) == 1
+    assert len(built_models) == 1
     assert estimate["memory_bytes"] > 0
-    folder = store("run", config)
-    runs.write_spec(folder.parent, runs.spec(folder).but(estimate=Estimate.model_validate(estimate)))
+    folder = make_run_dir("run", config)
+    run_directories.write_run_config(
+        folder.parent,
+        run_directories.load_run_config(folder).with_changes(estimate=RunEstimate.model_validate(estimate)),
+    )
     run.run(folder)
-    assert started[0] == 2
+    assert models_at_step[0] == 2
 
 
-def test_a_measurement_is_checked_with_one_model(compose, built):
-    run.check(compose("measurement={_target_: attnlab.measure.studies.losses.Losses}"))
-    assert len(built) == 1
+def test_checking_a_measurement_builds_one_model(compose, built_models):
+    run.check(compose("measurement={_target_: attnlab.measure.studies.validation_losses.ValidationLosses}"))
+    assert len(built_models) == 1

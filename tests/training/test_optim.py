@@ -1,11 +1,11 @@
-"""Groups of rates, and Muon and AdamW as one optimiser."""
+"""Parameter groups, and Muon and AdamW as one optimizer."""
 
 import io
 
 import pytest
 import torch
 
-from attnlab.model.build import build_model, make
+from attnlab.model.build import build_model, instantiate_config
 from attnlab.training.optim.muon import MuonAdamW
 from attnlab.training.preflight import check
 
@@ -16,20 +16,20 @@ TOKENS = torch.arange(22).view(2, 11)
 
 
 @pytest.fixture
-def module(compose):
-    def made(*overrides):
+def make_module(compose):
+    def make(*overrides):
         config = compose(*LINE, *overrides)
-        return make(config["optim"], model=build_model(config, 31))
+        return instantiate_config(config["optim"], model=build_model(config, 31))
 
-    return made
+    return make
 
 
-def by_name(module, optimizer, key):
+def map_group_values(module, optimizer, key):
     names = {id(p): name for name, p in module.model.named_parameters()}
     return {names[id(p)]: group[key] for group in optimizer.param_groups for p in group["params"]}
 
 
-def steps(module, optimizer, count):
+def train_steps(module, optimizer, count):
     for _ in range(count):
         loss = module.losses({"tokens": TOKENS, "targets": TOKENS.roll(-1, 1)}).mean()
         optimizer.zero_grad()
@@ -37,15 +37,15 @@ def steps(module, optimizer, count):
         optimizer.step()
 
 
-def test_rates_follow_the_table_and_the_schedule_keeps_their_shares(module):
-    mine = module(*MUP, "optim.warmup=1")
-    optimizer, schedule = mine.optimizer(20)
-    rates = by_name(mine, optimizer, "initial_lr")
+def test_learning_rates_follow_the_table_and_the_schedule(make_module):
+    module = make_module(*MUP, "optim.warmup=1")
+    optimizer, schedule = module.optimizer(20)
+    rates = map_group_values(module, optimizer, "initial_lr")
     assert rates["embedding.weight"] == rates["norm.weight"] == 0.5
     assert rates["blocks.0.ffn.down.weight"] == rates["blocks.1.mixer.epilogue.gate.weight"] == 0.5 / 4
     assert rates["blocks.0.ffn.down.bias"] == 0.5
     assert rates["blocks.0.mixer.heads.lambdas"] == 0.5 / 2
-    assert optimizer.param_groups[0]["lr"] == 0.25  # what `train/lr` shows
+    assert optimizer.param_groups[0]["lr"] == 0.25  # the rate shown as `train/lr`
     for _ in range(7):
         optimizer.step()
         schedule.step()
@@ -53,30 +53,30 @@ def test_rates_follow_the_table_and_the_schedule_keeps_their_shares(module):
         assert max(now) == pytest.approx(min(now))
 
 
-def test_a_step_takes_off_as_much_of_every_matrix(module):
-    mine = module(*MUP)
-    optimizer, _ = mine.optimizer(20)
+def test_weight_decay_per_step_is_equal_for_all_matrices(make_module):
+    module = make_module(*MUP)
+    optimizer, _ = module.optimizer(20)
     for group in optimizer.param_groups:
         matrices = {p.ndim >= 2 for p in group["params"]}
         (decays,) = matrices
         assert group["initial_lr"] * group["weight_decay"] == pytest.approx(0.5 * 0.1 if decays else 0)
 
 
-def test_muon_takes_the_matrices_within_blocks_and_adamw_the_rest(module):
-    mine = module("optim=muon")
-    optimizer, _ = mine.optimizer(20)
+def test_muon_optimizes_the_matrices_in_blocks_and_adamw_the_rest(make_module):
+    module = make_module("optim=muon")
+    optimizer, _ = module.optimizer(20)
     assert isinstance(optimizer, MuonAdamW)
-    has = by_name(mine, optimizer, "params")
-    muons = {name for name, p in mine.model.named_parameters() if "momentum" in _group(optimizer, p)}
-    assert {name.split(".", 2)[2] for name in muons} == {
+    parameters_by_name = map_group_values(module, optimizer, "params")
+    muon_names = {name for name, p in module.model.named_parameters() if "momentum" in _group(optimizer, p)}
+    assert {name.split(".", 2)[2] for name in muon_names} == {
         "mixer.heads.qkv.weight", "mixer.heads.out.weight", "ffn.up.weight", "ffn.down.weight",
     }  # fmt: skip
-    assert has.keys() == dict(mine.model.named_parameters()).keys()
+    assert parameters_by_name.keys() == dict(module.model.named_parameters()).keys()
     first = optimizer.param_groups[0]
-    assert first["params"][0] is mine.model.embedding.weight
-    steps(mine, optimizer, 1)
-    kept = {name: set(optimizer.state[p]) for name, p in mine.model.named_parameters()}
-    assert all(("momentum_buffer" in state) == (name in muons) for name, state in kept.items())
+    assert first["params"][0] is module.model.embedding.weight
+    train_steps(module, optimizer, 1)
+    state_keys = {name: set(optimizer.state[p]) for name, p in module.model.named_parameters()}
+    assert all(("momentum_buffer" in state) == (name in muon_names) for name, state in state_keys.items())
 
 
 def _group(optimizer, parameter):
@@ -84,31 +84,33 @@ def _group(optimizer, parameter):
 
 
 @pytest.mark.parametrize("more", [(), MUP], ids=["standard", "mup"])
-def test_what_was_saved_goes_on_to_the_same_bits(module, more):
-    whole, broken = (module("optim=muon", "optim.lr=1e-2", "optim.min_lr=0", *more) for _ in range(2))
-    (one, _), (other, _) = whole.optimizer(20), broken.optimizer(20)
-    steps(whole, one, 5)
-    steps(broken, other, 2)
+def test_a_restored_optimizer_continues_to_the_same_bits(make_module, more):
+    uninterrupted, interrupted = (
+        make_module("optim=muon", "optim.lr=1e-2", "optim.min_lr=0", *more) for _ in range(2)
+    )
+    (one, _), (other, _) = uninterrupted.optimizer(20), interrupted.optimizer(20)
+    train_steps(uninterrupted, one, 5)
+    train_steps(interrupted, other, 2)
     file = io.BytesIO()
-    torch.save({"model": broken.model.state_dict(), "optimizer": other.state_dict()}, file)
+    torch.save({"model": interrupted.model.state_dict(), "optimizer": other.state_dict()}, file)
     file.seek(0)
-    kept = torch.load(file, weights_only=True)
-    fresh = module("optim=muon", "optim.lr=1e-2", "optim.min_lr=0", "seed=7", *more)
+    checkpoint = torch.load(file, weights_only=True)
+    fresh = make_module("optim=muon", "optim.lr=1e-2", "optim.min_lr=0", "seed=7", *more)
     again, _ = fresh.optimizer(20)
-    fresh.model.load_state_dict(kept["model"])
-    again.load_state_dict(kept["optimizer"])
-    steps(fresh, again, 3)
-    for name, value in whole.model.state_dict().items():
+    fresh.model.load_state_dict(checkpoint["model"])
+    again.load_state_dict(checkpoint["optimizer"])
+    train_steps(fresh, again, 3)
+    for name, value in uninterrupted.model.state_dict().items():
         assert torch.equal(value, fresh.model.state_dict()[name]), name
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "message"),
     [
         ("optim.optimizer.momentum=1.0", "momentum must be at least 0 and below 1"),
         ("+optim.optimizer.nestrov=true", "optim cannot be built of its values: TypeError"),
     ],
 )
-def test_what_an_optimiser_does_not_take_is_refused_before_training(compose, override, told):
-    with pytest.raises(ValueError, match=told):
+def test_invalid_optimizer_arguments_are_rejected_before_training(compose, override, message):
+    with pytest.raises(ValueError, match=message):
         check(compose("optim=muon", override))

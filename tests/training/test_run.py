@@ -1,4 +1,4 @@
-"""One run: repeatable to the bit, resumable to the bit, refused before it starts where it cannot work."""
+"""One run: deterministic, resumable to the bit, and rejected before it starts if it cannot work."""
 
 import json
 import math
@@ -14,19 +14,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from processes import children, wait_until
+from processes import list_children, wait_until
 from safetensors.torch import load_file
 from sampling import full
 
 from attnlab.data.vocabulary import Vocabulary
-from attnlab.store.files import read_json
+from attnlab.store.atomic_files import read_json
 from attnlab.training import callbacks, checkpoints, run
-from attnlab.training.module import Diverged
+from attnlab.training.language_model import DivergenceError
 
 torch.set_num_threads(1)
 
 
-def weights(folder):
+def load_weights(folder):
     return load_file(folder / "model.safetensors")
 
 
@@ -36,15 +36,15 @@ def assert_same_bits(a, b):
         assert torch.equal(a[name], b[name]), name
 
 
-def test_the_same_config_and_seed_give_the_same_bits_and_another_seed_does_not(compose, store):
+def test_training_is_deterministic_per_seed(compose, make_run_dir):
     once, again, other = (
-        store(name, compose(f"seed={seed}")) for name, seed in (("a", 3), ("b", 3), ("c", 4))
+        make_run_dir(name, compose(f"seed={seed}")) for name, seed in (("a", 3), ("b", 3), ("c", 4))
     )
     for folder in (once, again, other):
         run.run(folder)
-    assert_same_bits(weights(once), weights(again))
+    assert_same_bits(load_weights(once), load_weights(again))
     assert read_json(once / "run.json")["metrics"] == read_json(again / "run.json")["metrics"]
-    assert not torch.equal(weights(once)["embedding.weight"], weights(other)["embedding.weight"])
+    assert not torch.equal(load_weights(once)["embedding.weight"], load_weights(other)["embedding.weight"])
 
 
 @pytest.mark.parametrize(
@@ -55,40 +55,45 @@ def test_the_same_config_and_seed_give_the_same_bits_and_another_seed_does_not(c
         *(pytest.param(*both, (), marks=pytest.mark.rare) for both in ((1, 6), (1, 5), (2, 3))),
     ],
 )
-def test_a_run_killed_in_the_middle_ends_with_the_bits_of_an_undisturbed_one(
-    compose, store, monkeypatch, accumulate, every, more
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    compose, make_run_dir, monkeypatch, accumulate, every, more
 ):
     overrides = [
         "trainer.max_steps=11", "sweep.checkpoint_every=3", "model.dropout=0.1", f"measure.every={every}",
         f"trainer.accumulate_grad_batches={accumulate}", "trainer.log_every_n_steps=2", *more,
     ]  # fmt: skip
-    whole, broken = store("whole", compose(*overrides)), store("broken", compose(*overrides))
-    run.run(whole)
+    uninterrupted, interrupted = (
+        make_run_dir("whole", compose(*overrides)),
+        make_run_dir("broken", compose(*overrides)),
+    )
+    run.run(uninterrupted)
 
     def stop(self, trainer, *_):
         if trainer.global_step == 8:
             raise KeyError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.Heartbeat, "on_train_batch_end", stop)
+        patch.setattr(callbacks.ProgressWriter, "on_train_batch_end", stop)
         with pytest.raises(KeyError, match="power cut"):
-            run.run(broken)
-    assert not (broken / "run.json").exists()
-    assert (broken / "last.ckpt").exists()
-    assert (broken / "previous.ckpt").exists()
-    run.run(broken)
-    assert_same_bits(weights(whole), weights(broken))
-    assert pq.read_table(whole / "curves.parquet").equals(pq.read_table(broken / "curves.parquet"))
-    a, b = np.load(whole / "attention.npz"), np.load(broken / "attention.npz")
+            run.run(interrupted)
+    assert not (interrupted / "run.json").exists()
+    assert (interrupted / "last.ckpt").exists()
+    assert (interrupted / "previous.ckpt").exists()
+    run.run(interrupted)
+    assert_same_bits(load_weights(uninterrupted), load_weights(interrupted))
+    assert pq.read_table(uninterrupted / "curves.parquet").equals(
+        pq.read_table(interrupted / "curves.parquet")
+    )
+    a, b = np.load(uninterrupted / "attention.npz"), np.load(interrupted / "attention.npz")
     assert np.array_equal(a["maps"], b["maps"])
     assert np.array_equal(a["steps"], b["steps"])
 
 
 @pytest.fixture
-def double(compose, store):
-    """`double(name, *overrides)`: a run in float64, where another order of sums is far below the bound."""
+def make_float64_run_dir(compose, make_run_dir):
+    """`make_float64_run_dir(name, *overrides)`: a float64 run, in which the order of sums is negligible."""
     line = ["trainer.precision=64-true", "trainer.max_steps=6", "trainer.accelerator=cpu", "measure.maps=0"]
-    return lambda name, *more: store(name, compose(*line, *more))
+    return lambda name, *more: make_run_dir(name, compose(*line, *more))
 
 
 def assert_close(a, b):
@@ -98,41 +103,41 @@ def assert_close(a, b):
 
 @pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("split", [2, 4])
-def test_a_batch_trained_in_parts_trains_the_same_model(double, split):
-    whole, parts = double("whole"), double("parts")
-    spec = read_json(parts / "spec.json")
-    (parts / "spec.json").write_text(json.dumps({**spec, "use": {**spec["use"], "split": split}}))
-    for folder in (whole, parts):
+def test_micro_batches_train_the_same_model(make_float64_run_dir, split):
+    one_batch, micro_batches = make_float64_run_dir("whole"), make_float64_run_dir("parts")
+    spec = read_json(micro_batches / "spec.json")
+    (micro_batches / "spec.json").write_text(json.dumps({**spec, "use": {**spec["use"], "split": split}}))
+    for folder in (one_batch, micro_batches):
         run.run(folder)
-    assert_close(weights(whole), weights(parts))
-    assert [read_json(folder / "run.json")["split"] for folder in (whole, parts)] == [1, split]
+    assert_close(load_weights(one_batch), load_weights(micro_batches))
+    assert [read_json(folder / "run.json")["split"] for folder in (one_batch, micro_batches)] == [1, split]
 
 
 @pytest.mark.rare
 @full
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_two_devices_train_the_same_model(double, tmp_path, accumulate):
+def test_two_devices_train_the_same_model(make_float64_run_dir, tmp_path, accumulate):
     (tmp_path / "names.txt").write_text("bo\nal\nmaximiliane\nu\nida\nwilhelmina\nzo\nea\nkonstantin\nli\n")
     names = ["data=names", f"data.path={tmp_path}/names.txt"] if accumulate > 1 else []  # unequal batches
     line = [*names, f"trainer.accumulate_grad_batches={accumulate}", "trainer.log_every_n_steps=2"]
-    one = double("one", *line)
-    two = double("two", *line, "trainer.devices=2", "sweep.checkpoint_every=2")
+    one = make_float64_run_dir("one", *line)
+    two = make_float64_run_dir("two", *line, "trainer.devices=2", "sweep.checkpoint_every=2")
     run.run(one)
     command = [sys.executable, "-m", "attnlab.sweep.execute.worker", str(two)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert_close(weights(one), weights(two))
-    record = read_json(two / "run.json")
-    assert math.isclose(record["metrics"]["val/loss"], read_json(one / "run.json")["metrics"]["val/loss"])
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert_close(load_weights(one), load_weights(two))
+    result = read_json(two / "run.json")
+    assert math.isclose(result["metrics"]["val/loss"], read_json(one / "run.json")["metrics"]["val/loss"])
     rows = [pq.read_table(folder / "curves.parquet").to_pylist() for folder in (one, two)]
     curves = [{row["step"]: row["value"] for row in each if row["name"] == "train/loss"} for each in rows]
     assert curves[1] == pytest.approx(curves[0], rel=1e-6)  # losses are summed in float32
 
 
 @pytest.mark.rare
-def test_a_rank_that_dies_takes_the_run_with_it(double, tmp_path):
-    folder = double("two", "trainer.devices=2", "trainer.max_steps=100000")
+def test_a_dead_rank_ends_the_run(make_float64_run_dir, tmp_path):
+    folder = make_float64_run_dir("two", "trainer.devices=2", "trainer.max_steps=100000")
     command = [sys.executable, "-m", "attnlab.sweep.execute.worker", str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (tmp_path / "log").open("w") as log:
@@ -140,7 +145,7 @@ def test_a_rank_that_dies_takes_the_run_with_it(double, tmp_path):
     try:
         wait_until(lambda: (folder / "progress.json").exists() or worker.poll() is not None, 60)
         assert worker.poll() is None, (tmp_path / "log").read_text()
-        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(worker.pid)}
+        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in list_children(worker.pid)}
         [rank] = [pid for pid, line in lines.items() if b"--rank" in line]
         os.kill(rank, signal.SIGKILL)
         assert worker.wait(60) == 1
@@ -150,75 +155,78 @@ def test_a_rank_that_dies_takes_the_run_with_it(double, tmp_path):
         worker.wait()
 
 
-def test_a_torn_checkpoint_gives_way_to_the_one_before_it(compose, store, monkeypatch):
+def test_a_truncated_checkpoint_is_replaced_by_the_previous_one(compose, make_run_dir, monkeypatch):
     overrides = ["trainer.max_steps=7", "sweep.checkpoint_every=2"]
-    whole, broken = store("whole", compose(*overrides)), store("broken", compose(*overrides))
-    run.run(whole)
+    uninterrupted, interrupted = (
+        make_run_dir("whole", compose(*overrides)),
+        make_run_dir("broken", compose(*overrides)),
+    )
+    run.run(uninterrupted)
 
     def stop(self, trainer, *_):
         if trainer.global_step == 6:
             raise KeyError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.Heartbeat, "on_train_batch_end", stop)
+        patch.setattr(callbacks.ProgressWriter, "on_train_batch_end", stop)
         with pytest.raises(KeyError):
-            run.run(broken)
-    last = broken / "last.ckpt"
+            run.run(interrupted)
+    last = interrupted / "last.ckpt"
     last.write_bytes(last.read_bytes()[:1000])
-    assert checkpoints.newest_checkpoint(broken) == broken / "previous.ckpt"
-    run.run(broken)
-    assert_same_bits(weights(whole), weights(broken))
+    assert checkpoints.find_newest_checkpoint(interrupted) == interrupted / "previous.ckpt"
+    run.run(interrupted)
+    assert_same_bits(load_weights(uninterrupted), load_weights(interrupted))
 
 
 @pytest.mark.rare
 @pytest.mark.parametrize("older", [False, True])
-def test_a_checkpoint_of_another_run_is_not_resumed_and_not_lost(compose, store, monkeypatch, capfd, older):
-    a, b, whole = (
-        store(name, compose("trainer.max_steps=4", "sweep.checkpoint_every=2", f"seed={seed}"))
+def test_a_checkpoint_of_another_run_is_set_aside(compose, make_run_dir, monkeypatch, capfd, older):
+    a, b, uninterrupted = (
+        make_run_dir(name, compose("trainer.max_steps=4", "sweep.checkpoint_every=2", f"seed={seed}"))
         for name, seed in (("a", 1), ("b", 2), ("whole", 2))
     )
-    run.run(whole)
+    run.run(uninterrupted)
     with monkeypatch.context() as patch:
-        patch.setattr(callbacks.Heartbeat, "on_train_batch_end", _power_cut)
+        patch.setattr(callbacks.ProgressWriter, "on_train_batch_end", raise_at_step_3)
         with pytest.raises(KeyError):
             run.run(a)
     foreign = torch.load(a / "last.ckpt", weights_only=True)
-    if older:  # from before checkpoints said whose they are
-        del foreign[checkpoints.RUN]
+    if older:  # as written before checkpoints had run ids
+        del foreign[checkpoints.RUN_ID_KEY]
     torch.save(foreign, b / "last.ckpt")
     (b / "last.ckpt.foreign").write_text("put aside before")
     moved = (b / "last.ckpt").read_bytes()
     run.run(b)
-    assert_same_bits(weights(whole), weights(b))
+    assert_same_bits(load_weights(uninterrupted), load_weights(b))
     assert (b / "last.ckpt.foreign2").read_bytes() == moved
     assert (b / "last.ckpt.foreign").read_text() == "put aside before"
-    said = [line for line in capfd.readouterr().out.splitlines() if "last.ckpt" in line]
-    assert len(said) == 1
-    assert ("does not say of which run" if older else "is of run a:") in said[0]
+    lines = [line for line in capfd.readouterr().out.splitlines() if "last.ckpt" in line]
+    assert len(lines) == 1
+    assert ("does not say of which run" if older else "is of run a:") in lines[0]
 
 
-def _power_cut(self, trainer, *_):
+def raise_at_step_3(self, trainer, *_):
     if trainer.global_step == 3:
         raise KeyError("power cut")
 
 
-def test_a_record_says_what_was_trained_measured_and_where(compose, store, tmp_path):
-    folder = store("run", compose("heads=gqa", "trainer.max_steps=6", "measure.every=4"))
+def test_the_result_has_metrics_memory_curves_and_maps(compose, make_run_dir, tmp_path):
+    folder = make_run_dir("run", compose("heads=gqa", "trainer.max_steps=6", "measure.every=4"))
     run.run(folder)
-    record = json.loads((folder / "run.json").read_text())
-    assert record["status"] == "done"
-    assert math.isfinite(record["metrics"]["val/loss"])
-    bits = record["metrics"]["val/bits_per_byte"]  # a character is a byte, or now and then some more
-    assert 0.98 < bits * math.log(2) / record["metrics"]["val/loss"] <= 1
-    assert record["declared"]["val/bits_per_byte"]["unit"] == "bits"
-    memory = record["memory"]
+    result = json.loads((folder / "run.json").read_text())
+    assert result["status"] == "done"
+    assert math.isfinite(result["metrics"]["val/loss"])
+    bits = result["metrics"]["val/bits_per_byte"]  # most characters are one byte
+    assert 0.98 < bits * math.log(2) / result["metrics"]["val/loss"] <= 1
+    assert result["metric_definitions"]["val/bits_per_byte"]["unit"] == "bits"
+    memory = result["memory"]
     # two layers x (k and v) x 2 KV heads x 4 features x 4 bytes
     assert memory["kv_bytes_per_token_live"] == memory["kv_bytes_per_token_formula"] == 2 * 2 * 2 * 4 * 4
     assert memory["saved_for_backward_bytes"] > 0
     assert memory["peak_rss_bytes"] > 1e7
-    assert record["estimate"]["tokens"] == 6 * 4 * 16
-    assert record["kernels"]["max_abs_eager_fused"] < 1e-5
-    assert len(record["by_position"]["val/loss"]) == 16
+    assert result["estimate"]["tokens"] == 6 * 4 * 16
+    assert result["kernels"]["max_abs_eager_fused"] < 1e-5
+    assert len(result["by_position"]["val/loss"]) == 16
     maps = np.load(folder / "attention.npz")
     assert maps["steps"].tolist() == [0, 2, 4, 6]
     assert maps["maps"].shape == (4, 2, 4, 16, 16)
@@ -227,16 +235,16 @@ def test_a_record_says_what_was_trained_measured_and_where(compose, store, tmp_p
     curves = pq.read_table(folder / "curves.parquet").to_pydict()
     validations = [s for s, n in zip(curves["step"], curves["name"], strict=True) if n == "val/loss"]
     assert validations == [4, 6]
-    kept = json.loads((folder / "vocabulary.json").read_text())
-    assert kept == {"kind": "char", "state": "".join(sorted({*(tmp_path / "book.txt").read_text()}))}
-    assert record["files"]["vocabulary.json"] == sha256((folder / "vocabulary.json").read_bytes()).hexdigest()
-    assert record["estimate"]["data"]["vocabulary"] == Vocabulary(**kept).digest()
+    vocabulary = json.loads((folder / "vocabulary.json").read_text())
+    assert vocabulary == {"kind": "char", "state": "".join(sorted({*(tmp_path / "book.txt").read_text()}))}
+    assert result["files"]["vocabulary.json"] == sha256((folder / "vocabulary.json").read_bytes()).hexdigest()
+    assert result["estimate"]["data"]["vocabulary"] == Vocabulary(**vocabulary).compute_digest()
 
 
 @pytest.mark.rare(sample=2)
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
-def test_other_precisions_train(compose, store, precision):
-    folder = store("run", compose(f"trainer.precision={precision}", "trainer.max_steps=3"))
+def test_other_precisions_train(compose, make_run_dir, precision):
+    folder = make_run_dir("run", compose(f"trainer.precision={precision}", "trainer.max_steps=3"))
     run.run(folder)
     record = read_json(folder / "run.json")
     assert record["estimate"]["dtype"] == precision
@@ -246,15 +254,15 @@ def test_other_precisions_train(compose, store, precision):
 
 @pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("choice", ["model=lstm", "position=rope_dynamic_ntk", "mask=full"])
-def test_what_cannot_be_cached_trains_all_the_same(compose, store, choice):
-    folder = store("run", compose(choice, "trainer.max_steps=2"))
+def test_models_without_a_cache_train(compose, make_run_dir, choice):
+    folder = make_run_dir("run", compose(choice, "trainer.max_steps=2"))
     run.run(folder)
     assert read_json(folder / "run.json")["status"] == "done"
 
 
-def test_a_clipped_gradient_is_as_long_as_it_may_be(compose):
+def test_a_clipped_gradient_has_the_limit_as_norm(compose):
     config = compose()
-    module = run.make(config["optim"], model=run.build_model(config, 31))
+    module = run.instantiate_config(config["optim"], model=run.build_model(config, 31))
     batch = {"tokens": torch.arange(22).view(2, 11), "targets": torch.arange(1, 23).view(2, 11)}
     module.losses(batch).sum().backward()
     optimizer, _ = module.optimizer(1)
@@ -263,16 +271,16 @@ def test_a_clipped_gradient_is_as_long_as_it_may_be(compose):
     assert total.item() == pytest.approx(0.5, rel=1e-4)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_with_its_step(compose, store):
-    folder = store(
+def test_a_nonfinite_loss_stops_the_run_with_its_step(compose, make_run_dir):
+    folder = make_run_dir(
         "run",
         compose("optim.lr=1e30", "optim.warmup=0", "trainer.gradient_clip_val=null", "trainer.max_steps=9"),
     )
-    with pytest.raises(Diverged, match="not finite at step"):
+    with pytest.raises(DivergenceError, match="not finite at step"):
         run.run(folder)
 
 
-REFUSED = {
+INVALID = {
     "patches that no layer takes": (["layers=yoco"], "model.layers has 4 patches for 2 layers"),
     "heads do not divide the width": (
         ["model.n_heads=3"],
@@ -298,9 +306,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_run_is_refused_in_one_line(compose, case):
-    overrides, message = REFUSED[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_configs_are_rejected_in_one_line(compose, case):
+    overrides, message = INVALID[case]
     if case == "no such device" and torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
     with pytest.raises(ValueError, match=message) as caught:

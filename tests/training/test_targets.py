@@ -1,15 +1,15 @@
-"""A dotted name that leads nowhere is a line before anything is trained."""
+"""Dotted names that cannot be resolved are rejected in one line before training."""
 
 import subprocess
 import sys
 
 import pytest
 
+from attnlab.store.fingerprint import find_targets
 from attnlab.training.preflight import check
-from attnlab.training.targets import check as check_targets
-from attnlab.training.targets import named
+from attnlab.training.targets import validate_targets
 
-WRONG = {
+INVALID_NAMES = {
     "a misspelt class": (
         ["epilogue=gate", "model.attention.epilogue._target_=attnlab.attention.epilogue.Gatte"],
         r"^model.attention.epilogue._target_=attnlab.attention.epilogue.Gatte: "
@@ -61,49 +61,49 @@ WRONG = {
     ),
     "no dots": (["optim._target_=LanguageModel"], "^optim._target_=LanguageModel: give a dotted name"),
     "a module": (
-        ["optim._target_=attnlab.training.module"],
-        "^optim._target_=attnlab.training.module is a module, which cannot be called$",
+        ["optim._target_=attnlab.training.language_model"],
+        "^optim._target_=attnlab.training.language_model is a module, which cannot be called$",
     ),
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_a_name_that_leads_nowhere_is_one_line_with_its_key(compose, case):
-    overrides, told = WRONG[case]
-    with pytest.raises(ValueError, match=told) as caught:
+@pytest.mark.parametrize("case", INVALID_NAMES)
+def test_an_unresolved_name_is_rejected_with_its_key(compose, case):
+    overrides, message = INVALID_NAMES[case]
+    with pytest.raises(ValueError, match=message) as caught:
         check(compose(*overrides))
     assert "\n" not in str(caught.value)
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
-    """`mine(text)`: a module of the user's own."""
+def write_module(tmp_path, monkeypatch):
+    """`write_module(text)`: write the user's module `mine`."""
     monkeypatch.syspath_prepend(str(tmp_path))
     yield (tmp_path / "mine.py").write_text
     sys.modules.pop("mine", None)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("import tortch", "importing mine failed: ModuleNotFoundError: No module named 'tortch'"),
         ("def (:", "importing mine failed: SyntaxError: invalid syntax"),
         ("1 / 0", "importing mine failed: ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_module_that_is_there_and_broken_says_how(mine, text, told):
-    mine(text)
-    with pytest.raises(ValueError, match=f"^mask._target_=mine.window: {told}"):
-        check_targets({"mask": {"_target_": "mine.window"}})
+def test_a_broken_module_is_reported_with_its_error(write_module, text, message):
+    write_module(text)
+    with pytest.raises(ValueError, match=f"^mask._target_=mine.window: {message}"):
+        validate_targets({"mask": {"_target_": "mine.window"}})
 
 
-def test_every_place_of_a_name_is_looked_at():
+def test_all_targets_of_a_config_are_found():
     config = {
         "a": {"_target_": "x.y", "path": "not.a.name", "b": [{"_target_": "z.w"}]},
         "c": {"_target_": "hydra.utils.get_class", "path": "u.v"},
         "d": {"_target_": None},
     }
-    assert list(named(config)) == [
+    assert list(find_targets(config)) == [
         ("a._target_", "x.y"),
         ("a.b[0]._target_", "z.w"),
         ("c._target_", "hydra.utils.get_class"),
@@ -113,13 +113,13 @@ def test_every_place_of_a_name_is_looked_at():
 
 
 @pytest.mark.rare
-def test_a_command_with_a_wrong_name_is_one_line_and_exit_2_and_trains_nothing(tmp_path):
+def test_a_command_with_a_wrong_name_exits_with_2_and_one_line(tmp_path):
     wrong = "decode.cache.path=attnlab.attention.cache.Nowhere"
     line = ["size=debug", "data=reverse", "logger=none", "trainer.accelerator=cpu", wrong]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "attnlab", *line], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"attnlab: {wrong}: attnlab.attention.cache has no Nowhere")
-    assert done.stderr.count("\n") == 1
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith(f"attnlab: {wrong}: attnlab.attention.cache has no Nowhere")
+    assert process.stderr.count("\n") == 1
     assert not list(tmp_path.glob("runs/*/spec.json"))

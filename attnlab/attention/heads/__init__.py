@@ -1,1 +1,1 @@
-"""One file per kind of heads: what is projected, what is cached, and how it becomes keys and values."""
+"""Kinds of heads, one per module: their projections, cached state, keys and values."""

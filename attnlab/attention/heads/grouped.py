@@ -1,5 +1,6 @@
-"""Single-head, multi-head, grouped and multi-query attention. Grouped heads expand by doing nothing: the
-cache holds G heads, and kernels read them in groups.
+"""Single-head, multi-head, grouped-query and multi-query attention.
+
+Grouped heads need no expansion: the cache holds G heads, and kernels read them in groups.
 """
 
 from typing import Literal, final
@@ -7,26 +8,30 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Channel, Rotate, State, Unsupported
+from attnlab.attention.contracts import Rotate, SharedTensors, State, Unsupported
 from attnlab.attention.heads.base import BaseHeads
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
-from attnlab.attention.past.past import Past
-from attnlab.attention.rotary import identity
+from attnlab.attention.heads.projections import FusedLinear, ResidualProjection, resolve_head_dim, split_heads
+from attnlab.attention.rotary import identity_rotation
+from attnlab.attention.stateful.recurrent_state import RecurrentState
 
 
 @final
 class GroupedHeads(BaseHeads):
-    """Single-head, multi-head, grouped and multi-query attention (Vaswani 2017 §3.2.2; Shazeer 2019;
-    Ainslie 2023).
+    """Single-head attention, MHA, GQA and MQA (Vaswani 2017 §3.2.2; Shazeer 2019; Ainslie 2023).
 
-    n_kv_heads = n_heads is MHA, 1 is MQA, between them GQA. `head_dim` None is dim / n_heads. `qk_norm`
-    normalises q and k per head by their RMS, with a learned gain, before they turn (Dehghani 2023 §3.1.1,
-    with RMS), or over the width of all heads together (`norm_over`: OLMo 2, arXiv 2501.00656, §3.2); to the
-    mean square `norm_eps` is added. `tied` uses one projection for q, k and v.
-    `convolution` is the width of a short convolution over tokens, on keys and values as they are projected;
-    0 is none. With `value_residual` values are a learned mixture of their own and the first layer's, half of
-    each at the start (Zhou et al. 2024, arXiv 2410.17897, eq. 4, learnable). State: (k, v), each
-    [B, G, S, D].
+    `n_kv_heads` = `n_heads` is MHA, 1 is MQA, divisors in between are GQA. State: (k, v), each [B, G, S, D].
+
+    Args:
+        head_dim: None is dim / n_heads.
+        qk_norm: normalize q and k by their RMS, with a learned gain, before RoPE (Dehghani 2023 §3.1.1, with
+            RMS).
+        tied: use one projection for q, k and v.
+        convolution: width of a short convolution over tokens, on the projected keys and values; 0 is none.
+        value_residual: make values a learned mixture of the layer's own and the first layer's, half of each
+            at the start (Zhou et al. 2024, arXiv 2410.17897, eq. 4, learnable).
+        norm_over: normalize per head, or over the width of all heads together (OLMo 2, arXiv 2501.00656,
+            §3.2).
+        norm_eps: added to the mean square.
     """
 
     has_own_values = True
@@ -46,73 +51,82 @@ class GroupedHeads(BaseHeads):
         norm_over: Literal["head", "width"] = "head",
         norm_eps: float = 1e-6,
     ) -> None:
-        super().__init__(n_heads, n_kv_heads, head_width(dim, n_heads, head_dim))
+        super().__init__(n_heads, n_kv_heads, resolve_head_dim(dim, n_heads, head_dim))
         if tied and n_kv_heads != n_heads:
             raise ValueError(f"tied q, k, v need as many KV heads as heads, got {n_kv_heads} and {n_heads}")
-        wide = n_heads * self.head_dim
-        narrow = n_kv_heads * self.head_dim
+        q_width = n_heads * self.head_dim
+        kv_width = n_kv_heads * self.head_dim
         self.tied = tied
-        self.qkv = Fused(dim, {"qkv": wide} if tied else {"q": wide, "k": narrow, "v": narrow}, bias)
-        self.out = IntoResidual(wide, dim, bias=out_bias)
-        self.norms_width = qk_norm and norm_over == "width"
-        normed = (wide, narrow) if self.norms_width else (self.head_dim, self.head_dim)
-        self.q_norm, self.k_norm = (nn.RMSNorm(n, norm_eps) if qk_norm else None for n in normed)
-        if tied and self.norms_width:
+        self.qkv = FusedLinear(
+            dim, {"qkv": q_width} if tied else {"q": q_width, "k": kv_width, "v": kv_width}, bias
+        )
+        self.out = ResidualProjection(q_width, dim, bias=out_bias)
+        self.normalizes_full_width = qk_norm and norm_over == "width"
+        norm_widths = (q_width, kv_width) if self.normalizes_full_width else (self.head_dim, self.head_dim)
+        self.q_norm, self.k_norm = (nn.RMSNorm(n, norm_eps) if qk_norm else None for n in norm_widths)
+        if tied and self.normalizes_full_width:
             raise Unsupported("heads=tied_qkv has one projection to normalise: use norm_over=head")
         if tied and convolution:
             raise Unsupported("heads=tied_qkv has no keys and values apart to convolve: use convolution=none")
         if tied and value_residual:
             raise Unsupported("heads=tied_qkv has no values apart to mix: use values=own")
-        self.pools = not (convolution or value_residual or self.norms_width)
+        self.can_pool = not (convolution or value_residual or self.normalizes_full_width)
         self.shares = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
-        self.reads = self.publishes = ("values",) if value_residual else ()
-        self.convolve(2 * narrow, convolution)
+        self.reads_shared = self.writes_shared = ("values",) if value_residual else ()
+        self.add_convolution(2 * kv_width, convolution)
 
     def project(
         self,
         x_BTM: Tensor,
         rotate: Rotate,
-        past: Past | None = None,
-        channel: Channel | None = None,
+        recurrent_state: RecurrentState | None = None,
+        shared_tensors: SharedTensors | None = None,
     ) -> tuple[Tensor, State]:
-        """q [B, H, T, D] and the state of the new tokens."""
-        q, (k, v) = self._projected(x_BTM, rotate, past)
+        """Compute q [B, H, T, D] and the state of the new tokens.
+
+        Raises:
+            ValueError: with `value_residual`, the first layer's values have another shape.
+        """
+        q, (k, v) = self._project_qkv(x_BTM, rotate, recurrent_state)
         if self.shares is None:
             return q, (k, v)
-        first = v if channel is None else channel.setdefault("values", v)
-        if first.shape != v.shape:
+        first_values = v if shared_tensors is None else shared_tensors.setdefault("values", v)
+        if first_values.shape != v.shape:
             raise ValueError("value_residual=true needs values of one shape in all layers")
-        own, shared = self.shares
-        return q, (k, own * v + shared * first)
+        own_share, first_share = self.shares
+        return q, (k, own_share * v + first_share * first_values)
 
-    def _projected(self, x_BTM: Tensor, rotate: Rotate, past: Past | None) -> tuple[Tensor, State]:
+    def _project_qkv(
+        self, x_BTM: Tensor, rotate: Rotate, recurrent_state: RecurrentState | None
+    ) -> tuple[Tensor, State]:
         H = self.n_heads
         G = self.n_kv_heads
         if self.tied:
-            shared = by_head(self.qkv(x_BTM), self.head_dim)
+            shared = split_heads(self.qkv(x_BTM), self.head_dim)
             if self.q_norm is not None and self.k_norm is not None:
                 return rotate(self.q_norm(shared)), (rotate(self.k_norm(shared)), shared)
-            turned = rotate(shared)
-            return turned, (turned, shared)
-        together = self.q_norm is None and rotate is not identity  # q and k turned in one go: half the calls
-        widths = [n * self.head_dim for n in ((H + G, G) if together else (H, G, G))]
+            rotated = rotate(shared)
+            return rotated, (rotated, shared)
+        # one rotation of q and k together halves the calls
+        rotate_together = self.q_norm is None and rotate is not identity_rotation
+        widths = [n * self.head_dim for n in ((H + G, G) if rotate_together else (H, G, G))]
         projected = self.qkv(x_BTM)
-        if past is not None:
+        if recurrent_state is not None:
             q, kv = projected.split_with_sizes((H * self.head_dim, 2 * G * self.head_dim), dim=-1)
-            projected = torch.cat((q, self.convolution(kv, past, "heads")), -1)
+            projected = torch.cat((q, self.convolution(kv, recurrent_state, "heads")), -1)
         parts = projected.split_with_sizes(widths, dim=-1)
-        if self.norms_width and self.q_norm is not None and self.k_norm is not None:
+        if self.normalizes_full_width and self.q_norm is not None and self.k_norm is not None:
             parts = (self.q_norm(parts[0]), self.k_norm(parts[1]), parts[2])
-        *qk, v = (by_head(part, self.head_dim) for part in parts)
-        if together:
+        *qk, v = (split_heads(part, self.head_dim) for part in parts)
+        if rotate_together:
             q, k = rotate(qk[0]).split_with_sizes((H, G), dim=1)
             return q, (k, v)
         q, k = qk
-        if self.q_norm is not None and self.k_norm is not None and not self.norms_width:
+        if self.q_norm is not None and self.k_norm is not None and not self.normalizes_full_width:
             q = self.q_norm(q)
             k = self.k_norm(k)
         return rotate(q), (rotate(k), v)
 
     def state_width(self) -> int:
-        """2 G D."""
+        """2 G D numbers."""
         return 2 * self.n_kv_heads * self.head_dim

@@ -1,4 +1,4 @@
-"""Grouped latent attention: a latent for each group of heads, read by that group alone."""
+"""Grouped latent attention: a latent for each group of heads, read only by that group."""
 
 from types import MappingProxyType
 from typing import final
@@ -8,18 +8,20 @@ from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
 from attnlab.attention.heads.base import BaseHeads
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head
-from attnlab.attention.past.past import Past
+from attnlab.attention.heads.projections import FusedLinear, ResidualProjection, split_heads
+from attnlab.attention.stateful.recurrent_state import RecurrentState
 
 
 @final
 class GroupedLatentHeads(BaseHeads):
-    """GLA (Zadouri et al. 2025, arXiv 2505.21487, §3.2): `groups` latents of `rank`, each rebuilt to the keys
-    and values of its share of the heads, so that devices can hold a latent each; of one group it is MLA.
+    """GLA: `groups` latents of `rank`, each expanded to the keys and values of its group of heads.
 
-    Absorbed, as `LatentHeads`: grouped attention over the latents. State: (latents [B, L, S, rank], k_rope
-    [B, 1, S, R], one turned key for all heads). A `convolution` is of both, as they are projected. The
-    norm of the latents adds `norm_eps` to the mean square.
+    Devices can thus hold one latent each; one group is MLA. Absorbed, as in `LatentHeads`, it is grouped
+    attention over the latents. State: (latents [B, L, S, rank], k_rope [B, 1, S, R], one rotated key for all
+    heads). A `convolution` covers both, as they are projected. The norm of the latents adds `norm_eps` to the
+    mean square.
+
+    Source: Zadouri et al. 2025, arXiv 2505.21487, §3.2.
     """
 
     can_absorb = True
@@ -56,63 +58,74 @@ class GroupedLatentHeads(BaseHeads):
         self.groups = groups
         self.rank = rank
         self.absorbed = absorbed
-        self.down = Fused(
+        self.down = FusedLinear(
             dim, {"q": n_heads * self.score_dim, "latent": groups * rank, "k_rope": rope_dim}, bias
         )
-        self.convolve(groups * rank + rope_dim, convolution)
+        self.add_convolution(groups * rank + rope_dim, convolution)
         self.norm = nn.RMSNorm(rank, norm_eps)
-        self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
-        self.out = IntoResidual(n_heads * head_dim, dim, bias=out_bias)
+        self.up = FusedLinear(rank, {"k": n_heads * head_dim, "v": n_heads * head_dim}, bias=False)
+        self.out = ResidualProjection(n_heads * head_dim, dim, bias=out_bias)
 
-    def _up(self) -> tuple[Tensor, Tensor]:
-        """Up-projections of keys and values, each [L, H / L, head_dim, rank]: heads of a group read its
-        latent.
+    def _split_up_projection(self) -> tuple[Tensor, Tensor]:
+        """Up-projections of keys and values, each [L, H / L, head_dim, rank].
+
+        The heads of a group read its latent.
         """
         k, v = self.up.weight.view(2, self.groups, -1, self.head_dim, self.rank)
         return k, v
 
-    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
-        """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new tokens'
-        state.
+    def project(
+        self, x_BTM: Tensor, rotate: Rotate, recurrent_state: RecurrentState | None = None
+    ) -> tuple[Tensor, State]:
+        """Compute q and the state of the new tokens.
+
+        q is [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed.
         """
-        q, latent, k_rope = self.convolution.beside(self.down(x_BTM), self.down.widths, past, "heads")
-        q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
+        q, latent, k_rope = self.convolution.split_and_convolve(
+            self.down(x_BTM), self.down.widths, recurrent_state, "heads"
+        )
+        q, q_rope = split_heads(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
         if self.absorbed:
-            q = (q.unflatten(1, (self.groups, -1)) @ self._up()[0]).flatten(1, 2)
-        state = (self.norm(by_head(latent, self.rank)), rotate(k_rope.unsqueeze(1)))
+            q = (q.unflatten(1, (self.groups, -1)) @ self._split_up_projection()[0]).flatten(1, 2)
+        state = (self.norm(split_heads(latent, self.rank)), rotate(k_rope.unsqueeze(1)))
         return torch.cat((q, rotate(q_rope)), dim=-1), state
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
-        """Keys and values: per head from its group's latent, or the latents as L KV heads when absorbed."""
+        """Expand latents to keys and values per head; when absorbed, return the latents as L KV heads."""
         latent, k_rope = state
         if self.absorbed:
             return torch.cat((latent, k_rope.expand(-1, self.groups, -1, -1)), dim=-1), latent
-        k, v = ((latent.unsqueeze(2) @ weight.transpose(-1, -2)).flatten(1, 2) for weight in self._up())
+        k, v = (
+            (latent.unsqueeze(2) @ weight.transpose(-1, -2)).flatten(1, 2)
+            for weight in self._split_up_projection()
+        )
         return torch.cat((k, k_rope.expand(-1, self.n_heads, -1, -1)), dim=-1), v
 
     def merge(self, y_BHTV: Tensor) -> Tensor:
-        """Values up from the latents where absorbed, then as other heads do."""
+        """Project values up from the latents when absorbed, then merge as other heads do."""
         if self.absorbed:
-            y_BHTV = (y_BHTV.unflatten(1, (self.groups, -1)) @ self._up()[1].transpose(-1, -2)).flatten(1, 2)
+            y_BHTV = (
+                y_BHTV.unflatten(1, (self.groups, -1)) @ self._split_up_projection()[1].transpose(-1, -2)
+            ).flatten(1, 2)
         return super().merge(y_BHTV)
 
     def state_width(self) -> int:
-        """L rank + R."""
+        """L rank + R numbers."""
         return self.groups * self.rank + self.rope_dim
 
     @property
-    def projection(self) -> Fused:
-        """The one that makes the latents."""
+    def projection(self) -> FusedLinear:
+        """Down-projection that makes the latents."""
         return self.down
 
-    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """As of `LatentHeads`, since a head reads one latent."""
+    def flops(self, n_queries: int, n_keys: int, absorbed: bool = False) -> int:
+        """FLOPs as of `LatentHeads`, because each head reads one latent."""
         up = self.up.weight.numel()
         if absorbed:
-            over_latents = self.n_heads * (2 * self.rank + self.rope_dim) * held
-            return super().flops(new, 0) + 2 * new * (up + over_latents)
-        return super().flops(new, held) + 2 * held * up
+            over_latents = self.n_heads * (2 * self.rank + self.rope_dim) * n_keys
+            return super().flops(n_queries, 0) + 2 * n_queries * (up + over_latents)
+        return super().flops(n_queries, n_keys) + 2 * n_keys * up
 
     def read_width(self, absorbed: bool = False) -> int:
-        """Absorbed, L latents with the turned key, and the latents as values."""
+        """Absorbed: L latents with the rotated key, and the latents as values."""
         return self.groups * (2 * self.rank + self.rope_dim) if absorbed else super().read_width()

@@ -1,4 +1,4 @@
-"""Multi-head latent attention: keys and values rebuilt from one small latent, or absorbed into queries."""
+"""Multi-head latent attention: keys and values expanded from one small latent, or absorbed into queries."""
 
 from types import MappingProxyType
 from typing import final
@@ -8,22 +8,24 @@ from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
 from attnlab.attention.heads.base import BaseHeads
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head
-from attnlab.attention.past.past import Past
+from attnlab.attention.heads.projections import FusedLinear, ResidualProjection, split_heads
+from attnlab.attention.stateful.recurrent_state import RecurrentState
 
 
 @final
 class LatentHeads(BaseHeads):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1): keys and values rebuilt from one
-    small latent.
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, §2.1).
 
-    A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads, and
-    only the latter turn. State: [B, 1, S, rank + rope_dim], the latent and the turned key. With `absorbed`
-    the up-projections move to the query and the output, which makes it multi-query attention over the
-    latent: the same numbers, and the cache is read as it is (§2.1.2). A `convolution` is of the latent and
-    the shared key as they are projected. With `q_rank` queries are made of a latent of their own, which is
-    normalised (§2.1.3); `value_dim` is the width of a head's values, None is `head_dim`; `norm_eps` is added
-    to the mean squares of latents.
+    A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads; RoPE
+    applies to the latter only. State: [B, 1, S, rank + rope_dim], the latent and the rotated key.
+
+    Args:
+        absorbed: move the up-projections to the query and the output. This makes it multi-query attention
+            over the latent: the same numbers, and the cache is read unexpanded (§2.1.2).
+        convolution: width of a short convolution over the latent and the shared key, as they are projected.
+        q_rank: make queries from a normalized latent of this rank (§2.1.3); None is one full projection.
+        value_dim: width of a head's values; None is `head_dim`.
+        norm_eps: added to the mean squares of latents.
     """
 
     can_absorb = True
@@ -65,67 +67,73 @@ class LatentHeads(BaseHeads):
         )
         self.rank = rank
         self.absorbed = absorbed
-        wide = n_heads * score_dim
-        self.down = Fused(dim, {"q": q_rank or wide, "latent": rank, "k_rope": rope_dim}, bias)
+        q_width = n_heads * score_dim
+        self.down = FusedLinear(dim, {"q": q_rank or q_width, "latent": rank, "k_rope": rope_dim}, bias)
         self.q_norm = None if q_rank is None else nn.RMSNorm(q_rank, norm_eps)
-        self.q_up = None if q_rank is None else nn.Linear(q_rank, wide, bias=False)
-        self.convolve(rank + rope_dim, convolution)
+        self.q_up = None if q_rank is None else nn.Linear(q_rank, q_width, bias=False)
+        self.add_convolution(rank + rope_dim, convolution)
         self.norm = nn.RMSNorm(rank, norm_eps)
-        self.up = Fused(rank, {"k": n_heads * head_dim, "v": n_heads * value_dim}, bias=False)
-        self.out = IntoResidual(n_heads * value_dim, dim, bias=out_bias)
+        self.up = FusedLinear(rank, {"k": n_heads * head_dim, "v": n_heads * value_dim}, bias=False)
+        self.out = ResidualProjection(n_heads * value_dim, dim, bias=out_bias)
 
-    def _up(self) -> tuple[Tensor, Tensor]:
+    def _split_up_projection(self) -> tuple[Tensor, Tensor]:
         """Up-projections of keys [H, head_dim, rank] and values [H, value_dim, rank]."""
         k, v = self.up.weight.split(self.up.widths)
         return k.view(self.n_heads, self.head_dim, -1), v.view(self.n_heads, self.value_dim, -1)
 
-    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
-        """q [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed, and the new
-        tokens' state.
+    def project(
+        self, x_BTM: Tensor, rotate: Rotate, recurrent_state: RecurrentState | None = None
+    ) -> tuple[Tensor, State]:
+        """Compute q and the state of the new tokens.
+
+        q is [B, H, T, head_dim + rope_dim], or [B, H, T, rank + rope_dim] when absorbed.
         """
-        q, latent, k_rope = self.convolution.beside(self.down(x_BTM), self.down.widths, past, "heads")
+        q, latent, k_rope = self.convolution.split_and_convolve(
+            self.down(x_BTM), self.down.widths, recurrent_state, "heads"
+        )
         if self.q_norm is not None and self.q_up is not None:
             q = self.q_up(self.q_norm(q))
-        q, q_rope = by_head(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
+        q, q_rope = split_heads(q, self.score_dim).split((self.head_dim, self.rope_dim), dim=-1)
         if self.absorbed:
-            q = q @ self._up()[0]
+            q = q @ self._split_up_projection()[0]
         state = torch.cat((self.norm(latent).unsqueeze(1), rotate(k_rope.unsqueeze(1))), dim=-1)
         return torch.cat((q, rotate(q_rope)), dim=-1), (state,)
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
-        """Keys and values: per head from the latent, or the latent itself as one KV head when absorbed."""
+        """Expand the latent to keys and values per head; when absorbed, return it as one KV head."""
         latent, k_rope = state[0].split((self.rank, self.rope_dim), dim=-1)
         if self.absorbed:
             return state[0], latent
-        k, v = (latent @ weight.transpose(-1, -2) for weight in self._up())
+        k, v = (latent @ weight.transpose(-1, -2) for weight in self._split_up_projection())
         return torch.cat((k, k_rope.expand(-1, self.n_heads, -1, -1)), dim=-1), v
 
     def merge(self, y_BHTV: Tensor) -> Tensor:
-        """Values up from the latent where absorbed, then as other heads do."""
+        """Project values up from the latent when absorbed, then merge as other heads do."""
         if self.absorbed:
-            y_BHTV = y_BHTV @ self._up()[1].transpose(-1, -2)
+            y_BHTV = y_BHTV @ self._split_up_projection()[1].transpose(-1, -2)
         return super().merge(y_BHTV)
 
     def state_width(self) -> int:
-        """rank + rope_dim."""
+        """rank + rope_dim numbers."""
         return self.rank + self.rope_dim
 
     @property
-    def projection(self) -> Fused:
-        """The one that makes the latent."""
+    def projection(self) -> FusedLinear:
+        """Down-projection that makes the latent."""
         return self.down
 
-    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """The up-projections pass every held key, or absorbed, every query and every output; scores and
-        values are then as wide as the latent.
+    def flops(self, n_queries: int, n_keys: int, absorbed: bool = False) -> int:
+        """FLOPs with the up-projections of every cached key or, absorbed, of every query and output.
+
+        Absorbed scores and values are as wide as the latent.
         """
         up = self.up.weight.numel()
         q_up = 0 if self.q_up is None else self.q_up.weight.numel()
         if absorbed:
-            over_latents = self.n_heads * (2 * self.rank + self.rope_dim) * held
-            return super().flops(new, 0) + 2 * new * (q_up + up + over_latents)
-        return super().flops(new, held) + 2 * (new * q_up + held * up)
+            over_latents = self.n_heads * (2 * self.rank + self.rope_dim) * n_keys
+            return super().flops(n_queries, 0) + 2 * n_queries * (q_up + up + over_latents)
+        return super().flops(n_queries, n_keys) + 2 * (n_queries * q_up + n_keys * up)
 
     def read_width(self, absorbed: bool = False) -> int:
-        """Absorbed, the latent and the turned key, the values within."""
+        """Absorbed: the latent, which contains the values, and the rotated key."""
         return self.rank + self.rope_dim if absorbed else super().read_width()

@@ -1,4 +1,4 @@
-"""Tensor product attention: what is cached of a token are the factors of its keys and values."""
+"""Tensor product attention: the cache holds the factors of keys and values."""
 
 from types import MappingProxyType
 from typing import final
@@ -7,21 +7,23 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
 from attnlab.attention.heads.base import BaseHeads
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
-from attnlab.attention.past.past import Past
+from attnlab.attention.heads.projections import FusedLinear, ResidualProjection, resolve_head_dim, split_heads
+from attnlab.attention.stateful.recurrent_state import RecurrentState
 
 
 @final
 class TensorProductHeads(BaseHeads):
-    """Queries, keys and values are means of outer products, 1/R sum over r of a_r b_r: a_r [H] says how much
-    of b_r [D] each head gets, both projections of the token (Zhang et al. 2025, arXiv 2501.06425, §3).
+    """Queries, keys and values as means of outer products, 1/R Σ_r a_r b_r.
 
-    R is `rank` for keys and values, `q_rank` for queries. What turns is b_r, before it is cached: the same
-    as turning the key. a_r starts as large as the input and b_r as other projections do, so that products
-    start about as large as theirs. Keys are put together before they are read: the paper's reading by factors
-    is not done. `convolution` as of `GroupedHeads`, of the factors. How rates of factors go with the width is
-    not known here: `mup` refuses them. State: (a of keys [B, R, S, H], b of keys [B, R, S, D], a of values, b
-    of values).
+    a_r [H] weighs b_r [D] for each head; both are projections of the token. R is `rank` for keys and values,
+    `q_rank` for queries. RoPE applies to b_r before it is cached, which equals applying it to the key. a_r
+    starts as large as the input and b_r as other projections do, so products start about as large as theirs.
+    Keys are expanded before they are read; the paper's reading by factors is not implemented. `convolution`:
+    see `GroupedHeads`, here over the factors. The scaling of the factors' learning rates with width is
+    unknown, so `mup` rejects them. State: (a of keys [B, R, S, H], b of keys [B, R, S, D], a of values, b of
+    values).
+
+    Source: Zhang et al. 2025, arXiv 2501.06425, §3.
     """
 
     has_own_values = True
@@ -48,54 +50,56 @@ class TensorProductHeads(BaseHeads):
             )
         if min(rank, q_rank) < 1:
             raise ValueError(f"heads=tpa needs rank and q_rank >= 1, got {rank} and {q_rank}")
-        super().__init__(n_heads, n_heads, head_width(dim, n_heads, head_dim))
+        super().__init__(n_heads, n_heads, resolve_head_dim(dim, n_heads, head_dim))
         self.rank = rank
         self.q_rank = q_rank
         parts: dict[str, int] = {}
         for name, terms in (("q", q_rank), ("k", rank), ("v", rank)):
             parts |= {f"{name}_heads": terms * n_heads, name: terms * self.head_dim}
-        self.factors = Fused(dim, parts, bias, unit=("q_heads", "k_heads", "v_heads"))
+        self.factors = FusedLinear(dim, parts, bias, unit_parts=("q_heads", "k_heads", "v_heads"))
         _, _, *cached = self.factors.widths
-        self.convolve(sum(cached), convolution)
-        self.out = IntoResidual(n_heads * self.head_dim, dim, bias=out_bias)
+        self.add_convolution(sum(cached), convolution)
+        self.out = ResidualProjection(n_heads * self.head_dim, dim, bias=out_bias)
 
-    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
-        """q [B, H, T, D] and the state of the new tokens."""
+    def project(
+        self, x_BTM: Tensor, rotate: Rotate, recurrent_state: RecurrentState | None = None
+    ) -> tuple[Tensor, State]:
+        """Compute q [B, H, T, D] and the state of the new tokens."""
         q_heads, q, *cached = self.factors.widths
-        of_queries, *factors = self.convolution.beside(
-            self.factors(x_BTM), (q_heads + q, *cached), past, "heads"
+        q_factors, *factors = self.convolution.split_and_convolve(
+            self.factors(x_BTM), (q_heads + q, *cached), recurrent_state, "heads"
         )
-        a, b = of_queries.split((q_heads, q), dim=-1)
-        query = _mean_product(by_head(a, self.n_heads), rotate(by_head(b, self.head_dim)))
+        a, b = q_factors.split((q_heads, q), dim=-1)
+        q_BHTD = _average_outer_products(split_heads(a, self.n_heads), rotate(split_heads(b, self.head_dim)))
         k_heads, k, v_heads, v = factors
-        return query, (
-            by_head(k_heads, self.n_heads),
-            rotate(by_head(k, self.head_dim)),
-            by_head(v_heads, self.n_heads),
-            by_head(v, self.head_dim),
+        return q_BHTD, (
+            split_heads(k_heads, self.n_heads),
+            rotate(split_heads(k, self.head_dim)),
+            split_heads(v_heads, self.n_heads),
+            split_heads(v, self.head_dim),
         )
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
-        """k, v [B, H, S, D]."""
+        """Compute k and v [B, H, S, D] from their factors."""
         k_heads, k, v_heads, v = state
-        return _mean_product(k_heads, k), _mean_product(v_heads, v)
+        return _average_outer_products(k_heads, k), _average_outer_products(v_heads, v)
 
     def state_width(self) -> int:
-        """2 R (H + D)."""
+        """2 R (H + D) numbers."""
         return 2 * self.rank * (self.n_heads + self.head_dim)
 
     @property
-    def projection(self) -> Fused:
-        """The one that makes the factors."""
+    def projection(self) -> FusedLinear:
+        """Projection that makes the factors."""
         return self.factors
 
-    def flops(self, new: int, held: int, absorbed: bool = False) -> int:
-        """Every query, and every held key and value, is put together first."""
-        together = self.n_heads * self.head_dim * (self.q_rank * new + 2 * self.rank * held)
-        return super().flops(new, held) + 2 * together
+    def flops(self, n_queries: int, n_keys: int, absorbed: bool = False) -> int:
+        """FLOPs with the expansion of every query and of every cached key and value."""
+        n_expanded = self.n_heads * self.head_dim * (self.q_rank * n_queries + 2 * self.rank * n_keys)
+        return super().flops(n_queries, n_keys) + 2 * n_expanded
 
 
-def _mean_product(a_BRTH: Tensor, b_BRTD: Tensor) -> Tensor:
-    """1/R sum over r of a_r b_r, [B, H, T, D]."""
+def _average_outer_products(a_BRTH: Tensor, b_BRTD: Tensor) -> Tensor:
+    """1/R Σ_r a_r b_r, [B, H, T, D]."""
     products_BTHD = a_BRTH.permute(0, 2, 3, 1) @ b_BRTD.transpose(1, 2)
     return products_BTHD.transpose(1, 2) / a_BRTH.shape[1]

@@ -1,4 +1,4 @@
-"""Grouped-tied attention: what a KV head caches is its value, and most of its key."""
+"""Grouped-tied attention: a KV head caches its value, which is also most of its key."""
 
 from typing import final
 
@@ -7,17 +7,19 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Rotate, State, Unsupported
 from attnlab.attention.heads.base import BaseHeads
-from attnlab.attention.heads.projections import Fused, IntoResidual, by_head, head_width
-from attnlab.attention.past.past import Past
+from attnlab.attention.heads.projections import FusedLinear, ResidualProjection, resolve_head_dim, split_heads
+from attnlab.attention.stateful.recurrent_state import RecurrentState
 
 
 @final
 class TiedHeads(BaseHeads):
-    """GTA (Zadouri et al. 2025, arXiv 2505.21487, §3.1): one vector a KV head, D wide, is the value; its
-    first D - R features are those of the key that do not turn, the R others are one turned key for all heads.
+    """GTA: one D-wide vector per KV head is the value, and its first D - R features are part of the key.
 
-    `rope_dim` R, half of D where None. `convolution` as of `GroupedHeads`. State: (kv [B, G, S, D], k_rope
-    [B, 1, S, R]): about half of what grouped heads cache.
+    RoPE does not apply to these features; the other R features of the key are rotated and shared by all
+    heads. `rope_dim` is R, D / 2 if None. `convolution`: see `GroupedHeads`. State: (kv [B, G, S, D], k_rope
+    [B, 1, S, R]): about half the cache of grouped heads.
+
+    Source: Zadouri et al. 2025, arXiv 2505.21487, §3.1.
     """
 
     has_own_values = True
@@ -37,7 +39,7 @@ class TiedHeads(BaseHeads):
     ) -> None:
         if value_residual:
             raise Unsupported("heads=gta has values that are keys too: use values=own")
-        width = head_width(dim, n_heads, head_dim)
+        width = resolve_head_dim(dim, n_heads, head_dim)
         super().__init__(n_heads, n_kv_heads, width, rope_dim=width // 2 if rope_dim is None else rope_dim)
         if qk_norm:
             raise Unsupported(
@@ -45,28 +47,32 @@ class TiedHeads(BaseHeads):
             )
         if not 0 < self.rope_dim < self.head_dim:
             raise ValueError(f"heads=gta needs 0 < rope_dim < {self.head_dim}, got {self.rope_dim}")
-        wide = n_heads * self.head_dim
-        narrow = n_kv_heads * self.head_dim
-        self.qkv = Fused(dim, {"q": wide, "kv": narrow, "k_rope": self.rope_dim}, bias)
-        self.convolve(narrow + self.rope_dim, convolution)
-        self.out = IntoResidual(wide, dim, bias=out_bias)
+        q_width = n_heads * self.head_dim
+        kv_width = n_kv_heads * self.head_dim
+        self.qkv = FusedLinear(dim, {"q": q_width, "kv": kv_width, "k_rope": self.rope_dim}, bias)
+        self.add_convolution(kv_width + self.rope_dim, convolution)
+        self.out = ResidualProjection(q_width, dim, bias=out_bias)
 
-    def project(self, x_BTM: Tensor, rotate: Rotate, past: Past | None = None) -> tuple[Tensor, State]:
-        """q [B, H, T, D] and the state of the new tokens."""
-        turning = self.rope_dim
-        q, kv, k_rope = self.convolution.beside(self.qkv(x_BTM), self.qkv.widths, past, "heads")
-        still, q_rope = by_head(q, self.head_dim).split((self.head_dim - turning, turning), dim=-1)
-        return torch.cat((still, rotate(q_rope)), dim=-1), (
-            by_head(kv, self.head_dim),
+    def project(
+        self, x_BTM: Tensor, rotate: Rotate, recurrent_state: RecurrentState | None = None
+    ) -> tuple[Tensor, State]:
+        """Compute q [B, H, T, D] and the state of the new tokens."""
+        rope_dim = self.rope_dim
+        q, kv, k_rope = self.convolution.split_and_convolve(
+            self.qkv(x_BTM), self.qkv.widths, recurrent_state, "heads"
+        )
+        q_nope, q_rope = split_heads(q, self.head_dim).split((self.head_dim - rope_dim, rope_dim), dim=-1)
+        return torch.cat((q_nope, rotate(q_rope)), dim=-1), (
+            split_heads(kv, self.head_dim),
             rotate(k_rope.unsqueeze(1)),
         )
 
     def expand(self, state: State) -> tuple[Tensor, Tensor]:
-        """k, v [B, G, S, D]: the key is made of the value and of what turns."""
+        """Compute k and v [B, G, S, D]; the key combines value features and rotated features."""
         kv, k_rope = state
-        still = kv[..., : self.head_dim - self.rope_dim]
-        return torch.cat((still, k_rope.expand(-1, self.n_kv_heads, -1, -1)), dim=-1), kv
+        k_nope = kv[..., : self.head_dim - self.rope_dim]
+        return torch.cat((k_nope, k_rope.expand(-1, self.n_kv_heads, -1, -1)), dim=-1), kv
 
     def state_width(self) -> int:
-        """G D + R."""
+        """G D + R numbers."""
         return self.n_kv_heads * self.head_dim + self.rope_dim

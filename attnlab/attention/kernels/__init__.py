@@ -1,1 +1,1 @@
-"""The same attention, computed in different ways, one file each. No kernel falls back to another."""
+"""Implementations of the same attention, one kernel per module. No kernel falls back to another."""

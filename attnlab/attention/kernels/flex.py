@@ -1,8 +1,7 @@
-"""The flex kernel: `torch.nn.attention.flex_attention` driven by the same position-based functions as the
-reference.
+"""The flex kernel: `torch.nn.attention.flex_attention` over the reference's position-based functions.
 
-It works on slots, the functions on positions, so each is wrapped once per call with the two position
-tables. Compiled on CUDA; on a CPU it runs its own slow reference, forward only.
+flex_attention works on slots, the functions on positions, so each function is wrapped once per call with the
+two position tables. Compiled on CUDA; on a CPU it runs torch's own slow reference, forward only.
 """
 
 import warnings
@@ -13,30 +12,34 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 
-from attnlab.attention.contracts import Attended, AttentionInputs, Mask, Unsupported
-from attnlab.attention.kernels.visibility import settled
+from attnlab.attention.contracts import AttentionInputs, AttentionOutput, Mask, Unsupported
+from attnlab.attention.kernels.masking import to_python_bool
 
-KEPT = 4  # block masks a layer keeps: training, validation, the probe, and one more
+MAX_CACHED_BLOCK_MASKS = 4  # per layer: training, validation, the probe, and one more
 
 
 @final
 class Flex:
-    """One per layer, so that its compiled code and its block masks are reused. `compile` None means: on
-    CUDA only.
+    """Flex kernel; one instance per layer, so that its compiled code and its block masks are reused.
 
-    Block masks of a design mask over plain positions are kept per (B, T, S, device).
+    `compile` None compiles on CUDA only. Block masks of a design mask over plain positions are cached per (B,
+    T, S, device).
     """
 
     def __init__(self, compile: bool | None = None) -> None:
         self.compile = compile
         self._compiled: Callable | None = None
-        self._blocks: dict[tuple, BlockMask] = {}
+        self._block_masks: dict[tuple, BlockMask] = {}
 
     __name__ = "flex"
 
-    def __call__(self, inputs: AttentionInputs) -> Attended:
-        """See `contracts.Kernel`."""
-        q, k, v, q_pos, kv_pos = inputs[:5]
+    def __call__(self, inputs: AttentionInputs) -> AttentionOutput:
+        """Compute attention as in `contracts.Kernel`.
+
+        Raises:
+            Unsupported: dropout, a normalizer, weights, or gradients on a CPU.
+        """
+        q, k, v, q_idx, kv_idx = inputs[:5]
         mask, scores, need = inputs.mask, inputs.scores, inputs.need
         if inputs.dropout:
             raise Unsupported(
@@ -53,26 +56,26 @@ class Flex:
             )
         B, H, T, _ = q.shape
         S, V = v.shape[2:]
-        if not q.numel():  # nobody asks, and torch's own stumbles
+        if not q.numel():  # flex_attention fails on empty queries
             lse = q.new_empty(B, H, T, dtype=torch.promote_types(q.dtype, torch.float32))
-            return Attended(q.new_empty(B, H, T, V), lse if "lse" in need else None)
+            return AttentionOutput(q.new_empty(B, H, T, V), lse if "lse" in need else None)
         k = k.view_as(k)
-        v = v.view_as(v)  # tied heads give one tensor thrice: torch 2.13's guards stumble
-        q_at = q_pos.expand(B, 1, T, 1)[:, 0, :, 0]
-        kv_at = kv_pos.expand(B, 1, 1, S)[:, 0, 0]
+        v = v.view_as(v)  # tied heads pass one tensor three times, which torch 2.13's guards reject
+        query_positions = q_idx.expand(B, 1, T, 1)[:, 0, :, 0]
+        key_positions = kv_idx.expand(B, 1, 1, S)[:, 0, 0]
 
         def score_mod(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            for function in scores:
-                score = function(score, b, h, q_at[b, query], kv_at[b, key])
+            for score_function in scores:
+                score = score_function(score, b, h, query_positions[b, query], key_positions[b, key])
             return score
 
         block_mask = None
         if mask is not None:
 
             def mask_mod(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
-                return mask(b, h, q_at[b, query], kv_at[b, key])
+                return mask(b, h, query_positions[b, query], key_positions[b, key])
 
-            block_mask = self._block_mask(mask, mask_mod, (B, T, S), q.device, inputs.aligned)
+            block_mask = self._get_block_mask(mask, mask_mod, (B, T, S), q.device, inputs.aligned)
         attend = flex_attention
         if self.compile if self.compile is not None else not on_cpu:
             self._compiled = self._compiled or torch.compile(flex_attention, dynamic=False)
@@ -86,22 +89,23 @@ class Flex:
                 score_mod=score_mod if scores else None,
                 block_mask=block_mask,
                 scale=inputs.scale,
-                enable_gqa=settled(k.shape[1] != H),
+                enable_gqa=to_python_bool(k.shape[1] != H),
                 return_aux=AuxRequest(lse=True),
             )
-        return Attended(out, aux.lse if "lse" in need else None)
+        return AttentionOutput(out, aux.lse if "lse" in need else None)
 
-    def _block_mask(
+    def _get_block_mask(
         self, mask: Mask, mask_mod: Callable, shape: tuple[int, int, int], device: torch.device, aligned: bool
     ) -> BlockMask:
         B, T, S = shape
         key = (mask, *shape, device)
         reusable = aligned and T == S
-        if not reusable or key not in self._blocks:
+        if not reusable or key not in self._block_masks:
             block = create_block_mask(mask_mod, B, None, T, S, device=device)
             if not reusable:
                 return block
-            while len(self._blocks) >= KEPT:  # a data mask is new in every batch: let the oldest go
-                del self._blocks[next(iter(self._blocks))]
-            self._blocks[key] = block
-        return self._blocks[key]
+            # every batch has a new data mask: evict the oldest
+            while len(self._block_masks) >= MAX_CACHED_BLOCK_MASKS:
+                del self._block_masks[next(iter(self._block_masks))]
+            self._block_masks[key] = block
+        return self._block_masks[key]

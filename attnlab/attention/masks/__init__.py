@@ -1,1 +1,1 @@
-"""Which keys a query may see: pure functions of (batch, head, query position, key position)."""
+"""Keys that a query may see: pure functions of (batch, head, query position, key position)."""

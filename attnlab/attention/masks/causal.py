@@ -1,11 +1,11 @@
-"""A query sees itself and the past."""
+"""Causal mask."""
 
 from torch import Tensor
 
-from attnlab.attention.contracts import declares
+from attnlab.attention.contracts import declare_capabilities
 
 
-@declares(looks_ahead=False)
-def causal(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
-    """A query sees itself and the past."""
-    return kv_pos <= q_pos
+@declare_capabilities(sees_future=False)
+def causal(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    """A query sees itself and earlier positions."""
+    return kv_idx <= q_idx

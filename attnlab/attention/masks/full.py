@@ -1,11 +1,11 @@
-"""Every token sees every token, later ones included."""
+"""Full mask: every token sees every token, later ones included."""
 
 from torch import Tensor
 
-from attnlab.attention.contracts import declares
+from attnlab.attention.contracts import declare_capabilities
 
 
-@declares(looks_ahead=True)
-def full(b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
-    """Every query sees every key. A next-token model with this mask sees its targets."""
-    return (q_pos == q_pos) & (kv_pos == kv_pos)
+@declare_capabilities(sees_future=True)
+def full(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    """Every query sees every key. A next-token model with this mask leaks its targets."""
+    return (q_idx == q_idx) & (kv_idx == kv_idx)

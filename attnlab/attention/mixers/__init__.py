@@ -1,1 +1,1 @@
-"""Mixers in the place of attention whose memory of the past has a fixed size: one file each."""
+"""Mixers that replace attention by a memory of fixed size, one per module."""

@@ -1,1 +1,1 @@
-"""Pointwise functions (score, b, h, q_pos, kv_pos) -> score, in the order of the config, before the mask."""
+"""Pointwise functions (score, b, h, q_idx, kv_idx) -> score, applied in config order, before the mask."""

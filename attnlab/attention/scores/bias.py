@@ -1,6 +1,6 @@
-"""What only adds is declared by its type, because a fused kernel can take an addition and nothing else.
+"""Additive scores, declared by their type, because a fused kernel supports an addition and nothing else.
 
-Asking a function for its value at zero to find its bias would silently delete a soft cap.
+Evaluating a score at zero to find its bias would silently delete a soft cap.
 """
 
 from abc import ABC, abstractmethod
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 class Bias(nn.Module, ABC):
-    """A score that adds `bias(b, h, q_pos, kv_pos)` and does nothing else."""
+    """Score that adds `compute_bias(b, h, q_idx, kv_idx)` and does nothing else."""
 
     @abstractmethod
-    def bias(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
-        """What is added; broadcasts to [B, H, T, S]."""
+    def compute_bias(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        """Term added to scores; broadcasts to [B, H, T, S]."""
 
-    def forward(self, score: Tensor, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
-        """score + bias."""
-        return score + self.bias(b, h, q_pos, kv_pos).to(score.dtype)
+    def forward(self, score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        """Return score + bias, in the dtype of the score."""
+        return score + self.compute_bias(b, h, q_idx, kv_idx).to(score.dtype)

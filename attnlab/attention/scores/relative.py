@@ -1,4 +1,4 @@
-"""A learned bias per bucket of the distance."""
+"""T5 relative positions: a learned bias per bucket of the distance."""
 
 import math
 from types import MappingProxyType
@@ -10,11 +10,10 @@ from attnlab.attention.scores.bias import Bias
 
 
 class RelativeBias(Bias):
-    """A learned number per head and bucket of q_pos - kv_pos (T5, Raffel et al. 2020, §2.1), one-sided: made
-    for causal masks.
+    """Learned number per head and bucket of q_idx - kv_idx, one-sided: made for causal masks.
 
     The first half of the buckets holds one distance each; the rest grow with the logarithm up to
-    `max_distance`. Keys after the query share bucket 0.
+    `max_distance`. Keys after the query share bucket 0. Source: T5, Raffel et al. 2020, §2.1.
     """
 
     kinds = MappingProxyType({"table": "vector"})
@@ -30,14 +29,14 @@ class RelativeBias(Bias):
         self.max_distance = max_distance
         self.table = nn.Parameter(torch.zeros(buckets, n_heads))
 
-    def bucket(self, distance: Tensor) -> Tensor:
-        """Exact below buckets/2, logarithmic above, the last one for everything beyond."""
+    def compute_bucket(self, distance: Tensor) -> Tensor:
+        """Bucket of a distance: exact below buckets/2, then logarithmic; all far distances share the last."""
         exact = self.buckets // 2
         distance = distance.clamp(min=0)
         ratio = torch.log(distance.clamp(min=1) / exact) / math.log(self.max_distance / exact)
         far = exact + (ratio * (self.buckets - exact)).to(distance.dtype)
         return torch.where(distance < exact, distance, far.clamp(max=self.buckets - 1))
 
-    def bias(self, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
-        """table[bucket(q_pos - kv_pos), h]."""
-        return self.table[self.bucket(q_pos - kv_pos), h]
+    def compute_bias(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        """Look up table[bucket(q_idx - kv_idx), h]."""
+        return self.table[self.compute_bucket(q_idx - kv_idx), h]

@@ -1,4 +1,4 @@
-"""Scores that stay within a bound."""
+"""Soft caps: scores that stay within a bound."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ def softcap(cap: float) -> Score:
     if not cap > 0:
         raise ValueError(f"softcap needs cap > 0, got {cap}")
 
-    def softcap_score(score: Tensor, b: Tensor, h: Tensor, q_pos: Tensor, kv_pos: Tensor) -> Tensor:
+    def softcap_score(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         return cap * torch.tanh(score / cap)
 
     return softcap_score

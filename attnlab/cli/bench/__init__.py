@@ -1,12 +1,13 @@
 """`python -m attnlab bench NAME`: speed and memory side by side in one run, as ratios, with the raw samples.
 
-Each subject is one file with `ROUNDS`, `prepare(overrides, threads)`, which makes of a line's words what is
-to be measured, and `measure(prepared, bench, say, rounds)`, which adds each row to the Bench once it is
-measured: a bench that fails or is ended prints those. `size=debug` is the smallest setting of every subject.
-Beside every time of a kernel or a model stands its roofline:
-what this machine's own copy bandwidth and matrix products, measured in the same
-run, would allow. What does not fit into memory, or is not supported, is a row that says so. Times are never
-tested: machines are noisy.
+Each subject is one module with `ROUNDS`, `prepare(overrides, threads)` and `measure(setup, bench, log,
+rounds)`. `prepare` composes the setup from a line's words. `measure` adds each row to the BenchResult as soon
+as it is measured, so an interrupted bench prints the rows so far. `size=debug` is the smallest setting of
+every subject.
+
+Each time of a kernel or a model has a roofline: the limit set by this machine's copy bandwidth and matrix
+products, measured in the same run. A workload that is unsupported or does not fit into memory is a row with a
+note. No test depends on times: machines are noisy.
 """
 
 from collections.abc import Mapping
@@ -15,10 +16,13 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Row:
-    """One thing measured: its samples in `unit`, their median and interval, the ratio to the first row of its
-    group with its interval. `roofline`, in the same unit, is what the machine would allow; `facts` are exact
-    figures beside it (bytes, FLOPs); `note` says why there are no samples.
+class BenchRow:
+    """One measurement: samples in `unit`, median and ratio to the first row of its group, with intervals.
+
+    Attributes:
+        roofline: limit of the machine, in the same unit.
+        facts: exact numbers of the workload (bytes, FLOPs).
+        note: reason why there are no samples.
     """
 
     group: str
@@ -37,12 +41,13 @@ class Row:
 
 
 @dataclass
-class Bench:
-    """The subject, its conditions and the rows measured so far; in a group the first row is the reference of
-    the others. `failure` is the one line that explains why rows are missing, or None.
+class BenchResult:
+    """The subject, its conditions and the rows measured so far.
+
+    The first row of a group is the reference of the others. `failure` is a line that explains missing rows.
     """
 
     subject: str
     conditions: dict[str, Any] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[BenchRow] = field(default_factory=list)
     failure: str | None = None

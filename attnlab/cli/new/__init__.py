@@ -1,1 +1,1 @@
-"""`new`: a kind and a name come in; a module, a yaml and a test go out. Imports no torch."""
+"""`python -m attnlab new`: templates of extensions. Imports no torch."""

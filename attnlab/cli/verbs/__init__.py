@@ -1,1 +1,1 @@
-"""One file per verb, each with `main(arguments) -> exit status`."""
+"""One module per verb, each with `main(options) -> exit status`."""

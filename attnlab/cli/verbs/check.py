@@ -1,6 +1,6 @@
-"""`python -m attnlab check`: do the laws of attention hold, for every shipped value or for what is given?
+"""`python -m attnlab check`: conformance tests of attention for every shipped option or for given overrides.
 
-Exit status 0 if no law failed, 1 if one did; what does not compose is refused (2).
+Exit status: 0 all passed, 1 a test failed, 2 the overrides do not compose.
 """
 
 import argparse
@@ -10,68 +10,73 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.table import Column, Table
 
-from attnlab.errors import Refused
+from attnlab.errors import InvalidConfig
 
-MARKS = {"passed": "green", "failed": "bold red", "unsupported": "yellow"}
+STATUS_STYLES = {"passed": "green", "failed": "bold red", "unsupported": "yellow"}
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints what every law says of every variant."""
+    """Print the outcome of every invariant for every variant."""
     folder = Path(options.config_dir) if options.config_dir else None
     if folder is not None and not folder.is_dir():
-        raise Refused(f"--config-dir {folder}: there is no such folder")
+        raise InvalidConfig(f"--config-dir {folder}: there is no such folder")
     from attnlab import testing
 
     console = Console()
     if options.words or folder:
-        variants: Iterable[testing.Variant] = testing.composed(options.words, folder)
+        variants: Iterable[testing.Variant] = testing.compose_variants(options.words, folder)
     else:
-        variants = testing.one_at_a_time()
+        variants = testing.iter_single_axis_variants()
     outcomes: dict[str, list[testing.Outcome]] = {}
     with Console(stderr=True).status("checking") as status:
         for variant in variants:
             status.update(f"checking {variant.name}")
-            outcomes[variant.name] = testing.outcomes(variant)
-    console.print(_by_law(outcomes) if len(outcomes) == 1 else _by_variant(outcomes))
-    statuses: list[str] = [outcome.status for of_variant in outcomes.values() for outcome in of_variant]
-    counts = {kind: statuses.count(kind) for kind in MARKS}
+            outcomes[variant.name] = testing.evaluate_variant(variant)
+    console.print(_build_invariant_table(outcomes) if len(outcomes) == 1 else _build_variant_table(outcomes))
+    statuses: list[str] = [
+        outcome.status for variant_outcomes in outcomes.values() for outcome in variant_outcomes
+    ]
+    counts = {kind: statuses.count(kind) for kind in STATUS_STYLES}
     console.print(
         f"{len(outcomes)} variants: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
     )
     return 1 if counts["failed"] else 0
 
 
-def _by_law(by_variant: dict) -> Table:
-    """One variant: a row per law."""
-    ((name, outcomes),) = by_variant.items()
+def _build_invariant_table(outcomes_by_variant: dict) -> Table:
+    """Build a table of one variant with a row per invariant."""
+    ((name, outcomes),) = outcomes_by_variant.items()
     table = Table(
-        "law",
+        Column("law", no_wrap=True),
         "outcome",
         "what it says, the smallest failing case, or the reason",
         title=name,
         title_justify="left",
     )
     for outcome in outcomes:
-        mark = f"[{MARKS[outcome.status]}]{outcome.status}[/]"
-        table.add_row(outcome.law, mark, _plain(outcome.detail or outcome.says))
+        mark = f"[{STATUS_STYLES[outcome.status]}]{outcome.status}[/]"
+        table.add_row(outcome.invariant, mark, _escape_markup(outcome.detail or outcome.statement))
     return table
 
 
-def _by_variant(by_variant: dict) -> Group:
-    """Many variants: a row of counts each; what did not pass follows, with its case or reason."""
-    table = Table(Column("variant", overflow="fold"), *MARKS)
+def _build_variant_table(outcomes_by_variant: dict) -> Group:
+    """Build a table of variants with a row of counts each, followed by failures and their reasons."""
+    table = Table(Column("variant", overflow="fold"), *STATUS_STYLES)
     lines = []
-    for name, outcomes in by_variant.items():
-        counts = [sum(outcome.status == kind for outcome in outcomes) for kind in MARKS]
+    for name, outcomes in outcomes_by_variant.items():
+        counts = [sum(outcome.status == kind for outcome in outcomes) for kind in STATUS_STYLES]
         table.add_row(name, *(str(count) if count else "" for count in counts))
-        laws: dict[tuple[str, str], list[str]] = {}
+        invariants_by_outcome: dict[tuple[str, str], list[str]] = {}
         for outcome in outcomes:
             if outcome.status != "passed":
-                laws.setdefault((outcome.status, outcome.detail), []).append(outcome.law)
-        for (status, detail), names in laws.items():
-            lines.append(f"[{MARKS[status]}]{status}[/] {name}: {', '.join(names)}\n    {_plain(detail)}")
+                invariants_by_outcome.setdefault((outcome.status, outcome.detail), []).append(
+                    outcome.invariant
+                )
+        for (status, detail), names in invariants_by_outcome.items():
+            mark = f"[{STATUS_STYLES[status]}]{status}[/]"
+            lines.append(f"{mark} {name}: {', '.join(names)}\n    {_escape_markup(detail)}")
     return Group(table, *lines)
 
 
-def _plain(text: str) -> str:
+def _escape_markup(text: str) -> str:
     return text.replace("[", r"\[")

@@ -1,11 +1,10 @@
-"""`python -m attnlab claims`: do the verdicts of reference reports still hold?
+"""`python -m attnlab claims`: re-test the verdicts of reference reports.
 
-What is run again is read from the reports: experiments at size S, on all their texts, with a SUPPORTED claim
-that is exact or an identity, or asserts an effect of some size; the shortest first, by what their runs took
-when the reports were made, as many as are done in time. With --all everything that was decided, whichever
-way. Times are left out, machines being noisy, and so are the rungs of ladders.
-Surprising: runs that the store holds are not trained again, since their ids say that nothing has changed
-which could change them. A claim is known again by what it asks, since its words may have been mended.
+Selects the experiments of size S, on all their corpora, with a SUPPORTED claim that is exact, holds by
+construction, or excludes a zero effect. The shortest experiments run first, by the recorded run times, as
+many as fit the time budget. `--all` re-tests every decided claim. Timing claims are skipped because machines
+are noisy; ladder sizes are skipped too. Surprising: stored runs are not trained again, since an equal id
+means equal code and config. Claims are matched by their content, since their wording may have been edited.
 """
 
 import argparse
@@ -18,146 +17,173 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from attnlab.cli.words import split
-from attnlab.errors import Refused, printable
-from attnlab.report.schema import ClaimResult, Report, Verdict, load
-from attnlab.report.tables.claimed import same
+from attnlab.cli.kv_args import split_words
+from attnlab.errors import InvalidConfig, escape_unprintable
+from attnlab.report.schema import ClaimResult, Report, Verdict, load_report
+from attnlab.report.tables.claim_sources import find_same_claim
 
-SIZE = "S"
-LOT = 15 * 60.0  # seconds that are run without --all
-SLOWER = 1.4  # than the machine of the reports this one may be, without a lot that takes longer
-EACH = 30.0  # of an experiment beside its runs: its plan, its laws, its report
-AT_ONCE = 2  # runs
-REFUSED = 2  # the exit status of a command that could not be read: no claim has fallen by it
-Claims = list[ClaimResult]
-Wanted = Mapping[str, tuple[float, Mapping[str, Claims]]]  # experiment -> seconds, and claims by folder
-Runner = Callable[[Sequence[str]], int]  # overrides of a command line to its exit status
+REFERENCE_SIZE = "S"
+BATCH_SECONDS = 15 * 60.0  # time budget without --all
+SLOWDOWN_MARGIN = 1.4  # this machine may be that much slower than the one of the reports
+EXPERIMENT_OVERHEAD_SECONDS = 30.0  # per experiment: plan, conformance tests and report
+CONCURRENT_RUNS = 2
+EXIT_INVALID = 2  # exit status of an invalid command, which refutes no claim
+ClaimResults = list[ClaimResult]
+ClaimsByExperiment = Mapping[
+    str, tuple[float, Mapping[str, ClaimResults]]
+]  # to seconds, and claims by folder
+CommandRunner = Callable[[Sequence[str]], int]  # from overrides to the exit status of the command
 
 
-def main(options: argparse.Namespace, run: Runner | None = None) -> int:
-    """0 where all hold, 1 where one does not, each in a line."""
-    root, overrides = _asked(options.words)
-    reports = _reports(root)
-    every = _wanted(reports, decided)
-    wanted = every if options.all else _lot(_wanted(reports, standing))
-    if not wanted:
-        raise Refused(f"{root}: no report of size {SIZE} with a claim that is to be tried again")
-    if left := sorted(every.keys() - wanted.keys()):
-        some = f"{len(wanted)} of {len(every)} experiments, in about {LOT / 60:.0f} minutes"
-        more = f"where nothing is stored yet; --all runs {', '.join(left)} too"
-        print(some, more, file=sys.stderr, flush=True)
-    lost: list[str] = []
-    again = root.parent / "again"
-    for name, (_, by_folder) in wanted.items():
-        found = _again(name, again, by_folder, overrides, run or partial(_command, quiet=options.json))
+def main(options: argparse.Namespace, run_overrides: CommandRunner | None = None) -> int:
+    """Print each claim whose verdict changed; return 0 if all hold, else 1."""
+    root, overrides = _parse_words(options.words)
+    reports = _load_reports(root)
+    all_claims = _collect_claims(reports, list_decided_claims)
+    selected = all_claims if options.all else _select_batch(_collect_claims(reports, list_noise_proof_claims))
+    if not selected:
+        raise InvalidConfig(
+            f"{root}: no report of size {REFERENCE_SIZE} with a claim that is to be tried again"
+        )
+    if skipped := sorted(all_claims.keys() - selected.keys()):
+        scope = f"{len(selected)} of {len(all_claims)} experiments, in about {BATCH_SECONDS / 60:.0f} minutes"
+        hint = f"where nothing is stored yet; --all runs {', '.join(skipped)} too"
+        print(scope, hint, file=sys.stderr, flush=True)
+    changed: list[str] = []
+    output_root = root.parent / "again"
+    for name, (_, by_folder) in selected.items():
+        new_reports = _rerun_experiment(
+            name,
+            output_root,
+            by_folder,
+            overrides,
+            run_overrides or partial(_run_subprocess, quiet=options.json),
+        )
         for folder, claims in by_folder.items():
-            asked = found[folder].verdict.claims if folder in found else []
+            new_claims = new_reports[folder].verdict.claims if folder in new_reports else []
             for claim in claims:
-                twin = same(claim, asked)
-                today = twin.verdict if twin else Verdict.NO_RESULT
-                if today != claim.verdict:
-                    says = (twin or claim).says
-                    lost.append(f"{folder}: was {claim.verdict}, is {today}: {says}")
-    number = sum(len(claims) for _, by_folder in wanted.values() for claims in by_folder.values())
+                new_claim = find_same_claim(claim, new_claims)
+                new_verdict = new_claim.verdict if new_claim else Verdict.NO_RESULT
+                if new_verdict != claim.verdict:
+                    statement = (new_claim or claim).says
+                    changed.append(f"{folder}: was {claim.verdict}, is {new_verdict}: {statement}")
+    n_claims = sum(len(claims) for _, by_folder in selected.values() for claims in by_folder.values())
     if options.json:
-        told = {
-            "hold": number - len(lost),
-            "claims": number,
-            "experiments": len(wanted),
-            "lost": lost,
-            "left": left,
+        summary = {
+            "hold": n_claims - len(changed),
+            "claims": n_claims,
+            "experiments": len(selected),
+            "lost": changed,
+            "left": skipped,
         }
-        print(json.dumps(told, indent=1, ensure_ascii=False), flush=True)
-        return int(bool(lost))
-    print(f"{number - len(lost)} of {number} claims hold, of {len(wanted)} experiments", flush=True)
-    for line in lost:
-        print(printable(line), flush=True)
-    return int(bool(lost))
+        print(json.dumps(summary, indent=1, ensure_ascii=False), flush=True)
+        return int(bool(changed))
+    print(f"{n_claims - len(changed)} of {n_claims} claims hold, of {len(selected)} experiments", flush=True)
+    for line in changed:
+        print(escape_unprintable(line), flush=True)
+    return int(bool(changed))
 
 
-def _asked(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """The folder of the reference reports, and the overrides of every command."""
-    folders, overrides = split(words)
+def _parse_words(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """Split the words into the folder of reference reports and the overrides of every command."""
+    folders, overrides = split_words(words)
     if len(folders) > 1:
-        raise Refused("claims takes one folder of reports, and overrides: claims reports/reference seed=0,1")
+        raise InvalidConfig(
+            "claims takes one folder of reports, and overrides: claims reports/reference seed=0,1"
+        )
     if any(word.startswith("paths.reports=") for word in overrides):
-        raise Refused("paths.reports: claims writes beside the reference, into a folder `again`")
+        raise InvalidConfig("paths.reports: claims writes beside the reference, into a folder `again`")
     return Path(folders[0] if folders else "reports/reference"), overrides
 
 
-def _reports(root: Path) -> dict[str, tuple[str, Report]]:
-    """Folder -> the experiment that it is about, and its report."""
+def _load_reports(root: Path) -> dict[str, tuple[str, Report]]:
+    """Load the reports that can be re-tested: folder -> (experiment, report)."""
     if not root.is_dir():
-        raise Refused(f"{root}: no such folder; give the one that holds the reports' folders")
-    found = {path.parent.name: load(path) for path in sorted(root.glob("*/report.json"))}
-    return {folder: (_name(report, root), report) for folder, report in found.items() if _is_tried(report)}
+        raise InvalidConfig(f"{root}: no such folder; give the one that holds the reports' folders")
+    reports = {path.parent.name: load_report(path) for path in sorted(root.glob("*/report.json"))}
+    return {
+        folder: (_validate_experiment_name(report, root), report)
+        for folder, report in reports.items()
+        if _is_retestable(report)
+    }
 
 
-def _wanted(reports: Mapping[str, tuple[str, Report]], stays: Callable[[Report], Claims]) -> Wanted:
-    """The experiments with claims that should stay as they are."""
-    wanted: dict[str, tuple[float, dict[str, Claims]]] = {}
+def _collect_claims(
+    reports: Mapping[str, tuple[str, Report]], select_claims: Callable[[Report], ClaimResults]
+) -> ClaimsByExperiment:
+    """Collect the selected claims by experiment, with the estimated seconds."""
+    by_experiment: dict[str, tuple[float, dict[str, ClaimResults]]] = {}
     for folder, (name, report) in reports.items():
-        spent, claims = wanted.get(name, (EACH, {}))
-        wanted[name] = spent + _seconds(report), claims | ({folder: stay} if (stay := stays(report)) else {})
-    return {name: found for name, found in wanted.items() if found[1]}
+        seconds, claims = by_experiment.get(name, (EXPERIMENT_OVERHEAD_SECONDS, {}))
+        by_experiment[name] = (
+            seconds + _estimate_seconds(report),
+            claims | ({folder: selected} if (selected := select_claims(report)) else {}),
+        )
+    return {name: entry for name, entry in by_experiment.items() if entry[1]}
 
 
-def _lot(wanted: Wanted) -> Wanted:
-    """The shortest experiments, as many as are done in time, and one at least."""
-    lot: dict[str, tuple[float, Mapping[str, Claims]]] = {}
-    spent = 0.0
-    for name, (seconds, claims) in sorted(wanted.items(), key=lambda item: item[1][0]):
-        spent += SLOWER * seconds
-        if lot and spent > LOT:
+def _select_batch(candidates: ClaimsByExperiment) -> ClaimsByExperiment:
+    """Select the shortest experiments that fit the time budget, at least one."""
+    batch: dict[str, tuple[float, Mapping[str, ClaimResults]]] = {}
+    total_seconds = 0.0
+    for name, (seconds, claims) in sorted(candidates.items(), key=lambda item: item[1][0]):
+        total_seconds += SLOWDOWN_MARGIN * seconds
+        if batch and total_seconds > BATCH_SECONDS:
             break
-        lot[name] = (seconds, claims)
-    return lot
+        batch[name] = (seconds, claims)
+    return batch
 
 
-def _seconds(report: Report) -> float:
-    """What a report takes where nothing of it is stored: what its runs took, and the tokens of those that say
-    what training is worth, at the speed of the others.
+def _estimate_seconds(report: Report) -> float:
+    """Estimate the seconds to reproduce a report without stored runs.
+
+    Sums the recorded run times; compute-calibration runs have only their tokens recorded and count at the
+    speed of the other runs.
     """
     runs = [run for run in report.runs if run.seconds]
-    took = sum(run.seconds or 0.0 for run in runs)
+    run_seconds = sum(run.seconds or 0.0 for run in runs)
     tokens = sum(run.budget.tokens or 0 for run in runs)
-    more = report.exchange.tokens if report.exchange else 0
-    return took * (1 + more / tokens if tokens else 1) / AT_ONCE
+    calibration_tokens = report.compute_calibration.tokens if report.compute_calibration else 0
+    return run_seconds * (1 + calibration_tokens / tokens if tokens else 1) / CONCURRENT_RUNS
 
 
-def _name(report: Report, root: Path) -> str:
-    """The experiment of a report. Refused where it is more than a name: it becomes an override and a path."""
+def _validate_experiment_name(report: Report, root: Path) -> str:
+    """Return a report's experiment name; InvalidConfig if it is unsafe as an override and a path."""
     name = report.experiment.name
     if not re.fullmatch(r"\w[\w-]*", name):
-        raise Refused(f"{root}: a report names the experiment {name!r}, which is no name of a file")
+        raise InvalidConfig(f"{root}: a report names the experiment {name!r}, which is no name of a file")
     return name
 
 
-def _again(
-    name: str, reports: Path, folders: Iterable[str], overrides: Sequence[str], run: Runner
+def _rerun_experiment(
+    name: str, reports: Path, folders: Iterable[str], overrides: Sequence[str], run_overrides: CommandRunner
 ) -> Mapping[str, Report]:
-    """Runs an experiment again. Its reports in those folders, of those that it left."""
+    """Run an experiment again and load the reports that it wrote, by folder."""
     sources = {folder: reports / folder / "report.json" for folder in folders}
     for source in sources.values():
-        source.unlink(missing_ok=True)  # of a run before, which must not pass for this one
-    status = run([f"+experiment={name}", f"size={SIZE}", f"paths.reports={reports}", *overrides])
-    if status == REFUSED:
-        raise Refused(f"claims: {name} was refused as {' '.join(overrides) or 'it is'}, so nothing was tried")
-    found = {folder: load(source) for folder, source in sources.items() if source.is_file()}
-    for folder in sources.keys() - found.keys():
-        said = f"{folder}: the command left no report and ended with status {status}"
-        print(said, file=sys.stderr, flush=True)
-    return found
+        source.unlink(missing_ok=True)  # a stale report must not pass for the new one
+    status = run_overrides(
+        [f"+experiment={name}", f"size={REFERENCE_SIZE}", f"paths.reports={reports}", *overrides]
+    )
+    if status == EXIT_INVALID:
+        raise InvalidConfig(
+            f"claims: {name} was refused as {' '.join(overrides) or 'it is'}, so nothing was tried"
+        )
+    new_reports = {folder: load_report(source) for folder, source in sources.items() if source.is_file()}
+    for folder in sources.keys() - new_reports.keys():
+        warning = f"{folder}: the command left no report and ended with status {status}"
+        print(warning, file=sys.stderr, flush=True)
+    return new_reports
 
 
-def _is_tried(report: Report) -> bool:
-    """Whether a report is of size S, and of an experiment or of it on a further text."""
-    is_rung = report.place is not None and report.place.kind == "rung"  # it is its ladder's business
-    return not is_rung and report.experiment.size == SIZE
+def _is_retestable(report: Report) -> bool:
+    """Whether a report has size S and is an experiment or its replication on another corpus."""
+    is_rung = report.replication is not None and report.replication.kind == "rung"
+    return not is_rung and report.experiment.size == REFERENCE_SIZE
 
 
-def decided(report: Report) -> Claims:
-    """The claims of a report that were decided, by no time."""
+def list_decided_claims(report: Report) -> ClaimResults:
+    """List the decided claims that depend on no timing."""
     return [
         claim
         for claim in report.verdict.claims
@@ -168,23 +194,23 @@ def decided(report: Report) -> Claims:
     ]
 
 
-def standing(report: Report) -> Claims:
-    """Those that are true whatever the noise: exact, identities, and effects of some size that were found."""
+def list_noise_proof_claims(report: Report) -> ClaimResults:
+    """List the SUPPORTED claims that are exact, hold by construction, or exclude a zero effect."""
     return [
         claim
-        for claim in decided(report)
+        for claim in list_decided_claims(report)
         if claim.verdict == Verdict.SUPPORTED
-        and (claim.decision.exact or claim.identity or _separates(claim))
+        and (claim.decision.exact or claim.identity or _excludes_no_effect(claim))
     ]
 
 
-def _separates(claim: ClaimResult) -> bool:
-    """Whether "no difference", and any smaller than some size, lies outside what the claim allows."""
+def _excludes_no_effect(claim: ClaimResult) -> bool:
+    """Whether the claim's region excludes the null value, so that the claim asserts an effect."""
     low, high = claim.region or (-math.inf, math.inf)
-    return low > claim.center or high < claim.center
+    return low > claim.null_value or high < claim.null_value
 
 
-def _command(overrides: Sequence[str], quiet: bool = False) -> int:
-    """Its exit status. `quiet`: what it prints goes to stderr."""
-    line = [sys.executable, "-m", "attnlab", *overrides]
-    return subprocess.run(line, check=False, stdout=sys.stderr if quiet else None).returncode
+def _run_subprocess(overrides: Sequence[str], quiet: bool = False) -> int:
+    """Run attnlab in a subprocess and return its exit status; `quiet` sends its output to stderr."""
+    command = [sys.executable, "-m", "attnlab", *overrides]
+    return subprocess.run(command, check=False, stdout=sys.stderr if quiet else None).returncode

@@ -1,8 +1,12 @@
-"""`python -m attnlab clean`: lists the runs of a store that nothing refers to, and removes them after a yes.
+"""`python -m attnlab clean`: list unreferenced runs, and remove them after confirmation.
 
-A run stays where a report lists it, where a command that uses it has not finished, where its report is not
-known here, where it is new, where a process holds it, and where a run that stays started from it. All of
-that is checked again after the answer: a command that began meanwhile keeps its runs.
+A run is kept if one of these holds:
+- a report lists it;
+- a command that uses it has not finished, or its report is unknown here;
+- it is new;
+- a process holds its lock;
+- a kept run started from it.
+All of that is checked again after the confirmation, since a command may have started meanwhile.
 """
 
 import argparse
@@ -16,205 +20,229 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from attnlab.errors import Refused, nearest
-from attnlab.store import runs
-from attnlab.store.guards import marks, users
-from attnlab.store.schema import RunSpec
-from attnlab.sweep.status.states import locked
+from attnlab.errors import InvalidConfig, format_suggestions
+from attnlab.store import run_directories
+from attnlab.store.guards import ownership, run_references
+from attnlab.store.run_schema import RunConfig
+from attnlab.sweep.status.states import is_locked
 
-_IDS = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
+_RUN_ID_PATTERN = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 
 
 def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
-    """Lists, asks, removes; 1 where something could not be removed."""
-    root = Path(options.given["paths.runs"])
-    reports = [Path(one) for one in options.given["paths.reports"]]
-    marks.refuse_foreign(root)
+    """List, ask and remove; return 1 if a run could not be removed."""
+    root = Path(options.key_values["paths.runs"])
+    reports = [Path(folder_name) for folder_name in options.key_values["paths.reports"]]
+    ownership.require_store(root)
     for folder in reports:
         if str(folder) != "reports" and not folder.is_dir():
-            raise Refused(
+            raise InvalidConfig(
                 f"paths.reports={folder}: there is no such folder, and its reports are to keep their runs; "
                 "name the one that holds them"
             )
-    specs = {path.name: spec for path in sorted(root.iterdir()) if (spec := marks.own(path))}
-    _refuse_unknown(options.forget, root, specs)
-    rules = (reports, set(options.forget), options.given["days"])
-    reasons = _reasons(root, specs, *rules)
-    sizes = {id: _size(root / id) for id in specs}
+    specs = {path.name: spec for path in sorted(root.iterdir()) if (spec := ownership.load_owned_run(path))}
+    _validate_forget_names(options.forget, root, specs)
+    rules = (reports, set(options.forget), options.key_values["days"])
+    reasons = _collect_keep_reasons(root, specs, *rules)
+    sizes = {id: _count_bytes(root / id) for id in specs}
     unwanted = [id for id in specs if id not in reasons]
-    print(f"{root}: {len(specs)} runs, {_megabytes(sizes.values())}")
+    print(f"{root}: {len(specs)} runs, {_format_megabytes(sizes.values())}")
     for reason in dict.fromkeys(reasons.values()):
-        kept = [sizes[id] for id, other in reasons.items() if other == reason]
-        print(f"kept: {len(kept)} {reason}, {_megabytes(kept)}")
-    if strangers := marks.strangers(root):
-        print(f"left alone: {len(strangers)} that no run has written: {', '.join(strangers)}")
+        kept_sizes = [sizes[id] for id, run_reason in reasons.items() if run_reason == reason]
+        print(f"kept: {len(kept_sizes)} {reason}, {_format_megabytes(kept_sizes)}")
+    if foreign_names := ownership.list_foreign_names(root):
+        print(f"left alone: {len(foreign_names)} that no run has written: {', '.join(foreign_names)}")
     for id in unwanted:
         use = specs[id].use
-        print(f"to remove: {root / id}  {use.experiment or '-'} {specs[id].arm}  {_megabytes([sizes[id]])}")
-    what = f"{len(unwanted)} that nothing refers to, {_megabytes(sizes[id] for id in unwanted)}"
+        size = _format_megabytes([sizes[id]])
+        print(f"to remove: {root / id}  {use.experiment or '-'} {specs[id].arm}  {size}")
+    removal_summary = (
+        f"{len(unwanted)} that nothing refers to, {_format_megabytes(sizes[id] for id in unwanted)}"
+    )
     if not unwanted:
         print("nothing to remove")
-    elif not options.yes and not _is_confirmed(f"remove {what}? [y/N] ", ask):
+    elif not options.yes and not _is_confirmed(f"remove {removal_summary}? [y/N] ", ask):
         print("nothing removed")
         return 0
-    if not (unwanted or options.forget or marks.list_interrupted_removals(root)):
+    if not (unwanted or options.forget or ownership.list_interrupted_removals(root)):
         return 0
-    runs.refuse_unwritable(root)
-    with marks.guarding(root):
-        for rest in marks.list_interrupted_removals(root):
-            _remove(rest)
-        specs = {id: spec for id in specs if (spec := marks.own(root / id))}  # another `clean` may have ended
+    run_directories.require_writable_folder(root)
+    with ownership.lock_store(root):
+        for interrupted_removal in ownership.list_interrupted_removals(root):
+            _remove_run(interrupted_removal)
+        # Another `clean` may have removed some.
+        specs = {id: spec for id in specs if (spec := ownership.load_owned_run(root / id))}
         unwanted = [id for id in unwanted if id in specs]
-        reasons = _reasons(root, specs, *rules)
+        reasons = _collect_keep_reasons(root, specs, *rules)
         for id in reasons.keys() & set(unwanted):
             print(f"{root / id} stays: kept {reasons[id]}")
-        outcomes = {id: _remove(root / id) for id in unwanted if id not in reasons}
-        _forget(root, set(options.forget))
+        outcomes = {id: _remove_run(root / id) for id in unwanted if id not in reasons}
+        _forget_experiments(root, set(options.forget))
     removed = [sizes[id] for id, outcome in outcomes.items() if outcome == "removed"]
     if unwanted:
-        print(f"removed {len(removed)} that nothing refers to, {_megabytes(removed)}")
+        print(f"removed {len(removed)} that nothing refers to, {_format_megabytes(removed)}")
     return int("failed" in outcomes.values())
 
 
-def _remove(folder: Path) -> str:
-    """Removes a run: "removed", "held" by a process, or "failed"; says what stays."""
+def _remove_run(folder: Path) -> str:
+    """Remove a run and print the files that stay; return "removed", "held" (locked) or "failed"."""
     try:
-        left = marks.remove(folder)
+        foreign_files = ownership.remove_run(folder)
     except Timeout:
         print(f"{folder} stays: a process holds it")
         return "held"
     except OSError as error:
         print(f"{folder} could not be removed: {error}")
         return "failed"
-    if left:
-        print(f"{folder} stays for what no run has written: {', '.join(left)}")
+    if foreign_files:
+        print(f"{folder} stays for what no run has written: {', '.join(foreign_files)}")
     return "removed"
 
 
-def _forget(root: Path, names: set[str]) -> None:
-    """Commands of these names keep no runs any more; those that keep none and have none are forgotten."""
-    for path, user in users.all_of(root)[0].items():
-        named = bool(user.names & names)
-        if named:
-            users.forget(path, user)
-            print(f"forgotten: {user.title} keeps no runs any more")
-        if (named or user.forgotten or user.published) and not any((root / id).exists() for id in user.runs):
-            users.ended(path)
+def _forget_experiments(root: Path, names: set[str]) -> None:
+    """Mark the references of these experiments as forgotten, and delete references without runs."""
+    for path, reference in run_references.load_references(root)[0].items():
+        is_named = bool(reference.names & names)
+        if is_named:
+            run_references.mark_forgotten(path, reference)
+            print(f"forgotten: {reference.title} keeps no runs any more")
+        if (is_named or reference.forgotten or reference.published) and not any(
+            (root / id).exists() for id in reference.runs
+        ):
+            run_references.delete_reference(path)
 
 
-def _refuse_unknown(names: Sequence[str], root: Path, specs: Mapping[str, RunSpec]) -> None:
-    known = {name for user in users.all_of(root)[0].values() for name in user.names}
-    known |= {spec.use.experiment for spec in specs.values() if spec.use.experiment}
+def _validate_forget_names(names: Sequence[str], root: Path, specs: Mapping[str, RunConfig]) -> None:
+    known_names = {
+        name for reference in run_references.load_references(root)[0].values() for name in reference.names
+    }
+    known_names |= {spec.use.experiment for spec in specs.values() if spec.use.experiment}
     for name in names:
-        if name not in known:
-            raise Refused(f"--forget {name}: nothing in {root} is of that name{nearest(name, known)}")
-        for user in users.all_of(root)[0].values():
-            if name in user.names and user.is_running:
-                raise Refused(
-                    f"--forget {name}: its command runs (process {user.pid}); stop it first or wait for it"
+        if name not in known_names:
+            raise InvalidConfig(
+                f"--forget {name}: nothing in {root} is of that name{format_suggestions(name, known_names)}"
+            )
+        for reference in run_references.load_references(root)[0].values():
+            if name in reference.names and reference.is_running:
+                raise InvalidConfig(
+                    f"--forget {name}: its command runs (process {reference.pid}); "
+                    "stop it first or wait for it"
                 )
 
 
-def _reasons(
-    root: Path, specs: Mapping[str, RunSpec], reports: Iterable[Path], forget: set[str], days: int
+def _collect_keep_reasons(
+    root: Path, specs: Mapping[str, RunConfig], reports: Iterable[Path], forgotten_names: set[str], days: int
 ) -> dict[str, str]:
-    """The first reason, as in "that a report lists", of each run that stays. `reports`: the folders to search
-    beside those that the store's commands wrote to; `forget`: names whose commands keep none.
+    """Map each kept run to the first reason to keep it, as in "that a report lists".
+
+    Args:
+        root: the run directory.
+        specs: run configs by id.
+        reports: folders to search in addition to those that recorded commands wrote to.
+        forgotten_names: experiments whose references keep no runs.
+        days: newer runs are kept.
     """
     reasons: dict[str, str] = {}
 
-    def keep(ids: Iterable[str], reason: str) -> None:
+    def keep_runs(ids: Iterable[str], reason: str) -> None:
         for id in specs.keys() & set(ids):
             reasons.setdefault(id, reason)
 
-    commands, broken = users.all_of(root)
-    listed, unreadable = _read_reports([*reports, *(Path(user.reports) for user in commands.values())])
-    keep((id for id in specs if locked(root / id)), "that a process holds")
-    for ids in listed.values():
-        keep(ids, "that a report lists")
-    for path in (*broken, *unreadable):
-        keep(specs, f"since {path} cannot be read")
-    remembered = {id for user in commands.values() for id in user.runs}
-    for user in commands.values():
-        of = f"of {user.title}"
-        again = f"(--forget {user.title})"
-        if user.forgotten or user.names & forget:
+    references, broken_references = run_references.load_references(root)
+    ids_by_report, unreadable = _read_reports(
+        [*reports, *(Path(reference.reports) for reference in references.values())]
+    )
+    keep_runs((id for id in specs if is_locked(root / id)), "that a process holds")
+    for ids in ids_by_report.values():
+        keep_runs(ids, "that a report lists")
+    for path in (*broken_references, *unreadable):
+        keep_runs(specs, f"since {path} cannot be read")
+    referenced_ids = {id for reference in references.values() for id in reference.runs}
+    for reference in references.values():
+        owner = f"of {reference.title}"
+        forget_hint = f"(--forget {reference.title})"
+        if reference.forgotten or reference.names & forgotten_names:
             continue
-        if not user.published:
-            keep(user.runs, f"{of}, which has not finished {again}")
-        elif user.report and not Path(user.reports).is_dir():
-            keep(user.runs, f"{of}, whose reports in {user.reports} cannot be seen from here {again}")
-        elif user.report and Path(user.report).exists():
-            shown = listed.get(os.path.realpath(user.report))
-            if shown is None or not shown.isdisjoint(user.runs):
-                keep(user.runs, f"{of}, whose report is there")
+        if not reference.published:
+            keep_runs(reference.runs, f"{owner}, which has not finished {forget_hint}")
+        elif reference.report and not Path(reference.reports).is_dir():
+            keep_runs(
+                reference.runs,
+                f"{owner}, whose reports in {reference.reports} cannot be seen from here {forget_hint}",
+            )
+        elif reference.report and Path(reference.report).exists():
+            report_ids = ids_by_report.get(os.path.realpath(reference.report))
+            if report_ids is None or not report_ids.isdisjoint(reference.runs):
+                keep_runs(reference.runs, f"{owner}, whose report is there")
     for id, spec in specs.items():
-        of = spec.use.experiment or ""
-        if of and of not in forget and id not in remembered:
-            keep([id], f"of {of}, whose report is not known here (--forget {of})")
-        if id not in reasons and time.time() - _last_change(root / id) < days * 86400:
-            keep([id], f"newer than {days} days")
-    started = list(reasons)
-    for id in started:  # grows as it goes: parents have parents
+        owner = spec.use.experiment or ""
+        if owner and owner not in forgotten_names and id not in referenced_ids:
+            keep_runs([id], f"of {owner}, whose report is not known here (--forget {owner})")
+        if id not in reasons and time.time() - _find_last_change(root / id) < days * 86400:
+            keep_runs([id], f"newer than {days} days")
+    kept_ids = list(reasons)
+    for id in kept_ids:  # grows during iteration: parents have parents
         parent = str(specs[id].config.get("parent"))
         if parent in specs and parent not in reasons:
-            keep([parent], "that others of them started from")
-            started.append(parent)
+            keep_runs([parent], "that others of them started from")
+            kept_ids.append(parent)
     return reasons
 
 
 def _read_reports(folders: Iterable[Path]) -> tuple[dict[str, set[str]], list[Path]]:
-    """The ids in every report.json below some folders, links followed, by its real folder; and the files and
-    folders that cannot be read.
+    """Collect the run ids in every report.json below some folders.
+
+    Returns:
+        Ids by the report's resolved folder (links are followed), and the unreadable files and folders.
     """
-    listed = dict[str, set[str]]()
+    ids_by_report = dict[str, set[str]]()
     unreadable = list[Path]()
 
-    def failed(error: OSError) -> None:
+    def record_failure(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             unreadable.append(Path(error.filename))
 
-    seen = set[str]()
+    visited = set[str]()
     for root in folders:
-        for at, inner, files in os.walk(root, onerror=failed, followlinks=True):
-            real = os.path.realpath(at)
-            if real in seen:
-                inner.clear()
+        for folder, subfolders, files in os.walk(root, onerror=record_failure, followlinks=True):
+            resolved = os.path.realpath(folder)
+            if resolved in visited:
+                subfolders.clear()
             elif "report.json" in files:
-                path = Path(at) / "report.json"
+                path = Path(folder) / "report.json"
                 try:
                     text = path.read_text("utf-8")
                     json.loads(text)
                 except (OSError, ValueError, RecursionError):
                     unreadable.append(path)
                 else:
-                    listed[real] = set(_IDS.findall(text))
-            seen.add(real)
-    return listed, unreadable
+                    ids_by_report[resolved] = set(_RUN_ID_PATTERN.findall(text))
+            visited.add(resolved)
+    return ids_by_report, unreadable
 
 
 def _is_confirmed(question: str, ask: Callable[[str], str]) -> bool:
-    """Whether the answer is a yes; without a terminal it is a no."""
+    """Whether the user confirms; without a terminal the answer is no."""
     try:
         return ask(question).strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
 
-def _last_change(folder: Path) -> float:
-    """When a run last wrote a file. Its lock is none: who only asks whether it is held changes that."""
-    return max(path.lstat().st_mtime for path in marks.written(folder) if path.name != "lock")
+def _find_last_change(folder: Path) -> float:
+    """Return when a run last wrote a file, except its lock, which a mere check of it touches."""
+    return max(path.lstat().st_mtime for path in ownership.list_written_paths(folder) if path.name != "lock")
 
 
-def _size(folder: Path) -> int:
-    """Bytes of what a run has written; it may be writing now."""
+def _count_bytes(folder: Path) -> int:
+    """Count the bytes that a run has written; it may be writing now."""
     size = 0
-    for path in marks.written(folder):
+    for path in ownership.list_written_paths(folder):
         for file in (path, *(() if path.is_symlink() else path.rglob("*"))):
             with suppress(FileNotFoundError):
                 size += 0 if file.is_dir() else file.lstat().st_size
     return size
 
 
-def _megabytes(numbers: Iterable[int]) -> str:
+def _format_megabytes(numbers: Iterable[int]) -> str:
     return f"{sum(numbers) / 1e6:,.1f} MB"

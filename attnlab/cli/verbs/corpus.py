@@ -1,6 +1,6 @@
-"""`python -m attnlab corpus`: what a text is made of, and a file of it that another machine reads alike.
+"""`python -m attnlab corpus`: describe a corpus, or export it as one reproducible file.
 
-Only the text is read: nothing is tokenised, and nothing is trained.
+Reads only the text: nothing is tokenized, and nothing is trained.
 """
 
 import argparse
@@ -10,73 +10,86 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from attnlab.cli.bench.setup import composed
-from attnlab.cli.words import split
-from attnlab.data.corpora.corpus import Corpus, held_out
-from attnlab.data.corpora.frozen import freeze
-from attnlab.data.text import OPENS
-from attnlab.errors import Refused, nearest, printable
-from attnlab.store.files import replacing
-from attnlab.training.targets import located
+from attnlab.cli.bench.bench_config import compose_run_config
+from attnlab.cli.kv_args import split_words
+from attnlab.data.corpora.corpus import Corpus, choose_validation_groups
+from attnlab.data.corpora.frozen import freeze_corpus
+from attnlab.data.text import CORPUS_LOADERS
+from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
+from attnlab.store.atomic_files import replace_atomically
+from attnlab.training.targets import locate_target
 
-DEEDS = ("show", "export")
+ACTIONS = ("show", "export")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints what the corpus is; `export` also writes it."""
-    deeds, overrides = split(options.words)
-    if len(deeds) != 1 or deeds[0] not in DEEDS:
-        given = deeds[0] if deeds else "nothing"
-        raise Refused(f"corpus {given}: name one of {', '.join(DEEDS)}{nearest(given, DEEDS)}")
-    to = options.given.get("to")
-    if (to is None) == (deeds[0] == "export"):
-        raise Refused("corpus export needs to=FILE, and corpus show takes none")
-    data = composed(overrides)["data"]
-    opens = OPENS.get(located(data["task"]["_target_"]))
-    if opens is None:
-        raise Refused("there is no text to show: give data=pydocs, text, code, hub or frozen")
-    corpus = opens(**{name: data[name] for name in inspect.signature(opens).parameters})
-    print("\n".join(map(printable, told(corpus, data["val_fraction"]))))
-    if to is not None:
-        export(corpus, Path(to))
+    """Print the description of a corpus; `export` also writes the file."""
+    actions, overrides = split_words(options.words)
+    if len(actions) != 1 or actions[0] not in ACTIONS:
+        action_name = actions[0] if actions else "nothing"
+        suggestions = format_suggestions(action_name, ACTIONS)
+        raise InvalidConfig(f"corpus {action_name}: name one of {', '.join(ACTIONS)}{suggestions}")
+    destination = options.key_values.get("to")
+    if (destination is None) == (actions[0] == "export"):
+        raise InvalidConfig("corpus export needs to=FILE, and corpus show takes none")
+    data = compose_run_config(overrides)["data"]
+    load_corpus = CORPUS_LOADERS.get(locate_target(data["task"]["_target_"]))
+    if load_corpus is None:
+        raise InvalidConfig("there is no text to show: give data=pydocs, text, code, hub or frozen")
+    corpus = load_corpus(**{name: data[name] for name in inspect.signature(load_corpus).parameters})
+    print("\n".join(map(escape_unprintable, describe_corpus(corpus, data["val_fraction"]))))
+    if destination is not None:
+        export_corpus(corpus, Path(destination))
     return 0
 
 
-def told(corpus: Corpus, val_fraction: float) -> list[str]:
-    """The lines that say what a corpus is."""
-    about = corpus.about
-    lines = [f"{about.name}: {about.bytes:,} bytes", f"fingerprint {about.fingerprint}"]
-    lines += [", ".join(f"{what} {count:,}" for what, count in about.counts.items())] if about.counts else []
-    lines += [f"made of {', '.join(about.sources[:50])}"] if about.sources else []
-    if len(about.sources) > 50:
-        lines[-1] += f" and {len(about.sources) - 50:,} more"
-    if about.origin and not about.sources:
-        lines.append(f"from {about.origin}")
-    if about.groups:
-        chosen = held_out(about.groups, val_fraction)
-        sizes = sorted(((size, name) for name, size in about.groups if name in chosen), reverse=True)
-        share = sum(size for size, _ in sizes) / about.bytes
-        most = ", ".join(name for _, name in sizes[:10])
+def describe_corpus(corpus: Corpus, val_fraction: float) -> list[str]:
+    """Format a corpus's size, fingerprint, sources and validation split as lines."""
+    metadata = corpus.metadata
+    lines = [f"{metadata.name}: {metadata.bytes:,} bytes", f"fingerprint {metadata.fingerprint}"]
+    lines += (
+        [", ".join(f"{unit} {count:,}" for unit, count in metadata.counts.items())] if metadata.counts else []
+    )
+    lines += [f"made of {', '.join(metadata.sources[:50])}"] if metadata.sources else []
+    if len(metadata.sources) > 50:
+        lines[-1] += f" and {len(metadata.sources) - 50:,} more"
+    if metadata.origin and not metadata.sources:
+        lines.append(f"from {metadata.origin}")
+    if metadata.groups:
+        validation_groups = choose_validation_groups(metadata.groups, val_fraction)
+        sizes = sorted(
+            ((size, name) for name, size in metadata.groups if name in validation_groups), reverse=True
+        )
+        proportion = sum(size for size, _ in sizes) / metadata.bytes
+        largest_groups = ", ".join(name for _, name in sizes[:10])
         lines.append(
-            f"validation is on {len(sizes)} of {len(about.groups)} packages, {share:.1%} of the bytes: {most}"
-            + (", ..." if len(sizes) > 10 else "")
+            f"validation is on {len(sizes)} of {len(metadata.groups)} packages, "
+            f"{proportion:.1%} of the bytes: {largest_groups}" + (", ..." if len(sizes) > 10 else "")
         )
     return lines
 
 
-def export(corpus: Corpus, to: Path) -> None:
-    """Writes the file, unless it is there. Refused where another one is, which stays as it is."""
-    if not to.parent.is_dir() or to.is_dir():
-        raise Refused(f"to={to}: give a file in a folder that is there")
+def export_corpus(corpus: Corpus, destination: Path) -> None:
+    """Write the file unless it exists with equal content; InvalidConfig if it exists with other content."""
+    if not destination.parent.is_dir() or destination.is_dir():
+        raise InvalidConfig(f"to={destination}: give a file in a folder that is there")
     try:
-        with TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as folder:
-            with replacing(Path(folder, to.name)) as temporary:
-                freeze(corpus, temporary)
-            if not os.path.lexists(to):
-                Path(folder, to.name).replace(to)
-            elif not to.is_file() or not filecmp.cmp(Path(folder, to.name), to, shallow=False):
-                raise Refused(f"to={to} is there, with other content: name another file, or remove it")
+        with TemporaryDirectory(prefix=f".{destination.name}.", dir=destination.parent) as folder:
+            with replace_atomically(Path(folder, destination.name)) as temporary:
+                freeze_corpus(corpus, temporary)
+            if not os.path.lexists(destination):
+                Path(folder, destination.name).replace(destination)
+            elif not destination.is_file() or not filecmp.cmp(
+                Path(folder, destination.name), destination, shallow=False
+            ):
+                raise InvalidConfig(
+                    f"to={destination} is there, with other content: name another file, or remove it"
+                )
     except OSError as error:
-        raise Refused(f"to={to} cannot be written: {error.strerror}") from error
-    size = to.stat().st_size
-    print(printable(f"written to {to}: {size:,} bytes; read it with data=frozen data.path={to}"))
+        raise InvalidConfig(f"to={destination} cannot be written: {error.strerror}") from error
+    size = destination.stat().st_size
+    print(
+        escape_unprintable(
+            f"written to {destination}: {size:,} bytes; read it with data=frozen data.path={destination}"
+        )
+    )

@@ -1,4 +1,4 @@
-"""`python -m attnlab inspect`: where a trained model looks in a text, in the terminal and as a page."""
+"""`python -m attnlab inspect`: attention of a trained model on a text, in the terminal and as a page."""
 
 import argparse
 import json
@@ -9,53 +9,59 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnlab.cli.load import Trained, load
-from attnlab.errors import Refused, printable
-from attnlab.measure.heads import LONGEST, head_scores
-from attnlab.measure.maps import Maps, attention_maps, encode
-from attnlab.sweep.waiting import waiting
+from attnlab.cli.trained_model import TrainedModel, load_trained_model
+from attnlab.errors import InvalidConfig, escape_unprintable
+from attnlab.measure.attention_maps import AttentionMaps, compute_attention_maps, encode_weights
+from attnlab.measure.head_scoring import MAX_PROBE_TOKENS, compute_head_scores
+from attnlab.sweep.slow_notice import notify_if_slow
 
-SHOWN = 0.0005  # what prints as 0.000 is no link
-MOST = 512  # tokens of a text; a larger map cannot be looked at
+MIN_SHOWN_WEIGHT = 0.0005  # smaller weights print as 0.000
+MAX_TOKENS = 512  # of a text; larger maps are illegible
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints the links and writes the page. Refused, one line, where something is missing."""
-    given = options.given
-    if "experiment" not in given and {"arm", "seed"} & {*given}:
-        raise Refused("arm= and seed= name a run of an experiment: add experiment=NAME, or leave them out")
-    trained = load(given, options.words)
-    trained.model.float()  # a foreign one may be in half precision, whose maps do not sum to one
-    ids, words = trained.words(given["text"])
+    """Print the strongest links and write the page; InvalidConfig if an argument is missing or wrong."""
+    arguments = options.key_values
+    if "experiment" not in arguments and {"arm", "seed"} & {*arguments}:
+        raise InvalidConfig(
+            "arm= and seed= name a run of an experiment: add experiment=NAME, or leave them out"
+        )
+    trained_model = load_trained_model(arguments, options.words)
+    trained_model.model.float()  # half-precision maps do not sum to one
+    ids, words = trained_model.encode_words(arguments["text"])
     if not ids:
-        raise Refused("text is empty: give some words, as in text='the cat sat on the mat'")
-    limit = min(MOST, trained.length) if trained.bounded else MOST
+        raise InvalidConfig("text is empty: give some words, as in text='the cat sat on the mat'")
+    limit = min(MAX_TOKENS, trained_model.max_length) if trained_model.has_position_limit else MAX_TOKENS
     if len(ids) > limit:
-        raise Refused(f"the text has {len(ids)} tokens, and at most {limit} can be looked at: shorten it")
+        raise InvalidConfig(
+            f"the text has {len(ids)} tokens, and at most {limit} can be looked at: shorten it"
+        )
     tokens = torch.tensor([ids])
-    maps = attention_maps(trained.model, tokens)
+    maps = compute_attention_maps(trained_model.model, tokens)
     if maps is None:
-        raise Refused(f"{trained.name} has no attention, so there are no maps to look at")
-    layer = _one_of(given, "layer", maps.layers)
-    head = _one_of(given, "head", range(maps.weights.shape[1]))
-    print(links(maps.weights.numpy(), words, layer, head, given["top"], maps.layers))
-    folder = Path(given.get("to") or Path("reports") / "inspect" / trained.name)
-    page = _write(folder, trained, maps, tokens, words, layer, head)
-    print(f"\npage: {printable(str(page))}")
+        raise InvalidConfig(f"{trained_model.name} has no attention, so there are no maps to look at")
+    layer = _validate_choice(arguments, "layer", maps.layers)
+    head = _validate_choice(arguments, "head", range(maps.weights.shape[1]))
+    print(format_strongest_links(maps.weights.numpy(), words, layer, head, arguments["top"], maps.layers))
+    folder = Path(arguments.get("to") or Path("reports") / "inspect" / trained_model.name)
+    page = _write_page(folder, trained_model, maps, tokens, words, layer, head)
+    print(f"\npage: {escape_unprintable(str(page))}")
     return 0
 
 
-def _one_of(given: Mapping[str, Any], key: str, known: Sequence[int]) -> int | None:
-    if key in given and given[key] not in known:
-        among = known == list(range(len(known))) or isinstance(known, range)
-        said = (
-            f"a whole number from 0 to {len(known) - 1}" if among else "one of " + ", ".join(map(str, known))
+def _validate_choice(arguments: Mapping[str, Any], key: str, choices: Sequence[int]) -> int | None:
+    if key in arguments and arguments[key] not in choices:
+        is_range = choices == list(range(len(choices))) or isinstance(choices, range)
+        requirement = (
+            f"a whole number from 0 to {len(choices) - 1}"
+            if is_range
+            else "one of " + ", ".join(map(str, choices))
         )
-        raise Refused(f"{key}={given[key]}: it must be {said}")
-    return given.get(key)
+        raise InvalidConfig(f"{key}={arguments[key]}: it must be {requirement}")
+    return arguments.get(key)
 
 
-def links(
+def format_strongest_links(
     weights: np.ndarray,
     words: Sequence[str],
     layer: int | None,
@@ -63,39 +69,52 @@ def links(
     top: int = 3,
     layers: Sequence[int] | None = None,
 ) -> str:
-    """A line per token: the strongest links from it to tokens up to it, over the heads that are asked for.
+    """Format a line per token with its strongest attention links over the selected heads.
 
-    weights [layer, head, T, T], of these `layers`, or all. A link names its head unless only one was asked
-    for.
+    Args:
+        weights: [layer, head, T, T].
+        words: text of each token.
+        layer: only this layer; None selects all.
+        head: only this head; None selects all.
+        top: links per token.
+        layers: model layers that `weights` covers; None means all.
+
+    A link names its layer and head unless only one head is selected.
     """
     layers = range(len(weights)) if layers is None else layers
-    chosen = [
+    selected_heads = [
         (a, b) for a in layers for b in range(weights.shape[1]) if layer in (None, a) and head in (None, b)
     ]
-    shown = [printable(json.dumps(word, ensure_ascii=False)) for word in words]
-    wide = max(map(len, shown))
+    labels = [escape_unprintable(json.dumps(word, ensure_ascii=False)) for word in words]
+    width = max(map(len, labels))
     lines = []
-    for query, word in enumerate(shown):
+    for query, word in enumerate(labels):
         rows = [
             (float(weights[layers.index(a), b, query, key]), a, b, key)
-            for a, b in chosen
+            for a, b in selected_heads
             for key in range(len(words))
         ]
-        best = sorted((row for row in rows if row[0] >= SHOWN), key=lambda row: (-row[0], *row[1:]))[:top]
-        said = (
-            f"{value:.3f} {shown[key]}@{key}" + (f" ({a}.{b})" if len(chosen) > 1 else "")
-            for value, a, b, key in best
+        strongest = sorted(
+            (row for row in rows if row[0] >= MIN_SHOWN_WEIGHT), key=lambda row: (-row[0], *row[1:])
+        )[:top]
+        links = (
+            f"{value:.3f} {labels[key]}@{key}" + (f" ({a}.{b})" if len(selected_heads) > 1 else "")
+            for value, a, b, key in strongest
         )
-        lines.append(f"{query:4} {word:{wide}} -> {'   '.join(said)}")
-    of = f"layer {layer}, head {head}" if len(chosen) == 1 else f"{len(chosen)} heads; (layer.head)"
-    return f"strongest links of every token, {of}\n" + "\n".join(lines)
+        lines.append(f"{query:4} {word:{width}} -> {'   '.join(links)}")
+    scope = (
+        f"layer {layer}, head {head}"
+        if len(selected_heads) == 1
+        else f"{len(selected_heads)} heads; (layer.head)"
+    )
+    return f"strongest links of every token, {scope}\n" + "\n".join(lines)
 
 
-@waiting("drawing the page")
-def _write(
+@notify_if_slow("drawing the page")
+def _write_page(
     folder: Path,
-    trained: Trained,
-    maps: Maps,
+    trained: TrainedModel,
+    maps: AttentionMaps,
     tokens: torch.Tensor,
     words: list[str],
     layer: int | None,
@@ -104,13 +123,15 @@ def _write(
     from attnlab.report.pages import explorer
 
     arrays = {
-        "maps": encode(maps.weights)[None],
+        "maps": encode_weights(maps.weights)[None],
         "visible": maps.visible.numpy(),
         "steps": np.zeros(1, int),
         "tokens": np.array(words),
-        "groups": maps.groups.numpy(),
+        "groups": maps.kv_groups.numpy(),
         "layers": np.array(maps.layers),
     }
-    scores = head_scores(trained.model, [tokens[:, :LONGEST]], min(trained.length, LONGEST))
-    kernels = {"max_abs_eager_fused": maps.difference, "note": None}
-    return explorer.write(folder, trained.name, trained.seed, arrays, scores, kernels, layer, head)
+    scores = compute_head_scores(
+        trained.model, [tokens[:, :MAX_PROBE_TOKENS]], min(trained.max_length, MAX_PROBE_TOKENS)
+    )
+    kernels = {"max_abs_eager_fused": maps.kernel_difference, "note": None}
+    return explorer.write_explorer(folder, trained.name, trained.seed, arrays, scores, kernels, layer, head)

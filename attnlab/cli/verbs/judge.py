@@ -1,7 +1,8 @@
-"""`python -m attnlab judge A B`: is B better than A? One verdict as JSON on stdout, and an exit status that
-says the same, for people and programs that propose changes. What is going on goes to stderr.
+"""`python -m attnlab judge A B`: test whether B is better than A by more than the margin.
 
-It is `compare` with two arms, another claim, and looks: B is better by more than the margin.
+Prints one verdict as JSON on stdout and encodes it in the exit status, for people and programs that propose
+changes. Progress goes to stderr. Works like `compare` with two arms, a superiority claim and interim
+analyses.
 """
 
 import argparse
@@ -18,17 +19,17 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from attnlab.cli.flags import BUDGETS
-from attnlab.cli.hydra import handed_on
+from attnlab.cli.flags import BUDGET_NAMES
+from attnlab.cli.hydra_runner import extract_hydra_flags
 from attnlab.cli.verbs import compare
-from attnlab.errors import Refused, nearest
-from attnlab.report.schema import Report, RunRow, Verdict, load
-from attnlab.store.fingerprint import flatten
-from attnlab.store.schema import LOST
+from attnlab.errors import InvalidConfig, format_suggestions
+from attnlab.report.schema import Report, RunRow, Verdict, load_report
+from attnlab.store.fingerprint import flatten_config
+from attnlab.store.run_schema import LOST_STATUSES
 from attnlab.sweep.plan import overrides
 
-LOOKS = "looks=[4,6,9,12,16]"
-ENDS = {  # word of the claim -> exit status, verdict
+INTERIM_ANALYSES = "looks=[4,6,9,12,16]"
+EXIT_BY_VERDICT = {  # verdict of the claim -> exit status, verdict of `judge`
     Verdict.SUPPORTED: (0, "better"),
     Verdict.REFUTED: (3, "not better"),
     Verdict.INCONCLUSIVE: (4, "undecided"),
@@ -36,89 +37,104 @@ ENDS = {  # word of the claim -> exit status, verdict
     Verdict.UNTRAINED: (4, "undecided"),
     Verdict.NOT_COMPARABLE: (5, "not comparable"),
 }
-HELD = {  # of --budget, beside the tokens
+BUDGET_OVERRIDES = {  # value of --budget -> overrides; tokens are always controlled
     "tokens": [],
-    "parameters": ["held=[parameters,tokens]", "match=params", "match_by=model.ffn_width"],
-    "flops": ["held=[flops_per_token,tokens]", "match=flops", "match_by=model.ffn_width"],
-    "cache": ["held=[kv_bytes_per_token,tokens]"],
+    "parameters": ["controlled=[parameters,tokens]", "match=params", "match_by=model.ffn_width"],
+    "flops": ["controlled=[flops_per_token,tokens]", "match=flops", "match_by=model.ffn_width"],
+    "cache": ["controlled=[kv_bytes_per_token,tokens]"],
 }
-FIGURES = ("parameters", "flops_per_token", "kv_bytes_per_token", "tokens", "lr")  # of an arm
+COST_KEYS = ("parameters", "flops_per_token", "kv_bytes_per_token", "tokens", "lr")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints the verdict; returns its exit status."""
-    began = time.time()
-    experiment, rest = asked(options)
-    flags = handed_on(options)
-    given = [word for flag in ("metric", "margin", "budget") if (value := getattr(options, flag)) is not None
-             for word in (f"--{flag}", value)]  # fmt: skip
-    typed = shlex.join(["python", "-m", "attnlab", "judge", *options.words, *given, *flags])
+    """Print the verdict and return its exit status."""
+    start_time = time.time()
+    experiment, rest = build_judge_experiment(options)
+    flags = extract_hydra_flags(options)
+    flag_words = [
+        word
+        for flag in ("metric", "margin", "budget")
+        if (value := getattr(options, flag)) is not None
+        for word in (f"--{flag}", value)
+    ]
+    typed_command = shlex.join(["python", "-m", "attnlab", "judge", *options.words, *flag_words, *flags])
     with redirect_stdout(sys.stderr):
-        status = compare.ask(experiment, rest, flags, typed)
-    source = _report(Path(overrides.text(rest, "paths.reports") or "reports"), experiment["name"], began)
+        status = compare.run_inline_experiment(experiment, rest, flags, typed_command)
+    source = _find_report(
+        Path(overrides.get_override_text(rest, "paths.reports") or "reports"), experiment["name"], start_time
+    )
     if source is None or status >= 128:
         return status
-    ended, answer = verdict(load(source), source.with_name("report.html"))
-    print(json.dumps(answer, indent=1, ensure_ascii=False))
-    return status if status and ended == ENDS[Verdict.NO_RESULT][0] else ended
+    exit_status, summary = summarize_verdict(load_report(source), source.with_name("report.html"))
+    print(json.dumps(summary, indent=1, ensure_ascii=False))
+    return status if status and exit_status == EXIT_BY_VERDICT[Verdict.NO_RESULT][0] else exit_status
 
 
-def asked(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """The experiment that asks, A its first arm and B its second; and the words that are left over."""
+def build_judge_experiment(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Build the experiment with baseline A and treatment B; return it and the remaining words."""
     if len(options.words) < 2:
-        raise Refused('judge which two? As in: python -m attnlab judge "heads=mha" "heads=gqa"')
-    if options.budget is not None and options.budget not in BUDGETS:
-        near = nearest(options.budget, BUDGETS)
-        raise Refused(f"--budget {options.budget}: one of {', '.join(BUDGETS)}{near}")
-    arms = [_arm(word) for word in options.words[:2]]
+        raise InvalidConfig('judge which two? As in: python -m attnlab judge "heads=mha" "heads=gqa"')
+    if options.budget is not None and options.budget not in BUDGET_NAMES:
+        suggestions = format_suggestions(options.budget, BUDGET_NAMES)
+        raise InvalidConfig(f"--budget {options.budget}: one of {', '.join(BUDGET_NAMES)}{suggestions}")
+    arms = [_read_arm(word) for word in options.words[:2]]
     rest = options.words[2:]
-    hidden = {key for arm in arms for key in overrides.keys(arm)} & {*overrides.keys(rest)}
-    if hidden:
-        raise Refused(f"{', '.join(sorted(hidden))}: A or B sets it, so a word for both would hide it")
-    words = [*HELD[options.budget or "tokens"], *rest]
+    overridden_keys = {key for arm in arms for key in overrides.index_by_key(arm)} & {
+        *overrides.index_by_key(rest)
+    }
+    if overridden_keys:
+        raise InvalidConfig(
+            f"{', '.join(sorted(overridden_keys))}: A or B sets it, so a word for both would hide it"
+        )
+    words = [*BUDGET_OVERRIDES[options.budget or "tokens"], *rest]
     words += [f"metric={options.metric}"] if options.metric is not None else []
     if options.margin is not None:
-        share = re.fullmatch(r"\s*([\d.]+)\s*%\s*", options.margin)
-        words.append(f"margin={{training:{share[1]}%}}" if share else f"margin={options.margin}")
-    said = overrides.keys(words)
-    if "looks" not in said and "seed" not in said:
-        words.append(LOOKS)
-    experiment, left = compare.declare(arms, words)
+        percentage = re.fullmatch(r"\s*([\d.]+)\s*%\s*", options.margin)
+        words.append(f"margin={{training:{percentage[1]}%}}" if percentage else f"margin={options.margin}")
+    override_keys = overrides.index_by_key(words)
+    if "looks" not in override_keys and "seed" not in override_keys:
+        words.append(INTERIM_ANALYSES)
+    experiment, remaining = compare.build_experiment(arms, words)
     first, second = experiment["arms"]
     [claim] = experiment["claims"]
     claim["says"] = f"{second} is better than {first} by more than the margin"
     claim["threshold"] = -claim["threshold"] if claim["threshold"] != "margin" else "-margin"
     experiment["question"] = f"Is {' '.join(arms[1])} better than {' '.join(arms[0])}?"
-    return experiment, left
+    return experiment, remaining
 
 
-def verdict(report: Report, page: Path) -> tuple[int, dict[str, Any]]:
-    """The exit status of a report's one claim, and all that programs are told of it."""
+def summarize_verdict(report: Report, page: Path) -> tuple[int, dict[str, Any]]:
+    """Return the exit status of a report's only claim, and the JSON output."""
     from attnlab.report.tables.wording import describe_claim, format_training  # late: scipy
 
     [claim] = report.verdict.claims
-    ended, word = ENDS[claim.verdict]
+    exit_status, word = EXIT_BY_VERDICT[claim.verdict]
     decision = claim.decision
     runs = report.runs
-    return ended, {
+    return exit_status, {
         "verdict": word,
-        "claim": claim.verdict,  # UNTRAINED and NO RESULT are undecided too
+        "claim": claim.verdict,  # distinguishes the undecided verdicts
         "sentence": describe_claim(claim),
         "metric": claim.metric,
         "unit": claim.unit,
         "direction": claim.direction,
         "margin": report.experiment.margin,
-        "estimate": decision.estimate,  # B less A
+        "estimate": decision.estimate,  # B − A
         "interval": {"low": decision.low, "high": decision.high, "level": decision.level},
-        "as_training": format_training(claim.training) if claim.training else None,
+        "as_training": format_training(claim.training_equivalent) if claim.training_equivalent else None,
         "exploratory": claim.exploratory,
         "seeds": decision.n,
         "cost": {
             "runs": len(runs),
-            "failed": sum(run.status not in ("done", *LOST) for run in runs),
-            "lost": sum(run.status in LOST for run in runs),  # to the machine: no outcome of a side
+            "failed": sum(run.status not in ("done", *LOST_STATUSES) for run in runs),
+            "lost": sum(
+                run.status in LOST_STATUSES for run in runs
+            ),  # machine failures, no outcome of an arm
             "seconds": round(sum(run.seconds or 0 for run in runs), 1),
-            **{side: _cost(runs, arm) for side, arm in zip(("a", "b"), report.experiment.arms, strict=True)},
+            **{
+                side: _collect_arm_cost(runs, arm)
+                for side, arm in zip(("a", "b"), report.experiment.arms, strict=True)
+            },
         },
         "size": report.experiment.size,
         "report": str(page),
@@ -126,38 +142,38 @@ def verdict(report: Report, page: Path) -> tuple[int, dict[str, Any]]:
     }
 
 
-def _cost(runs: Sequence[RunRow], arm: str) -> dict[str, Any]:
-    """An arm's figures, of its first run that has them."""
-    known = next((run.budget for run in runs if run.arm == arm and run.budget.known()), None)
-    return {"arm": arm, **{figure: known.get(figure) if known else None for figure in FIGURES}}
+def _collect_arm_cost(runs: Sequence[RunRow], arm: str) -> dict[str, Any]:
+    """Collect an arm's costs from its first run that recorded them."""
+    budget = next((run.budget for run in runs if run.arm == arm and run.budget.get_known_values()), None)
+    return {"arm": arm, **{key: budget.get(key) if budget else None for key in COST_KEYS}}
 
 
-def _report(folder: Path, name: str, since: float) -> Path | None:
-    """The report of this command: the experiment's that was written last, and not before it began."""
-    written = [path for path in folder.glob(f"{name}*/report.json") if path.stat().st_mtime >= since - 1]
-    own = [path for path in written if load(path).experiment.name == name]
-    return max(own, key=lambda path: path.stat().st_mtime, default=None)
+def _find_report(folder: Path, name: str, since: float) -> Path | None:
+    """Find the newest report of the experiment that was written since the command started."""
+    recent = [path for path in folder.glob(f"{name}*/report.json") if path.stat().st_mtime >= since - 1]
+    matching = [path for path in recent if load_report(path).experiment.name == name]
+    return max(matching, key=lambda path: path.stat().st_mtime, default=None)
 
 
-def _arm(word: str) -> list[str]:
-    """The overrides of a side: those typed, or what a yaml file sets."""
+def _read_arm(word: str) -> list[str]:
+    """Return the overrides of an arm, typed or from a yaml file."""
     if "=" in word or Path(word).suffix not in (".yaml", ".yml"):
         return word.split()
     try:
         values = OmegaConf.to_container(OmegaConf.load(word))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise Refused(f"{word}: {' '.join(str(error).split())}") from error
+        raise InvalidConfig(f"{word}: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict) or not values:
-        raise Refused(f"{word}: not a mapping of keys of the config to values")
-    return [f"++{key}={_written(leaf)}" for key, leaf in flatten(values)]
+        raise InvalidConfig(f"{word}: not a mapping of keys of the config to values")
+    return [f"++{key}={_format_override_value(leaf)}" for key, leaf in flatten_config(values)]
 
 
-def _written(value: Any) -> str:
-    """A value as an override has it."""
+def _format_override_value(value: Any) -> str:
+    """Format a value in Hydra's override grammar."""
     if isinstance(value, str):
-        return overrides.quoted(value)
+        return overrides.quote_value(value)
     if isinstance(value, list):
-        return f"[{','.join(_written(item) for item in value)}]"
+        return f"[{','.join(_format_override_value(item) for item in value)}]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{_written(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_format_override_value(item)}" for key, item in value.items()) + "}"
     return json.dumps(value)

@@ -1,55 +1,59 @@
-"""`plan` and `status`: what a command would train, and where its runs stand now; `ladder`: an experiment at
-every rung of a ladder of sizes.
-"""
+"""`plan`, `status` and `ladder`: preview of a command, state of its runs, all sizes of a ladder."""
 
 import argparse
 from collections.abc import Sequence
 
-from attnlab.cli.hydra import config_dirs, handed_on, hydra
-from attnlab.errors import Refused, nearest
+from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
+from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.sweep.plan import overrides
 
-GROUP = "ladder"
-USUAL = "two_cores"
+LADDER_GROUP = "ladder"
+DEFAULT_LADDER = "two_cores"
 
 
-def plan(options: argparse.Namespace) -> int:
-    """The plan of a command, with nothing trained."""
-    return _show("plan_json" if options.json else "plan", options)
+def print_plan(options: argparse.Namespace) -> int:
+    """Print a command's plan without training."""
+    return _run_with_show("plan_json" if options.json else "plan", options)
 
 
-def status(options: argparse.Namespace) -> int:
-    """How the runs of a command stand now; `--watch` until all have ended."""
+def print_status(options: argparse.Namespace) -> int:
+    """Print the state of a command's runs; with `--watch`, update until all have ended."""
     if options.watch and options.json:
-        raise Refused("status: --watch draws a table, --json tells once: name one")
-    return _show("watch" if options.watch else "status_json" if options.json else "status", options)
+        raise InvalidConfig("status: --watch draws a table, --json tells once: name one")
+    return _run_with_show("watch" if options.watch else "status_json" if options.json else "status", options)
 
 
-def ladder(options: argparse.Namespace) -> int:
-    """Runs the experiment at all rungs; returns the exit status of its sweep."""
-    options.words = _experiment(options)
-    given = overrides.keys(options.words)
-    if "experiment" not in given:
-        raise Refused(f"ladder of what? As in: python -m attnlab ladder +experiment=NAME ladder={USUAL}")
-    usual = [] if GROUP in given else [f"{GROUP}={USUAL}"]
-    return hydra([*handed_on(options), *options.words, *usual])
+def run_ladder(options: argparse.Namespace) -> int:
+    """Run the experiment at all ladder sizes and return the exit status of its sweep."""
+    options.words = _expand_experiment_name(options)
+    override_by_key = overrides.index_by_key(options.words)
+    if "experiment" not in override_by_key:
+        raise InvalidConfig(
+            f"ladder of what? As in: python -m attnlab ladder +experiment=NAME ladder={DEFAULT_LADDER}"
+        )
+    default_ladder = [] if LADDER_GROUP in override_by_key else [f"{LADDER_GROUP}={DEFAULT_LADDER}"]
+    return run_hydra([*extract_hydra_flags(options), *options.words, *default_ladder])
 
 
-def _show(kind: str, options: argparse.Namespace) -> int:
+def _run_with_show(view: str, options: argparse.Namespace) -> int:
     if not options.words:
-        verb = "plan" if kind.startswith("plan") else "status"
-        raise Refused(f"{verb} what? As in: python -m attnlab {verb} +experiment=NAME")
-    return hydra([*handed_on(options), f"++sweep.show={kind}", *_experiment(options)])
+        verb = "plan" if view.startswith("plan") else "status"
+        raise InvalidConfig(f"{verb} what? As in: python -m attnlab {verb} +experiment=NAME")
+    return run_hydra(
+        [*extract_hydra_flags(options), f"++sweep.show={view}", *_expand_experiment_name(options)]
+    )
 
 
-def _experiment(options: argparse.Namespace) -> Sequence[str]:
-    """The words, of which the name of an experiment alone stands for +experiment=NAME."""
-    bare = [word for word in options.words if "=" not in word and word.isidentifier()]
-    if not bare:
+def _expand_experiment_name(options: argparse.Namespace) -> Sequence[str]:
+    """Expand bare experiment names to +experiment=NAME."""
+    bare_words = [word for word in options.words if "=" not in word and word.isidentifier()]
+    if not bare_words:
         return list(options.words)
-    folders = config_dirs(handed_on(options))
+    folders = list_config_dirs(extract_hydra_flags(options))
     names = sorted({path.stem for folder in folders for path in (folder / "experiment").glob("*.yaml")})
-    for word in bare:
+    for word in bare_words:
         if word not in names:
-            raise Refused(f"{word}: no experiment of that name{nearest(word, names)}; python -m attnlab list")
-    return [f"+experiment={word}" if word in bare else word for word in options.words]
+            raise InvalidConfig(
+                f"{word}: no experiment of that name{format_suggestions(word, names)}; python -m attnlab list"
+            )
+    return [f"+experiment={word}" if word in bare_words else word for word in options.words]

@@ -1,4 +1,4 @@
-"""`report`: pages from data alone, of one report or of a folder of them; what differs between two reports."""
+"""`python -m attnlab report`: render reports from their data, or compare two reports."""
 
 import argparse
 import json
@@ -6,51 +6,59 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused, printable
-from attnlab.sweep.waiting import waiting
+from attnlab.errors import InvalidConfig, escape_unprintable
+from attnlab.sweep.slow_notice import notify_if_slow
 
 
-def report(options: argparse.Namespace) -> int:
-    """Renders a report, or all reports of a folder with their index and ledger; or compares two."""
+def main(options: argparse.Namespace) -> int:
+    """Render a report or a folder of reports with index and ledger, or compare two reports."""
     if options.now is not None:
-        from attnlab.cli.hydra import hydra
+        from attnlab.cli.hydra_runner import run_hydra
 
         if options.folder or options.diff or options.json:
-            raise Refused("report --now takes the words of a command, and nothing else")
-        return hydra(["++sweep.show=report", *options.now])
+            raise InvalidConfig("report --now takes the words of a command, and nothing else")
+        return run_hydra(["++sweep.show=report", *options.now])
     if (options.folder is None) == (options.diff is None):
-        raise Refused(
+        raise InvalidConfig(
             "report which? As in: python -m attnlab report reports/NAME, report reports, or report --diff A B"
         )
     if options.diff:
-        from attnlab.report.diff import compare, differences
+        from attnlab.report.report_diff import compute_diff, format_diff
 
         a, b = map(Path, options.diff)
-        print(_json(differences(a, b).plain()) if options.json else printable(compare(a, b), keep="\n"))
+        print(
+            _format_json(compute_diff(a, b).plain())
+            if options.json
+            else escape_unprintable(format_diff(a, b), allowed="\n")
+        )
         return 0
-    from attnlab.report.ladder import LADDER
-    from attnlab.report.pages.index import sources
+    from attnlab.report.ladder_schema import LADDER_FILE
+    from attnlab.report.pages.index import find_report_sources
 
     folder = Path(options.folder)
-    if not (folder / "report.json").is_file() and not (folder / LADDER).is_file() and sources(folder):
+    if (
+        not (folder / "report.json").is_file()
+        and not (folder / LADDER_FILE).is_file()
+        and find_report_sources(folder)
+    ):
         return _render_folder(folder, as_json=options.json)
-    from attnlab.report.across import page as ladders
-    from attnlab.report.pages.files import render
+    from attnlab.report.pages.report_files import render_report
+    from attnlab.report.replications.ladder_page import render_ladder
 
-    of_sizes = (folder / LADDER).is_file()
-    with waiting("rendering the page"):
-        page = (ladders.render if of_sizes else render)(folder)
-    shown = {"report": str(page), **({} if of_sizes else _verdicts(folder))}
-    print(_json(shown) if options.json else printable(str(page)))
+    is_ladder = (folder / LADDER_FILE).is_file()
+    with notify_if_slow("rendering the page"):
+        page = (render_ladder if is_ladder else render_report)(folder)
+    output = {"report": str(page), **({} if is_ladder else _summarize_verdicts(folder))}
+    print(_format_json(output) if options.json else escape_unprintable(str(page)))
     return 0
 
 
 def _render_folder(folder: Path, *, as_json: bool) -> int:
-    """All reports of a folder, behind a progress bar on stderr; 2 where one of them could not be rendered."""
+    """Render all reports of a folder with a progress bar on stderr; return 2 if one could not be rendered."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from attnlab.report import folder as together
+    from attnlab.report import reports_folder
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -59,26 +67,30 @@ def _render_folder(folder: Path, *, as_json: bool) -> int:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("rendering pages", total=None)
         try:
-            for done, total, error in together.render(folder):
-                progress.update(bar, completed=done, total=total)
+            for n_done, total, error in reports_folder.render_folder(folder):
+                progress.update(bar, completed=n_done, total=total)
                 errors += [error] if error else []
-        except ValueError as no_ledger:  # a report that has no page either is named once
-            errors += [str(no_ledger)] if str(no_ledger) not in errors else []
+        except ValueError as ledger_error:  # a report without a page appears once
+            errors += [str(ledger_error)] if str(ledger_error) not in errors else []
     pages = [str(path) for path in sorted(folder.glob("*/report.html"))]
     pages += [str(folder / name) for name in ("index.html", "ledger.html") if (folder / name).is_file()]
     for error in errors:
-        print(printable(error), file=sys.stderr)
-    print(_json({"pages": pages, "errors": errors}) if as_json else printable("\n".join(pages), keep="\n"))
+        print(escape_unprintable(error), file=sys.stderr)
+    print(
+        _format_json({"pages": pages, "errors": errors})
+        if as_json
+        else escape_unprintable("\n".join(pages), allowed="\n")
+    )
     return 2 if errors else 0
 
 
-def _verdicts(path: Path) -> dict[str, Any]:
-    """The verdicts of a report, and what decided them."""
-    from attnlab.report.pages.files import find
-    from attnlab.report.schema import load
+def _summarize_verdicts(path: Path) -> dict[str, Any]:
+    """Summarize the verdicts of a report and their decisions."""
+    from attnlab.report.pages.report_files import find_report
+    from attnlab.report.schema import load_report
     from attnlab.report.tables.wording import describe_claim
 
-    verdict = load(find(path)).verdict
+    verdict = load_report(find_report(path)).verdict
     keys = {"says", "verdict", "arm", "against", "metric", "unit", "threshold", "decision"}
     claims = [
         claim.model_dump(mode="json", include=keys) | {"sentence": describe_claim(claim)}
@@ -87,5 +99,5 @@ def _verdicts(path: Path) -> dict[str, Any]:
     return {"headline": verdict.headline, "exploratory": verdict.exploratory, "claims": claims}
 
 
-def _json(shown: dict[str, Any]) -> str:
-    return json.dumps(shown, indent=1, ensure_ascii=False)
+def _format_json(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False)

@@ -1,43 +1,43 @@
-"""`python -m attnlab schema`: what files must look like, for editors and other programs.
+"""`python -m attnlab schema`: JSON schemas of files, for editors and other programs.
 
-An experiment file may set any key of the config beside its own, so its schema takes unknown keys at the top;
-in a claim and in `tune` there are none.
+An experiment file may also set any key of the config, so its schema allows unknown keys at the top level.
+Claims and `tune` allow none.
 """
 
 import argparse
 import json
 from typing import Any
 
-from attnlab.cli.flags import SCHEMAS
-from attnlab.errors import Refused, nearest
+from attnlab.cli.flags import SCHEMA_NAMES
+from attnlab.errors import InvalidConfig, format_suggestions
 
 
 def main(options: argparse.Namespace) -> int:
-    """Prints one schema, or the names of all."""
+    """Print one schema, or the names of all."""
     if options.name is None:
-        print("\n".join(SCHEMAS))
+        print("\n".join(SCHEMA_NAMES))
         return 0
-    if options.name not in SCHEMAS:
-        raise Refused(f"no schema {options.name}{nearest(options.name, SCHEMAS)}")
-    print(text(options.name), end="")
+    if options.name not in SCHEMA_NAMES:
+        raise InvalidConfig(f"no schema {options.name}{format_suggestions(options.name, SCHEMA_NAMES)}")
+    print(format_schema(options.name), end="")
     return 0
 
 
-def text(name: str) -> str:
-    """A schema as a file has it."""
-    return json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
+def format_schema(name: str) -> str:
+    """Format a schema as the text of a file."""
+    return json.dumps(build_schema(name), indent=2, ensure_ascii=False) + "\n"
 
 
-def schema(name: str) -> dict[str, Any]:
-    """JSON schema, draft 2020-12, of an experiment file, a run's spec.json or run.json, or a report.json."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+def build_schema(name: str) -> dict[str, Any]:
+    """Build the JSON schema (draft 2020-12) of an experiment file, spec.json, run.json or report.json."""
+    header = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     if name == "report":
         from attnlab.report.schema import Report
 
-        return head | Report.model_json_schema(by_alias=True, mode="serialization")
-    from attnlab.store.declarations import Experiment
-    from attnlab.store.schema import Record, RunRecord, RunSpec
+        return header | Report.model_json_schema(by_alias=True, mode="serialization")
+    from attnlab.store.experiment_schema import Experiment
+    from attnlab.store.run_schema import FrozenModel, RunConfig, RunResult
 
-    records: dict[str, type[Record]] = {"experiment": Experiment, "spec": RunSpec, "run": RunRecord}
-    own = {"additionalProperties": True} if name == "experiment" else {}
-    return head | records[name].model_json_schema(by_alias=True) | own
+    models: dict[str, type[FrozenModel]] = {"experiment": Experiment, "spec": RunConfig, "run": RunResult}
+    extra_keys = {"additionalProperties": True} if name == "experiment" else {}
+    return header | models[name].model_json_schema(by_alias=True) | extra_keys

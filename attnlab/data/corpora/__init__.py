@@ -1,1 +1,1 @@
-"""Where text comes from: settings in, a `Corpus` out. Its text is read only where no tokens are kept."""
+"""Loaders of corpora: settings to a `Corpus`, whose text is read only if no tokens are cached."""

@@ -1,7 +1,7 @@
-"""A corpus in one file that travels: gzip over a line of JSON, which is its `About`, and its text.
+"""A portable corpus in one file: gzip over one line of JSON, its `CorpusMetadata`, followed by the text.
 
-The same corpus gives the same bytes, whoever freezes it and when; on any machine the file gives the same text
-in the same two parts. It may be anybody's: nothing in it is run.
+The same corpus gives the same bytes on every machine and at any time; the file gives the same text and the
+same split everywhere. Files may come from untrusted sources: nothing in them is executed.
 """
 
 import gzip
@@ -13,66 +13,84 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from attnlab.data.corpora.corpus import About, Corpus, decoded
-from attnlab.data.corpora.files import read_unpacked
-from attnlab.data.corpora.kept import known
-from attnlab.store.guards.inputs import refuse_no_file
+from attnlab.data.corpora.corpus import Corpus, CorpusMetadata, decode_utf8
+from attnlab.data.corpora.text_files import read_gzip
+from attnlab.data.corpora.token_cache import load_or_compute
+from attnlab.store.guards.inputs import reject_special_files
 
-MARK = b"attnlab corpus 1\n"
-LONGEST = 4000  # characters of a name in a head
-
-
-def freeze(corpus: Corpus, to: Path) -> None:
-    """Writes the file. No time goes into it, and no place."""
-    head = json.dumps(corpus.about.model_dump(mode="json"))
-    with to.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-        packed.write(MARK + head.encode() + b"\n")
-        packed.write(corpus.text().encode())
+FILE_SIGNATURE = b"attnlab corpus 1\n"
+MAX_NAME_CHARS = 4000  # of a name in the metadata
 
 
-def frozen_corpus(path: str, cache: str) -> Corpus:
-    """The corpus in a file. ValueError, one line, where it is none, or is damaged."""
+def freeze_corpus(corpus: Corpus, path: Path) -> None:
+    """Write a corpus to a file, without timestamps or paths."""
+    head = json.dumps(corpus.metadata.model_dump(mode="json"))
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as gzip_file:
+        gzip_file.write(FILE_SIGNATURE + head.encode() + b"\n")
+        gzip_file.write(corpus.load_text().encode())
+
+
+def load_frozen_corpus(path: str, cache: str) -> Corpus:
+    """Load the corpus in a file.
+
+    Raises:
+        ValueError: the file is no frozen corpus, or is damaged; the message is one line.
+    """
     key = f"data.path={path}"
     file = Path(path)
-    refuse_no_file("data.path", file, below=False)
+    reject_special_files("data.path", file, recursive=False)
 
-    def look() -> dict[str, Any]:
-        return _parts(file, key)[0].model_dump(mode="json")
+    def read_metadata() -> dict[str, Any]:
+        return _read_frozen(file, key)[0].model_dump(mode="json")
 
     try:
-        about = known(cache, "frozen", [file], look)
+        metadata = load_or_compute(cache, "frozen", [file], read_metadata)
     except OSError as error:
         raise ValueError(
             f"{key}: {error.strerror}; give a file that `python -m attnlab corpus export` wrote"
         ) from None
-    return Corpus(About.model_validate_json(json.dumps(about)), key, lambda: _parts(file, key)[1])
+    return Corpus(
+        CorpusMetadata.model_validate_json(json.dumps(metadata)), key, lambda: _read_frozen(file, key)[1]
+    )
 
 
-def _parts(file: Path, key: str) -> tuple[About, bytes]:
-    """What is told of the text, and the text, of which it is true."""
+def _read_frozen(file: Path, key: str) -> tuple[CorpusMetadata, bytes]:
+    """Return a frozen corpus's metadata, validated against its text, and the text."""
     try:
-        content = read_unpacked(file)
-        if not content.startswith(MARK):
+        content = read_gzip(file)
+        if not content.startswith(FILE_SIGNATURE):
             raise ValueError("it is no frozen corpus; a text of your own is data=text")
-        head, _, data = content[len(MARK) :].partition(b"\n")
-        about = About.model_validate_json(head)
-        _refuse(about, data)
+        head, _, data = content[len(FILE_SIGNATURE) :].partition(b"\n")
+        metadata = CorpusMetadata.model_validate_json(head)
+        _validate_metadata(metadata, data)
     except ValidationError:
         raise ValueError(f"{key} is damaged: its head cannot be read; copy or export it again") from None
     except ValueError as error:
         raise ValueError(f"{key} cannot be read: {error}; copy or export it again") from None
-    return about, data
+    return metadata, data
 
 
-def _refuse(about: About, data: bytes) -> None:
-    """ValueError where a head does not tell of this text, or has names that no terminal should be given."""
-    names = (about.name, about.origin, *about.sources, *about.counts, *(name for name, _ in about.groups))
-    if not all(name.isprintable() and len(name) <= LONGEST for name in names):
+def _validate_metadata(metadata: CorpusMetadata, data: bytes) -> None:
+    """Validate metadata against its text.
+
+    Raises:
+        ValueError: the metadata describes another text, or contains names that cannot be printed safely.
+    """
+    names = (
+        metadata.name,
+        metadata.origin,
+        *metadata.sources,
+        *metadata.counts,
+        *(name for name, _ in metadata.groups),
+    )
+    if not all(name.isprintable() and len(name) <= MAX_NAME_CHARS for name in names):
         raise ValueError("its head has a name that cannot be printed")
-    if (about.bytes, about.sha256) != (len(data), sha256(data).hexdigest()):
+    if (metadata.bytes, metadata.sha256) != (len(data), sha256(data).hexdigest()):
         raise ValueError("its text is not the one that its head tells of")
-    decoded(data, "its text")
-    sizes = [size for _, size in about.groups]
-    inside = all(data[border] & 0xC0 != 0x80 for border in accumulate(sizes[:-1]) if 0 <= border < len(data))
-    if sizes and (min(sizes) < 0 or sum(sizes) != len(data) or not inside):
+    decode_utf8(data, "its text")
+    sizes = [size for _, size in metadata.groups]
+    has_valid_borders = all(
+        data[border] & 0xC0 != 0x80 for border in accumulate(sizes[:-1]) if 0 <= border < len(data)
+    )
+    if sizes and (min(sizes) < 0 or sum(sizes) != len(data) or not has_valid_borders):
         raise ValueError("its head divides another text")

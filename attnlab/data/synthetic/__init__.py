@@ -1,1 +1,1 @@
-"""Drawn tasks of the literature, one recipe a file: each asks for one ability, as its paper does."""
+"""Synthetic tasks of the literature, one recipe per file; each tests one ability, as in its paper."""

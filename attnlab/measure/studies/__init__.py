@@ -1,3 +1,4 @@
-"""What a run measures that trains nothing: each class is a `measurement` of the config. Training imports
-nothing from here, so a change here leaves the ids of trained runs alone.
+"""Measurements that a run makes without training; each class is a `measurement` of the config.
+
+Training imports nothing from this package, so changes here do not change the ids of trained runs.
 """

@@ -1,5 +1,6 @@
-"""Bytes that caches hold, counted in the caches themselves, beside the formula. On the meta device, so that a
-model of any size costs nothing.
+"""Bytes in caches, counted in the caches themselves, next to the formula.
+
+Runs on the meta device, so a model of any size costs nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -7,17 +8,17 @@ from typing import Any
 
 import torch
 
-from attnlab.attention.cache import DynamicCache, new_cache
+from attnlab.attention.cache import DynamicCache, create_layer_cache
 from attnlab.attention.contracts import Cache, Capabilities, Heads
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
-from attnlab.attention.rotary import identity
-from attnlab.measure.measurement import Measured
-from attnlab.measure.studies.fits import positive
+from attnlab.attention.rotary import identity_rotation
+from attnlab.measure.measurement import MeasurementResult
+from attnlab.measure.studies.fits import validate_positive
 from attnlab.model.transformer import Transformer
-from attnlab.store.schema import Metric
+from attnlab.store.run_schema import Metric
 
-DIM = 64  # width of a published model's input: what is cached does not depend on it
+INPUT_DIM = 64  # input of a published model's layer; cached bytes do not depend on it
 METRICS = (
     Metric("kv_bytes/held", "bytes held by the cache", "B", "lower", "count"),
     Metric("kv_bytes/layer", "bytes held by a layer's cache", "B", "lower", "count"),
@@ -26,84 +27,93 @@ METRICS = (
 
 
 class CacheBytes:
-    """Metrics for this run's model after `tokens` tokens of a batch: `kv_bytes/held`, `kv_bytes/layer`, and
-    `kv_bytes/unexplained`, what is held less the formula: bytes per token (2 kv d_h, or the latent's rank +
-    rope part) times the tokens that the cache keeps.
+    """Counts the cached bytes of this run's model after `tokens` tokens of a batch.
+
+    Metrics: `kv_bytes/held`; `kv_bytes/layer`; `kv_bytes/unexplained`, the counted bytes minus the formula.
+    The formula is the bytes per token (2 kv d_h, or the latent's rank + RoPE part) times the cached tokens.
     """
 
-    on_paper = True
+    shapes_only = True
 
     def __init__(self, make_cache: Callable[..., Cache] | None, tokens: int, batch: int = 1) -> None:
-        positive(tokens=tokens, batch=batch)
+        validate_positive(tokens=tokens, batch=batch)
         if make_cache is None:
-            raise ValueError("measurement.make_cache is null: name a cache, as with decode=growing")
+            raise ValueError("measurement.make_cache is null: name a cache, as with decode=dynamic")
         self.make_cache = make_cache
         self.tokens = tokens
         self.batch = batch
 
     def measures(self) -> list[str]:
-        """The names of all its metrics."""
+        """Return the names of all its metrics."""
         return [metric.name for metric in METRICS]
 
-    def __call__(self, module: Any, data: Any, device: str) -> Measured:
-        """Fills a cache per layer and counts."""
+    def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
+        """Fill a cache per layer and count its bytes."""
         model: Transformer = module.model
-        layers = [self._layer(block.mixer, model.embedding.weight) for block in model.blocks]
-        held, formula = (sum(column) for column in zip(*layers, strict=True))
+        layers = [self._count_layer_bytes(block.mixer, model.embedding.weight) for block in model.blocks]
+        cached_bytes, predicted_bytes = (sum(column) for column in zip(*layers, strict=True))
         metrics = {
-            "kv_bytes/held": held,
+            "kv_bytes/held": cached_bytes,
             "kv_bytes/layer": layers[0][0],
-            "kv_bytes/unexplained": held - formula,
+            "kv_bytes/unexplained": cached_bytes - predicted_bytes,
         }
-        return Measured(metrics, declared=METRICS)
+        return MeasurementResult(metrics, definitions=METRICS)
 
-    def _layer(self, mixer: Any, like: torch.Tensor) -> tuple[int, int]:
-        """Bytes that one layer's cache holds, and that it should hold."""
-        cache = new_cache(self.make_cache, mixer)
-        holds = Capabilities.of(cache).holds
-        kept = self.tokens if holds is None else min(self.tokens, holds)
-        x = torch.empty(self.batch, self.tokens, like.shape[1], device="meta", dtype=like.dtype)
-        return _held(cache, mixer.heads, x), self.batch * kept * mixer.state_size()
+    def _count_layer_bytes(self, mixer: Any, embedding_weight: torch.Tensor) -> tuple[int, int]:
+        """Return the counted and the predicted bytes of one layer's cache."""
+        cache = create_layer_cache(self.make_cache, mixer)
+        max_tokens = Capabilities.from_part(cache).max_cached_tokens
+        cached_tokens = self.tokens if max_tokens is None else min(self.tokens, max_tokens)
+        x = torch.empty(
+            self.batch, self.tokens, embedding_weight.shape[1], device="meta", dtype=embedding_weight.dtype
+        )
+        return _count_held_bytes(cache, mixer.heads, x), self.batch * cached_tokens * mixer.state_size()
 
 
-class Published:
-    """`models`: name to shape, {n_layers, n_heads, n_kv_heads, head_dim} or {n_layers, n_heads, rank,
-    head_dim, rope_dim}. Metrics: `kv_bytes/<name>`, what a token adds to a 16 bit cache of all layers.
+class PublishedModels:
+    """Counts the cached bytes per token of published model shapes, in a 16-bit cache of all layers.
+
+    Args:
+        models: name -> shape, {n_layers, n_heads, n_kv_heads, head_dim} or {n_layers, n_heads, rank,
+            head_dim, rope_dim}. The metrics are `kv_bytes/<name>`.
     """
 
-    on_paper = True
+    shapes_only = True
 
     def __init__(self, models: Mapping[str, Mapping[str, int]]) -> None:
-        self.parts: dict[str, tuple[int, Heads]] = {}
+        self.heads_by_model: dict[str, tuple[int, Heads]] = {}
         for name, shape in models.items():
-            own = dict(shape)
-            layers = own.pop("n_layers", 0)
-            positive(**{f"models.{name}.n_layers": layers})
-            kind: Any = LatentHeads if "rank" in own else GroupedHeads
+            options = dict(shape)
+            layers = options.pop("n_layers", 0)
+            validate_positive(**{f"models.{name}.n_layers": layers})
+            heads_class: Any = LatentHeads if "rank" in options else GroupedHeads
             try:
                 with torch.device("meta"):
-                    self.parts[name] = layers, kind(dim=DIM, bias=False, out_bias=False, **own).bfloat16()
+                    self.heads_by_model[name] = (
+                        layers,
+                        heads_class(dim=INPUT_DIM, bias=False, out_bias=False, **options).bfloat16(),
+                    )
             except TypeError as error:
                 raise ValueError(f"measurement.models.{name}: {error}") from error
 
     def measures(self) -> list[str]:
-        """The names of all its metrics."""
-        return [f"kv_bytes/{name}" for name in self.parts]
+        """Return the names of all its metrics."""
+        return [f"kv_bytes/{name}" for name in self.heads_by_model]
 
-    def __call__(self, module: Any, data: Any, device: str) -> Measured:
-        """One token through one layer of each."""
+    def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
+        """Cache one token in one layer of each model."""
         metrics = {}
-        declared = []
-        for name, (layers, heads) in self.parts.items():
-            x = torch.empty(1, 1, DIM, device="meta", dtype=torch.bfloat16)
-            own = Metric(f"kv_bytes/{name}", f"KV cache per token of {name}", "B", "lower", "count")
-            metrics[own.name] = layers * _held(DynamicCache(), heads, x)
-            declared.append(own)
-        return Measured(metrics, declared=declared)
+        definitions = []
+        for name, (layers, heads) in self.heads_by_model.items():
+            x = torch.empty(1, 1, INPUT_DIM, device="meta", dtype=torch.bfloat16)
+            metric = Metric(f"kv_bytes/{name}", f"KV cache per token of {name}", "B", "lower", "count")
+            metrics[metric.name] = layers * _count_held_bytes(DynamicCache(), heads, x)
+            definitions.append(metric)
+        return MeasurementResult(metrics, definitions=definitions)
 
 
-def _held(cache: Cache, heads: Heads, x_BTM: torch.Tensor) -> int:
-    """Bytes in the cache of a layer that has seen x."""
-    where = torch.arange(x_BTM.shape[1], device="meta")[None]
-    cache.append(heads.project(x_BTM, identity)[1], where)
+def _count_held_bytes(cache: Cache, heads: Heads, x_BTM: torch.Tensor) -> int:
+    """Return the bytes in a layer's cache after the input x."""
+    positions = torch.arange(x_BTM.shape[1], device="meta")[None]
+    cache.append(heads.project(x_BTM, identity_rotation)[1], positions)
     return cache.live_bytes()

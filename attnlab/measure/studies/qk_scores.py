@@ -1,5 +1,6 @@
-"""Scores of random queries and keys: how large they grow with the width of a head, and what softmax makes of
-them. Nothing of a model is used but the exponent of its scale.
+"""Scores of random queries and keys: growth with the head dim, and the effect of softmax.
+
+The only property of a model is the exponent of its scale.
 """
 
 import math
@@ -8,12 +9,12 @@ from typing import Any
 
 import torch
 
-from attnlab.measure.measurement import Measured
-from attnlab.measure.studies.fits import exponent, increasing, positive
-from attnlab.model.initial import named_generator
-from attnlab.store.schema import Metric
+from attnlab.measure.measurement import MeasurementResult
+from attnlab.measure.studies.fits import fit_exponent, validate_increasing, validate_positive
+from attnlab.model.initialization import make_named_generator
+from attnlab.store.run_schema import Metric
 
-ROWS = 1024  # queries at a time
+QUERIES_PER_BATCH = 1024
 METRICS = (
     Metric("growth/variance", "exponent of the scores' variance"),
     Metric("growth/magnitude", "exponent of the scores' typical size"),
@@ -24,23 +25,24 @@ METRICS = (
 )
 
 
-class Scores:
-    """Entries of q and k are independent N(0, 1); scores are q·k * d^scale_exponent for each width d of
-    `dims`, `queries` queries over `keys` keys of their own each.
+class QKScores:
+    """Samples scores q·k * d^scale_exponent for each head dim d of `dims`.
 
-    Metrics: `growth/variance` and `growth/magnitude`, exponents over d of the scores' variance and of their
-    mean size; and at the width `at`: `scores/variance_over_dim`, `softmax/largest` weight,
-    `softmax/entropy` in units of ln(keys), `softmax/jacobian`, the trace 1 - sum of squares, through which
-    gradients pass.
+    Entries of q and k are independent N(0, 1). There are `queries` queries, each over `keys` keys of its own.
+
+    Metrics: `growth/variance` and `growth/magnitude`, exponents over d of the scores' variance and mean
+    absolute value; and at the head dim `at`: `scores/variance_over_dim`; `softmax/largest`, the largest
+    weight; `softmax/entropy`, in units of ln(keys); `softmax/jacobian`, the trace 1 - sum of squares, which
+    scales gradients.
     """
 
-    on_paper = True
+    shapes_only = True
 
     def __init__(
         self, dims: Sequence[int], at: int, keys: int, queries: int, scale_exponent: float, seed: int
     ) -> None:
-        positive(keys=keys, queries=queries)
-        self.dims = increasing(dims, "measurement.dims")
+        validate_positive(keys=keys, queries=queries)
+        self.dims = validate_increasing(dims, "measurement.dims")
         self.at = at
         if at not in self.dims or keys < 2:
             raise ValueError(f"measurement: at={at} must be one of dims={list(dims)}, and keys at least 2")
@@ -50,16 +52,16 @@ class Scores:
         self.seed = seed
 
     def measures(self) -> list[str]:
-        """The names of all its metrics."""
+        """Return the names of all its metrics."""
         return [metric.name for metric in METRICS]
 
-    def __call__(self, module: Any, data: Any, device: str) -> Measured:
-        """Draws the scores of every width, the same numbers for the same seed."""
+    def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
+        """Sample the scores of every head dim, the same numbers for the same seed."""
         variance = {}
         magnitude = {}
         softmax = {}
         for dim in self.dims:
-            scores = self._scores(dim)
+            scores = self._sample_scores(dim)
             variance[dim], magnitude[dim] = scores.var().item(), scores.abs().mean().item()
             weights = scores.softmax(-1)
             softmax[dim] = {
@@ -68,19 +70,19 @@ class Scores:
                 "jacobian": (1 - weights.square().sum(-1)).mean().item(),
             }
         metrics = {
-            "growth/variance": exponent(variance),
-            "growth/magnitude": exponent(magnitude),
+            "growth/variance": fit_exponent(variance),
+            "growth/magnitude": fit_exponent(magnitude),
             "scores/variance_over_dim": variance[self.at] / self.at,
             **{f"softmax/{name}": value for name, value in softmax[self.at].items()},
         }
         series = {f"softmax_{name}": {d: softmax[d][name] for d in self.dims} for name in softmax[self.at]}
-        return Measured(metrics, declared=METRICS, series=series)
+        return MeasurementResult(metrics, definitions=METRICS, series=series)
 
-    def _scores(self, dim: int) -> torch.Tensor:
-        generator = named_generator(self.seed, f"scores/{dim}")
+    def _sample_scores(self, dim: int) -> torch.Tensor:
+        generator = make_named_generator(self.seed, f"scores/{dim}")
         parts = []
-        for start in range(0, self.queries, ROWS):
-            rows = min(ROWS, self.queries - start)
+        for start in range(0, self.queries, QUERIES_PER_BATCH):
+            rows = min(QUERIES_PER_BATCH, self.queries - start)
             q = torch.randn(rows, 1, dim, generator=generator)
             k = torch.randn(rows, dim, self.keys, generator=generator)
             parts.append((q @ k).squeeze(1).double() * dim**self.scale_exponent)

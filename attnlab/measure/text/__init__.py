@@ -1,1 +1,1 @@
-"""What a model makes of running text: the window that is shown, losses by kind of token, what it writes."""
+"""Measurements on running text: the displayed window, losses by token category, generated samples."""

@@ -1,1 +1,1 @@
-"""Weights in and out of Hugging Face folders: a table per family, one way to walk it."""
+"""Import and export of Hugging Face checkpoints: one table per family, one conversion for all."""

@@ -1,64 +1,71 @@
-"""Layers that see a window of the past: by their type in a config of theirs, by patches in ours."""
+"""Sliding-window layers: layer types in their configs, patches of layers in ours."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attnlab.model.huggingface.rotation import Config
-from attnlab.model.huggingface.values import number
-from attnlab.store.values import MOST_LAYERS
+from attnlab.model.huggingface.config_values import require_number
+from attnlab.model.huggingface.rope_config import Config
+from attnlab.store.config_groups import MAX_LAYERS
 
-TYPES = ("full_attention", "sliding_attention")
-
-
-def mask(size: Any) -> Config:
-    """Our mask of so many tokens, the own one among them."""
-    return {"_target_": "attnlab.attention.masks.window.window", "size": number(size)}
+LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
-def size(mask: Any) -> Any:
-    """The size of such a mask; None where it is none."""
+def make_window_mask(size: Any) -> Config:
+    """Make our mask config of a window of `size` tokens, including the query's own."""
+    return {"_target_": "attnlab.attention.masks.window.window", "size": require_number(size)}
+
+
+def get_mask_size(mask: Any) -> Any:
+    """Return the window size of a mask config, or None."""
     return mask.get("size") if isinstance(mask, Mapping) else None
 
 
-def of(mixer: Config) -> Any:
-    """The size of a mixer's window, or None."""
-    return size((mixer.get("masks") or {}).get("window"))
+def get_window_size(mixer: Config) -> Any:
+    """Return the window size of a mixer config, or None."""
+    return get_mask_size((mixer.get("masks") or {}).get("window"))
 
 
-def layers(theirs: Config) -> int:
-    """How many there are; 0 for a number that is refused where it is read."""
+def count_layers(theirs: Config) -> int:
+    """Return the number of layers; 0 for an invalid value, which its own key rejects."""
     count = theirs.get("num_hidden_layers")
-    return count if isinstance(count, int) and 0 < count <= MOST_LAYERS else 0
+    return count if isinstance(count, int) and 0 < count <= MAX_LAYERS else 0
 
 
-def settled(theirs: Config, window: Any, slides: Callable[[int], bool], beside: Sequence[Any] = ()) -> Config:
-    """`theirs` with `layers`, a patch for each: those slide that `layer_types` says, or without it `slides`.
-    `beside` are further patches, one a layer.
+def normalize_windows(
+    theirs: Config, window: Any, is_sliding: Callable[[int], bool], extra_patches: Sequence[Any] = ()
+) -> Config:
+    """Add `layers` to `theirs`, a patch per layer that gives sliding layers their window.
 
-    ValueError for types that are unknown or too few, and for a window without a size.
+    Sliding layers follow from `layer_types`, or in its absence from `is_sliding`. `extra_patches` has one
+    patch per layer to extend.
+
+    Raises:
+        ValueError: Unknown layer types, too few of them, or a window without a size.
     """
-    count = layers(theirs)
-    kinds = theirs.get("layer_types") or [TYPES[slides(layer)] for layer in range(count)]
-    if not isinstance(kinds, list) or len(kinds) < count or any(kind not in TYPES for kind in kinds):
-        raise ValueError(f"layer_types = {kinds!r} is not supported (only {count} of {', '.join(TYPES)})")
-    patches: list[Config] = [dict(beside[layer]) if beside else {} for layer in range(count)]
+    count = count_layers(theirs)
+    kinds = theirs.get("layer_types") or [LAYER_TYPES[is_sliding(layer)] for layer in range(count)]
+    if not isinstance(kinds, list) or len(kinds) < count or any(kind not in LAYER_TYPES for kind in kinds):
+        raise ValueError(
+            f"layer_types = {kinds!r} is not supported (only {count} of {', '.join(LAYER_TYPES)})"
+        )
+    patches: list[Config] = [dict(extra_patches[layer]) if extra_patches else {} for layer in range(count)]
     for patch, kind in zip(patches, kinds, strict=False):
-        if kind == TYPES[1]:
+        if kind == LAYER_TYPES[1]:
             if window is None:
                 raise ValueError("sliding_window is missing, and a layer of layer_types needs it")
-            patch["masks"] = {"window": mask(window)}
+            patch["masks"] = {"window": make_window_mask(window)}
     return theirs | {"layers": patches if any(patches) else None}
 
 
-def spelled(theirs: Config) -> Config:
-    """The mixers in `layers` as `layer_types` and `sliding_window`: of several windows the first."""
-    sizes = [of(mixer) for mixer in theirs.get("layers") or ()]
-    found = [n for n in sizes if n is not None]
+def denormalize_windows(theirs: Config) -> Config:
+    """Replace the mixers in `layers` by `layer_types` and `sliding_window`, the first of all windows."""
+    sizes = [get_window_size(mixer) for mixer in theirs.get("layers") or ()]
+    window_sizes = [n for n in sizes if n is not None]
     plain = {key: value for key, value in theirs.items() if key != "layers"}
-    types = [TYPES[n is not None] for n in sizes]
-    return plain | {"sliding_window": found[0] if found else None, "layer_types": types}
+    types = [LAYER_TYPES[n is not None] for n in sizes]
+    return plain | {"sliding_window": window_sizes[0] if window_sizes else None, "layer_types": types}
 
 
-def turning(theirs: Config) -> list[int]:
-    """Whether each mixer in `layers` has positions that turn: 1 or 0."""
+def list_rotary_flags(theirs: Config) -> list[int]:
+    """Return 1 for each mixer in `layers` with RoPE and 0 for each other one."""
     return [int(mixer.get("rotary") is not None) for mixer in theirs.get("layers") or ()]

@@ -1,1 +1,1 @@
-"""Charts: in goes report.json, out come SVG and PNG. Decides nothing."""
+"""Charts of a report: report.json in, SVG and PNG out. They decide nothing."""

@@ -1,19 +1,19 @@
-"""The charts along an axis: named specs for curves, positions, lengths and head scores."""
+"""Figures along an axis: named specs for curves, positions, lengths and head scores."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from attnlab.report.charts import series
-from attnlab.report.charts.figures import Figure, styles
+from attnlab.report.charts import series_charts
+from attnlab.report.charts.comparison_figures import Figure, build_styles
 from attnlab.report.schema import CurveLine, HeadsReport, MeanCurve, Report
-from attnlab.report.tables.format import MINUS, chances, text, with_unit
+from attnlab.report.tables.number_format import MINUS, append_unit, format_number, get_chance_by_arm
 
-CROWD = 400  # points in one strip plot before it turns into a summary
+MAX_STRIP_POINTS = 400  # in one strip plot, before it becomes a summary
 
 
-def curves(report: Report) -> list[Figure]:
+def build_curve_figures(report: Report) -> list[Figure]:
     """The curves as measured, and the paired differences beside them."""
     figures: list[Figure] = []
     table = report.curves
@@ -27,23 +27,26 @@ def curves(report: Report) -> list[Figure]:
         (table.differences, table.mean_differences, f"{table.name}: arm {MINUS} {base}", True),
     ):
         if lines:
-            ends = [{**p, "said": f"{p['arm']}: ends at {text(p['value'], 4)}"} for p in _points(mean_lines)]
-            spec = series.curves(
-                _points(lines),
+            ends = [
+                {**p, "description": f"{p['arm']}: ends at {format_number(p['value'], 4)}"}
+                for p in _build_curve_points(mean_lines)
+            ]
+            spec = series_charts.build_curve_chart(
+                _build_curve_points(lines),
                 ends,
-                styles(report),
+                build_styles(report),
                 y_title=title,
-                zero=zero,
+                has_zero_line=zero,
                 margin=margin if zero and primary else None,
             )
-            ending = "; ".join(p["said"] for p in series.last_of_each(ends))
+            line_ends = "; ".join(p["description"] for p in series_charts.select_last_rows(ends))
             figures.append(
-                Figure(f"curve{len(figures)}", spec, f"{title} over training tokens, every seed. {ending}")
+                Figure(f"curve{len(figures)}", spec, f"{title} over training tokens, every seed. {line_ends}")
             )
     return figures
 
 
-def positions(report: Report) -> list[Figure]:
+def build_position_figures(report: Report) -> list[Figure]:
     """Loss by position in the context."""
     table = report.positions
     if not table:
@@ -51,19 +54,21 @@ def positions(report: Report) -> list[Figure]:
     points = [
         {
             "arm": line.arm,
-            "position": at,
+            "position": position,
             "value": value,
-            "said": f"{line.arm}: ends at {text(value, 4)}",
+            "description": f"{line.arm}: ends at {format_number(value, 4)}",
         }
         for line in table.means
-        for at, value in zip(line.position, line.values, strict=True)
+        for position, value in zip(line.position, line.values, strict=True)
     ]
-    said = "; ".join(p["said"] for p in series.last_of_each(points))
-    spec = series.positions(points, styles(report), y_title=with_unit(table.name, table.unit))
-    return [Figure("positions", spec, f"{table.name} by position in the context. {said}")]
+    line_ends = "; ".join(p["description"] for p in series_charts.select_last_rows(points))
+    spec = series_charts.build_position_chart(
+        points, build_styles(report), y_title=append_unit(table.name, table.unit)
+    )
+    return [Figure("positions", spec, f"{table.name} by position in the context. {line_ends}")]
 
 
-def _points(lines: Sequence[CurveLine | MeanCurve]) -> list[dict[str, Any]]:
+def _build_curve_points(lines: Sequence[CurveLine | MeanCurve]) -> list[dict[str, Any]]:
     return [
         {"arm": line.arm, "seed": getattr(line, "seed", None), "tokens": t, "value": v}
         for line in lines
@@ -71,12 +76,12 @@ def _points(lines: Sequence[CurveLine | MeanCurve]) -> list[dict[str, Any]]:
     ]
 
 
-def lengths(report: Report) -> list[Figure]:
-    """A chart for every table whose conditions can be placed on an axis."""
+def build_length_figures(report: Report) -> list[Figure]:
+    """A chart for every table whose conditions lie on an axis."""
     figures: list[Figure] = []
     for table in report.length:
         for group in dict.fromkeys(row.series for row in table.rows):
-            rows = [r for r in table.rows if r.series == group and r.x]  # 0 is on no such axis
+            rows = [r for r in table.rows if r.series == group and r.x]  # 0 is not on a logarithmic axis
             if len(rows) < 2:
                 continue
             points = [
@@ -86,23 +91,27 @@ def lengths(report: Report) -> list[Figure]:
                     "mean": c.mean,
                     "low": c.low,
                     "high": c.high,
-                    "said": f"{c.arm} at {r.condition}: {text(c.mean, 4)}",
+                    "description": f"{c.arm} at {r.condition}: {format_number(c.mean, 4)}",
                 }
                 for r in rows
                 for c in r.cells
             ]
             title = f"{table.title}{': ' + group if group else ''}"
-            spec = series.by_condition(points, styles(report), title=title, x_title=table.axis)
+            spec = series_charts.build_condition_chart(
+                points, build_styles(report), title=title, x_title=table.axis
+            )
             figures.append(
                 Figure(
-                    f"length{len(figures)}", spec, title + ". " + "; ".join(str(p["said"]) for p in points)
+                    f"length{len(figures)}",
+                    spec,
+                    title + ". " + "; ".join(str(p["description"]) for p in points),
                 )
             )
     return figures
 
 
-def strips(report: HeadsReport) -> list[Figure]:
-    """A strip plot per head score; too many heads become ranges and quartiles."""
+def build_strip_figures(report: HeadsReport) -> list[Figure]:
+    """A strip plot per head score; beyond `MAX_STRIP_POINTS` heads it shows ranges and quartiles."""
     figures = []
     for i, score in enumerate(report.heads.scores if report.heads else ()):
         points = [
@@ -112,19 +121,21 @@ def strips(report: HeadsReport) -> list[Figure]:
             for value in row
             if value is not None
         ]
-        crowded = len(points) > CROWD
+        is_crowded = len(points) > MAX_STRIP_POINTS
         label = f"{score.label} of every head, by layer and arm. " + "; ".join(
-            f"{c.arm}: mean {text(c.mean, 2)}" for c in score.counts
+            f"{c.arm}: mean {format_number(c.mean, 2)}" for c in score.counts
         )
         if points:
-            drawn = _summary(points) if crowded else points
-            levels = sorted({level for level in chances(score).values() if level is not None})
-            spec = series.strip(drawn, levels, styles(report), title=score.label, summary=crowded)
+            chart_points = _summarize_points(points) if is_crowded else points
+            levels = sorted({level for level in get_chance_by_arm(score).values() if level is not None})
+            spec = series_charts.build_strip_chart(
+                chart_points, levels, build_styles(report), title=score.label, is_summary=is_crowded
+            )
             figures.append(Figure(f"strip{i}", spec, label))
     return figures
 
 
-def _summary(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _summarize_points(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, int], list[float]] = {}
     for p in points:
         groups.setdefault((p["arm"], p["layer"]), []).append(p["value"])

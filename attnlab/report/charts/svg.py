@@ -1,11 +1,10 @@
-"""Vega-Lite specs to SVG (inline in the page) and PNG (beside it), at build time, the same bytes every
-time.
+"""Render Vega-Lite specs to SVG (inline in the page) and PNG (beside it), the same bytes every time.
 
-Colours that must follow the reader's light or dark scheme cannot be written in a spec, so specs use the
-placeholder colours below; they become CSS variables in the SVG and literal colours in the PNG.
+Colors that must follow the reader's light or dark scheme cannot be written in a spec. So specs use the
+placeholder colors below; they become CSS variables in the SVG and literal colors in the PNG.
 
-Also a program, which draws all that `drawing` asks for. So it imports nothing of attnlab, and the renderer
-where it draws: whoever only needs the colours does not load it.
+This file is also the program that `chart_renderer` starts. So it imports nothing of attnlab, and the renderer
+only where it draws: modules that need only the colors do not load it.
 """
 
 import base64
@@ -22,17 +21,17 @@ MUTED = "#010102"
 GRID = "#010103"
 BAND = "#010104"
 PAPER = "#010105"
-CSS = {
+CSS_COLORS = {
     INK: "currentColor",
     MUTED: "var(--muted)",
     GRID: "var(--grid)",
     BAND: "var(--band)",
     PAPER: "var(--paper)",
 }
-LITERAL = {INK: "#1b1f24", MUTED: "#59636e", GRID: "#e3e6ea", BAND: "#d9ecdf", PAPER: "#ffffff"}
+LITERAL_COLORS = {INK: "#1b1f24", MUTED: "#59636e", GRID: "#e3e6ea", BAND: "#d9ecdf", PAPER: "#ffffff"}
 FONT = "Roboto, Helvetica, Arial, sans-serif"
 
-CONFIG: dict[str, Any] = {
+VEGA_CONFIG: dict[str, Any] = {
     "font": FONT,
     "background": None,
     "view": {"stroke": None},
@@ -53,49 +52,51 @@ CONFIG: dict[str, Any] = {
     "text": {"color": INK, "fontSize": 11},
 }
 
-_NOISE = re.compile(
+_REDUNDANT_MARKUP = re.compile(
     r'<path class="(?:foreground|background)" aria-hidden="true" d="(?:M0,0h0v0h0Z)?"[^>]*/>'
     r'| opacity="1"| pointer-events="none"| class="[^"]*"| stroke-miterlimit="10"|<g></g>'
 )
 
 
-# No XML may have these characters, and the renderer would abort.
-_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# XML does not allow these characters, and the renderer would abort.
+_INVALID_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def _fit(value: Any) -> Any:
+def _replace_invalid_characters(value: Any) -> Any:
     if isinstance(value, str):
-        return _UNFIT.sub("\ufffd", value)
+        return _INVALID_XML.sub("\ufffd", value)
     if isinstance(value, dict):
-        return {_fit(key): _fit(item) for key, item in value.items()}
-    return [_fit(item) for item in value] if isinstance(value, list | tuple) else value
+        return {
+            _replace_invalid_characters(key): _replace_invalid_characters(item) for key, item in value.items()
+        }
+    return [_replace_invalid_characters(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _with_config(spec: dict[str, Any]) -> str:
+def _format_vega_spec(spec: dict[str, Any]) -> str:
     schema = "https://vega.github.io/schema/vega-lite/v6.json"
     return json.dumps(
         {
             "$schema": schema,
-            "config": CONFIG,
+            "config": VEGA_CONFIG,
             "padding": {"left": 10, "right": 6, "top": 5, "bottom": 4},
-            **_fit(spec),
+            **_replace_invalid_characters(spec),
         },
         sort_keys=True,
         allow_nan=False,
     )
 
 
-def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
-    """The chart as an inline SVG; `name` makes its ids unique in the page, screen readers say `label`."""
+def render_svg(spec: dict[str, Any], *, name: str, label: str) -> str:
+    """The chart as an inline SVG; `name` makes its ids unique in the page, screen readers read `label`."""
     import vl_convert
 
-    text = vl_convert.vegalite_to_svg(_with_config(spec))
-    text = _NOISE.sub("", text)
-    for placeholder, css in CSS.items():
+    text = vl_convert.vegalite_to_svg(_format_vega_spec(spec))
+    text = _REDUNDANT_MARKUP.sub("", text)
+    for placeholder, css in CSS_COLORS.items():
         text = text.replace(placeholder, css)
-    # Vega counts its ids up as long as its process lives: here they count from 0 in every chart
-    for n, id in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', text))):
-        text = re.sub(rf'(\bid="|url\(#){re.escape(id)}(?=["\)])', rf"\g<1>{name}-{n}", text)
+    # Vega numbers its ids throughout a process; here they start from 0 in every chart
+    for index, id in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', text))):
+        text = re.sub(rf'(\bid="|url\(#){re.escape(id)}(?=["\)])', rf"\g<1>{name}-{index}", text)
     text = re.sub(r' font-family="[^"]*"', "", text)
     text = re.sub(  # a hundredth of a pixel is enough
         r'\b(?:d|transform|x2|y2)="[^"]*"',
@@ -107,7 +108,7 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
         r'data-arm="\1" aria-hidden="true"',
         text,
     )
-    # what a screen reader hears for a mark is also its hover text, without a script
+    # a mark's text for screen readers is also its hover text, without a script
     text = re.sub(
         r'<path aria-label="([^"]*)"([^>]*)/>', r'<path aria-label="\1"\2><title>\1</title></path>', text
     )
@@ -120,50 +121,50 @@ def svg(spec: dict[str, Any], *, name: str, label: str) -> str:
     return head + text[text.index(">") + 1 :]
 
 
-def png(spec: dict[str, Any]) -> bytes:
+def render_png(spec: dict[str, Any]) -> bytes:
     """The chart as a PNG on white, at twice its size in points."""
     import vl_convert
 
-    text = _with_config({**spec, "background": LITERAL[PAPER]})
-    for placeholder, literal in LITERAL.items():
+    text = _format_vega_spec({**spec, "background": LITERAL_COLORS[PAPER]})
+    for placeholder, literal in LITERAL_COLORS.items():
         text = text.replace(placeholder, literal)
-    return _in_64_colors(vl_convert.vegalite_to_png(text, scale=2))
+    return _quantize_png(vl_convert.vegalite_to_png(text, scale=2))
 
 
-def sheet(text: str) -> bytes:
-    """An SVG of ours as a PNG at one and a half times its size."""
+def render_sheet(source: str) -> bytes:
+    """An SVG of `summary` as a PNG at one and a half times its size."""
     import vl_convert
 
-    return _in_64_colors(vl_convert.svg_to_png(_UNFIT.sub("\ufffd", text), scale=1.5))
+    return _quantize_png(vl_convert.svg_to_png(_INVALID_XML.sub("\ufffd", source), scale=1.5))
 
 
-def _in_64_colors(png: bytes) -> bytes:
+def _quantize_png(png: bytes) -> bytes:
     from PIL import Image
 
-    out = io.BytesIO()
+    buffer = io.BytesIO()
     picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(64, dither=Image.Dither.NONE)
-    picture.save(out, "PNG", optimize=True)
-    return out.getvalue()
+    picture.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
-def main(asked: Path, answered: Path) -> None:
-    """Draws what a file asks for: a line for each as it is done, [kind, content] or ["lost", why]."""
-    with answered.open("w", encoding="utf-8") as out:
-        for task in json.loads(asked.read_text("utf-8")):
-            answer = _answer(task)
-            print(json.dumps(answer), file=out, flush=True)
+def main(tasks_file: Path, results_file: Path) -> None:
+    """Render each task of a file and write a line for each: [kind, content] or ["error", reason]."""
+    with results_file.open("w", encoding="utf-8") as output:
+        for task in json.loads(tasks_file.read_text("utf-8")):
+            result = _render_task(task)
+            print(json.dumps(result), file=output, flush=True)
 
 
-def _answer(task: dict[str, Any]) -> tuple[str, Any]:
+def _render_task(task: dict[str, Any]) -> tuple[str, Any]:
     try:
         if "sheet" in task:
-            return "png", base64.b64encode(sheet(task["sheet"])).decode()
+            return "png", base64.b64encode(render_sheet(task["sheet"])).decode()
         if task["label"] is None:
-            return "png", base64.b64encode(png(task["spec"])).decode()
-        return "svg", svg(task["spec"], name=task["name"], label=task["label"])
-    except BaseException as error:  # a panic of the renderer's is no Exception
-        words = " ".join(str(error).split())[:200]
-        return "lost", f"{type(error).__name__}: {words}"
+            return "png", base64.b64encode(render_png(task["spec"])).decode()
+        return "svg", render_svg(task["spec"], name=task["name"], label=task["label"])
+    except BaseException as error:  # a panic of the renderer is no Exception
+        message = " ".join(str(error).split())[:200]
+        return "error", f"{type(error).__name__}: {message}"
 
 
 if __name__ == "__main__":

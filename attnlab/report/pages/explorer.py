@@ -7,22 +7,21 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from attnlab.report.build import row as row_of
-from attnlab.report.build import summarize
-from attnlab.report.pages import files
-from attnlab.report.pages.html import inspected
+from attnlab.report.pages import report_files
+from attnlab.report.pages.html import render_inspect_html
+from attnlab.report.report_builder import build_run_row, summarize_experiment
 from attnlab.report.schema import HeadsReport
-from attnlab.report.tables import maps
-from attnlab.report.tables.heads import heads
-from attnlab.report.verdicts.runs import Asked, Run, Sweep
-from attnlab.store.declarations import Experiment
-from attnlab.store.schema import RunRecord
+from attnlab.report.tables import map_archive
+from attnlab.report.tables.head_scores import build_heads_section
+from attnlab.report.verdicts.results import Run, SweepContext, SweepResults
+from attnlab.store.experiment_schema import Experiment
+from attnlab.store.run_schema import RunResult
 
-SIDE = 288  # pixels of one head in the picture of a layer
+HEAD_PIXELS = 288  # of one head in the picture of a layer
 Arrays = dict[str, np.ndarray]
 
 
-def write(
+def write_explorer(
     folder: Path,
     name: str,
     seed: int,
@@ -32,82 +31,91 @@ def write(
     layer: int | None = None,
     head: int | None = None,
 ) -> Path:
-    """inspect.html, open at the layer and head asked for, and a PNG per layer, or of that one; with a head,
-    of it with its tokens.
+    """Write inspect.html and a PNG per layer, or of `layer` only; with `head`, of that head with its tokens.
+
+    The page opens at the given layer and head.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    record = RunRecord.model_construct(  # no metric: nothing was measured but its heads
+    result = RunResult.model_construct(  # no metric: only its heads were measured
         id=name, status="done", seed=seed, config={}, head_scores=scores, kernels=kernels
     )
-    alone = Experiment(
+    experiment = Experiment(
         name=name, arms=[name], baseline=name, seeds=[seed], metric="", margin=0.0, margin_reason=""
     )
-    sweep = Sweep(Asked(alone), [Run(name, seed, name, record, None, arrays)])
+    sweep = SweepResults(SweepContext(experiment), [Run(name, seed, name, result, None, arrays)])
     report = HeadsReport(
-        experiment=summarize(sweep), runs=[row_of(run) for run in sweep.planned], heads=heads(sweep)
+        experiment=summarize_experiment(sweep),
+        runs=[build_run_row(run) for run in sweep.planned_runs],
+        heads=build_heads_section(sweep),
     )
     for old in folder.glob("layer*.png"):
         old.unlink()
     values = arrays["maps"][-1]
     visible = arrays["visible"]
-    known = maps.layers_of(arrays)
-    for number in known if layer is None else [layer]:
-        place = known.index(number)
-        chosen = range(values.shape[1]) if head is None else [head]
+    layers = map_archive.get_layers(arrays)
+    for layer_number in layers if layer is None else [layer]:
+        row = layers.index(layer_number)
+        heads = range(values.shape[1]) if head is None else [head]
         tokens = [str(token) for token in arrays["tokens"]] if head is not None else []
-        pictures = [
-            picture(values[place, head_number], visible[place], tokens, f"layer {number}, head {head_number}")
-            for head_number in chosen
+        images = [
+            draw_head(
+                values[row, head_number], visible[row], tokens, f"layer {layer_number}, head {head_number}"
+            )
+            for head_number in heads
         ]
-        part = "" if head is None else f"_head{head}"
-        files.put(folder / f"layer{number}{part}.png", _png(_beside(pictures)))
+        suffix = "" if head is None else f"_head{head}"
+        report_files.write_atomically(
+            folder / f"layer{layer_number}{suffix}.png", _encode_png(_arrange_grid(images))
+        )
     page = folder / "inspect.html"
-    first = known[0] if layer is None else layer
-    start = {"arm": name, "seed": seed, "layer": first, "head": head}
-    files.put(page, inspected(report, {(name, seed): arrays}, start).encode())
+    first_layer = layers[0] if layer is None else layer
+    start = {"arm": name, "seed": seed, "layer": first_layer, "head": head}
+    report_files.write_atomically(page, render_inspect_html(report, {(name, seed): arrays}, start).encode())
     return page
 
 
-def picture(weights: np.ndarray, visible: np.ndarray, tokens: list[str], title: str) -> Image.Image:
-    """One head on white: query down, key across, the page's scale, with its tokens where they are given."""
-    length = len(weights)
-    cell = max(1, (900 if tokens else SIDE) // length)
+def draw_head(weights: np.ndarray, visible: np.ndarray, tokens: list[str], title: str) -> Image.Image:
+    """One head on white: query down, key across, the page's color scale, with its tokens where given."""
+    size = len(weights)
+    cell = max(1, (900 if tokens else HEAD_PIXELS) // size)
     cell, gap = (min(cell, 24), 90) if tokens and cell >= 9 else (cell, 4)
-    side = length * cell
+    side = size * cell
     font = ImageFont.load_default(min(14, max(9, cell)))
-    out = Image.new("RGB", (gap + side + 8, gap + side + 28), "white")
-    colours = np.where(visible[:, :, None], maps.cividis(256)[weights], 255).astype(np.uint8)
-    drawn = Image.frombytes("RGB", (length, length), colours.tobytes())
-    out.paste(drawn.resize((side, side), Image.Resampling.NEAREST), (gap, gap + 20))
-    pen = ImageDraw.Draw(out)
-    for row, column in np.argwhere(~visible):  # hatched: a masked cell was not given a zero
+    canvas = Image.new("RGB", (gap + side + 8, gap + side + 28), "white")
+    colors = np.where(visible[:, :, None], map_archive.build_cividis_palette(256)[weights], 255).astype(
+        np.uint8
+    )
+    map_image = Image.frombytes("RGB", (size, size), colors.tobytes())
+    canvas.paste(map_image.resize((side, side), Image.Resampling.NEAREST), (gap, gap + 20))
+    pen = ImageDraw.Draw(canvas)
+    for row, column in np.argwhere(~visible):  # hatched, as a masked cell differs from a weight of 0
         if (row + column) % 3 == 0:
             x = gap + column * cell
             y = gap + 20 + row * cell
             pen.line((x, y + cell, x + cell, y), fill="#80868c")
     pen.text((gap, 4), title, fill="black", font=ImageFont.load_default(13))
     for i, token in enumerate(tokens if gap > 4 else []):
-        word = repr(token)[1:-1][:12].replace(" ", "·") if token.strip() != token else token[:12]
-        at = gap + i * cell + cell / 2
-        pen.text((gap - 4, at + 20), word, fill="black", font=font, anchor="rm")
-        across = Image.new("RGBA", (gap, cell + 4), (0, 0, 0, 0))
-        ImageDraw.Draw(across).text((0, (cell + 4) / 2), word, fill="black", font=font, anchor="lm")
-        turned = across.rotate(90, expand=True)
-        out.paste(turned, (int(at - (cell + 4) / 2), gap + 18 - gap), turned)
-    return out
+        label = repr(token)[1:-1][:12].replace(" ", "·") if token.strip() != token else token[:12]
+        center = gap + i * cell + cell / 2
+        pen.text((gap - 4, center + 20), label, fill="black", font=font, anchor="rm")
+        label_image = Image.new("RGBA", (gap, cell + 4), (0, 0, 0, 0))
+        ImageDraw.Draw(label_image).text((0, (cell + 4) / 2), label, fill="black", font=font, anchor="lm")
+        rotated_label = label_image.rotate(90, expand=True)
+        canvas.paste(rotated_label, (int(center - (cell + 4) / 2), gap + 18 - gap), rotated_label)
+    return canvas
 
 
-def _beside(pictures: list[Image.Image]) -> Image.Image:
+def _arrange_grid(pictures: list[Image.Image]) -> Image.Image:
     columns = min(4, len(pictures))
-    wide, high = pictures[0].size
+    width, height = pictures[0].size
     rows = -(-len(pictures) // columns)
-    out = Image.new("RGB", (columns * wide, rows * high), "white")
+    canvas = Image.new("RGB", (columns * width, rows * height), "white")
     for i, image in enumerate(pictures):
-        out.paste(image, (i % columns * wide, i // columns * high))
-    return out
+        canvas.paste(image, (i % columns * width, i // columns * height))
+    return canvas
 
 
-def _png(image: Image.Image) -> bytes:
-    out = io.BytesIO()
-    image.save(out, "PNG", optimize=True)
-    return out.getvalue()
+def _encode_png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()

@@ -1,10 +1,10 @@
-"""A page's terms, each explained where it first stands: on hover, on focus and on a tap, without a script."""
+"""A page's terms, each explained at its first use: on hover, on focus and on a tap, without a script."""
 
 import re
 
 from markupsafe import Markup, escape
 
-TERMS = {
+DEFINITIONS = {
     "SUPPORTED": "Every value that the measurements leave plausible fits the claim.",
     "REFUTED": "No value that the measurements leave plausible fits the claim.",
     "INCONCLUSIVE": "The measurements leave both open. That is no evidence that the arms are equal.",
@@ -21,32 +21,33 @@ TERMS = {
     "paired": "Arms are compared seed by seed, which takes out what they have in common.",
     "training compute": "The same difference in loss as more or less training compute of the baseline.",
     "KV cache": "Keys and values of past tokens that decoding keeps, not to compute them again.",
-    "held": "Declared to be equal in all arms; where it is not, claims are NOT COMPARABLE.",
+    "controlled": "Declared to be equal in all arms; where it is not, claims are NOT COMPARABLE.",
     "interim analysis": "A point, fixed beforehand, at which the seeds so far may decide.",
     "Holm": "A method that shares one error rate of 5 % over all claims of the page.",
     "FLOPs": "Multiplications and additions, counted from the shapes.",
     "chance": "What a head that attends evenly would score.",
 }  # fmt: skip
-_WORDS = re.compile(
-    r"(?<![\w-])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?=s?\b)"
+_TERM_PATTERN = re.compile(
+    r"(?<![\w-])(" + "|".join(sorted(map(re.escape, DEFINITIONS), key=len, reverse=True)) + r")(?=s?\b)"
 )
 
 
 class Glossary:
-    """Marks each term where it first stands in what one page says through `explained`."""
+    """Marks the first use of each term on one page."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._explained_terms: set[str] = set()
 
-    def explained(self, said: object) -> Markup:
-        """The text, escaped, its new terms with what they mean."""
-        text = str(escape(said)).replace(" %", "\N{NO-BREAK SPACE}%")
-        return Markup(_WORDS.sub(self._once, text))
+    def explain_terms(self, content: object) -> Markup:
+        """The text, escaped, with a definition at the first use of each term."""
+        text = str(escape(content)).replace(" %", "\N{NO-BREAK SPACE}%")
+        return Markup(_TERM_PATTERN.sub(self._mark_first_use, text))
 
-    def _once(self, found: re.Match[str]) -> str:
-        term = found[1]
-        if term in self._told:
+    def _mark_first_use(self, match: re.Match[str]) -> str:
+        term = match[1]
+        if term in self._explained_terms:
             return term
-        self._told.add(term)
-        said = escape(TERMS[term])
-        return f'<span class="term" tabindex="0" aria-description="{said}" data-says="{said}">{term}</span>'
+        self._explained_terms.add(term)
+        definition = escape(DEFINITIONS[term])
+        attributes = f'aria-description="{definition}" data-says="{definition}"'
+        return f'<span class="term" tabindex="0" {attributes}>{term}</span>'

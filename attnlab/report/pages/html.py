@@ -1,7 +1,7 @@
-"""report.json to one HTML file that asks for nothing: no request leaves it, and scripts only add comfort.
+"""Render report.json as one HTML file without requests; scripts only add comfort.
 
-Whatever came from a corpus or a log goes through autoescape, and the data for scripts is JSON in an inert
-element with every character escaped that could end it.
+Text from a corpus or a log is autoescaped. The data for scripts are JSON in an inert element, with every
+character escaped that could end it.
 """
 
 import json
@@ -13,19 +13,32 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from attnlab.report.answer import answer, equal_bytes, primary, timed
-from attnlab.report.charts import figures, series_figures
-from attnlab.report.charts.drawing import Drawn, draw
-from attnlab.report.charts.paths import paths
+from attnlab.report.answer import (
+    build_answer,
+    collect_timed_intervals,
+    find_equal_byte_arms,
+    get_primary_effects,
+)
+from attnlab.report.charts import comparison_figures, series_figures
+from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
+from attnlab.report.charts.interim_figures import build_interim_figures
 from attnlab.report.pages.glossary import Glossary
-from attnlab.report.schema import Effect, HeadScore, HeadsReport, Report, TextClaim
-from attnlab.report.tables import claimed, format, head_maps, looks, maps, ranking, wording
-from attnlab.report.tables.head_maps import Entry, Picks, Selection
+from attnlab.report.schema import CorpusClaim, Effect, HeadScore, HeadsReport, Report
+from attnlab.report.tables import (
+    claim_sources,
+    head_maps,
+    interim_analyses,
+    map_archive,
+    number_format,
+    ranking,
+    wording,
+)
+from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
-TEMPLATES = Path(__file__).parents[1] / "templates"
-THUMBNAILS = 240  # on one page
-Archive = Mapping[tuple[str, int], Mapping[str, Any]]  # (arm, seed) -> the arrays of that run's maps
-ESCAPES: dict[str, str | int | None] = {
+TEMPLATE_FOLDER = Path(__file__).parents[1] / "templates"
+MAX_THUMBNAILS = 240  # on one page
+MapArchive = Mapping[tuple[str, int], Mapping[str, Any]]  # (arm, seed) -> the arrays of that run's maps
+JSON_ESCAPES: dict[str, str | int | None] = {
     "<": "\\u003c",
     ">": "\\u003e",
     "&": "\\u0026",
@@ -34,18 +47,19 @@ ESCAPES: dict[str, str | int | None] = {
 }
 
 
-def inert(value: Any) -> Markup:
+def escape_json(value: Any) -> Markup:
     """JSON that is safe inside a script element of any type."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Markup(text.translate(str.maketrans(ESCAPES)))
+    return Markup(text.translate(str.maketrans(JSON_ESCAPES)))
 
 
-def asset(name: str) -> Markup:
-    """A style sheet or a script of ours, as a page has it."""
-    return Markup((TEMPLATES / name).read_text("utf-8"))
+def load_asset(name: str) -> Markup:
+    """The text of a style sheet or script in the template folder."""
+    return Markup((TEMPLATE_FOLDER / name).read_text("utf-8"))
 
 
-def environment() -> Environment:
+def build_environment() -> Environment:
+    """Jinja environment with the functions and filters of the templates; its glossary serves one page."""
     env = Environment(
         loader=PackageLoader("attnlab.report"),
         autoescape=True,
@@ -53,148 +67,154 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     env.globals.update(
-        n=format.data,
-        p=format.data_p,
-        interval=format.data_span,
-        mark=figures.mark,
+        n=number_format.render_number,
+        p=number_format.render_pvalue,
+        interval=number_format.render_bounds,
+        mark=comparison_figures.classify_budget_cell,
         zip=zip,
-        percent=format.percent,
-        looks=looks,
-        traded=figures.traded,
-        BYTES=ranking.BYTES,
-        chances=format.chances,
-        difference=data_effect,
+        percent=number_format.format_percent,
+        interim_analyses=interim_analyses,
+        select_tradeoff_panels=comparison_figures.select_tradeoff_panels,
+        CACHE_BYTE_KEYS=ranking.CACHE_BYTE_KEYS,
+        get_chance_by_arm=number_format.get_chance_by_arm,
+        difference=render_effect,
         training=wording.format_training,
-        meaning=wording.explain_effect,
+        explain_effect=wording.explain_effect,
         describe=wording.describe_claim,
         explain=wording.explain_verdict,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
-    env.filters["letter"] = format.letter
-    env.filters["on_record"] = format.on_record
-    env.filters["explained"] = Glossary().explained
+    env.filters["letter"] = number_format.get_layer_letter
+    env.filters["preregistration_note"] = number_format.format_preregistration
+    env.filters["explained"] = Glossary().explain_terms
     return env
 
 
-def data_effect(of: Effect | TextClaim) -> Markup:
+def render_effect(effect: Effect | CorpusClaim) -> Markup:
     """An effect for the page, with the full value of its estimate in the markup."""
-    estimate = of.mean if isinstance(of, Effect) else of.effect
+    estimate = effect.mean if isinstance(effect, Effect) else effect.effect
     if estimate is None:
-        return escape(format.NONE)
-    return Markup('<data value="{}">{}</data>').format(repr(estimate), wording.format_effect(of))
+        return escape(number_format.NONE)
+    return Markup('<data value="{}">{}</data>').format(repr(estimate), wording.format_effect(effect))
 
 
-def shown(report: Report) -> dict[str, list[figures.Figure]]:
-    """The figures of a page, by the place where they stand; `-narrow` is the same place on a phone."""
+def build_page_figures(report: Report) -> dict[str, list[comparison_figures.Figure]]:
+    """The figures of a page, by place; `-narrow` is the same place on a phone."""
     return {
-        "verdict": figures.verdicts(report, 640, "verdict"),
-        "verdict-narrow": figures.verdicts(report, 350, "verdict-narrow"),
-        "effects": figures.forests(report, 640, "effects"),
-        "effects-narrow": figures.forests(report, 350, "effects-narrow"),
-        "slopes": figures.slopes(report),
-        "tradeoff": figures.tradeoffs(report),
-        "curves": series_figures.curves(report),
-        "length": series_figures.lengths(report),
-        "positions": series_figures.positions(report),
-        "strips": series_figures.strips(report),
-        **paths(report, 560),
-        **paths(report, 310, "-narrow"),
+        "verdict": comparison_figures.build_verdict_figures(report, 640, "verdict"),
+        "verdict-narrow": comparison_figures.build_verdict_figures(report, 350, "verdict-narrow"),
+        "effects": comparison_figures.build_effect_figures(report, 640, "effects"),
+        "effects-narrow": comparison_figures.build_effect_figures(report, 350, "effects-narrow"),
+        "slopes": comparison_figures.build_slope_figures(report),
+        "tradeoff": comparison_figures.build_tradeoff_figures(report),
+        "curves": series_figures.build_curve_figures(report),
+        "length": series_figures.build_length_figures(report),
+        "positions": series_figures.build_position_figures(report),
+        "strips": series_figures.build_strip_figures(report),
+        **build_interim_figures(report, 560),
+        **build_interim_figures(report, 310, "-narrow"),
     }
 
 
-def inline(report: Report) -> list[figures.Figure]:
+def list_page_figures(report: Report) -> list[comparison_figures.Figure]:
     """All figures of a page."""
-    return [figure for place in shown(report).values() for figure in place]
+    return [figure for figures in build_page_figures(report).values() for figure in figures]
 
 
-def html(report: Report, drawn: Drawn | None = None, archive: Archive | None = None) -> str:
-    """The page.
+def render_html(
+    report: Report, rendered: RenderedCharts | None = None, map_archive: MapArchive | None = None
+) -> str:
+    """The page of a report.
 
     Args:
-        drawn: the pictures that were drawn for it; drawn here where None.
-        archive: the attention maps of its runs, as `maps.read` returns them. Without them the page shows the
-            command that makes them in place of the explorer.
+        rendered: the rendered figures of the page; None renders them here.
+        map_archive: the attention maps of its runs, as `read_archive` returns them. Without them the page
+            shows the command that makes them in place of the explorer.
     """
-    first = answer(report)
-    return _page(
+    answer = build_answer(report)
+    return _render_template(
         "page.html",
         report,
-        shown(report),
-        drawn,
-        head_maps.select(report, archive or {}),
-        answer=first,
-        primary=primary(report),
-        cited=claimed.declared(report),
-        timed=timed(report),
-        columns=ranking.columns(report),
-        equal_bytes=equal_bytes(report, first),
+        build_page_figures(report),
+        rendered,
+        head_maps.select_maps(report, map_archive or {}),
+        answer=answer,
+        primary=get_primary_effects(report),
+        citations=claim_sources.build_preregistered_citations(report),
+        timed=collect_timed_intervals(report),
+        columns=ranking.build_ranking_columns(report),
+        equal_bytes=find_equal_byte_arms(report, answer),
     )
 
 
-def inspected(report: HeadsReport, archive: Archive, start: dict[str, Any]) -> str:
-    """The heads of one model alone, as the section of a page that shows them, open at the head that `start`
-    names (arm, seed, layer, head; head None: the mean of the layer's).
+def render_inspect_html(report: HeadsReport, map_archive: MapArchive, start: dict[str, Any]) -> str:
+    """The attention heads of one model as a page, like the section of a report.
+
+    Args:
+        start: the head at which it opens (arm, seed, layer, head; head None: the mean of the layer).
     """
-    selected = head_maps.select(report, archive)
-    places = {"strips": series_figures.strips(report)}
-    return _page("inspect.html", report, places, None, selected, start=start)
+    selected = head_maps.select_maps(report, map_archive)
+    places = {"strips": series_figures.build_strip_figures(report)}
+    return _render_template("inspect.html", report, places, None, selected, start=start)
 
 
-def _page(
+def _render_template(
     template: str,
     report: HeadsReport,
-    places: dict[str, list[figures.Figure]],
-    drawn: Drawn | None,
-    selected: Selection | None,
+    places: dict[str, list[comparison_figures.Figure]],
+    rendered: RenderedCharts | None,
+    selected: MapSelection | None,
     *,
     start: dict[str, Any] | None = None,
-    **own: Any,
+    **context: Any,
 ) -> str:
-    if drawn is None:
-        drawn = draw([figure for place in places.values() for figure in place])
-    pictures = {place: [picture(figure, drawn) for figure in found] for place, found in places.items()}
+    if rendered is None:
+        rendered = render_charts([figure for place in places.values() for figure in place])
+    pictures = {
+        place: [render_figure(figure, rendered) for figure in figures] for place, figures in places.items()
+    }
     for place in [place for place in pictures if f"{place}-narrow" in pictures]:
         pictures[place] = list(zip(pictures[place], pictures.pop(f"{place}-narrow"), strict=True))
     return (
-        environment()
+        build_environment()
         .get_template(template)
         .render(
             r=report,
             figures=pictures,
-            undrawn=drawn.sentences,
-            styles=figures.styles(report),
-            many=len(report.experiment.arms) > ranking.MANY,
+            figure_errors=rendered.error_messages,
+            styles=comparison_figures.build_styles(report),
+            many=len(report.experiment.arms) > ranking.MANY_ARMS,
             maps=selected,
-            gallery=gallery(selected) if selected else [],
-            picked=picked(report, selected) if selected else [],
-            data=inert(_explorer(report, selected) | {"start": start}),
-            css=asset("page.css") + asset("explorer.css"),
-            js=asset("page.js"),
-            explorer=asset("explorer_draw.js") + asset("explorer.js"),
-            **own,
+            gallery=build_gallery(selected) if selected else [],
+            head_selection=build_head_selection(report, selected) if selected else [],
+            data=escape_json(_build_explorer_data(report, selected) | {"start": start}),
+            css=load_asset("page.css") + load_asset("explorer.css"),
+            js=load_asset("page.js"),
+            explorer=load_asset("explorer_draw.js") + load_asset("explorer.js"),
+            **context,
         )
     )
 
 
-def picture(figure: figures.Figure, drawn: Drawn) -> Any:
-    """The chart; in its place, where it could not be drawn, the words that stand for it."""
-    if figure.name in drawn.svgs:
-        return Markup(drawn.svgs[figure.name])
+def render_figure(figure: comparison_figures.Figure, rendered: RenderedCharts) -> Any:
+    """The chart, or its description in words where it could not be rendered."""
+    if figure.name in rendered.svgs:
+        return Markup(rendered.svgs[figure.name])
     return Markup('<p class="note">Not drawn: {}</p>').format(figure.label)
 
 
-def _explorer(report: HeadsReport, selected: Selection | None) -> dict[str, Any]:
-    """What a script needs to draw the maps large, and to say how a head scores."""
+def _build_explorer_data(report: HeadsReport, selected: MapSelection | None) -> dict[str, Any]:
+    """The data from which a script draws the maps in full size and shows a head's scores."""
     scores = [
-        {"name": score.name, "label": score.label, "chance": format.chances(score)}
+        {"name": score.name, "label": score.label, "chance": number_format.get_chance_by_arm(score)}
         for score in (report.heads.scores if report.heads else ())
     ]
     if selected is None:
         return {"maps": [], "earlier": [], "seeds": [], "picked": [], "scores": scores}
-    picks = selected.picks or Picks(0, [], [])
+    picks = selected.picks or HeadPicks(0, [], [])
     entries = [entry for top in picks.top for entry in top.heads] + picks.random
-    distinct = {_place(entry): asdict(entry) for entry in entries}
+    distinct = {_locate_head(entry): asdict(entry) for entry in entries}
     return {
         "maps": [asdict(entry) for entry in selected.maps],
         "earlier": [asdict(weights) for weights in selected.earlier],
@@ -235,7 +255,7 @@ class GalleryRow:
 
 
 @dataclass(frozen=True)
-class PickedRow:
+class HeadSelectionRow:
     """The top heads by a score, and random ones."""
 
     score: HeadScore
@@ -243,16 +263,16 @@ class PickedRow:
     random: list[Thumbnail]
 
 
-def _place(entry: Entry) -> tuple[str, int, int, int]:
+def _locate_head(entry: MapEntry) -> tuple[str, int, int, int]:
     return entry.arm, entry.seed, entry.layers[0], entry.head_numbers[0]
 
 
-def gallery(selected: Selection) -> list[GalleryRow]:
+def build_gallery(selected: MapSelection) -> list[GalleryRow]:
     """Per shown layer, each arm's heads as thumbnails, in boxes by KV group."""
-    decoded = [(entry, *maps.decode(entry)) for entry in selected.maps]
+    decoded = [(entry, *map_archive.unpack_maps(entry)) for entry in selected.maps]
     layers = sorted({layer for entry, *_ in decoded for layer in entry.layers})
-    most = max(1, THUMBNAILS // max(1, sum(entry.heads for entry, *_ in decoded)))
-    step = -(-len(layers) // most) or 1
+    max_layers = max(1, MAX_THUMBNAILS // max(1, sum(entry.heads for entry, *_ in decoded)))
+    step = -(-len(layers) // max_layers) or 1
     rows = []
     for layer in layers[::step]:
         arms = []
@@ -262,33 +282,35 @@ def gallery(selected: Selection) -> list[GalleryRow]:
             row = entry.layers.index(layer)
             groups: dict[int, list[Thumbnail]] = {}
             for head in range(entry.heads):
-                image = maps.data_uri(maps.thumbnail(weights[row, head], visible[row]))
+                image = map_archive.format_data_uri(
+                    map_archive.render_thumbnail(weights[row, head], visible[row])
+                )
                 names = entry.patterns[row][head] if entry.patterns else []
-                shown = Thumbnail(entry.arm, entry.seed, layer, head, None, Markup(image), names)
-                groups.setdefault(entry.groups[row][head], []).append(shown)
+                thumbnail = Thumbnail(entry.arm, entry.seed, layer, head, None, Markup(image), names)
+                groups.setdefault(entry.groups[row][head], []).append(thumbnail)
             arms.append(ArmHeads(entry.arm, entry.seed, groups))
         rows.append(GalleryRow(layer, arms))
     return rows
 
 
-def picked(report: HeadsReport, selected: Selection) -> list[PickedRow]:
+def build_head_selection(report: HeadsReport, selected: MapSelection) -> list[HeadSelectionRow]:
     """Rows of single heads with their thumbnails: the top ones by a score, beside random ones."""
     if not selected.picks:
         return []
     scores = {score.name: score for score in (report.heads.scores if report.heads else ())}
 
-    def thumbnail(entry: Entry, score: str) -> Thumbnail:
-        weights, visible = maps.decode(entry)
+    def build_thumbnail(entry: MapEntry, score: str) -> Thumbnail:
+        weights, visible = map_archive.unpack_maps(entry)
         value = entry.scores[score][0][0] if score in entry.scores else None
-        image = Markup(maps.data_uri(maps.thumbnail(weights[0, 0], visible[0])))
+        image = Markup(map_archive.format_data_uri(map_archive.render_thumbnail(weights[0, 0], visible[0])))
         names = entry.patterns[0][0] if entry.patterns else []
-        return Thumbnail(*_place(entry), value, image, names)
+        return Thumbnail(*_locate_head(entry), value, image, names)
 
     return [
-        PickedRow(
+        HeadSelectionRow(
             scores[top.score],
-            [thumbnail(entry, top.score) for entry in top.heads],
-            [thumbnail(entry, top.score) for entry in selected.picks.random],
+            [build_thumbnail(entry, top.score) for entry in top.heads],
+            [build_thumbnail(entry, top.score) for entry in selected.picks.random],
         )
         for top in selected.picks.top
     ]

@@ -1,19 +1,18 @@
-"""index.html beside the reports of a folder: what each asked and found, rendered from their report.json.
+"""index.html of a folder of reports: the question, claims and verdicts of each, from its report.json.
 
-A report of another version is listed as one that cannot be read.
+A report of another version is listed as unreadable.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from attnlab.report import ladder as ladders
-from attnlab.report.ladder import LADDER
-from attnlab.report.pages.html import asset, environment
-from attnlab.report.schema import ClaimResult, load
+from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
+from attnlab.report.pages.html import build_environment, load_asset
+from attnlab.report.schema import ClaimResult, load_report
 
-LEDGER = "ledger.html"
-MARK = '<meta name="generator" content="attnlab index">'
+LEDGER_FILE = "ledger.html"
+GENERATOR_TAG = '<meta name="generator" content="attnlab index">'
 
 
 @dataclass(frozen=True)
@@ -32,46 +31,49 @@ class IndexRow:
     date: str
 
 
-def index(folder: Path) -> str:
+def render_index(folder: Path) -> str:
     """The page for all reports and ladders in a folder."""
     reports = list[IndexRow]()
-    unread = []
-    for source in sources(folder):
+    unreadable = []
+    for source in find_report_sources(folder):
         try:
-            reports.append(_ladder(source) if source.name == LADDER else _row(source))
+            reports.append(
+                _build_ladder_row(source) if source.name == LADDER_FILE else _build_report_row(source)
+            )
         except ValueError:
-            unread.append(source.parent.name)
+            unreadable.append(source.parent.name)
     reports.sort(key=lambda row: row.date, reverse=True)
     return (
-        environment()
+        build_environment()
         .get_template("index.html")
         .render(
             reports=reports,
-            unread=unread,
-            ledger=(folder / LEDGER).exists(),
+            unreadable=unreadable,
+            ledger=(folder / LEDGER_FILE).exists(),
             folder=folder.absolute().name,
-            css=asset("page.css"),
-            js=asset("page.js"),
+            css=load_asset("page.css"),
+            js=load_asset("page.js"),
         )
     )
 
 
-def sources(folder: Path) -> list[Path]:
-    """What the index is made of."""
-    return sorted(path for name in ("report.json", LADDER) for path in folder.glob(f"*/{name}"))
+def find_report_sources(folder: Path) -> list[Path]:
+    """The report.json and ladder.json files directly below a folder, sorted."""
+    return sorted(path for name in ("report.json", LADDER_FILE) for path in folder.glob(f"*/{name}"))
 
 
-def ours(page: Path) -> bool:
-    """Whether an index is there and was written by us, so that nobody else's page is replaced."""
-    return page.is_file() and MARK in page.read_text("utf-8", errors="replace")[:400]
+def is_generated_index(page: Path) -> bool:
+    """Whether the index exists and attnlab wrote it, so that no other page is replaced."""
+    return page.is_file() and GENERATOR_TAG in page.read_text("utf-8", errors="replace")[:400]
 
 
-def _row(source: Path) -> IndexRow:
-    report = load(source)
+def _build_report_row(source: Path) -> IndexRow:
+    report = load_report(source)
     verdict = report.verdict
     return IndexRow(
         href=quote(source.parent.name) + "/report.html",
-        name=source.parent.name if report.place else report.experiment.name,  # of several, which
+        # the reports of a ladder or of several corpora share one experiment name
+        name=source.parent.name if report.replication else report.experiment.name,
         size=report.experiment.size,
         question=report.experiment.question or "",
         claims=verdict.claims,
@@ -83,18 +85,18 @@ def _row(source: Path) -> IndexRow:
     )
 
 
-def _ladder(source: Path) -> IndexRow:
+def _build_ladder_row(source: Path) -> IndexRow:
     """One experiment at several sizes."""
-    ladder = ladders.load(source.parent)
+    ladder = load_ladder(source.parent)
     return IndexRow(
         href=quote(source.parent.name) + "/report.html",
         name=ladder.name,
-        size=f"{ladder.rungs[0].name} to {ladder.rungs[-1].name}",
+        size=f"{ladder.sizes[0].name} to {ladder.sizes[-1].name}",
         question=f"{ladder.question or ''} Does the answer hold with size?".strip(),
         claims=[],
         headline=ladder.headline,
         exploratory=ladder.exploratory,
-        finished=sum(rung.finished for rung in ladder.rungs),
-        planned=sum(rung.planned for rung in ladder.rungs),
+        finished=sum(rung.finished for rung in ladder.sizes),
+        planned=sum(rung.planned for rung in ladder.sizes),
         date=ladder.reproduce.date or "unknown",
     )

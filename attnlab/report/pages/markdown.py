@@ -3,11 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attnlab.report.answer import answer, arms_table
-from attnlab.report.charts.figures import mark
-from attnlab.report.schema import BudgetCheck, Deciding, Report, Reproduce
-from attnlab.report.tables import looks
-from attnlab.report.tables.format import NONE, TIMES, letter, on_record, pvalue, text
+from attnlab.report.answer import build_answer, build_arms_table
+from attnlab.report.charts.comparison_figures import classify_budget_cell
+from attnlab.report.schema import BudgetCheck, Report, Reproduce, RequiredSeeds
+from attnlab.report.tables import interim_analyses
+from attnlab.report.tables.number_format import (
+    NONE,
+    TIMES,
+    format_number,
+    format_preregistration,
+    format_pvalue,
+    get_layer_letter,
+)
 from attnlab.report.tables.wording import (
     DELTA,
     describe_claim,
@@ -15,10 +22,10 @@ from attnlab.report.tables.wording import (
     format_effect,
     format_training,
 )
-from attnlab.report.verdicts.alike import DECISIVE
+from attnlab.report.verdicts.environment import RESULT_PACKAGES
 
-SIGNS = {"equal": "✓", "differs, held": "✗ held", "differs": "≠", "unknown": "?"}
-MARKS = {
+BUDGET_SIGNS = {"equal": "✓", "differs, controlled": "✗ controlled", "differs": "≠", "unknown": "?"}
+VERDICT_SIGNS = {
     "SUPPORTED": "✓",
     "REFUTED": "✗",
     "INCONCLUSIVE": "?",
@@ -28,141 +35,179 @@ MARKS = {
 }
 
 
-def cell(value: Any) -> str:
+def escape_cell(value: Any) -> str:
     """Text that cannot leave its table cell, nor become markup."""
-    out = str(value)
+    text = str(value)
     for character in "\\`*_[]<>|#":
-        out = out.replace(character, "\\" + character)
-    return out.replace("\n", " ")
+        text = text.replace(character, "\\" + character)
+    return text.replace("\n", " ")
 
 
-def table(header: list[str], rows: list[list[str]]) -> list[str]:
+def format_table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """A Markdown table as lines, with an empty line after it."""
     return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
 
 
-def markdown(report: Report, undrawn: Sequence[str] = ()) -> str:
-    """The short report; report.html beside it has the rest. `undrawn`: what to say of missing pictures."""
+def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
+    """The short report; report.html beside it has the rest.
+
+    Args:
+        figure_errors: messages about missing pictures.
+    """
     experiment = report.experiment
     verdict = report.verdict
     lines = [
-        f"# {cell(experiment.name)}: {verdict.headline}",
+        f"# {escape_cell(experiment.name)}: {verdict.headline}",
         "",
-        cell(experiment.question or ""),
+        escape_cell(experiment.question or ""),
         "",
     ]
     if verdict.exploratory:
-        why = "nothing was declared" if verdict.undeclared else "the sweep left what was declared"
-        lines += [f"**EXPLORATORY**: {why}.", ""]
-        lines += [f"- {cell(item)}" for item in verdict.departures] + [""]
-    lines += [line for sentence in (*verdict.unlike, *undrawn) for line in (f"**{cell(sentence)}**", "")]
-    first = answer(report)
-    lines += [cell(first.sentence), ""]
-    header, rows = arms_table(report, first)  # the arms, best first
-    lines += table([cell(word) for word in header], [[cell(word) for word in row] for row in rows])
-    lines += _verdict(report) + _texts(report, first.label)
-    lines += ["## Fair fight?", "", *_budget(report), *_layers(report)]
-    lines += ["## Effects", "", *_effects(report), *_kinds(report)]
-    lines += ["## Failures and caveats", "", *_failures(report)]
-    if report.declared:
-        lines += [cell(on_record(report.declared)), ""]
+        reason = "nothing was declared" if verdict.not_preregistered else "the sweep left what was declared"
+        lines += [f"**EXPLORATORY**: {reason}.", ""]
+        lines += [f"- {escape_cell(item)}" for item in verdict.deviations] + [""]
+    lines += [
+        line
+        for sentence in (*verdict.run_warnings, *figure_errors)
+        for line in (f"**{escape_cell(sentence)}**", "")
+    ]
+    answer = build_answer(report)
+    lines += [escape_cell(answer.sentence), ""]
+    header, rows = build_arms_table(report, answer)  # the arms, best first
+    lines += format_table(
+        [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
+    )
+    lines += _format_verdict(report) + _format_corpora(report, answer.label)
+    lines += ["## Fair fight?", "", *_format_budget(report), *_format_layers(report)]
+    lines += ["## Effects", "", *_format_effects(report), *_format_token_categories(report)]
+    lines += ["## Failures and caveats", "", *_format_failures(report)]
+    if report.preregistration:
+        lines += [escape_cell(format_preregistration(report.preregistration)), ""]
     provenance = report.reproduce
     dirty = {True: "dirty", False: "clean", None: "unknown"}[provenance.dirty]
     lines += ["## Reproduce", "", "```sh", provenance.command, "```", ""]
     lines += [
         f"Commit `{provenance.commit or 'unknown'}` ({dirty}), "
-        f"runs of {cell(provenance.date or 'unknown date')}, "
-        f"{cell(provenance.device or 'unknown device')}.{_made_by(provenance)} "
+        f"runs of {escape_cell(provenance.date or 'unknown date')}, "
+        f"{escape_cell(provenance.device or 'unknown device')}.{_format_versions(provenance)} "
         "Everything else is in report.html and report.json.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _made_by(provenance: Reproduce) -> str:
-    """The versions that the runs were made by, of the packages that decide a result."""
-    known = provenance.versions or {}
-    packages = [f"{name} {' and '.join(known[name])}" for name in DECISIVE if name in known]
-    return f" Made by {cell(', '.join(packages))}." if packages else ""
+def _format_versions(provenance: Reproduce) -> str:
+    """The runs' versions of the packages that affect a result."""
+    versions = provenance.versions or {}
+    packages = [f"{name} {' and '.join(versions[name])}" for name in RESULT_PACKAGES if name in versions]
+    return f" Made by {escape_cell(', '.join(packages))}." if packages else ""
 
 
-def _layers(report: Report) -> list[str]:
+def _format_layers(report: Report) -> list[str]:
     lines = []
     for row in report.config.layers:
-        kinds = "; ".join(f"{letter(n)} {kind}" for n, kind in enumerate(row.kinds))
-        turns = "".join(letter(n) for n in row.layers)
-        lines += [f"Layers of {cell(row.arm)}, the first on the left: {turns}. {cell(kinds)}.", ""]
+        kinds = "; ".join(f"{get_layer_letter(n)} {kind}" for n, kind in enumerate(row.kinds))
+        letters = "".join(get_layer_letter(n) for n in row.layers)
+        lines += [
+            f"Layers of {escape_cell(row.arm)}, the first on the left: {letters}. {escape_cell(kinds)}.",
+            "",
+        ]
     return lines
 
 
-def _verdict(report: Report) -> list[str]:
+def _format_verdict(report: Report) -> list[str]:
     lines = []
     for number, claim in enumerate(report.verdict.claims, 1):
-        meaning = cell(explain_verdict(claim))
-        lines += [f"{number}. {MARKS[claim.verdict]} **{cell(describe_claim(claim))}** {meaning}"]
+        meaning = escape_cell(explain_verdict(claim))
+        lines += [
+            f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(describe_claim(claim))}** {meaning}"
+        ]
     lines += [""] if lines else ["No claim was declared.", ""]
-    if report.exchange:
-        lines += [f"{cell(report.exchange.words)}.", ""]
-    if said := report.experiment.margin_said:  # a margin that was declared in training
-        lines += [f"Margin {cell(said)}.", ""]
+    if report.compute_calibration:
+        lines += [f"{escape_cell(report.compute_calibration.summary)}.", ""]
+    if margin_text := report.experiment.margin_text:  # a margin in training compute
+        lines += [f"Margin {escape_cell(margin_text)}.", ""]
     for number, claim in enumerate(report.verdict.claims, 1):
-        if deciding := claim.deciding:
-            lines += [f"Claim {number}: {_deciding(deciding)}", ""]
+        if required_seeds := claim.required_seeds:
+            lines += [f"Claim {number}: {_format_seeds_to_decide(required_seeds)}", ""]
     for number, claim in enumerate(report.verdict.claims, 1):
-        if looks.has_path(claim):
-            rows = [[cell(value) for value in looks.cells(claim, row)] for row in looks.rows(claim)]
+        if interim_analyses.has_interim_results(claim):
+            rows = [
+                [escape_cell(value) for value in interim_analyses.build_analysis_cells(claim, row)]
+                for row in interim_analyses.build_analysis_rows(claim)
+            ]
+            title = escape_cell(interim_analyses.format_analyses_title(claim))
             lines += [
-                f"Interim analyses of claim {number}, {cell(looks.title(claim))}:",
+                f"Interim analyses of claim {number}, {title}:",
                 "",
-                *table([*looks.HEADER], rows),
+                *format_table([*interim_analyses.HEADER], rows),
             ]
     return lines
 
 
-def _texts(report: Report, label: str) -> list[str]:
-    """Each arm and each claim on every text, where the experiment asks several."""
-    known = report.texts
-    if known is None:
+def _format_corpora(report: Report, label: str) -> list[str]:
+    """Each arm and each claim on every corpus, where the experiment has several."""
+    section = report.corpora
+    if section is None:
         return []
-    reached = [
+    mean_rows = [
         [
-            cell(row.text),
-            *(" ".join([text(one.mean, 3), *filter(None, [one.state])]) for one in row.cells),
+            escape_cell(row.corpus),
+            *(
+                " ".join([format_number(corpus_cell.mean, 3), *filter(None, [corpus_cell.state])])
+                for corpus_cell in row.cells
+            ),
         ]
-        for row in known.arms
+        for row in section.arms
     ]
-    lines = table([cell(label), *(cell(arm) for arm in report.experiment.arms)], reached) if reached else []
+    lines = (
+        format_table([escape_cell(label), *(escape_cell(arm) for arm in report.experiment.arms)], mean_rows)
+        if mean_rows
+        else []
+    )
     rows = [
-        [cell(claim.says), cell(row.text), row.verdict, cell(format_effect(row))]
-        for claim in known.claims
+        [escape_cell(claim.says), escape_cell(row.corpus), row.verdict, escape_cell(format_effect(row))]
+        for claim in section.claims
         for row in claim.rows
     ]
-    says = [f"- {cell(claim.says)}: {cell(claim.together)}." for claim in known.claims if claim.together]
-    lines += table(["claim", "text", "verdict", DELTA], rows) if rows else []
-    return [*lines, *says, ""] if lines else []
+    heterogeneity = [
+        f"- {escape_cell(claim.says)}: {escape_cell(claim.heterogeneity)}."
+        for claim in section.claims
+        if claim.heterogeneity
+    ]
+    lines += format_table(["claim", "text", "verdict", DELTA], rows) if rows else []
+    return [*lines, *heterogeneity, ""] if lines else []
 
 
-def _deciding(answer: Deciding) -> str:
-    if answer.seeds is None:
+def _format_seeds_to_decide(estimate: RequiredSeeds) -> str:
+    if estimate.seeds is None:
         return "no number of seeds would decide it: the estimate lies at the threshold."
-    high = text(answer.high) if answer.high else "more than 10,000"
-    between = f" (between {text(answer.low)} and {high})" if answer.low else ""
+    high = format_number(estimate.high) if estimate.high else "more than 10,000"
+    interval = f" (between {format_number(estimate.low)} and {high})" if estimate.low else ""
     return (
-        f"about {text(answer.seeds)} seeds in all would {answer.ends} it in 80 % of such sweeps, if "
-        f"the truth is as it was seen{between}."
+        f"about {format_number(estimate.seeds)} seeds in all would {estimate.ends} it "
+        f"in 80 % of such sweeps, if the truth is as it was seen{interval}."
     )
 
 
-def _budget(report: Report) -> list[str]:
+def _format_budget(report: Report) -> list[str]:
     budget = report.budget
     rows = []
     for row in budget.rows:
-        name = cell(row.label) + (f" ({row.unit})" if row.unit else "") + (" **held**" if row.held else "")
+        name = (
+            escape_cell(row.label)
+            + (f" ({row.unit})" if row.unit else "")
+            + (" **controlled**" if row.controlled else "")
+        )
         cells = []
         for entry in row.cells:
             ratio = (
-                f" ({text(entry.ratio, 3)}{TIMES})" if entry.ratio is not None and entry.ratio != 1 else ""
+                f" ({format_number(entry.ratio, 3)}{TIMES})"
+                if entry.ratio is not None and entry.ratio != 1
+                else ""
             )
-            cells.append(f"{cell(text(entry.value))}{ratio} {SIGNS[mark(row, entry)]}")
+            sign = BUDGET_SIGNS[classify_budget_cell(row, entry)]
+            cells.append(f"{escape_cell(format_number(entry.value))}{ratio} {sign}")
         rows.append([name, *cells])
     rows.append(
         [
@@ -170,74 +215,88 @@ def _budget(report: Report) -> list[str]:
             *(f"{count.finished} of {count.planned}" for count in budget.seeds),
         ]
     )
-    arms = [cell(arm) for arm in report.experiment.arms]
+    arms = [escape_cell(arm) for arm in report.experiment.arms]
     return [
-        *table(["", *arms], rows),
-        f"Learning rate: {cell(budget.lr_tuning)}.",
+        *format_table(["", *arms], rows),
+        f"Learning rate: {escape_cell(budget.lr_tuning)}.",
         "",
-        *([f"To tell what training is worth took {report.exchange.cost}.", ""] if report.exchange else []),
-        *_tuning(budget),
+        *(
+            [f"To tell what training is worth took {report.compute_calibration.cost}.", ""]
+            if report.compute_calibration
+            else []
+        ),
+        *_format_tuning(budget),
     ]
 
 
-def _tuning(budget: BudgetCheck) -> list[str]:
-    found = budget.tuning
-    if found is None:
+def _format_tuning(budget: BudgetCheck) -> list[str]:
+    tuning = budget.tuning
+    if tuning is None:
         return []
     rows = [
         [
-            cell(entry.arm),
-            text(row.lr),
-            *(text(value, 3) for value in (*row.values, row.median)),
-            f"**{row.fate}**" if row.picked else row.fate,
+            escape_cell(entry.arm),
+            format_number(row.lr),
+            *(format_number(value, 3) for value in (*row.values, row.median)),
+            f"**{row.outcome}**" if row.picked else row.outcome,
         ]
-        for entry in found.arms
+        for entry in tuning.arms
         for row in entry.rows
     ]
-    seeds = [f"seed {seed}" for seed in found.seeds]
-    return table(["arm", "learning rate", *seeds, f"median {cell(found.metric)}", ""], rows)
+    seeds = [f"seed {seed}" for seed in tuning.seeds]
+    return format_table(["arm", "learning rate", *seeds, f"median {escape_cell(tuning.metric)}", ""], rows)
 
 
-def _effects(report: Report) -> list[str]:
+def _format_effects(report: Report) -> list[str]:
     rows = [
         [
-            cell(row.arm),
-            cell(row.label),
+            escape_cell(row.arm),
+            escape_cell(row.label),
             f"{row.n} of {row.planned}",
-            cell(format_effect(row)),
-            *([format_training(row.training, "") if row.training else NONE] if report.exchange else []),
-            pvalue(row.p_holm),
-            cell(row.word),
+            escape_cell(format_effect(row)),
+            *(
+                [format_training(row.training_equivalent, "") if row.training_equivalent else NONE]
+                if report.compute_calibration
+                else []
+            ),
+            format_pvalue(row.p_holm),
+            escape_cell(row.verdict),
         ]
         for row in report.effects
     ]
     if not rows:
         return ["No other arm than the baseline.", ""]
-    against = f"{DELTA} against {cell(report.experiment.baseline)}"
-    training = ["training compute"] if report.exchange else []
-    return table(["arm", "metric", "seeds", against, *training, "p (Holm)", "word"], rows)
+    against = f"{DELTA} against {escape_cell(report.experiment.baseline)}"
+    training = ["training compute"] if report.compute_calibration else []
+    return format_table(["arm", "metric", "seeds", against, *training, "p (Holm)", "word"], rows)
 
 
-def _kinds(report: Report) -> list[str]:
-    """What each arm loses by kind of token, where its runs tell."""
-    found = report.text.kinds if report.text else []
-    if not found:
+def _format_token_categories(report: Report) -> list[str]:
+    """Loss of each arm by token category, where the runs measured it."""
+    categories = report.text.token_categories if report.text else []
+    if not categories:
         return []
     arms = report.experiment.arms
     rows = []
-    for kind in found:
-        losses = {row.arm: row.loss.mean for row in kind.arms if row.loss}
-        rows.append([cell(kind.label), text(kind.targets), *(text(losses.get(arm), 3) for arm in arms)])
-    header = ["loss by kind of token (nats)", "targets", *(cell(arm) for arm in arms)]
-    return table(header, rows)
+    for category in categories:
+        losses = {row.arm: row.loss.mean for row in category.arms if row.loss}
+        rows.append(
+            [
+                escape_cell(category.label),
+                format_number(category.targets),
+                *(format_number(losses.get(arm), 3) for arm in arms),
+            ]
+        )
+    header = ["loss by kind of token (nats)", "targets", *(escape_cell(arm) for arm in arms)]
+    return format_table(header, rows)
 
 
-def _failures(report: Report) -> list[str]:
+def _format_failures(report: Report) -> list[str]:
     lines = []
     for run in report.failures.runs:
         lines += [
-            f"- **{cell(run.arm)}, seed {run.seed}** {run.word}"
-            + (f": {cell(run.message)}" if run.message else "")
+            f"- **{escape_cell(run.arm)}, seed {run.seed}** {run.status_label}"
+            + (f": {escape_cell(run.message)}" if run.message else "")
         ]
     lines += [""] if lines else ["Every planned run finished.", ""]
-    return lines + [f"- {cell(item)}" for item in (*report.failures.caveats, *report.warnings)] + [""]
+    return lines + [f"- {escape_cell(item)}" for item in (*report.failures.caveats, *report.warnings)] + [""]

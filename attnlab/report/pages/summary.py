@@ -1,63 +1,70 @@
-"""summary.png, for slides and link previews: question, answer, arms and claims, as an SVG of 1280 x 720. A
-pure function of a report; `drawing` makes the PNG of it.
+"""summary.png, for slides and link previews: question, answer, arms and claims, as an SVG of 1280 x 720.
 
-Surprising: one font throughout, and no characters that it may lack.
+A pure function of a report; `chart_renderer` makes the PNG. It uses one font and no characters that the font
+may lack.
 """
 
 import textwrap
 from html import escape
 
-from attnlab.report.answer import Answer, answer, arms_table
-from attnlab.report.charts.marks import VERDICTS
-from attnlab.report.charts.svg import FONT, INK, LITERAL, MUTED
+from attnlab.report.answer import Answer, build_answer, build_arms_table
+from attnlab.report.charts.svg import FONT, INK, LITERAL_COLORS, MUTED
+from attnlab.report.charts.vega_layers import VERDICT_STYLES
 from attnlab.report.schema import ClaimResult, Report
 
 WIDTH = 1280
 HEIGHT = 720
-EDGE = 48
-LETTER = 0.5  # of the font size: an average letter's width
-ARMS = 8
-CLAIMS = 6  # on the page
+EDGE_MARGIN = 48
+LETTER_WIDTH = 0.5  # average width of a letter, in font sizes
+MAX_ARMS = 8
+MAX_CLAIMS = 6  # on the slide
 
 
-class _Sheet:
+class _TextSheet:
     """Lines of text from the top down."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.y = 40.0
 
-    def put(self, x: float, said: str, size: float, colour: str = LITERAL[INK], **more: str) -> None:
-        look = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in more.items())
+    def add_text(
+        self, x: float, text: str, size: float, color: str = LITERAL_COLORS[INK], **attributes: str
+    ) -> None:
+        """Add text at the current height; `attributes` are SVG attributes with `_` for `-`."""
+        extra = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in attributes.items())
         self.parts.append(
-            f'<text x="{x:g}" y="{self.y:g}" font-size="{size:g}" fill="{colour}"{look}>{escape(said)}</text>'
+            f'<text x="{x:g}" y="{self.y:g}" font-size="{size:g}" fill="{color}"{extra}>{escape(text)}</text>'
         )
 
-    def lines(self, said: str, size: float, most: int, colour: str = LITERAL[INK], **more: str) -> None:
-        """A paragraph over the whole width, cut after so many lines."""
-        letters = int((WIDTH - 2 * EDGE) / (LETTER * size))
-        for line in textwrap.wrap(said, letters, max_lines=most, placeholder=" …"):
+    def add_paragraph(
+        self, text: str, size: float, max_lines: int, color: str = LITERAL_COLORS[INK], **attributes: str
+    ) -> None:
+        """Add a paragraph over the whole width, truncated after `max_lines`."""
+        letters = int((WIDTH - 2 * EDGE_MARGIN) / (LETTER_WIDTH * size))
+        for line in textwrap.wrap(text, letters, max_lines=max_lines, placeholder=" …"):
             self.y += 1.35 * size
-            self.put(EDGE, line, size, colour, **more)
+            self.add_text(EDGE_MARGIN, line, size, color, **attributes)
 
 
-def slide(report: Report) -> str:
-    """The page."""
-    sheet = _Sheet()
+def render_slide(report: Report) -> str:
+    """The page as SVG."""
+    sheet = _TextSheet()
     experiment = report.experiment
     verdict = report.verdict
-    sheet.put(EDGE, f"{experiment.name}: {verdict.headline}", 26)
+    sheet.add_text(EDGE_MARGIN, f"{experiment.name}: {verdict.headline}", 26)
     if verdict.exploratory:
-        sheet.put(WIDTH - EDGE, "EXPLORATORY", 20, VERDICTS["REFUTED"][0], text_anchor="end")
-    sheet.lines(experiment.question or "", 17, 2, LITERAL[MUTED])
+        sheet.add_text(
+            WIDTH - EDGE_MARGIN, "EXPLORATORY", 20, VERDICT_STYLES["REFUTED"][0], text_anchor="end"
+        )
+    sheet.add_paragraph(experiment.question or "", 17, 2, LITERAL_COLORS[MUTED])
     sheet.y += 6
-    first = answer(report)
-    sheet.lines(first.sentence, 20, 4)
+    answer = build_answer(report)
+    sheet.add_paragraph(answer.sentence, 20, 4)
     sheet.y += 16
-    _arms(sheet, report, first)
+    _draw_arms(sheet, report, answer)
     sheet.y += 12
-    _claims(sheet, verdict.claims)
-    _foot(sheet, report)
+    _draw_claims(sheet, verdict.claims)
+    _draw_footer(sheet, report)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
         f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="{FONT}"><rect width="{WIDTH}" height="{HEIGHT}" '
@@ -65,47 +72,54 @@ def slide(report: Report) -> str:
     )
 
 
-def _arms(sheet: _Sheet, report: Report, first: Answer) -> None:
-    """The table of arms: the first in ink, as many as fit."""
-    columns, rows = arms_table(report, first, whole=False)
-    left_out = len(rows) - ARMS
-    rows = rows[:ARMS]
+def _draw_arms(sheet: _TextSheet, report: Report, best_answer: Answer) -> None:
+    """The table of arms: the header muted, as many arms as fit."""
+    columns, rows = build_arms_table(report, best_answer, include_rankings=False)
+    omitted = len(rows) - MAX_ARMS
+    rows = rows[:MAX_ARMS]
     widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
-    size = min(18.0, (WIDTH - 2 * EDGE) / (0.54 * sum(widths) + 1.2 * len(widths)))
+    size = min(18.0, (WIDTH - 2 * EDGE_MARGIN) / (0.54 * sum(widths) + 1.2 * len(widths)))
     for number, line in enumerate([columns, *rows]):
         sheet.y += 1.6 * size
-        x = float(EDGE)
+        x = float(EDGE_MARGIN)
         for cell, width in zip(line, widths, strict=True):
-            sheet.put(x, cell, size, LITERAL[INK] if number else LITERAL[MUTED])
+            sheet.add_text(x, cell, size, LITERAL_COLORS[INK] if number else LITERAL_COLORS[MUTED])
             x += (0.54 * width + 1.2) * size
-    if left_out > 0:
+    if omitted > 0:
         sheet.y += 1.6 * size
-        sheet.put(EDGE, f"and {left_out} more arms in the report", size, LITERAL[MUTED])
+        sheet.add_text(EDGE_MARGIN, f"and {omitted} more arms in the report", size, LITERAL_COLORS[MUTED])
 
 
-def _claims(sheet: _Sheet, claims: list[ClaimResult]) -> None:
+def _draw_claims(sheet: _TextSheet, claims: list[ClaimResult]) -> None:
     size = 17
-    letters = int((WIDTH - 2 * EDGE - 210) / (LETTER * 17))
-    for claim in claims[:CLAIMS]:
+    letters = int((WIDTH - 2 * EDGE_MARGIN - 210) / (LETTER_WIDTH * 17))
+    for claim in claims[:MAX_CLAIMS]:
         sheet.y += 1.7 * size
-        word = claim.verdict
-        sheet.parts.append(f'<circle cx="{EDGE + 6}" cy="{sheet.y - 6:g}" r="6" fill="{VERDICTS[word][0]}"/>')
-        sheet.put(EDGE + 24, word, size, VERDICTS[word][0])
-        sheet.put(EDGE + 210, textwrap.shorten(claim.says, letters, placeholder=" …"), size)
-    if len(claims) > CLAIMS:
+        verdict = claim.verdict
+        sheet.parts.append(
+            f'<circle cx="{EDGE_MARGIN + 6}" cy="{sheet.y - 6:g}" r="6" fill="{VERDICT_STYLES[verdict][0]}"/>'
+        )
+        sheet.add_text(EDGE_MARGIN + 24, verdict, size, VERDICT_STYLES[verdict][0])
+        sheet.add_text(EDGE_MARGIN + 210, textwrap.shorten(claim.says, letters, placeholder=" …"), size)
+    if len(claims) > MAX_CLAIMS:
         sheet.y += 1.7 * size
-        sheet.put(EDGE, f"and {len(claims) - CLAIMS} more claims in the report", size, LITERAL[MUTED])
+        sheet.add_text(
+            EDGE_MARGIN,
+            f"and {len(claims) - MAX_CLAIMS} more claims in the report",
+            size,
+            LITERAL_COLORS[MUTED],
+        )
 
 
-def _foot(sheet: _Sheet, report: Report) -> None:
-    made = report.reproduce
+def _draw_footer(sheet: _TextSheet, report: Report) -> None:
+    provenance = report.reproduce
     verdict = report.verdict
-    said = [
+    facts = [
         "attnlab",
-        made.date or "date unknown",
-        f"commit {(made.commit or 'unknown')[:10]}{' (dirty)' if made.dirty else ''}",
+        provenance.date or "date unknown",
+        f"commit {(provenance.commit or 'unknown')[:10]}{' (dirty)' if provenance.dirty else ''}",
         f"{verdict.finished} of {verdict.planned} runs finished",
         "intervals of 95 %, paired by seed",
     ]
     sheet.y = HEIGHT - 24
-    sheet.put(EDGE, " · ".join(said), 13, LITERAL[MUTED])
+    sheet.add_text(EDGE_MARGIN, " · ".join(facts), 13, LITERAL_COLORS[MUTED])

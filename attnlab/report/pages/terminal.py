@@ -1,24 +1,24 @@
-"""What a terminal shows of a report: its headline, the answer, its claims, and who sees future tokens."""
+"""The terminal summary of a report: headline, answer, claims, and arms that see future tokens."""
 
 from collections.abc import Iterator
 
-from attnlab.report.answer import answer
-from attnlab.report.schema import Report, Word
+from attnlab.report.answer import build_answer
+from attnlab.report.schema import EffectVerdict, Report
 from attnlab.report.tables.wording import DELTA, describe_claim, format_effect
 
 
-def lines(report: Report) -> Iterator[str]:
-    """A line each, the headline first; of a sweep without an experiment its effects too."""
-    place = f" ({report.place.name})" if report.place else ""
-    yield f"{report.verdict.headline}{place}: {report.experiment.question or report.experiment.name}"
-    yield answer(report).sentence
+def format_terminal_lines(report: Report) -> Iterator[str]:
+    """One line each, the headline first; without an experiment file also the effects."""
+    context = f" ({report.replication.name})" if report.replication else ""
+    yield f"{report.verdict.headline}{context}: {report.experiment.question or report.experiment.name}"
+    yield build_answer(report).sentence
     yield from (f"  {describe_claim(claim)}" for claim in report.verdict.claims)
-    for effect in report.effects if report.verdict.undeclared else ():
-        about = f"  {effect.arm} vs {effect.against}"
+    for effect in report.effects if report.verdict.not_preregistered else ():
+        prefix = f"  {effect.arm} vs {effect.against}"
         if effect.primary and effect.mean is not None:
-            yield f"{about}: {DELTA} {effect.label} = {format_effect(effect)}"
-        elif effect.primary and effect.word == Word.NOT_COMPARABLE:
-            yield f"{about}: NOT COMPARABLE: {'; '.join(effect.reasons)}"
+            yield f"{prefix}: {DELTA} {effect.label} = {format_effect(effect)}"
+        elif effect.primary and effect.verdict == EffectVerdict.NOT_COMPARABLE:
+            yield f"{prefix}: NOT COMPARABLE: {'; '.join(effect.reasons)}"
     if leakage := report.leakage:
         yield from (f"  {note}" for note in leakage.notes)
         if leakage.checked and not leakage.notes:

@@ -1,1 +1,1 @@
-"""What a report lays out beside its verdicts: rows of plain values, computed from the runs."""
+"""Tables of a report next to its verdicts: rows of plain values, computed from the runs."""

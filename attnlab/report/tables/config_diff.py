@@ -1,29 +1,29 @@
-"""Config diff: only the keys in which arms differ, what layers are that are not alike, and the command that
-makes them all again.
-"""
+"""Config differences between arms, layer kinds, and the command that reproduces all runs."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from attnlab.report.schema import ConfigCell, ConfigDiff, ConfigRow, LayerKinds, Provenance, Reproduce, RunRef
-from attnlab.report.verdicts.alike import versions
-from attnlab.report.verdicts.runs import Sweep, common
-from attnlab.store.declarations import Experiment
-from attnlab.store.fingerprint import flatten
+from attnlab.report.verdicts.environment import count_package_versions
+from attnlab.report.verdicts.results import SweepResults, get_common_value
+from attnlab.store.experiment_schema import Experiment
+from attnlab.store.fingerprint import flatten_config
 
-# What every run has of its own, and what the experiment says to all of them: no arm's design.
-NOT_DESIGN = {"seed", "replica", "parent", "id", "paths", "logger", "sweep", *Experiment.model_fields}
+# Keys of a single run, and keys the experiment sets for all runs: no part of an arm's design.
+NON_DESIGN_KEYS = {"seed", "replica", "parent", "id", "paths", "logger", "sweep", *Experiment.model_fields}
 
 
-def config_diff(sweep: Sweep) -> ConfigDiff:
-    """Rows of (key, value in each arm); an absent key is None with `present` false."""
-    whole = {}
+def build_config_diff(sweep: SweepResults) -> ConfigDiff:
+    """Build rows of (key, value in each arm); an absent key is None with `present` false."""
+    configs = {}
     for arm in sweep.arms:
-        config = next((run.record.config for run in sweep.of(arm) if run.record and run.record.config), None)
+        config = next(
+            (run.result.config for run in sweep.get_runs(arm) if run.result and run.result.config), None
+        )
         if config is not None:
-            whole[arm] = {key: value for key, value in config.items() if key not in NOT_DESIGN}
-    flat = {arm: dict(flatten(config)) for arm, config in whole.items()}
+            configs[arm] = {key: value for key, value in config.items() if key not in NON_DESIGN_KEYS}
+    flat = {arm: dict(flatten_config(config)) for arm, config in configs.items()}
     rows = []
     for key in sorted({key for leaves in flat.values() for key in leaves}):
         cells = [ConfigCell(arm=arm, present=key in flat[arm], value=flat[arm].get(key)) for arm in flat]
@@ -32,65 +32,75 @@ def config_diff(sweep: Sweep) -> ConfigDiff:
     return ConfigDiff(
         arms=list(flat),
         rows=rows,
-        layers=layers(sweep),
-        whole=whole.get(sweep.baseline) or next(iter(whole.values()), {}),
+        layers=list_layer_kinds(sweep),
+        baseline_config=configs.get(sweep.baseline) or next(iter(configs.values()), {}),
     )
 
 
-def layers(sweep: Sweep) -> list[LayerKinds]:
-    """Of each arm whose layers are not alike, what its layers are: {arm, layers: [place in kinds], kinds:
-    [what one mixes with, and what a patch of `model.layers` says of it]}.
+def list_layer_kinds(sweep: SweepResults) -> list[LayerKinds]:
+    """List the layer kinds of each arm whose layers are not uniform.
+
+    A kind names the mixer, with the changes that its patch in `model.layers` makes.
     """
     rows = []
     for arm in sweep.arms:
-        config = next((run.record.config for run in sweep.of(arm) if run.record and run.record.config), None)
+        config = next(
+            (run.result.config for run in sweep.get_runs(arm) if run.result and run.result.config), None
+        )
         model = (config or {}).get("model", {})
         patches = model.get("layers") or [{}]
         mixer = model.get("mixer") or model.get("attention") or {}
-        said = [_mixes(patches[n % len(patches)], mixer) for n in range(model.get("n_layers", 1))]
-        if len(kinds := list(dict.fromkeys(said))) > 1:
-            rows.append(LayerKinds(arm=arm, layers=[kinds.index(one) for one in said], kinds=kinds))
+        descriptions = [
+            _describe_mixer(patches[layer % len(patches)], mixer) for layer in range(model.get("n_layers", 1))
+        ]
+        if len(kinds := list(dict.fromkeys(descriptions))) > 1:
+            rows.append(
+                LayerKinds(
+                    arm=arm, layers=[kinds.index(description) for description in descriptions], kinds=kinds
+                )
+            )
     return rows
 
 
-def _mixes(patch: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
-    """The name of what mixes, and the leaves of the patch where it keeps to that; of parts that it puts in
-    the place of others, their names.
+def _describe_mixer(patch: Mapping[str, Any], mixer: Mapping[str, Any]) -> str:
+    """Format the name of the mixer with the leaves that a patch changes.
+
+    Replaced parts appear by their class names.
     """
     target = patch.get("_target_", mixer.get("_target_", "?"))
     name = str(target).rpartition(".")[2]
     if "_target_" in patch:
         return name
-    leaves = dict(flatten(dict(patch)))
+    leaves = dict(flatten_config(dict(patch)))
     parts = {
         path.removesuffix("_target_"): value for path, value in leaves.items() if path.endswith("._target_")
     }
     changes = [f"{path.rstrip('.')}: {str(value).rpartition('.')[2]}" for path, value in parts.items()]
-    kept = {path: value for path, value in leaves.items() if not path.startswith(tuple(parts))}
-    changes += [f"{path}: {json.dumps(value)}" for path, value in kept.items() if path]
+    kept_leaves = {path: value for path, value in leaves.items() if not path.startswith(tuple(parts))}
+    changes += [f"{path}: {json.dumps(value)}" for path, value in kept_leaves.items() if path]
     return f"{name} ({', '.join(changes)})" if changes else name
 
 
-def reproduce(sweep: Sweep, provenance: Provenance) -> Reproduce:
-    """Everything needed to run it again, and to know whether it was the same."""
-    known = [record.estimate.data for record in sweep.records]
-    data = {dataset["sha256"]: dataset for dataset in known if "sha256" in dataset}
-    runs = [RunRef(arm=run.arm, seed=run.seed, id=run.id, status=run.status) for run in sweep.planned]
-    environment = [record.environment for record in sweep.records]
-    shown = {
-        key: common(e.get(key) for e in environment)
+def build_reproduce_section(sweep: SweepResults, provenance: Provenance) -> Reproduce:
+    """Collect everything needed to run the experiment again and to verify that it is the same."""
+    datasets = [result.estimate.data for result in sweep.run_results]
+    data = {dataset["sha256"]: dataset for dataset in datasets if "sha256" in dataset}
+    runs = [RunRef(arm=run.arm, seed=run.seed, id=run.id, status=run.status) for run in sweep.planned_runs]
+    environment = [result.environment for result in sweep.run_results]
+    common = {
+        key: get_common_value(env.get(key) for env in environment)
         for key in ("python", "platform", "cpu", "device", "threads")
     }
     mixed = [
         key
-        for key, value in shown.items()
-        if value is None and any(e.get(key) is not None for e in environment)
+        for key, value in common.items()
+        if value is None and any(env.get(key) is not None for env in environment)
     ]
     return Reproduce(
         **dict(provenance),
-        versions=versions(sweep),
+        versions=count_package_versions(sweep),
         data=[data[key] for key in sorted(data)],
         runs=runs,
-        environment=shown,
+        environment=common,
         mixed=mixed,
     )

@@ -1,4 +1,4 @@
-"""What else ranks the arms where a page has many of them: the other metrics, and the loss past the trained
+"""Additional columns that rank the arms of a page with many: other metrics, and loss beyond the trained
 length.
 """
 
@@ -6,74 +6,78 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from attnlab import stats
-from attnlab.report.schema import ConditionCell, Effect, ReachedMean, Report, Word
+from attnlab.report.schema import ConditionCell, Effect, EffectVerdict, PairedMean, Report
 
-MANY = 8  # arms; of more, a page lets its reader pick one out
-STATES = {  # how an arm stands to the baseline, in a table of many
-    Word.BETTER_MORE: "better",
-    Word.BETTER: "better",
-    Word.WORSE_MORE: "worse",
-    Word.WORSE: "worse",
-    Word.EQUIVALENT: "equivalent",
-    Word.NOT_WORSE: "non-inferior",
-    Word.INCONCLUSIVE: "inconclusive",
+MANY_ARMS = 8  # with more arms, a page lets its reader highlight one
+EFFECT_STATES = {  # short verdicts for a table of many arms
+    EffectVerdict.BETTER_MORE: "better",
+    EffectVerdict.BETTER: "better",
+    EffectVerdict.WORSE_MORE: "worse",
+    EffectVerdict.WORSE: "worse",
+    EffectVerdict.EQUIVALENT: "equivalent",
+    EffectVerdict.NOT_WORSE: "non-inferior",
+    EffectVerdict.INCONCLUSIVE: "inconclusive",
 }
-BYTES = ("kv_bytes_per_token", "carried_bytes")  # two arms keep as much where both are the same
+CACHE_BYTE_KEYS = ("kv_bytes_per_token", "carried_bytes")  # equal values: equal cache size
 
 
 @dataclass(frozen=True)
-class Column:
-    """A metric that ranks the arms of many; of each arm its mean with its interval."""
+class RankingColumn:
+    """A metric that ranks many arms; cells hold each arm's mean with its interval."""
 
     label: str
     unit: str
     digits: int
-    cells: Mapping[str, ReachedMean | ConditionCell]
+    cells: Mapping[str, PairedMean | ConditionCell]
 
 
-def reached(values: list[float]) -> ReachedMean:
-    """The mean over seeds and its 95 % interval; None of each where there are no values."""
-    found = stats.paired(values) if values else None
-    low, high = (found and found.interval) or (None, None)
-    return ReachedMean(mean=found.mean if found else None, low=low, high=high, n=len(values))
+def average_seeds(values: list[float]) -> PairedMean:
+    """Average over seeds with a 95% interval; all None without values."""
+    estimate = stats.estimate_paired_difference(values) if values else None
+    low, high = (estimate and estimate.interval) or (None, None)
+    return PairedMean(mean=estimate.mean if estimate else None, low=low, high=high, n=len(values))
 
 
-def by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[int, float]:
-    """Seed -> what an arm reached in its complete pairs, by the effects of one metric; of the baseline those
-    with the arm that has most.
+def get_values_by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[int, float]:
+    """Return seed -> value of an arm in its complete pairs, from the effects of one metric.
+
+    The baseline's values are those paired with the arm that has the most pairs.
     """
-    own = [row.pairs for row in rows if arm in (baseline, row.arm)]
-    pairs = max(own, key=len, default=[])
+    pairs_by_arm = [row.pairs for row in rows if arm in (baseline, row.arm)]
+    pairs = max(pairs_by_arm, key=len, default=[])
     return {pair.seed: pair.against if arm == baseline else pair.value for pair in pairs}
 
 
-def columns(report: Report) -> list[Column]:
-    """What the arms of many are ranked by beside the experiment's metric."""
+def build_ranking_columns(report: Report) -> list[RankingColumn]:
+    """Build the columns that rank many arms in addition to the experiment's metric."""
     arms = report.experiment.arms
-    if len(arms) <= MANY:
+    if len(arms) <= MANY_ARMS:
         return []
-    found: dict[str, list[Effect]] = {}
+    effects_by_metric: dict[str, list[Effect]] = {}
     for row in report.effects:
         if not row.primary:
-            found.setdefault(row.metric, []).append(row)
-    own = [
-        Column(
+            effects_by_metric.setdefault(row.metric, []).append(row)
+    metric_columns = [
+        RankingColumn(
             label=rows[0].label,
             unit=rows[0].unit,
             digits=max(row.digits for row in rows),
-            cells={arm: reached([*by_seed(rows, arm, report.experiment.baseline).values()]) for arm in arms},
+            cells={
+                arm: average_seeds([*get_values_by_seed(rows, arm, report.experiment.baseline).values()])
+                for arm in arms
+            },
         )
-        for rows in found.values()
+        for rows in effects_by_metric.values()
     ]
-    return [*own, *_longest(report)]
+    return [*metric_columns, *_build_longest_text_columns(report)]
 
 
-def _longest(report: Report) -> list[Column]:
-    """The loss at the longest text, where losses at several lengths were measured."""
+def _build_longest_text_columns(report: Report) -> list[RankingColumn]:
+    """Build the loss at the longest text, if losses at several lengths were measured."""
     rows = [row for table in report.length if table.key == "length" for row in table.rows]
     plain = [(row.x, row) for row in rows if not row.series and row.x is not None and row.x > 1]
     return [
-        Column(
+        RankingColumn(
             label=f"loss at {x:g} times the trained length",
             unit="nats",
             digits=3,

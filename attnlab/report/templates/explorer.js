@@ -1,6 +1,6 @@
 "use strict";
-// Where one head looks: the text, its map and its lines, beside those of another head. The maps come packed in the page's
-// own data. What is shown stands in the address: #head=arm/layer/head&seed=&step=&q=&beside=arm/layer/head/seed&difference&view=.
+// The attention explorer: text, map and lines of one head, beside those of another head. The maps are packed in the page's
+// own data. The address holds the state of the view: #head=arm/layer/head&seed=&step=&q=&beside=arm/layer/head/seed&difference&view=.
 (() => {
   const view = document.getElementById("head-view"), data = JSON.parse(document.getElementById("data").textContent);
   if (!view || !data.maps.length) return;
@@ -12,7 +12,7 @@
       .map((name) => view.querySelector(`[name=${name}]`));
   const panels = [...view.querySelectorAll(".panel")], canvas = view.querySelector("canvas.map");
 
-  // What can be chosen: {arm, seed, entry, points: [{step, layers, weights}], heads: numbers, or none where only means are here}
+  // Selectable runs: {entry, points: [{step, layers, weights}], group}; an entry without head_numbers has only means of layers.
   const same = (a, b) => a.arm === b.arm && a.seed === b.seed;
   const runs = [
     ...data.maps.map((entry) => ({ entry, points: [...data.earlier.filter((one) => same(one, entry)), entry], group: "runs" })),
@@ -22,11 +22,11 @@
       points: [one], group: "other seeds: the means of their layers",
     })),
   ];
-  const whole = ({ entry }) => entry.head_numbers.length !== 1;  // the means of its layers can be told
+  const hasMeans = ({ entry }) => entry.head_numbers.length !== 1;  // means over the heads of a layer are known
   const label = ({ entry, group }) => `${entry.arm}, seed ${entry.seed}`
     + (group === runs[0].group || !entry.head_numbers.length ? "" : `, layer ${entry.layers[0]}, head ${entry.head_numbers[0]}`);
-  let now = null; // {a, b: {run, layer, head}, step, query, mode, fields: what is drawn}
-  let asked = 0;
+  let now = null; // {a, b: {run, layer, head}, step, query, mode, fields: the drawn weights}
+  let requests = 0;
 
   const points = ({ run, layer }) => run.points.filter((point) => point.layers.includes(layer));
   const pointAt = (spot, at) => points(spot).find((point) => point.step === at) ?? points(spot).at(-1);
@@ -37,21 +37,21 @@
   const comparable = (one, other) => one.entry.length === other.entry.length
     && one.entry.tokens.every((token, i) => token === other.entry.tokens[i]);
 
-  // The nearest that there is to what was asked for.
+  // The nearest existing head to the requested one.
   function spot(run, layer, head) {
     const { layers, head_numbers: heads } = run.entry;
     const near = layers.includes(layer) ? layer : layers[Math.max(0, Math.min(layers.length - 1, layer))] ?? layers[0];
-    const mean = head === MEAN ? whole(run) : !heads.length;
+    const mean = head === MEAN ? hasMeans(run) : !heads.length;
     return { run, layer: near, head: mean ? MEAN : heads.includes(head) ? head : heads[Math.max(0, Math.min(heads.length - 1, head))] ?? heads[0] };
   }
   function find(arm, seed, layer, head) {
     const inside = runs.filter(({ entry }) => entry.arm === arm && (seed === null || entry.seed === seed));
-    const has = (run) => run.entry.layers.includes(layer) && (head === MEAN ? whole(run) : run.entry.head_numbers.includes(head));
-    const found = inside.find(has) ?? inside[0];
-    return found && spot(found, layer, head);
+    const has = (run) => run.entry.layers.includes(layer) && (head === MEAN ? hasMeans(run) : run.entry.head_numbers.includes(head));
+    const run = inside.find(has) ?? inside[0];
+    return run && spot(run, layer, head);
   }
 
-  const said = ({ run, layer, head }, at) => `${run.entry.arm}, seed ${run.entry.seed}, layer ${layer}, `
+  const describe = ({ run, layer, head }, at) => `${run.entry.arm}, seed ${run.entry.seed}, layer ${layer}, `
     + (head === MEAN ? "mean of its heads" : `head ${head}`) + (at === undefined || points({ run, layer }).length < 2 ? "" : `, after ${at} steps`);
   const headOf = ({ run, layer, head }) => [run.entry.layers.indexOf(layer), run.entry.head_numbers.indexOf(head)];
 
@@ -59,9 +59,9 @@
     select.replaceChildren(...options.map(([value, words]) => new Option(words, value, false, value === chosen)));
     select.value = chosen;
   }
-  function controls() {
+  function updateControls() {
     const { a, b } = now, numbers = ({ run }) => [
-      ...run.entry.head_numbers.map((number) => [String(number), String(number)]), ...(whole(run) ? [[MEAN, "mean of its heads"]] : [])];
+      ...run.entry.head_numbers.map((number) => [String(number), String(number)]), ...(hasMeans(run) ? [[MEAN, "mean of its heads"]] : [])];
     run.value = runs.indexOf(a.run);
     fill(layer, a.run.entry.layers.map((n) => [String(n), String(n)]), String(a.layer));
     fill(head, numbers(a), String(a.head));
@@ -73,10 +73,10 @@
       fill(layer2, b.run.entry.layers.map((n) => [String(n), String(n)]), String(b.layer));
       fill(head2, numbers(b), String(b.head));
     }
-    const known = points(a);
-    steps.hidden = known.length < 2;
-    step.max = known.length - 1;
-    step.value = known.indexOf(pointAt(a, now.step));
+    const knownPoints = points(a);
+    steps.hidden = knownPoints.length < 2;
+    step.max = knownPoints.length - 1;
+    step.value = knownPoints.indexOf(pointAt(a, now.step));
     step.nextElementSibling.textContent = `${pointAt(a, now.step).step} of ${last(a)} steps`;
     step.setAttribute("aria-valuetext", step.nextElementSibling.textContent);
     over.nextElementSibling.textContent = (+over.value).toFixed(2);
@@ -96,33 +96,33 @@
   }
 
   function draw() {
-    const { fields, query } = now, shownOnes = now.mode === "beside" ? fields : [fields.at(-1)], lined = kind.value !== "map", mapped = kind.value !== "lines";
-    const room = view.clientWidth - 34, each = shownOnes.length > 1 ? (room - 24) / 2 : room;
-    const size = drawing.layout(fields[0], mapped && lined && shownOnes.length < 2 && room > 900 ? room - LINES - 24 : each);
-    const top = rescale.checked ? Math.max(...shownOnes.map(drawing.most)) : 1;
+    const { fields, query } = now, shown = now.mode === "beside" ? fields : [fields.at(-1)], lined = kind.value !== "map", mapped = kind.value !== "lines";
+    const room = view.clientWidth - 34, each = shown.length > 1 ? (room - 24) / 2 : room;
+    const size = drawing.layout(fields[0], mapped && lined && shown.length < 2 && room > 900 ? room - LINES - 24 : each);
+    const top = rescale.checked ? Math.max(...shown.map(drawing.maxWeight)) : 1;
     panels.forEach((panel, i) => {
-      panel.hidden = i >= shownOnes.length;
+      panel.hidden = i >= shown.length;
       if (panel.hidden) return;
       const [rows, map, drawn] = panel.querySelectorAll("canvas"), of = [now.a, now.b][i];
-      panel.firstElementChild.textContent = now.mode === "difference" ? `${said(now.a, pointAt(now.a, now.step).step)}, less ${said(now.b, pointAt(now.b, now.step).step)}`
-        : now.mode ? said(of, pointAt(of, now.step).step) : "";
+      panel.firstElementChild.textContent = now.mode === "difference" ? `${describe(now.a, pointAt(now.a, now.step).step)}, less ${describe(now.b, pointAt(now.b, now.step).step)}`
+        : now.mode ? describe(of, pointAt(of, now.step).step) : "";
       Object.assign(map.dataset, size);
       map.parentElement.hidden = !mapped;
       drawn.hidden = !lined;
-      if (mapped) drawing.map(map, rows, shownOnes[i], size, query, top);
-      if (lined) drawing.lines(drawn, shownOnes[i], size, query, top, over.value * top, Math.min(LINES, room));
+      if (mapped) drawing.map(map, rows, shown[i], size, query, top);
+      if (lined) drawing.lines(drawn, shown[i], size, query, top, over.value * top, Math.min(LINES, room));
       map.setAttribute("aria-label", `Attention map of ${panel.firstElementChild.textContent || title.textContent}`);
       drawn.setAttribute("aria-label", `The same as lines: ${query === null ? `all over ${over.value}` : `of query ${query}`}`);
     });
-    drawing.shade(text, shownOnes[0], query, top);
-    const [low, scale, high] = view.querySelectorAll(".ends > *"), signed = shownOnes[0].signed, end = top.toFixed(rescale.checked ? 3 : 0);
+    drawing.shade(text, shown[0], query, top);
+    const [low, scale, high] = view.querySelectorAll(".ends > *"), signed = shown[0].signed, end = top.toFixed(rescale.checked ? 3 : 0);
     low.textContent = signed ? `−${end}` : "0";
     high.textContent = signed ? `+${end}` : end;
     scale.className = signed ? "scale signed" : "scale";
     scale.setAttribute("aria-label", signed ? "Scale of a difference: blue below zero, orange above" : "Scale from 0, dark blue, to the largest, yellow");
   }
 
-  function remember() {
+  function updateAddress() {
     const { a, b, query } = now, place = ({ run, layer, head }) => [encodeURIComponent(run.entry.arm), layer, head].join("/");
     const hash = "#head=" + place(a) + (runs.indexOf(a.run) < data.maps.length ? "" : "&seed=" + a.run.entry.seed)
       + (now.step === last(a) ? "" : "&step=" + now.step) + (query === null ? "" : "&q=" + query)
@@ -132,9 +132,9 @@
     if (location.hash !== hash) history.replaceState(null, "", hash);
   }
 
-  function say() {
+  function updateText() {
     const { entry } = now.a.run, [row, column] = headOf(now.a), names = column >= 0 && entry.patterns.length ? entry.patterns[row][column] : [];
-    title.textContent = said(now.a) + (column < 0 ? "" : ` (KV group ${entry.groups[row][column]})`) + (names.length ? ": " + names.join(", ") : "");
+    title.textContent = describe(now.a) + (column < 0 ? "" : ` (KV group ${entry.groups[row][column]})`) + (names.length ? ": " + names.join(", ") : "");
     readout.textContent = "Point at a cell to read it. On a map, arrow keys change head and layer, Page Up and Page Down the query.";
     caution.textContent = warning();
     const listed = column < 0 ? [] : data.scores.filter(({ name }) => entry.scores[name]);
@@ -166,42 +166,42 @@
     }));
   }
 
-  // Shows what `change` says of: {a, b, step, query, mode}. Of two changes under way the later one stays.
+  // Apply `change`, a part of {a, b, step, query, mode}. Of two concurrent changes the later one wins.
   async function show(change, { keep = true, scroll = false } = {}) {
-    const turn = ++asked, next = { b: null, step: null, query: null, mode: "", ...now, ...change };
-    if (next.mode && (!next.b || !comparable(next.a.run, next.b.run))) next.b = another(next);
+    const turn = ++requests, next = { b: null, step: null, query: null, mode: "", ...now, ...change };
+    if (next.mode && (!next.b || !comparable(next.a.run, next.b.run))) next.b = chooseSecond(next);
     if (!next.b) next.mode = "";
     if (next.step === null || !points(next.a).some((point) => point.step === next.step)) next.step = last(next.a);
     next.query = next.query === null ? null : Math.max(0, Math.min(next.a.run.entry.length - 1, next.query));
     const fields = [await field(next.a, next.step), ...(next.mode ? [await field(next.b, next.step)] : [])];
-    if (turn !== asked) return;
+    if (turn !== requests) return;
     now = { ...next, fields: next.mode === "difference" ? [drawing.difference(...fields)] : fields };
     view.hidden = false;
-    say();
-    controls();
+    updateText();
+    updateControls();
     draw();
-    if (keep) remember();
+    if (keep) updateAddress();
     if (scroll) view.scrollIntoView({ block: "start" });
   }
-  function another({ a, mode }) {
+  function chooseSecond({ a, mode }) {
     const others = runs.filter((one) => one !== a.run && comparable(one, a.run)), other = others.find((one) => one.entry.layers.includes(a.layer));
     return other ? spot(other, a.layer, a.head) : spot(a.run, a.layer, a.run.entry.head_numbers.find((n) => n !== a.head) ?? MEAN);
   }
 
   function restore() {
-    const found = location.hash.match(/^#head=([^/]+)\/(\d+)\/(\d+|mean)((?:&[^&]+)*)$/);
-    if (!found) return false;
+    const match = location.hash.match(/^#head=([^/]+)\/(\d+)\/(\d+|mean)((?:&[^&]+)*)$/);
+    if (!match) return false;
     let arm;
-    try { arm = decodeURIComponent(found[1]); } catch { return false; }
-    const options = new URLSearchParams(found[4]), number = (key) => (options.get(key) ? +options.get(key) || 0 : null);
-    const headed = (word) => (word === MEAN ? MEAN : +word), a = find(arm, number("seed"), +found[2], headed(found[3]));
+    try { arm = decodeURIComponent(match[1]); } catch { return false; }
+    const options = new URLSearchParams(match[4]), number = (key) => (options.get(key) ? +options.get(key) || 0 : null);
+    const parseHead = (word) => (word === MEAN ? MEAN : +word), a = find(arm, number("seed"), +match[2], parseHead(match[3]));
     if (!a) return false;
     rescale.checked = options.has("rescale");
     nofirst.checked = options.has("nofirst");
     kind.value = ["map", "lines"].includes(options.get("view")) ? options.get("view") : "both";
     over.value = number("over") ?? OVER;
     const beside = (options.get("beside") ?? "").match(/^(.+)\/(\d+)\/(\d+|mean)\/(-?\d+)$/);
-    const b = beside ? find(beside[1], +beside[4], +beside[2], headed(beside[3])) ?? null : null;
+    const b = beside ? find(beside[1], +beside[4], +beside[2], parseHead(beside[3])) ?? null : null;
     show({ a, b, step: number("step"), query: number("q"), mode: b ? (options.has("difference") ? "difference" : "beside") : "" }, { scroll: true });
     return true;
   }
@@ -215,9 +215,9 @@
   for (const box of [run, layer, head]) box.addEventListener("change", () => show({ a: spot(runs[run.value], +layer.value, read(head)) }));
   for (const box of [run2, layer2, head2]) box.addEventListener("change", () => show({ b: spot(runs[run2.value], +layer2.value, read(head2)) }));
   mode.addEventListener("change", () => {
-    const means = mode.value === "difference" && (!now.b || !same(now.a.run.entry, now.b.run.entry)) && whole(now.a.run);
-    const a = means ? spot(now.a.run, now.a.layer, MEAN) : now.a, b = now.b ?? another({ a });
-    show({ a, b: means && whole(b.run) ? spot(b.run, b.layer, MEAN) : b, mode: mode.value });
+    const means = mode.value === "difference" && (!now.b || !same(now.a.run.entry, now.b.run.entry)) && hasMeans(now.a.run);
+    const a = means ? spot(now.a.run, now.a.layer, MEAN) : now.a, b = now.b ?? chooseSecond({ a });
+    show({ a, b: means && hasMeans(b.run) ? spot(b.run, b.layer, MEAN) : b, mode: mode.value });
   });
   step.addEventListener("input", () => show({ step: points(now.a)[step.value].step }));
   for (const box of [kind, over, rescale, nofirst]) box.addEventListener("input", () => show({}));
@@ -245,8 +245,8 @@
       const at = under(event);
       if (!at) return;
       const { n, tokens, V, W, signed } = now.fields[Math.min(i, now.fields.length - 1)], [q, k] = at, weight = W[q * n + k];
-      const told = V[q * n + k] ? (signed && weight > 0 ? "+" : "") + weight.toFixed(3).replace(/^-/, "−") : "masked";
-      readout.textContent = `(q${q} "${drawing.shown(tokens[q])}" → k${k} "${drawing.shown(tokens[k])}") ${told}`;
+      const value = V[q * n + k] ? (signed && weight > 0 ? "+" : "") + weight.toFixed(3).replace(/^-/, "−") : "masked";
+      readout.textContent = `(q${q} "${drawing.displayToken(tokens[q])}" → k${k} "${drawing.displayToken(tokens[k])}") ${value}`;
     });
     map.addEventListener("click", (event) => { const at = under(event); if (at) choose(at[0] === now.query ? null : at[0]); });
     drawn.addEventListener("click", (event) => {

@@ -1,24 +1,24 @@
 "use strict";
-// Unpacks a field of weights, and draws it: as a map, as lines, as shades of a text. A field is {n, tokens, W, V, signed}:
-// W and V are weights and what is visible, [query, key]; signed: W is a difference, from -1 to 1.
+// Unpack a field of weights and draw it as a map, as lines or as shades of a text. A field is {n, tokens, W, V, signed}:
+// W are weights and V visible cells, [query, key]; signed: W is a difference, from -1 to 1.
 const drawing = (() => {
   const view = document.getElementById("head-view"), FONT = "px ui-monospace, Menlo, Consolas, monospace";
   if (!view) return null;
   const style = getComputedStyle(view), value = (name) => style.getPropertyValue(name);
   const rgb = (hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16));
   const stops = value("--cividis").match(/[0-9a-f]{6}/gi).map(rgb);
-  const mixed = (a, b, share) => a.map((part, i) => Math.round(part + share * (b[i] - part)));
-  const css = (colour) => `rgb(${colour.join()})`;
-  const dark = (colour) => colour[0] * 0.3 + colour[1] * 0.59 + colour[2] * 0.11 < 140;
+  const mixColors = (a, b, fraction) => a.map((part, i) => Math.round(part + fraction * (b[i] - part)));
+  const css = (color) => `rgb(${color.join()})`;
+  const dark = (color) => color[0] * 0.3 + color[1] * 0.59 + color[2] * 0.11 < 140;
 
-  // By square root on both scales; `top` is the weight that has the last colour.
-  function colours(top, signed) {
+  // Square-root scale for both palettes; `top` is the weight of the last color.
+  function createPalette(top, signed) {
     const [zero, less, more] = ["--zero", "--less", "--more"].map((name) => rgb(value(name).trim().slice(1)));
     return (weight) => {
-      const share = Math.sqrt(Math.min(1, Math.abs(weight) / top));
-      if (signed) return mixed(zero, weight < 0 ? less : more, share);
-      const at = share * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2);
-      return mixed(stops[low], stops[low + 1], at - low);
+      const fraction = Math.sqrt(Math.min(1, Math.abs(weight) / top));
+      if (signed) return mixColors(zero, weight < 0 ? less : more, fraction);
+      const at = fraction * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2);
+      return mixColors(stops[low], stops[low + 1], at - low);
     };
   }
 
@@ -28,7 +28,7 @@ const drawing = (() => {
     return new Uint8Array(await new Response(stream).arrayBuffer());
   }
 
-  // Of a layer one head, or with head null the mean of all; with `hide` the first key is left out and rows sum to one again.
+  // One head of a layer, or with head null the mean of all; with `hide` the first key is dropped and rows sum to one again.
   async function field(entry, point, layer, head, hide) {
     point.bytes ??= await bytes(point.weights);
     entry.bits ??= await bytes(entry.visible);
@@ -52,14 +52,14 @@ const drawing = (() => {
     return { ...a, W: a.W.map((weight, i) => weight - b.W[i]), V: a.V.map((seen, i) => seen & b.V[i]), signed: true };
   }
 
-  function most(field) {
+  function maxWeight(field) {
     return field.W.reduce((top, weight) => Math.max(top, Math.abs(weight)), 1e-6);
   }
 
-  const shown = (token) => token.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
-  const words = (field) => field.tokens.map((token) => shown(token).slice(0, 10));
+  const displayToken = (token) => token.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "␣");
+  const labelsOf = (field) => field.tokens.map((token) => displayToken(token).slice(0, 10));
 
-  function sized(canvas, wide, high) {
+  function prepareCanvas(canvas, wide, high) {
     const scale = Math.min(devicePixelRatio || 1, 8000 / Math.max(wide, high));
     canvas.width = wide * scale;
     canvas.height = high * scale;
@@ -72,19 +72,19 @@ const drawing = (() => {
     return c;
   }
 
-  // Pixels of a cell and of the labels, where a map has so much room. With up to 160 tokens it is never too small for
-  // its labels: it is scrolled in its own box instead.
+  // Pixels of a cell and of the labels for a map of width `room`. With up to 160 tokens cells stay large enough for
+  // labels, and the map scrolls in its own box instead.
   function layout(field, room) {
     const c = document.createElement("canvas").getContext("2d");
     c.font = 11 + FONT;
-    const wide = Math.min(80, Math.ceil(Math.max(...words(field).map((word) => c.measureText(word).width))) + 8);
+    const wide = Math.min(80, Math.ceil(Math.max(...labelsOf(field).map((word) => c.measureText(word).width))) + 8);
     const cell = Math.max(field.n > 160 ? 2 : 8, Math.min(18, Math.floor((room - wide - 4) / field.n)));
     return { cell, gap: cell < 8 ? 4 : wide };
   }
 
   function map(canvas, rows, field, { cell, gap }, query, top) {
-    const { n, W, V, signed } = field, labels = cell >= 8, side = n * cell + 2, names = words(field);
-    const colour = colours(top, signed), c = sized(canvas, side, gap + side), left = sized(rows, gap, gap + side);
+    const { n, W, V, signed } = field, labels = cell >= 8, side = n * cell + 2, names = labelsOf(field);
+    const color = createPalette(top, signed), c = prepareCanvas(canvas, side, gap + side), left = prepareCanvas(rows, gap, gap + side);
     c.font = left.font = Math.min(11, cell + 1) + FONT;
     left.textAlign = "right";
     const upright = names.every((word) => word.length < 2);
@@ -103,7 +103,7 @@ const drawing = (() => {
     for (let q = 0; q < n; q++) for (let k = 0; k < n; k++) {
       const x = k * cell, y = gap + q * cell;
       if (V[q * n + k]) {
-        c.fillStyle = css(colour(W[q * n + k]));
+        c.fillStyle = css(color(W[q * n + k]));
         c.fillRect(x, y, cell, cell);
       } else if ((q + k) % 3 === 0) {
         c.beginPath(); c.moveTo(x, y + cell); c.lineTo(x + cell, y); c.stroke();
@@ -115,10 +115,10 @@ const drawing = (() => {
     c.strokeRect(1, gap + query * cell - 1, n * cell, cell + 2);
   }
 
-  // Queries left, keys right: all lines of one query, or those of all queries that weigh `over` or more.
+  // Queries left, keys right: all lines of one query, or the lines of all queries with a weight of `over` or more.
   function lines(canvas, field, { cell, gap }, query, top, over, wide) {
-    const { n, W, V, signed } = field, label = cell < 8 ? 4 : Math.min(gap, wide / 3), names = words(field);
-    const c = sized(canvas, wide, gap + n * cell + 2), y = (i) => gap + (i + 0.5) * cell;
+    const { n, W, V, signed } = field, label = cell < 8 ? 4 : Math.min(gap, wide / 3), names = labelsOf(field);
+    const c = prepareCanvas(canvas, wide, gap + n * cell + 2), y = (i) => gap + (i + 0.5) * cell;
     const ink = signed ? { less: value("--less"), more: value("--more") } : { less: "", more: value("--link") };
     c.font = Math.min(11, cell + 1) + FONT;
     for (let q = 0; q < n; q++) for (let k = 0; k < n; k++) {
@@ -142,10 +142,10 @@ const drawing = (() => {
   }
 
   function shade(text, field, query, top) {
-    const colour = colours(top, field.signed);
+    const color = createPalette(top, field.signed);
     [...text.children].forEach((span, k) => {
       const at = query * field.n + k, seen = query !== null && field.V[at];
-      const fill = seen ? colour(field.W[at]) : null;
+      const fill = seen ? color(field.W[at]) : null;
       span.style.background = seen ? css(fill) : "";
       span.style.color = seen ? (dark(fill) ? "#fff" : "#000") : "";
       span.classList.toggle("query", k === query);
@@ -155,5 +155,5 @@ const drawing = (() => {
     });
   }
 
-  return { difference, field, layout, lines, map, most, shade, shown };
+  return { difference, field, layout, lines, map, maxWeight, shade, displayToken };
 })();

@@ -1,5 +1,5 @@
 "use strict";
-// Comfort only: without this all claims are shown. The choice is kept in the address, so that it can be sent.
+// Progressive enhancement: without this script all claims are shown. The address holds the filters, so that a link keeps them.
 {
   const form = document.getElementById("filters");
   const tables = [...document.querySelectorAll("section")].filter((section) => section.querySelector("[data-tally]"));
@@ -10,34 +10,34 @@
     return [...counts].sort().map(([word, count]) => `${count} ${word}`).join(", ") || "none";
   };
   const show = () => {
-    const asked = [...new FormData(form)].filter(([, value]) => value);
-    const fits = (row) => asked.every(([name, value]) => row.dataset[name].split("; ").includes(value));
+    const filters = [...new FormData(form)].filter(([, value]) => value);
+    const matches = (row) => filters.every(([name, value]) => row.dataset[name].split("; ").includes(value));
     const shown = [];
     for (const table of tables) {
       const rows = [...table.querySelectorAll("tr[data-axis]")];
-      for (const row of rows) row.hidden = !fits(row);
-      const left = rows.filter((row) => !row.hidden);
-      table.querySelector("[data-tally]").textContent = tally(left);
-      shown.push(...left);
+      for (const row of rows) row.hidden = !matches(row);
+      const matching = rows.filter((row) => !row.hidden);
+      table.querySelector("[data-tally]").textContent = tally(matching);
+      shown.push(...matching);
     }
     form.querySelector("output").textContent = `${shown.length} of ${total} claims: ${tally(shown)}`;
-    return asked;
+    return filters;
   };
-  const keep = () => {
-    const asked = new URLSearchParams(show()).toString();
-    history.replaceState(null, "", asked ? `#${asked}` : location.pathname);
+  const updateAddress = () => {
+    const filters = new URLSearchParams(show()).toString();
+    history.replaceState(null, "", filters ? `#${filters}` : location.pathname);
   };
   const restore = () => {
-    const asked = new URLSearchParams(location.hash.slice(1));
+    const filters = new URLSearchParams(location.hash.slice(1));
     for (const select of form.querySelectorAll("select")) {
-      const value = asked.get(select.name) ?? "";
+      const value = filters.get(select.name) ?? "";
       select.value = [...select.options].some((option) => option.value === value) ? value : "";
     }
     show();
   };
-  form.addEventListener("change", keep);
+  form.addEventListener("change", updateAddress);
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(keep));
+  form.addEventListener("reset", () => setTimeout(updateAddress));
   addEventListener("hashchange", restore);
   form.hidden = false;
   restore();

@@ -1,5 +1,5 @@
 "use strict";
-// Comfort only: every number is in the page without this.
+// Progressive enhancement: every number is on the page without this script.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   table.querySelectorAll("thead th").forEach((head, column) => {
@@ -45,22 +45,22 @@ for (const button of document.querySelectorAll("button.copy")) {
     setTimeout(() => { button.textContent = before; }, 1600);
   });
 }
-const listed = [...document.querySelectorAll("table.arms tbody tr")], finder = document.getElementById("find-arm");
+const armRows = [...document.querySelectorAll("table.arms tbody tr")], finder = document.getElementById("find-arm");
 if (finder) {
-  const names = listed.map((row) => row.dataset.arm);
-  const said = (mark) => names.find((name) => [": ", ", ", " at "].some((end) => mark.getAttribute("aria-label").startsWith(name + end)));
+  const names = armRows.map((row) => row.dataset.arm);
+  const armOf = (mark) => names.find((name) => [": ", ", ", " at "].some((end) => mark.getAttribute("aria-label").startsWith(name + end)));
   const marks = [...document.querySelectorAll("figure svg [data-arm], figure svg [aria-label]")]
-    .map((mark) => [mark, mark.dataset.arm ?? said(mark)]).filter(([, arm]) => arm);
+    .map((mark) => [mark, mark.dataset.arm ?? armOf(mark)]).filter(([, arm]) => arm);
   let chosen = null;
   const choose = (arm) => {
     chosen = arm === chosen ? null : arm;
-    for (const row of listed) {
+    for (const row of armRows) {
       row.classList.toggle("chosen", row.dataset.arm === chosen);
       row.querySelector("th button").setAttribute("aria-pressed", row.dataset.arm === chosen);
     }
-    for (const [mark, of] of marks) mark.classList.toggle("dim", chosen !== null && of !== chosen);
+    for (const [mark, arm] of marks) mark.classList.toggle("dim", chosen !== null && arm !== chosen);
   };
-  for (const row of listed) {
+  for (const row of armRows) {
     const button = document.createElement("button"), head = row.cells[0];
     button.type = "button";
     button.append(...head.childNodes);
@@ -69,20 +69,20 @@ if (finder) {
   }
   finder.closest(".find").hidden = false;
   finder.addEventListener("input", () => {
-    const wanted = finder.value.trim().toLowerCase();
-    for (const row of listed) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    const query = finder.value.trim().toLowerCase();
+    for (const row of armRows) row.hidden = !row.textContent.toLowerCase().includes(query);
   });
 }
-// Printed is the first screen; all of it, with its folds open, where that is asked for.
-const root = document.documentElement, whole = document.getElementById("print-all");
+// The first screen is printed; "Print all" prints the whole page with its folds open.
+const root = document.documentElement, printAll = document.getElementById("print-all");
 let closed = [];
 addEventListener("beforeprint", () => {
-  if (whole && !root.classList.contains("whole")) return;
+  if (printAll && !root.classList.contains("whole")) return;
   closed = [...document.querySelectorAll("details")].filter((fold) => !fold.open);
   closed.forEach((fold) => { fold.open = true; });
 });
 addEventListener("afterprint", () => { closed.forEach((fold) => { fold.open = false; }); closed = []; });
-if (whole) {
-  whole.hidden = false;
-  whole.addEventListener("click", () => { root.classList.add("whole"); print(); root.classList.remove("whole"); });
+if (printAll) {
+  printAll.hidden = false;
+  printAll.addEventListener("click", () => { root.classList.add("whole"); print(); root.classList.remove("whole"); });
 }

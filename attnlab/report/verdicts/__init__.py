@@ -1,1 +1,1 @@
-"""What a report decides: runs go in, claims with verdicts come out."""
+"""Verdicts of a report on the runs, computed from those runs alone."""

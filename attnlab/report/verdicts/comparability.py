@@ -1,165 +1,182 @@
-"""Whether two arms may be compared in a metric: like with like, or NOT COMPARABLE with the reason.
+"""Comparability of two arms in a metric: like with like, or NOT COMPARABLE with the reason.
 
-Claims, effects and rankings all ask here. What is counted or timed depends on no data and sees no target, so
-only budgets that are declared held stand against it.
+Claims, effects and rankings all use this check. Counted and timed metrics depend on no data and see no
+targets, so only budgets declared `controlled` can make them incomparable.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attnlab.report.schema import BudgetCheck
-from attnlab.report.verdicts import leakage
-from attnlab.report.verdicts.budget import crosses
-from attnlab.report.verdicts.runs import Reason, Sweep
-from attnlab.store.declarations import SPENT
-from attnlab.store.schema import Budget, RunRecord
+from attnlab.report.verdicts import leakage_check
+from attnlab.report.verdicts.budget_check import find_budget_violations
+from attnlab.report.verdicts.results import IncomparabilityReason, SweepResults
+from attnlab.store.experiment_schema import TUNING_TOKENS
+from attnlab.store.run_schema import Budget, RunResult
 
-DATA = ("name", "val_tokens", "val_windows", "vocab_size")  # facts that tell two validation sets apart
+DATASET_KEYS = ("name", "val_tokens", "val_windows", "vocab_size")  # distinguish two validation sets
 LOSS_UNITS = ("nats", "bits")
 
 
-def reasons(sweep: Sweep, table: BudgetCheck, arm: str, against: str, metric: str) -> list[Reason]:
-    """Why these two arms cannot be compared in a metric, one reason each; [] where they can."""
-    found = crosses(table, arm, against)
+def list_incomparability_reasons(
+    sweep: SweepResults, budget_check: BudgetCheck, arm: str, against: str, metric: str
+) -> list[IncomparabilityReason]:
+    """List the reasons against comparing two arms in a metric; [] if they are comparable."""
+    reasons = find_budget_violations(budget_check, arm, against)
     if not _is_prediction(sweep, metric):
-        return found
-    found += leakage.reasons(sweep, arm, against)
-    pairs = [pair for pair in _pairs(sweep, arm, against) if not any(map(_is_on_paper, pair))]
-    for check in (_data, _declarations, _settings, _prefix):
-        found += next(
+        return reasons
+    reasons += leakage_check.find_leakage_reasons(sweep, arm, against)
+    pairs = [pair for pair in _iterate_result_pairs(sweep, arm, against) if not any(map(_is_analytic, pair))]
+    for check in (_check_data, _check_metric_definitions, _check_validation_schedule, _check_prefix):
+        reasons += next(
             ([reason] for pair in pairs if (reason := check(sweep, metric, arm, against, *pair))), []
         )
-    return found
+    return reasons
 
 
-def apart(sweep: Sweep, table: BudgetCheck, metric: str) -> set[str]:
-    """The arms that cannot be compared with the baseline in a metric."""
-    return {arm for arm in sweep.others if reasons(sweep, table, arm, sweep.baseline, metric)}
+def find_incomparable_arms(sweep: SweepResults, budget_check: BudgetCheck, metric: str) -> set[str]:
+    """Find the arms that cannot be compared with the baseline in a metric."""
+    return {
+        arm
+        for arm in sweep.treatment_arms
+        if list_incomparability_reasons(sweep, budget_check, arm, sweep.baseline, metric)
+    }
 
 
-def _is_prediction(sweep: Sweep, metric: str) -> bool:
-    """Whether a metric comes from a model's predictions: it is no resource, memory, speed, time or count."""
-    if metric in sweep.times or metric in Budget.model_fields or metric == SPENT:
+def _is_prediction(sweep: SweepResults, metric: str) -> bool:
+    """Whether a metric comes from a model's predictions, and is no resource, memory, speed, time or count."""
+    if metric in sweep.timed_metrics or metric in Budget.model_fields or metric == TUNING_TOKENS:
         return False
-    if any(metric in (record.memory | record.speed) for record in sweep.records):
+    if any(metric in (result.memory | result.speed) for result in sweep.run_results):
         return False
-    return not sweep.counted(metric, sweep.arms)
+    return not sweep.is_counted(metric, sweep.arms)
 
 
-def _pairs(sweep: Sweep, arm: str, against: str) -> Iterator[tuple[RunRecord, RunRecord]]:
-    """The records of both arms, of each seed that both finished."""
+def _iterate_result_pairs(
+    sweep: SweepResults, arm: str, against: str
+) -> Iterator[tuple[RunResult, RunResult]]:
+    """Yield the run results of both arms for each seed that both finished."""
     for seed in sweep.seeds:
-        ours = sweep.at[arm, seed]
-        theirs = sweep.at[against, seed]
-        if ours.done and theirs.done and ours.record and theirs.record:
-            yield ours.record, theirs.record
+        run = sweep.run_by_arm_seed[arm, seed]
+        against_run = sweep.run_by_arm_seed[against, seed]
+        if run.is_done and against_run.is_done and run.result and against_run.result:
+            yield run.result, against_run.result
 
 
-def _is_on_paper(record: RunRecord) -> bool:
-    """Whether a run's figures are stated or come from shapes alone: it has looked at no data."""
-    return bool(record.config.get("measurement")) and record.estimate.data.get("validation") is None
+def _is_analytic(result: RunResult) -> bool:
+    """Whether a run's figures are computed from theory or shapes alone, without data."""
+    return bool(result.config.get("measurement")) and result.estimate.data.get("validation") is None
 
 
-def _data(
-    sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
-) -> Reason | None:
-    """Losses are compared on the same validation data in the same unit; per byte, on the same text."""
+def _check_data(
+    sweep: SweepResults, metric: str, arm: str, against: str, ours: RunResult, theirs: RunResult
+) -> IncomparabilityReason | None:
+    """Check that losses are on the same validation data in the same unit; per byte, on the same text."""
     a = ours.estimate.data
     b = theirs.estimate.data
-    said = sweep.metric(metric)
-    measured = bool(ours.config.get("measurement") or theirs.config.get("measurement"))
-    if measured and said.unit not in LOSS_UNITS:
-        return None  # a study's own figure, such as a share of heads
+    definition = sweep.get_metric(metric)
+    is_measurement = bool(ours.config.get("measurement") or theirs.config.get("measurement"))
+    if is_measurement and definition.unit not in LOSS_UNITS:
+        return None  # a study's own figure, such as a proportion of heads
     same_text = a.get("val_text") is not None and a.get("val_text") == b.get("val_text")
-    if said.scores == "bytes":
+    if definition.evaluated_on == "bytes":
         text = f"{metric} of {arm} and {against} is of different validation texts"
-        return None if same_text or _unknown(a, b, "val_text") else Reason("validation text", text)
-    if said.scores == "lengths":
-        spans = [_spans(record) for record in (ours, theirs)]
-        if spans[0] == spans[1] or _unknown(a, b, "val_text"):
+        return (
+            None
+            if same_text or _is_unknown(a, b, "val_text")
+            else IncomparabilityReason("validation text", text)
+        )
+    if definition.evaluated_on == "lengths":
+        settings = [_get_length_settings(result) for result in (ours, theirs)]
+        if settings[0] == settings[1] or _is_unknown(a, b, "val_text"):
             return None
-        text = f"{metric} of {arm} and {against} is of different texts or lengths: {_differing(*spans)}"
-        return Reason("validation text", text)
-    if a.get("unit") != b.get("unit") and not _unknown(a, b, "unit"):
+        text = f"{metric} of {arm} and {against} is of different texts or lengths: "
+        text += _format_differences(*settings)
+        return IncomparabilityReason("validation text", text)
+    if a.get("unit") != b.get("unit") and not _is_unknown(a, b, "unit"):
         text = f"{metric} is per {a['unit']} in {arm} and per {b['unit']} in {against}"
-        text += _per_byte(sweep) if same_text else ", and they share no text to compare bytes of"
-        return Reason("unit of the loss", text)
-    if a.get("validation") == b.get("validation") or _unknown(a, b, "validation"):
+        text += (
+            _suggest_per_byte_metric(sweep) if same_text else ", and they share no text to compare bytes of"
+        )
+        return IncomparabilityReason("unit of the loss", text)
+    if a.get("validation") == b.get("validation") or _is_unknown(a, b, "validation"):
         return None
-    facts = [{key: data.get(key) for key in DATA} for data in (a, b)]
-    for one, record in zip(facts, (ours, theirs), strict=True):
-        one["length"] = record.estimate.context
-    differing = _differing(*facts) or "other tokens or targets"
+    facts = [{key: data.get(key) for key in DATASET_KEYS} for data in (a, b)]
+    for fact, result in zip(facts, (ours, theirs), strict=True):
+        fact["length"] = result.estimate.context
+    differing = _format_differences(*facts) or "other tokens or targets"
     text = f"{arm} and {against} are validated on different data ({differing})"
-    text += _per_byte(sweep) if same_text else ": use the same data for both"
-    return Reason("validation data", text)
+    text += _suggest_per_byte_metric(sweep) if same_text else ": use the same data for both"
+    return IncomparabilityReason("validation data", text)
 
 
-def _per_byte(sweep: Sweep) -> str:
-    """The metric that compares other units of the same text, if the runs have one."""
-    known = {**sweep.records[0].declared, **sweep.records[0].estimate.declared}
-    name = next((name for name, metric in known.items() if metric.scores == "bytes"), None)
+def _suggest_per_byte_metric(sweep: SweepResults) -> str:
+    """Suggest the runs' per-byte metric, which compares different units of the same text."""
+    known = {**sweep.run_results[0].metric_definitions, **sweep.run_results[0].estimate.metric_definitions}
+    name = next((name for name, metric in known.items() if metric.evaluated_on == "bytes"), None)
     return f": compare {name}" if name else ""
 
 
-def _spans(record: RunRecord) -> dict[str, Any]:
-    """What decides on which tokens losses at several lengths are taken."""
-    measure = record.config.get("measurement") or record.config.get("measure", {})
-    data = record.estimate.data
-    trained = measure.get("trained") or record.estimate.context
+def _get_length_settings(result: RunResult) -> dict[str, Any]:
+    """Return the settings that select the tokens of losses at several lengths."""
+    measure = result.config.get("measurement") or result.config.get("measure", {})
+    data = result.estimate.data
+    trained = measure.get("trained") or result.estimate.context
     facts = {key: data.get(key) for key in ("unit", "vocab_size", "val_text")}
     return {**facts, "trained length": trained, "lengths": measure.get("lengths")}
 
 
-def _declarations(
-    sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
-) -> Reason | None:
-    """Both arms mean the same by a metric's name."""
-    said = [record.metric(metric) for record in (ours, theirs)]
-    if None in said or said[0] == said[1]:
-        return None
-    facts = [{key: getattr(one, key) for key in ("unit", "kind", "direction")} for one in said]
-    stated = [key for key in facts[0] if facts[0][key] and facts[1][key]]  # who is silent contradicts nobody
-    differing = _differing(*({key: one[key] for key in stated} for one in facts))
-    text = f"{arm} and {against} declare {metric} differently ({differing})"
-    return Reason("meaning of the metric", text) if differing else None
-
-
-def _settings(
-    sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
-) -> Reason | None:
-    """What is looked for at every validation depends on how often and how long it is looked for."""
-    if metric not in sweep.budgets and sweep.metric(metric).scores != "best":
+def _check_metric_definitions(
+    sweep: SweepResults, metric: str, arm: str, against: str, ours: RunResult, theirs: RunResult
+) -> IncomparabilityReason | None:
+    """Check that both arms define the metric alike."""
+    definitions = [result.get_metric(metric) for result in (ours, theirs)]
+    if None in definitions or definitions[0] == definitions[1]:
         return None
     facts = [
-        {"measure.every": record.config.get("measure", {}).get("every"), "steps": record.estimate.steps}
-        for record in (ours, theirs)
+        {key: getattr(definition, key) for key in ("unit", "kind", "direction")} for definition in definitions
     ]
-    if not (differing := _differing(*facts)):
+    shared_keys = [key for key in facts[0] if facts[0][key] and facts[1][key]]  # missing contradicts none
+    differing = _format_differences(*({key: definition[key] for key in shared_keys} for definition in facts))
+    text = f"{arm} and {against} declare {metric} differently ({differing})"
+    return IncomparabilityReason("meaning of the metric", text) if differing else None
+
+
+def _check_validation_schedule(
+    sweep: SweepResults, metric: str, arm: str, against: str, ours: RunResult, theirs: RunResult
+) -> IncomparabilityReason | None:
+    """Check the validation schedule of metrics that depend on how often validation runs."""
+    if metric not in sweep.censoring_budgets and sweep.get_metric(metric).evaluated_on != "best":
         return None
-    return Reason("validations", f"{metric} depends on how often it is taken ({differing})")
-
-
-def _prefix(
-    sweep: Sweep, metric: str, arm: str, against: str, ours: RunRecord, theirs: RunRecord
-) -> Reason | None:
-    """Targets in a prefix that an arm sees whole are left out of what is known by position, no more."""
-    seen = [name for name in (arm, against) if sweep.prefix(name) > 1]
-    counts = [record.targets_by_position for record in (ours, theirs)]
-    none_inside = all(counts) and not any(sum(each[: sweep.left_out]) for each in counts)
-    if not seen or none_inside or (all(counts) and metric in ours.by_position):
+    facts = [
+        {"measure.every": result.config.get("measure", {}).get("every"), "steps": result.estimate.steps}
+        for result in (ours, theirs)
+    ]
+    if not (differing := _format_differences(*facts)):
         return None
-    without = next(iter(ours.by_position or theirs.by_position), "another run")
-    text = f"{seen[0]} sees its prefix whole, whose targets {metric} counts: compare {without}"
-    return Reason("prefix", text)
+    return IncomparabilityReason("validations", f"{metric} depends on how often it is taken ({differing})")
 
 
-def _unknown(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> bool:
-    """Whether one of the two does not say: a trainer of a user's, or an older record."""
+def _check_prefix(
+    sweep: SweepResults, metric: str, arm: str, against: str, ours: RunResult, theirs: RunResult
+) -> IncomparabilityReason | None:
+    """Check that a metric excludes the targets in an arm's visible prefix; only losses by position can."""
+    with_prefix = [name for name in (arm, against) if sweep.get_prefix_length(name) > 1]
+    counts = [result.targets_by_position for result in (ours, theirs)]
+    none_in_prefix = all(counts) and not any(sum(each[: sweep.excluded_targets]) for each in counts)
+    if not with_prefix or none_in_prefix or (all(counts) and metric in ours.by_position):
+        return None
+    alternative = next(iter(ours.by_position or theirs.by_position), "another run")
+    text = f"{with_prefix[0]} sees its prefix whole, whose targets {metric} counts: compare {alternative}"
+    return IncomparabilityReason("prefix", text)
+
+
+def _is_unknown(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> bool:
+    """Whether one side lacks the key: a user's own trainer, or an older run result."""
     return a.get(key) is None or b.get(key) is None
 
 
-def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    """The keys in which two mappings differ, with both values; "" where they do not."""
+def _format_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """Format the keys in which two mappings differ, with both values; empty if none."""
     shown = [(key, str(a[key])[:60], str(b.get(key))[:60]) for key in a if a[key] != b.get(key)]
     return ", ".join(f"{key} {one} and {other}" for key, one, other in shown)

@@ -1,9 +1,8 @@
-"""Effects: each arm against the baseline on each declared metric, paired by seed, with what stands beside
-the mean.
+"""Effects: the paired difference of each arm from the baseline in each metric, with sensitivity analyses.
 
-The 95 % interval is the estimate. The word beside it comes from `verdict`, at the level that Holm's method
-left to the claim about that arm, so that no word promises more than the verdict. Only the primary metric is
-judged against the margin; the other metrics are exploratory, get no margin and stay out of the verdict.
+The estimate has a 95% interval. Its verdict comes from `verdict_rules` at the alpha that Holm's method
+allocated to the claim about that arm, so that it never goes beyond the claim's verdict. Only the primary
+metric is judged against the margin. The other metrics are exploratory and stay out of the verdict.
 """
 
 from collections.abc import Sequence
@@ -14,161 +13,176 @@ from attnlab.report.schema import (
     BudgetCheck,
     ClaimResult,
     Effect,
+    EffectVerdict,
     Interval,
-    Pair,
     Pairing,
+    SeedPair,
     Sensitivity,
     SignFlipTest,
-    Word,
 )
-from attnlab.report.verdicts import comparability, leakage
-from attnlab.report.verdicts.exchange import trained
-from attnlab.report.verdicts.runs import Sweep
-from attnlab.report.verdicts.verdict import decimals, effect_word
+from attnlab.report.verdicts import comparability, leakage_check
+from attnlab.report.verdicts.results import SweepResults
+from attnlab.report.verdicts.training_equivalence import convert_to_training
+from attnlab.report.verdicts.verdict_rules import count_decimals, decide_effect_verdict
 
 ALPHA = 0.05
-LEVEL = 0.95
+CONFIDENCE_LEVEL = 0.95
 
 
-def metrics(sweep: Sweep) -> list[str]:
-    """The primary metric first, then what the claims and the file's own list add, if any seed has it."""
-    asked = sweep.experiment
-    extra = [claim.metric for claim in asked.claims if claim.metric and claim.compare == "difference"]
-    wanted = dict.fromkeys([asked.metric, *extra, *asked.metrics])
-    return [m for m in wanted if m == asked.metric or any(sweep.values(arm, m) for arm in sweep.arms)]
+def list_metrics(sweep: SweepResults) -> list[str]:
+    """List the primary metric, then those of the claims and the experiment file that any seed has."""
+    experiment = sweep.experiment
+    extra = [claim.metric for claim in experiment.claims if claim.metric and claim.compare == "difference"]
+    candidates = dict.fromkeys([experiment.metric, *extra, *experiment.metrics])
+    return [
+        m for m in candidates if m == experiment.metric or any(sweep.get_values(arm, m) for arm in sweep.arms)
+    ]
 
 
-def beside(pairs: Sequence[Pair]) -> Sensitivity:
-    """Rows that never overrule: sign flips, one seed left out, pairing, seeds far from the others."""
+def compute_sensitivity(pairs: Sequence[SeedPair]) -> Sensitivity:
+    """Compute sign flips, leave-one-out range, pairing gain and outliers of paired values."""
     differences = [pair.value - pair.against for pair in pairs]
     if not differences:
         return Sensitivity(sign_flip=None, leave_one_out=None, pairing=None, outliers=[])
-    out = stats.leave_one_out(differences)
-    far = stats.outliers(differences)
-    paired = stats.pairing([pair.value for pair in pairs], [pair.against for pair in pairs])
+    leave_one_out = stats.compute_leave_one_out_range(differences)
+    is_outlier = stats.flag_outliers(differences)
+    pairing = stats.measure_pairing_gain([pair.value for pair in pairs], [pair.against for pair in pairs])
     return Sensitivity(
-        sign_flip=SignFlipTest(**asdict(stats.sign_flip(differences))),
-        leave_one_out=Interval(low=out[0], high=out[1]) if out else None,
-        pairing=Pairing(**asdict(paired)),
-        outliers=[pair.seed for pair, is_far in zip(pairs, far, strict=True) if is_far],
+        sign_flip=SignFlipTest(**asdict(stats.run_sign_flip_test(differences))),
+        leave_one_out=Interval(low=leave_one_out[0], high=leave_one_out[1]) if leave_one_out else None,
+        pairing=Pairing(**asdict(pairing)),
+        outliers=[pair.seed for pair, is_outlying in zip(pairs, is_outlier, strict=True) if is_outlying],
     )
 
 
-def effects(sweep: Sweep, claims: list[ClaimResult], budget: BudgetCheck) -> list[Effect]:
-    """A row per metric and arm whose runs measure it; p is Holm-adjusted over the arms of one metric."""
+def build_effects(sweep: SweepResults, claims: list[ClaimResult], budget: BudgetCheck) -> list[Effect]:
+    """Build a row per metric and arm that measures it; p is Holm-adjusted over the arms of one metric."""
     primary = sweep.experiment.metric
     rows = list[Effect]()
-    for metric in metrics(sweep):
+    for metric in list_metrics(sweep):
         margin = sweep.margin if metric == primary else None
         family = [
-            _row(sweep, arm, metric, margin, _alpha(sweep, claims, arm, metric), budget)
-            for arm in sweep.others
-            if sweep.has(arm, metric) and sweep.has(sweep.baseline, metric)
+            _build_effect(
+                sweep, arm, metric, margin, _find_allocated_alpha(sweep, claims, arm, metric), budget
+            )
+            for arm in sweep.treatment_arms
+            if sweep.has_metric(arm, metric) and sweep.has_metric(sweep.baseline, metric)
         ]
-        adjusted = iter(stats.holm([row.p for row in family if row.p is not None]))
+        adjusted = iter(stats.adjust_holm_p_values([row.p for row in family if row.p is not None]))
         rows += [
             row if row.p is None else row.model_copy(update={"p_holm": next(adjusted)}) for row in family
         ]
     return rows
 
 
-def _look(sweep: Sweep, arm: str) -> tuple[int, stats.Design]:
-    """The seeds of the last look whole, and what it allows an arm's interval: as with claims, none is read
-    before its look. All seeds there are before the first one, with no interval.
+def _find_latest_design(sweep: SweepResults, arm: str) -> tuple[int, stats.StoppingRule]:
+    """Find the seeds of the last complete interim analysis, and the stopping rule of its interval.
+
+    As with claims, no interval is computed before its interim analysis. Before the first one, all seeds
+    present count, without an interval.
     """
     pair = (arm, sweep.baseline)
-    asked = min(len(sweep.of(name)) for name in pair)  # by the claims, so far
-    found: tuple[int, stats.Design] = len(sweep.seeds), stats.Early()
-    for count, look in stats.designs(sweep.experiment.looks, len(sweep.seeds)):
-        if count <= asked and sweep.tried(pair, sweep.seeds[:count]):
-            found = count, look
-    return found
+    needed = min(len(sweep.get_runs(name)) for name in pair)  # needed by the claims so far
+    latest: tuple[int, stats.StoppingRule] = len(sweep.seeds), stats.BeforeFirstAnalysis()
+    for count, rule in stats.list_stopping_rules(sweep.experiment.looks, len(sweep.seeds)):
+        if count <= needed and sweep.has_all_outcomes(pair, sweep.seeds[:count]):
+            latest = count, rule
+    return latest
 
 
-def _alpha(sweep: Sweep, claims: list[ClaimResult], arm: str, metric: str) -> float:
-    """The strictest level that was left to a claim about this difference; 5 % without one."""
-    about = (arm, sweep.baseline, metric, "difference")
+def _find_allocated_alpha(sweep: SweepResults, claims: list[ClaimResult], arm: str, metric: str) -> float:
+    """Find the strictest alpha allocated to a claim about this difference; 5% without one."""
+    comparison = (arm, sweep.baseline, metric, "difference")
     levels = [
         claim.decision.alpha
         for claim in claims
-        if (claim.arm, claim.against, claim.metric, claim.compare) == about
+        if (claim.arm, claim.against, claim.metric, claim.compare) == comparison
     ]
     return min((level for level in levels if level is not None), default=ALPHA)
 
 
-def _row(
-    sweep: Sweep, arm: str, metric: str, margin: float | None, alpha: float, budget: BudgetCheck
+def _build_effect(
+    sweep: SweepResults, arm: str, metric: str, margin: float | None, alpha: float, budget: BudgetCheck
 ) -> Effect:
-    """One arm in one metric; of arms that cannot be compared there are no differences."""
+    """Build the effect of one arm in one metric; incomparable arms have no differences."""
     primary = metric == sweep.experiment.metric
-    declared = sweep.metric(metric)
-    count, design = _look(sweep, arm)
-    pairs = sweep.pairs(arm, sweep.baseline, metric, sweep.seeds[:count])
-    reasons = comparability.reasons(sweep, budget, arm, sweep.baseline, metric) if pairs else []
+    definition = sweep.get_metric(metric)
+    count, rule = _find_latest_design(sweep, arm)
+    pairs = sweep.build_pairs(arm, sweep.baseline, metric, sweep.seeds[:count])
+    reasons = (
+        comparability.list_incomparability_reasons(sweep, budget, arm, sweep.baseline, metric)
+        if pairs
+        else []
+    )
     differences = [] if reasons else [pair.value - pair.against for pair in pairs]
-    estimate = stats.paired(differences, LEVEL, design) if differences else None
-    wide = estimate.interval if estimate else None
-    equivalent, noninferior = _margin_tests(sweep, differences, margin, design)
+    estimate = stats.estimate_paired_difference(differences, CONFIDENCE_LEVEL, rule) if differences else None
+    interval = estimate.interval if estimate else None
+    equivalent, noninferior = _test_margin(sweep, differences, margin, rule)
     return Effect(
-        **dict(beside([] if reasons else pairs)),
+        **dict(compute_sensitivity([] if reasons else pairs)),
         arm=arm,
         against=sweep.baseline,
         metric=metric,
-        label=declared.words,
-        unit=declared.unit,
+        label=definition.display_name,
+        unit=definition.unit,
         primary=primary,
         margin=margin,
         n=len(pairs),
-        planned=len(sweep.of(arm)),
-        digits=decimals(wide[1] - wide[0] if wide else None),
+        planned=len(sweep.get_runs(arm)),
+        digits=count_decimals(interval[1] - interval[0] if interval else None),
         mean=estimate.mean if estimate else None,
         sd=estimate.sd if estimate else None,
-        low=wide[0] if wide else None,
-        high=wide[1] if wide else None,
-        level=LEVEL,
-        training=trained(sweep, metric, estimate.mean, wide, LEVEL) if estimate else None,
+        low=interval[0] if interval else None,
+        high=interval[1] if interval else None,
+        level=CONFIDENCE_LEVEL,
+        training_equivalent=convert_to_training(sweep, metric, estimate.mean, interval, CONFIDENCE_LEVEL)
+        if estimate
+        else None,
         alpha=alpha,
         p=estimate.p if estimate else None,
         p_holm=None,
         p_equivalent=equivalent,
-        p_not_worse=noninferior,
-        word=_word(sweep, arm, metric, margin, alpha, differences, design, bool(reasons)),
+        p_noninferior=noninferior,
+        verdict=_classify_effect(sweep, arm, metric, margin, alpha, differences, rule, bool(reasons)),
         reasons=[reason.text for reason in reasons],
         pairs=[pair.model_copy(update={"difference": None}) for pair in pairs] if reasons else pairs,
     )
 
 
-def _margin_tests(
-    sweep: Sweep, differences: list[float], margin: float | None, design: stats.Design
+def _test_margin(
+    sweep: SweepResults, differences: list[float], margin: float | None, design: stats.StoppingRule
 ) -> tuple[float | None, float | None]:
-    """p of equivalence and of non-inferiority; None without a margin."""
+    """Return p of equivalence and of non-inferiority; None without a margin."""
     if not margin or not differences:
         return None, None
     direction = sweep.experiment.direction
     return (
-        stats.tost(differences, margin, design=design).p,
-        stats.noninferior(differences, margin, direction=direction, design=design).p,
+        stats.run_tost(differences, margin, stopping_rule=design).p,
+        stats.run_noninferiority_test(differences, margin, direction=direction, stopping_rule=design).p,
     )
 
 
-def _word(
-    sweep: Sweep,
+def _classify_effect(
+    sweep: SweepResults,
     arm: str,
     metric: str,
     margin: float | None,
     alpha: float,
     differences: list[float],
-    design: stats.Design,
-    apart: bool,
-) -> Word:
-    """The word for a difference, at the level that was left to the claim about it."""
-    if apart:
-        return Word.NOT_COMPARABLE
-    if differences and any(leakage.is_by_design(sweep, name) for name in (arm, sweep.baseline)):
-        return Word.LEAKING
-    if metric != sweep.experiment.metric:  # without a direction of its own it can only be described
-        return Word.EXPLORATORY
+    design: stats.StoppingRule,
+    is_incomparable: bool,
+) -> EffectVerdict:
+    """Decide the verdict on a difference at the alpha allocated to the claim about it."""
+    if is_incomparable:
+        return EffectVerdict.NOT_COMPARABLE
+    if differences and any(leakage_check.is_leaking_by_design(sweep, name) for name in (arm, sweep.baseline)):
+        return EffectVerdict.LEAKING
+    if metric != sweep.experiment.metric:  # its direction is undefined, so it is only described
+        return EffectVerdict.EXPLORATORY
     if not differences:
-        return Word.NO_RESULT
-    outer, inner = (stats.paired(differences, level, design).interval for level in (1 - alpha, 1 - 2 * alpha))
-    return effect_word(outer, inner, margin, sweep.experiment.direction)
+        return EffectVerdict.NO_RESULT
+    outer, inner = (
+        stats.estimate_paired_difference(differences, level, design).interval
+        for level in (1 - alpha, 1 - 2 * alpha)
+    )
+    return decide_effect_verdict(outer, inner, margin, sweep.experiment.direction)

@@ -1,16 +1,17 @@
-"""Failure is data: every run that did not end well, by name, with its last lines; and what else to keep in
-mind. A run that its infrastructure failed is listed under a word of its own, and is no failure of its arm.
+"""Failed runs with their last lines of output, caveats, and deviations from the preregistration.
+
+A run lost to its infrastructure has its own label and is no failure of its arm.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from attnlab.report.schema import FailedRun, FailureCount, Failures
-from attnlab.report.verdicts import leakage
-from attnlab.report.verdicts.runs import Sweep
-from attnlab.store.declarations import Experiment, Training
+from attnlab.report.verdicts import leakage_check
+from attnlab.report.verdicts.results import SweepResults
+from attnlab.store.experiment_schema import ComputeProportion, Experiment
 
-WORDS = {
+STATUS_LABELS = {
     "diverged": "diverged",
     "out_of_memory": "ran out of memory",
     "crashed": "crashed",
@@ -21,20 +22,20 @@ WORDS = {
 }
 
 
-def failures(sweep: Sweep) -> Failures:
-    """The failed runs and the counts per arm; an arm's denominator is what was planned."""
+def build_failures(sweep: SweepResults) -> Failures:
+    """Build the failed runs and the counts per arm; the denominator is the number of planned runs."""
     rows = []
-    for run in sweep.planned:
-        if run.done:
+    for run in sweep.planned_runs:
+        if run.is_done:
             continue
-        failure = run.record.failure if run.record else None
+        failure = run.result.failure if run.result else None
         rows.append(
             FailedRun(
                 arm=run.arm,
                 seed=run.seed,
                 id=run.id,
                 status=run.status,
-                word=WORDS[run.status],
+                status_label=STATUS_LABELS[run.status],
                 message=failure.message if failure else None,
                 step=failure.step if failure else None,
                 tail=list(failure.tail[-20:]) if failure else [],
@@ -43,34 +44,36 @@ def failures(sweep: Sweep) -> Failures:
     counts = [
         FailureCount(
             arm=arm,
-            planned=len(sweep.of(arm)),
-            failed=sum(not run.done and not run.lost for run in sweep.of(arm)),
-            lost=sum(run.lost for run in sweep.of(arm)),
+            planned=len(sweep.get_runs(arm)),
+            failed=sum(not run.is_done and not run.is_lost for run in sweep.get_runs(arm)),
+            lost=sum(run.is_lost for run in sweep.get_runs(arm)),
         )
         for arm in sweep.arms
     ]
-    seen = [row.word for row in rows]
-    words = [(word, seen.count(word)) for word in dict.fromkeys(WORDS.values()) if word in seen]
-    return Failures(runs=rows, counts=counts, words=words, caveats=caveats(sweep))
+    labels = [row.status_label for row in rows]
+    status_counts = [
+        (label, labels.count(label)) for label in dict.fromkeys(STATUS_LABELS.values()) if label in labels
+    ]
+    return Failures(runs=rows, counts=counts, status_counts=status_counts, caveats=list_caveats(sweep))
 
 
-def lost(sweep: Sweep) -> list[str]:
-    """The sentence about runs that their infrastructure failed; [] where there are none."""
-    runs = [f"{run.arm} seed {run.seed}" for run in sweep.planned if run.lost]
+def describe_lost_runs(sweep: SweepResults) -> list[str]:
+    """Describe the runs lost to their infrastructure in a sentence; [] if there are none."""
+    runs = [f"{run.arm} seed {run.seed}" for run in sweep.planned_runs if run.is_lost]
     if not runs:
         return []
-    them = "it" if len(runs) == 1 else "them"
+    pronoun = "it" if len(runs) == 1 else "them"
     return [
         f"Lost to the machine: {', '.join(runs)}. A lost run is no outcome of its arm, and claims that need "
-        f"{them} are pending: the same command trains {them} again."
+        f"{pronoun} are pending: the same command trains {pronoun} again."
     ]
 
 
-def caveats(sweep: Sweep) -> list[str]:
-    """What the interval does not cover, in plain words."""
-    known = [record.estimate for record in sweep.records]
-    data = sorted({estimate.data["name"] for estimate in known if "name" in estimate.data})
-    sizes = sorted({estimate.parameters for estimate in known if estimate.parameters})
+def list_caveats(sweep: SweepResults) -> list[str]:
+    """List the limits of the intervals in plain words."""
+    estimates = [record.estimate for record in sweep.run_results]
+    data = sorted({estimate.data["name"] for estimate in estimates if "name" in estimate.data})
+    sizes = sorted({estimate.parameters for estimate in estimates if estimate.parameters})
     scale = (
         f"{sizes[0]:,} to {sizes[-1]:,} parameters"
         if len(sizes) > 1
@@ -78,15 +81,15 @@ def caveats(sweep: Sweep) -> list[str]:
         if sizes
         else "this size"
     )
-    rates = sorted({estimate.lr for estimate in known if estimate.lr is not None})
+    rates = sorted({estimate.lr for estimate in estimates if estimate.lr is not None})
     lr = ", ".join(f"{rate:g}" for rate in rates) or "one learning rate"
-    unchecked = [
+    waived = [
         f"A law of attention does not hold, and the sweep was told to go on: {line}."
-        for line in sweep.asked.unchecked
+        for line in sweep.context.waived_invariants
     ]
     return [
-        *unchecked,
-        *leakage.notes(sweep),
+        *waived,
+        *leakage_check.describe_leakage(sweep),
         "The interval covers other seeds of these same runs. "
         f"It does not cover other data than {', '.join(data) or 'these'}, "
         f"other scales than {scale}, or other hyper-parameters (learning rate {lr}).",
@@ -97,38 +100,46 @@ def caveats(sweep: Sweep) -> list[str]:
     ]
 
 
-def departures(sweep: Sweep) -> list[str] | None:
-    """Where the sweep left what its file declares, and where that was changed after results were known, in
-    words; None where neither is known. Of what was never declared, what is missing.
+def find_deviations(sweep: SweepResults) -> list[str] | None:
+    """Find where the sweep deviates from its experiment file, and changes made after results were known.
+
+    None if neither is known. Without a preregistration, the list names the missing parts.
     """
-    if sweep.asked.undeclared:
-        alone = "one seed, so no difference has an interval: seed=0,1,2 gives each one"
-        return ["no claim, no margin and no number of seeds", *([alone] if len(sweep.seeds) == 1 else ())]
-    late = sweep.asked.on_record.departures if sweep.asked.on_record else []
-    declared = sweep.asked.declared
-    used = sweep.experiment.plain()
+    if sweep.context.not_preregistered:
+        single_seed = "one seed, so no difference has an interval: seed=0,1,2 gives each one"
+        return [
+            "no claim, no margin and no number of seeds",
+            *([single_seed] if len(sweep.seeds) == 1 else ()),
+        ]
+    later_changes = sweep.context.preregistration.deviations if sweep.context.preregistration else []
+    declared = sweep.context.preregistered
+    settings = sweep.experiment.to_dict()
     if not declared:
-        return late or None
-    said = {key: value for key, value in declared.items() if value is not None}
-    meant = _defaults(declared) | Experiment.model_validate(used | said).model_dump(include=set(said))
+        return later_changes or None
+    stated = {key: value for key, value in declared.items() if value is not None}
+    expected = _get_default_values(declared) | Experiment.model_validate(settings | stated).model_dump(
+        include=set(stated)
+    )
     if isinstance(looks := declared.get("looks"), list) and declared.get("seeds") is None:
-        meant["seeds"] = list(range(looks[-1]))  # as many as the last look has
-    if {"claims", "arms"} <= set(said):  # a ladder may leave out arms, and what is claimed of them
-        known = {*meant["arms"], None}
-        meant["claims"] = [claim for claim in meant["claims"] if {claim["arm"], claim["against"]} <= known]
-    was = sweep.experiment.model_dump(include=set(declared))
-    kept = {key: (meant[key], was[key]) for key in declared}
-    kept["overrides"] = [], list(sweep.asked.overrides)
-    left = [
-        f"{key}: declared {_say(before)}, used {_say(now)}"
-        for key, (before, now) in sorted(kept.items())
-        if before != now
+        expected["seeds"] = list(range(looks[-1]))  # as many as the last interim analysis has
+    if {"claims", "arms"} <= set(stated):  # a ladder may leave out arms, and the claims about them
+        known_arms = {*expected["arms"], None}
+        expected["claims"] = [
+            claim for claim in expected["claims"] if {claim["arm"], claim["against"]} <= known_arms
+        ]
+    actual = sweep.experiment.model_dump(include=set(declared))
+    compared = {key: (expected[key], actual[key]) for key in declared}
+    compared["overrides"] = [], list(sweep.context.overrides)
+    deviations = [
+        f"{key}: declared {_format_key_value(expected_value)}, used {_format_key_value(actual_value)}"
+        for key, (expected_value, actual_value) in sorted(compared.items())
+        if expected_value != actual_value
     ]
-    return left + late
+    return deviations + later_changes
 
 
-def _defaults(keys: Iterable[str]) -> dict[str, Any]:
-    """What an experiment has where its file is silent; None for what it must say."""
+def _get_default_values(keys: Iterable[str]) -> dict[str, Any]:
+    """Return the defaults of experiment keys; None for required ones."""
     fields = {key: Experiment.model_fields[key] for key in keys}
     return {
         key: None if field.is_required() else field.get_default(call_default_factory=True)
@@ -136,11 +147,11 @@ def _defaults(keys: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def _say(value: Any) -> str:
+def _format_key_value(value: Any) -> str:
     if value is None or value == []:
         return "nothing"
     if isinstance(value, dict) and "training" in value:
-        return str(Training.model_validate(value))
+        return str(ComputeProportion.model_validate(value))
     if not isinstance(value, list):
         return f"{value:g}" if isinstance(value, float) else str(value)
     return f"{len(value)} claims" if isinstance(value[0], dict) else ", ".join(map(str, value))

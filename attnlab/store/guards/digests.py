@@ -1,7 +1,7 @@
-"""Digests of what a run left: a file that is missing, cut or flipped is found out, and an edited record too.
+"""Digests of run files and result fields, to detect missing, truncated or changed files and edited results.
 
-No signature: whoever edits a record can seal it anew. What it finds are accidents (a copy cut short, a bad
-disk, a number mended by hand). Records from before there were digests have nothing to be compared with.
+The seal is no signature: whoever edits a result can seal it again. It detects accidents: a truncated copy, a
+bad disk, a number edited by hand. Results written before digests existed cannot be checked.
 """
 
 import hashlib
@@ -11,71 +11,72 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from attnlab.store.schema import RunRecord
+from attnlab.store.run_schema import RunResult
 
-WEIGHTS = "model.safetensors"
-CURVES = "curves.parquet"
-MAPS = "attention.npz"
-VOCABULARY = "vocabulary.json"
-FILES = (WEIGHTS, CURVES, MAPS, VOCABULARY)
-PICTURED = (CURVES, MAPS)  # what a report shows; both are small
-_encode = json.JSONEncoder(sort_keys=True).encode
-LARGE = 64_000_000  # bytes: what is larger is read by those who use it, not by those who tell of it
-
-
-def of_files(folder: Path) -> dict[str, str]:
-    """File name -> sha256 of what a run has left beside its record."""
-    return {name: _sha256(folder / name) for name in FILES if (folder / name).is_file()}
+WEIGHTS_FILE = "model.safetensors"
+CURVES_FILE = "curves.parquet"
+MAPS_FILE = "attention.npz"
+VOCABULARY_FILE = "vocabulary.json"
+RUN_FILES = (WEIGHTS_FILE, CURVES_FILE, MAPS_FILE, VOCABULARY_FILE)
+PLOTTED_FILES = (CURVES_FILE, MAPS_FILE)  # shown in reports; both are small
+_encode_json = json.JSONEncoder(sort_keys=True).encode
+LARGE_FILE_BYTES = 64_000_000  # larger files are verified only before use, not for status output
 
 
-def broken(
-    folder: Path, record: RunRecord, names: Iterable[str] = FILES, most: int | None = None
+def hash_run_files(folder: Path) -> dict[str, str]:
+    """Return file name -> sha256 of the files that a run has written next to its result."""
+    return {name: _hash_file(folder / name) for name in RUN_FILES if (folder / name).is_file()}
+
+
+def find_broken_files(
+    folder: Path, result: RunResult, names: Iterable[str] = RUN_FILES, max_bytes: int | None = None
 ) -> dict[str, str]:
-    """File name -> what is wrong with it, of those that are not as the run wrote them.
+    """Return file name -> fault, for the files that differ from those the run wrote.
 
-    With `most`, a file of more bytes is taken as it is.
+    Args:
+        max_bytes: Files larger than this are not checked.
     """
-    faults = {name: _fault(folder / name, record.files.get(name), most) for name in names}
+    faults = {name: _describe_fault(folder / name, result.files.get(name), max_bytes) for name in names}
     return {name: fault for name, fault in faults.items() if fault}
 
 
-def _fault(path: Path, wanted: str | None, most: int | None) -> str:
-    if wanted is None:
+def _describe_fault(path: Path, expected: str | None, max_bytes: int | None) -> str:
+    if expected is None:
         return ""
     try:
-        if most is not None and path.stat().st_size > most:
+        if max_bytes is not None and path.stat().st_size > max_bytes:
             return ""
-        return "" if _sha256(path) == wanted else "is not what the run wrote: cut short or changed"
+        return "" if _hash_file(path) == expected else "is not what the run wrote: cut short or changed"
     except (FileNotFoundError, NotADirectoryError):
         return "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
 
 
-def seal(content: Mapping[str, Any]) -> dict[str, str]:
-    """Field -> digest of a record's values, as JSON has them."""
+def compute_seal(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return field -> digest of the JSON values of a result."""
     return {
-        key: hashlib.sha256(_encode(value).encode()).hexdigest()[:16]
+        key: hashlib.sha256(_encode_json(value).encode()).hexdigest()[:16]
         for key, value in content.items()
         if key != "seal"
     }
 
 
-def edited(content: Mapping[str, Any]) -> list[str]:
-    """The fields of a sealed record that are not as they were written; none where it has no seal."""
-    if not (was := content.get("seal")):
+def find_edited_fields(content: Mapping[str, Any]) -> list[str]:
+    """Return the fields that changed since the result was sealed; none if it has no seal."""
+    if not (sealed := content.get("seal")):
         return []
-    now = seal(content)
-    return [key for key in {**was, **now} if was.get(key) != now.get(key)]
+    current = compute_seal(content)
+    return [key for key in {**sealed, **current} if sealed.get(key) != current.get(key)]
 
 
-def _sha256(path: Path) -> str:
-    found = path.stat()
-    return _read(path.absolute(), found.st_size, found.st_mtime_ns, found.st_ino)
+def _hash_file(path: Path) -> str:
+    file_stat = path.stat()
+    return _hash_file_version(path.absolute(), file_stat.st_size, file_stat.st_mtime_ns, file_stat.st_ino)
 
 
 @lru_cache(maxsize=4096)
-def _read(path: Path, _size: int, _modified: int, _inode: int) -> str:
-    """Once per process: `watch` looks every second."""
+def _hash_file_version(path: Path, _size: int, _modified: int, _inode: int) -> str:
+    """Hash a file once per version and process: `watch` polls every second."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,6 @@
-"""What a config names as its input, before anything is read: files are files, and a parent is a name.
+"""Validation of input paths before anything is read: data are regular files, and a parent is a run id.
 
-Surprising: a pipe is not opened to find out, since that waits for who writes it, and a device never ends.
+The check never opens a pipe, since that waits for a writer, nor a device, which may never end.
 """
 
 import os
@@ -10,65 +10,80 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused
-from attnlab.store.files import no_file
-from attnlab.store.fingerprint import flatten
+from attnlab.errors import InvalidConfig
+from attnlab.store.atomic_files import describe_special_file
+from attnlab.store.fingerprint import flatten_config
 
-MANY = 2000  # entries of a folder that are looked at
-MOST = 100_000  # files of one text
+MAX_FOLDER_ENTRIES = 2000  # entries of a folder that are checked
+MAX_DATA_FILES = 100_000  # files of one corpus
 
 
-def check(config: Mapping[str, Any]) -> None:
-    """Refused, one line, where data are to be read from what is no file, or the parent is a path."""
+def validate_inputs(config: Mapping[str, Any]) -> None:
+    """Check the data paths and the parent of a config.
+
+    Raises:
+        InvalidConfig: One line, if data would be read from a non-file, or the parent is a path.
+    """
     data = config.get("data")
-    for key, leaf in flatten({"data": data}):
+    for key, leaf in flatten_config({"data": data}):
         for value in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
-                refuse_no_file(key, Path(value), below=key == "data.name")
-    if isinstance(data, Mapping) and _reads_a_file(data) and Path(data["path"]).is_dir():
-        raise Refused(f"data.path={data['path']} is a folder: give a file")
+                reject_special_files(key, Path(value), recursive=key == "data.name")
+    if isinstance(data, Mapping) and _reads_data_path(data) and Path(data["path"]).is_dir():
+        raise InvalidConfig(f"data.path={data['path']} is a folder: give a file")
     parent = config.get("parent")
-    if parent and not is_name(str(parent)):
-        raise Refused(f"parent={parent}: give the id of a run in the store, which is no path")
+    if parent and not is_plain_name(str(parent)):
+        raise InvalidConfig(f"parent={parent}: give the id of a run in the store, which is no path")
 
 
-def is_name(text: str) -> bool:
-    """Whether a text names something in a folder, and leads nowhere else."""
+def is_plain_name(text: str) -> bool:
+    """Whether a text is a single path component, other than `.` and `..`."""
     return text not in ("", ".", "..") and not {"/", os.sep, "\0"} & {*text}
 
 
-def refuse_no_file(key: str, path: Path, *, below: bool) -> None:
-    """Refused where there lies a pipe, a device or a socket; with `below` also somewhere in a folder."""
-    for each in islice(_all(path), MANY) if below else [path]:
-        if kind := no_file(each):
-            where = f"{key}={path}" if each == path else f"{key}={path}: {each.relative_to(path)}"
-            raise Refused(f"{where} is {kind}: give a file, which can be read again")
+def reject_special_files(key: str, path: Path, *, recursive: bool) -> None:
+    """Reject a pipe, device or socket.
 
+    Args:
+        recursive: Also check the files below a folder.
 
-def matching(path: str) -> list[Path]:
-    """The files that `data.path` names: the one that lies there, or else those that its wildcards match, in
-    the order of their names. Refused where that is too many, or one of them is a pipe or a device.
+    Raises:
+        InvalidConfig: With the key and the kind of file.
     """
-    if Path(path).exists() or not has_magic(path):
-        return [Path(path)]
-    names = sorted(islice(iglob(path, recursive=True), MOST + 1))
-    if len(names) > MOST:
-        raise Refused(f"data.path={path} matches more than {MOST:,} files: name fewer")
+    for candidate in islice(_iterate_tree(path), MAX_FOLDER_ENTRIES) if recursive else [path]:
+        if kind := describe_special_file(candidate):
+            where = f"{key}={path}" if candidate == path else f"{key}={path}: {candidate.relative_to(path)}"
+            raise InvalidConfig(f"{where} is {kind}: give a file, which can be read again")
+
+
+def match_data_files(pattern: str) -> list[Path]:
+    """Return the files that `data.path` names: an existing path, else its wildcard matches, sorted by name.
+
+    Raises:
+        InvalidConfig: Too many matches, or one of them is a pipe, device or socket.
+    """
+    if Path(pattern).exists() or not has_magic(pattern):
+        return [Path(pattern)]
+    names = sorted(islice(iglob(pattern, recursive=True), MAX_DATA_FILES + 1))
+    if len(names) > MAX_DATA_FILES:
+        raise InvalidConfig(f"data.path={pattern} matches more than {MAX_DATA_FILES:,} files: name fewer")
     paths = [Path(name) for name in names if not os.path.isdir(name)]
-    for each in paths:
-        if kind := no_file(each):
-            raise Refused(f"data.path={path}: {each} is {kind}: match files alone, which can be read again")
+    for file in paths:
+        if kind := describe_special_file(file):
+            raise InvalidConfig(
+                f"data.path={pattern}: {file} is {kind}: match files alone, which can be read again"
+            )
     return paths
 
 
-def _reads_a_file(data: Mapping[str, Any]) -> bool:
-    """Whether it is attnlab's own data that read `path`; what another's `path` is, only they know."""
+def _reads_data_path(data: Mapping[str, Any]) -> bool:
+    """Whether an attnlab task reads `path`; other classes may give the key another meaning."""
     task = data.get("task")
     target = task.get("_target_") if isinstance(task, Mapping) else None
     return isinstance(data.get("path"), str) and str(target).startswith("attnlab.")
 
 
-def _all(path: Path) -> Iterator[Path]:
+def _iterate_tree(path: Path) -> Iterator[Path]:
     yield path
     if path.is_dir():
         for folder, _, files in os.walk(path):

@@ -1,1 +1,1 @@
-"""Runs on this machine: slots, a process for each run, and how it ended."""
+"""Execution of runs on this machine: worker slots, one process per run, and exit records."""

@@ -1,7 +1,7 @@
-"""The function that Hydra runs, so that any launcher will do.
+"""The Hydra task function, which makes runs work under any Hydra launcher.
 
-With an `id`: the run that the sweep has composed, checked and stored, in a process of its own. Without one
-(`hydra.mode=RUN`): one run in this process, as a W&B agent wants it.
+With `id`, it trains the run that the sweep composed, checked and stored, in a separate process. Without it
+(`hydra.mode=RUN`), it trains one run in this process, as a W&B agent requires.
 """
 
 import sys
@@ -11,67 +11,80 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from attnlab.errors import Refused, printable
-from attnlab.store import fingerprint, runs, values
-from attnlab.store.guards import inputs, trust, users
-from attnlab.store.schema import Estimate, RunRecord, RunSpec, Use
-from attnlab.sweep.execute import stored_runs, worker
+from attnlab.errors import InvalidConfig, escape_unprintable
+from attnlab.store import config_groups, fingerprint, run_directories
+from attnlab.store.guards import inputs, run_references, trust
+from attnlab.store.run_schema import RunConfig, RunEstimate, RunResult, Use
+from attnlab.sweep.execute import logger_sync, worker
 from attnlab.sweep.execute.pool import Pool
-from attnlab.sweep.execute.progress import Progress, ending
-from attnlab.sweep.plan.arms import identified
-from attnlab.sweep.plan.composer import axes, resolve
-from attnlab.sweep.plan.trainer import trainer, trainer_of
-from attnlab.training.loggers import notes
+from attnlab.sweep.execute.progress import Progress, describe_ending
+from attnlab.sweep.plan.arms import make_run_config
+from attnlab.sweep.plan.composer import extract_axes, resolve_config
+from attnlab.sweep.plan.trainer import get_trainer_name, load_trainer
+from attnlab.training.loggers import logger_notes
 
 
-def run(config: DictConfig) -> RunRecord | None:
-    """Returns the record. Failures are recorded, not raised: launchers differ in what they make of those."""
+def run_job(config: DictConfig) -> RunResult | None:
+    """Train a run and return its result.
+
+    Failures of the run are recorded, not raised, because launchers handle exceptions differently.
+    """
     if config.get("id"):
-        if not inputs.is_name(str(config.id)):
-            raise Refused(f"id={config.id}: a run's id is a folder of the store, and no path")
+        if not inputs.is_plain_name(str(config.id)):
+            raise InvalidConfig(f"id={config.id}: a run's id is a folder of the store, and no path")
         folder = Path(config.paths.runs) / str(config.id)
-        trust.refuse_unknown(runs.spec(folder).config, folder / "spec.json", trust.names(resolve(config)))
-        shipped: Any = OmegaConf.to_container(config.sweep, resolve=True)
-        settings = {**shipped, "slots": 1}
+        trust.require_trusted_names(
+            run_directories.load_run_config(folder).config,
+            folder / "spec.json",
+            trust.collect_config_names(resolve_config(config)),
+        )
+        sweep_config: Any = OmegaConf.to_container(config.sweep, resolve=True)
+        settings = {**sweep_config, "slots": 1}
         Pool(settings, Progress({folder: folder.name}), None).run([folder])
-        return runs.record(folder)
-    folder, remembered = _prepare(config)
+        return run_directories.load_run_result(folder)
+    folder, reference_file = _prepare_run(config)
     logger: Any = OmegaConf.to_container(config.get("logger") or OmegaConf.create(), resolve=True)
-    status = worker.train(folder)
-    users.ended(remembered)
-    stored_runs.log([folder], logger, {}, None)
-    print(printable(f"{ending(runs.record(folder))}  {folder}"), flush=True)
-    if line := notes.closing_line(folder.parent, [folder.name]):
-        print(printable(line), flush=True)
+    status = worker.train_run(folder)
+    run_references.delete_reference(reference_file)
+    logger_sync.log_missing_runs([folder], logger, {}, None)
+    print(
+        escape_unprintable(f"{describe_ending(run_directories.load_run_result(folder))}  {folder}"),
+        flush=True,
+    )
+    if line := logger_notes.format_pending_uploads(folder.parent, [folder.name]):
+        print(escape_unprintable(line), flush=True)
     if status:
         sys.exit(status)
-    return runs.record(folder)
+    return run_directories.load_run_result(folder)
 
 
-def _stored(folder: Path, run: RunSpec) -> bool:
-    """Whether the spec that lies there is this run's: what is trained or measured again is what it says."""
+def _is_stored(folder: Path, run: RunConfig) -> bool:
+    """Return whether the stored run config equals this run's; training and measuring read the stored one."""
     try:
-        return runs.spec(folder).config == run.config
-    except Refused:
+        return run_directories.load_run_config(folder).config == run.config
+    except InvalidConfig:
         return False
 
 
-def _prepare(config: DictConfig) -> tuple[Path, Path]:
-    """The run's folder, and the store's file that says who uses it."""
+def _prepare_run(config: DictConfig) -> tuple[Path, Path]:
+    """Store the run's config; return its run directory and the file that references it."""
     resolved: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    values.refuse(resolved, values.SWEEP)
-    inputs.check(resolved)
-    name = trainer_of(resolved)
-    estimate = Estimate.model_validate({"device_kind": "cpu", **trainer(name).check(resolved)})
-    use = Use(arm="run", axes=axes(HydraConfig.get().runtime.choices))
-    run = identified(resolved, estimate, fingerprint.source(resolved, name), use)
+    config_groups.validate_groups(resolved, config_groups.SWEEP_GROUPS)
+    inputs.validate_inputs(resolved)
+    name = get_trainer_name(resolved)
+    estimate = RunEstimate.model_validate({"device_kind": "cpu", **load_trainer(name).check(resolved)})
+    use = Use(arm="run", axes=extract_axes(HydraConfig.get().runtime.choices))
+    run = make_run_config(resolved, estimate, fingerprint.hash_run_source(resolved, name), use)
     root = Path(config.paths.runs)
-    runs.refuse_unwritable(root)
+    run_directories.require_writable_folder(root)
     ids = [run.id, *([str(resolved["parent"])] if resolved.get("parent") else [])]
-    [remembered] = users.begin(
-        root, [users.user("run", None, "hydra.mode=RUN", Path(config.paths.reports), ids)]
+    [reference_file] = run_references.write_references(
+        root,
+        [run_references.create_reference("run", None, "hydra.mode=RUN", Path(config.paths.reports), ids)],
     )
-    record = runs.record(root / run.id)
-    if record is None or not _stored(root / run.id, run):
-        runs.write_spec(root, run.used(instead=record and record.failed))
-    return root / run.id, remembered
+    record = run_directories.load_run_result(root / run.id)
+    if record is None or not _is_stored(root / run.id, run):
+        run_directories.write_run_config(
+            root, run.with_provenance(retried_failure=record and record.failure_digest)
+        )
+    return root / run.id, reference_file

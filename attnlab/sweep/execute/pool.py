@@ -1,6 +1,6 @@
-"""The local launcher: keeps every slot busy until no run is left.
+"""The local launcher, which keeps every worker slot busy until no run is left.
 
-How a run ended is read from disk, and written there by this process where the worker could not.
+Outcomes are read from disk; this process records a failure if the worker could not.
 """
 
 import signal
@@ -10,128 +10,154 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused, no_space
-from attnlab.store import runs as store
-from attnlab.store.lease import TAKEN_OVER, taken_over
-from attnlab.store.schema import RunSpec
-from attnlab.sweep.execute import slots as places
-from attnlab.sweep.execute.exits import record_exit, record_lost, record_timeout
-from attnlab.sweep.execute.process import TERMINATED
+from attnlab.errors import InvalidConfig, describe_disk_full
+from attnlab.store import run_directories
+from attnlab.store.lease import TAKEN_OVER_EXIT_CODE, describe_owner
+from attnlab.store.run_schema import RunConfig
+from attnlab.sweep.execute import worker_slots
+from attnlab.sweep.execute.exit_records import record_exit, record_lost_run, record_timeout
+from attnlab.sweep.execute.process_control import TERMINATED
 from attnlab.sweep.execute.progress import Progress
-from attnlab.sweep.execute.ranks import devices
-from attnlab.sweep.execute.slots import Child, Slot
-from attnlab.sweep.plan.fork_server import Context, warm
-from attnlab.sweep.plan.trainer import trainer_of
+from attnlab.sweep.execute.ranks import count_devices
+from attnlab.sweep.execute.worker_slots import ChildProcess, WorkerSlot
+from attnlab.sweep.plan.fork_server import Context, make_warm_context
+from attnlab.sweep.plan.trainer import get_trainer_name
 
 WORKER = "attnlab.sweep.execute.worker"
 
 
 @dataclass
-class _Running:
+class _ActiveRun:
     folder: Path
-    slots: list[Slot]
-    worker: Child | None  # None where the machine could not start it
-    since: float
-    kills: int
+    slots: list[WorkerSlot]
+    worker: ChildProcess | None  # None if the machine could not start it
+    started_at: float
+    oom_kills_before: int
 
 
 class Pool:
-    """`run(folders)` trains what their spec.json say. Interrupts end all workers, and are raised again."""
+    """Worker pool over this machine's slots; interrupts end all workers and are raised again."""
 
     def __init__(self, settings: Mapping[str, Any], progress: Progress, context: Context | None) -> None:
         self.max_time: float | None = settings.get("max_time")
         self.fail_fast = bool(settings.get("fail_fast"))
-        self.wanted, self.per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)
+        self.n_slots, self.slots_per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)
         self.progress = progress
         self.context = context
 
     def run(self, folders: Sequence[Path]) -> None:
+        """Train the stored runs; return when all have ended, or after the first failure under `fail_fast`."""
         if not folders:
             return
-        specs = [store.spec(folder) for folder in folders]
-        free = places.slots(specs[0].estimate.device_kind, self.wanted, self.per_gpu)[::-1]
-        needs = {folder: _need(spec.config, free) for folder, spec in zip(folders, specs, strict=True)}
-        waiting = list(folders)[::-1]
-        running = list[_Running]()
+        specs = [run_directories.load_run_config(folder) for folder in folders]
+        free_slots = worker_slots.list_worker_slots(
+            specs[0].estimate.device_kind, self.n_slots, self.slots_per_gpu
+        )[::-1]
+        slots_needed = {
+            folder: _count_required_slots(spec.config, free_slots)
+            for folder, spec in zip(folders, specs, strict=True)
+        }
+        pending = list(folders)[::-1]
+        running = list[_ActiveRun]()
         try:
-            while waiting or running:
-                while waiting and len(free) >= needs[waiting[-1]]:
-                    folder = waiting.pop()
-                    taken = [free.pop() for _ in range(needs[folder])]
-                    running.append(self._start(folder, taken))
-                self.progress.tick([(run.folder, run.slots[0].number) for run in running])
+            while pending or running:
+                while pending and len(free_slots) >= slots_needed[pending[-1]]:
+                    folder = pending.pop()
+                    run_slots = [free_slots.pop() for _ in range(slots_needed[folder])]
+                    running.append(self._start_run(folder, run_slots))
+                self.progress.refresh([(run.folder, run.slots[0].number) for run in running])
                 time.sleep(0.01)
-                for run in [run for run in running if self._ended(run)]:
+                for run in [run for run in running if self._poll_ended(run)]:
                     running.remove(run)
-                    free += run.slots
-                    record = store.record(run.folder)
-                    taken_away = record is None and run.worker is not None and run.worker.code() == TAKEN_OVER
-                    note = f"taken over by {taken_over(run.folder)}" if taken_away else None
-                    self.progress.finished(run.folder, record, note)
-                    if self.fail_fast and not taken_away and (record is None or not record.done):
+                    free_slots += run.slots
+                    record = run_directories.load_run_result(run.folder)
+                    is_taken_over = (
+                        record is None
+                        and run.worker is not None
+                        and run.worker.poll_exit_code() == TAKEN_OVER_EXIT_CODE
+                    )
+                    note = f"taken over by {describe_owner(run.folder)}" if is_taken_over else None
+                    self.progress.finish_run(run.folder, record, note)
+                    if self.fail_fast and not is_taken_over and (record is None or not record.is_done):
                         return
         finally:
-            places.end([run.worker for run in running if run.worker is not None])
+            worker_slots.stop_children([run.worker for run in running if run.worker is not None])
 
-    def _start(self, folder: Path, taken: list[Slot]) -> _Running:
-        """The run in its slots. Where the machine cannot start its worker, the run has ended already."""
-        slot = places.together(taken)
-        kills = places.out_of_memory_kills()
-        since = time.time()
+    def _start_run(self, folder: Path, slots: list[WorkerSlot]) -> _ActiveRun:
+        """Start a run in its slots; if its worker process cannot be started, record the run as killed."""
+        slot = worker_slots.merge_slots(slots)
+        oom_kills = worker_slots.count_oom_kills()
+        started_at = time.time()
         try:
-            worker = places.start(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
-            return _Running(folder, taken, worker, since, kills)
+            worker = worker_slots.start_child(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
+            return _ActiveRun(folder, slots, worker, started_at, oom_kills)
         except (OSError, EOFError) as error:  # the fork server is gone, or the host is out of memory
-            if no_space(error):
+            if describe_disk_full(error):
                 raise
-            why = str(error) or "the fork server ended"
-            record_lost(folder, "killed", f"its worker process could not be started: {why}", since)
-            return _Running(folder, taken, None, since, kills)
+            reason = str(error) or "the fork server ended"
+            record_lost_run(
+                folder, "killed", f"its worker process could not be started: {reason}", started_at
+            )
+            return _ActiveRun(folder, slots, None, started_at, oom_kills)
 
-    def _ended(self, run: _Running) -> bool:
+    def _poll_ended(self, run: _ActiveRun) -> bool:
         if run.worker is None:
             return True
-        code = run.worker.code()
+        code = run.worker.poll_exit_code()
         if code is None:
-            if self.max_time is None or time.time() - run.since < self.max_time:
+            if self.max_time is None or time.time() - run.started_at < self.max_time:
                 return False
-            places.end([run.worker], grace=3.0)
-            record_timeout(run.folder, self.max_time, run.since)
+            worker_slots.stop_children([run.worker], grace_seconds=3.0)
+            record_timeout(run.folder, self.max_time, run.started_at)
         else:
-            if code == TERMINATED:  # the pool asks no worker to stop that it waits for: somebody else did
+            if code == TERMINATED:  # the pool stops no worker that it waits for: another process did
                 code = -signal.SIGTERM
-            record_exit(run.folder, code, places.out_of_memory_kills() > run.kills, run.since)
+            record_exit(
+                run.folder, code, worker_slots.count_oom_kills() > run.oom_kills_before, run.started_at
+            )
         return True
 
 
-def admit(runs: Sequence[RunSpec], settings: Mapping[str, Any]) -> None:
-    """Refused where a run asks for more than this machine has."""
+def validate_resources(runs: Sequence[RunConfig], settings: Mapping[str, Any]) -> None:
+    """Check that this machine has the slots that each run needs.
+
+    Raises:
+        InvalidConfig: a run needs more devices than there are.
+    """
     kinds = {run.estimate.device_kind for run in runs}
-    wanted = settings.get("slots")
-    per_gpu = settings.get("slots_per_gpu", 1)
-    here = {kind: places.slots(kind, wanted, per_gpu) for kind in kinds}
+    n_slots = settings.get("slots")
+    slots_per_gpu = settings.get("slots_per_gpu", 1)
+    slots_by_kind = {kind: worker_slots.list_worker_slots(kind, n_slots, slots_per_gpu) for kind in kinds}
     for run in runs:
-        _need(run.config, here[run.estimate.device_kind])
+        _count_required_slots(run.config, slots_by_kind[run.estimate.device_kind])
 
 
-def _need(config: Mapping[str, Any], slots: Sequence[Slot]) -> int:
-    """How many slots a run takes: one per device, and all where nothing may run beside it. Refused where
-    there are fewer, or they share a GPU.
+def _count_required_slots(config: Mapping[str, Any], free_slots: Sequence[WorkerSlot]) -> int:
+    """Count the slots that a run takes: one per device, or all of them if it must run alone.
+
+    Raises:
+        InvalidConfig: there are fewer devices, or slots of a multi-device run would share a GPU.
     """
     if (config.get("measure") or {}).get("exclusive"):
-        return len(slots)
-    need = devices(config)
-    gpus = [slot.gpu for slot in slots]
-    here = len(gpus) if gpus[0] is None else len(set(gpus))
-    if need > 1 and need > min(here, len(gpus)):
-        raise Refused(f"trainer.devices={need}, and there are {here} here: ask for fewer, or for more slots")
-    if need > 1 and here < len(gpus):
-        raise Refused(f"trainer.devices={need} with several slots on one GPU: use sweep.slots_per_gpu=1")
-    return need
+        return len(free_slots)
+    n_required = count_devices(config)
+    gpus = [slot.gpu for slot in free_slots]
+    n_devices = len(gpus) if gpus[0] is None else len(set(gpus))
+    if n_required > 1 and n_required > min(n_devices, len(gpus)):
+        raise InvalidConfig(
+            f"trainer.devices={n_required}, and there are {n_devices} here: ask for fewer, or for more slots"
+        )
+    if n_required > 1 and n_devices < len(gpus):
+        raise InvalidConfig(
+            f"trainer.devices={n_required} with several slots on one GPU: use sweep.slots_per_gpu=1"
+        )
+    return n_required
 
 
-def launch(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
-    """Train the stored runs on this machine, saying how it goes."""
-    threads = places.slots("cpu", settings.get("slots"))[0].threads
-    with Progress.of(folders) as progress:
-        Pool(settings, progress, warm(trainer_of({"sweep": settings}), threads)).run(folders)
+def launch_locally(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
+    """Train the stored runs on this machine and print their progress."""
+    threads = worker_slots.list_worker_slots("cpu", settings.get("slots"))[0].threads
+    with Progress.from_folders(folders) as progress:
+        Pool(settings, progress, make_warm_context(get_trainer_name({"sweep": settings}), threads)).run(
+            folders
+        )

@@ -1,7 +1,7 @@
-"""A run on several devices: a process for each, the worker itself being rank 0.
+"""Processes of a run on several devices: one per device, with the worker as rank 0.
 
 Lightning's own launcher would start the command line again, which is the whole sweep; with LOCAL_RANK set it
-leaves the processes to us. The other ranks record nothing: what rank 0 writes is the run.
+starts no processes. Only rank 0 writes the run's result.
 """
 
 import os
@@ -16,66 +16,77 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import ProcessLost, Refused
-from attnlab.sweep.execute.process import RANK_LOST
+from attnlab.errors import HelperProcessKilled, InvalidConfig
+from attnlab.sweep.execute.process_control import RANK_LOST
 
-LEAVE = 30.0  # seconds for the other ranks to end once rank 0 has
-CLOSE = 1.0  # seconds between the last connection of a process and its end
+RANK_EXIT_TIMEOUT = 30.0  # seconds for the other ranks to end after rank 0
+EXIT_STATUS_TIMEOUT = 1.0  # seconds between the last connection of a process and its end
 
 
-def devices(config: Mapping[str, Any]) -> int:
-    """How many devices a run asks for. Refused where that is no number."""
-    wanted = (config.get("trainer") or {}).get("devices", 1)
-    if type(wanted) is not int or wanted < 1:
-        raise Refused(f"trainer.devices={wanted}: give the number of devices of one run, at least 1")
-    return wanted
+def count_devices(config: Mapping[str, Any]) -> int:
+    """Return the number of devices of one run, `trainer.devices`.
+
+    Raises:
+        InvalidConfig: it is no positive integer.
+    """
+    n_devices = (config.get("trainer") or {}).get("devices", 1)
+    if type(n_devices) is not int or n_devices < 1:
+        raise InvalidConfig(f"trainer.devices={n_devices}: give the number of devices of one run, at least 1")
+    return n_devices
 
 
 @contextmanager
-def others(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
-    """Ranks 1 and up run while the body does. One that dies takes the run with it, instead of a hang.
+def run_other_ranks(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
+    """Run ranks 1 and up while the body runs; a rank that dies ends the run instead of blocking it.
 
     Raises:
-        ProcessLost: the body failed since a signal had ended a rank.
+        HelperProcessKilled: the body failed because a signal had ended another rank.
     """
-    world = devices(config)
-    if world == 1:
+    world_size = count_devices(config)
+    if world_size == 1:
         yield
         return
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world)}
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_find_free_port()),
+        "WORLD_SIZE": str(world_size),
+    }
     shared["NODE_RANK"] = "0"
     command = [sys.executable, "-m", "attnlab.sweep.execute.worker", "--rank"]
-    started = []
-    for rank in range(1, world):
+    processes = []
+    for rank in range(1, world_size):
         environment = {**os.environ, **shared, "LOCAL_RANK": str(rank)}
-        started.append(subprocess.Popen([*command, str(rank), str(folder)], env=environment))
+        processes.append(subprocess.Popen([*command, str(rank), str(folder)], env=environment))
     os.environ |= {**shared, "LOCAL_RANK": "0"}
-    over = threading.Event()
-    for rank, process in enumerate(started, 1):
-        threading.Thread(target=_watch, args=(rank, process, over), daemon=True).start()
+    has_ended = threading.Event()
+    for rank, process in enumerate(processes, 1):
+        threading.Thread(target=_watch_rank, args=(rank, process, has_ended), daemon=True).start()
     try:
         yield
     except BaseException as error:
-        killed = _signals(started) if isinstance(error, Exception) else []
-        for process in started:  # they may wait for us for ever
+        signals = _collect_signals(processes) if isinstance(error, Exception) else []
+        for process in processes:  # they may wait for this rank forever
             process.kill()
-        if killed:
-            raise ProcessLost(f"a signal ended another rank: {signal.Signals(killed[0]).name}") from error
+        if signals:
+            raise HelperProcessKilled(
+                f"a signal ended another rank: {signal.Signals(signals[0]).name}"
+            ) from error
         raise
     finally:
-        over.set()
-        for process in started:
+        has_ended.set()
+        for process in processes:
             try:
-                process.wait(LEAVE)
+                process.wait(RANK_EXIT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
-def _signals(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """The signals that ended processes. A rank closes its connections, which fails the others, a moment
-    before it has an exit status.
+def _collect_signals(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """Return the signals that ended processes, after a short wait for their exit statuses.
+
+    A dying rank closes its connections, so that other ranks fail, a moment before it has an exit status.
     """
-    deadline = time.monotonic() + CLOSE
+    deadline = time.monotonic() + EXIT_STATUS_TIMEOUT
     codes = list[int]()
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
@@ -83,15 +94,15 @@ def _signals(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
     return [-code for code in codes if code < 0]
 
 
-def _watch(rank: int, process: subprocess.Popen[bytes], over: threading.Event) -> None:
-    """Rank 0 may be waiting for this one in a collective: no exception would ever reach it there."""
+def _watch_rank(rank: int, process: subprocess.Popen[bytes], has_ended: threading.Event) -> None:
+    """Exit rank 0 if another rank fails: in a collective with that rank no exception would ever reach it."""
     code = process.wait()
-    if code and not over.wait(5.0):
+    if code and not has_ended.wait(5.0):
         print(f"rank {rank} ended with status {code}, and the run with it", file=sys.stderr, flush=True)
         os._exit(RANK_LOST if code < 0 else 1)
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,10 +1,9 @@
-"""One run in one fresh process: `python -m attnlab.sweep.execute.worker runs/<id>`. What every launcher
-submits.
+"""Worker process of one run, `python -m attnlab.sweep.execute.worker runs/<id>`, started by every launcher.
 
-The lock on the run's folder is held for the process's life and falls with it. A run that ends badly is
-recorded here, where the exception is known; the parent records what this one cannot (a kill, a hard exit).
-An interrupted run records nothing: it is unfinished, not failed. Nor does one that fails over a key which its
-id does not know of: with another value the same run would do.
+The worker holds the run's lease, which ends with the process. It records a failure itself, because it knows
+the exception; the parent process records kills and hard exits. An interrupted run records nothing: it is
+unfinished, not failed. Neither does a run that fails because of a config key outside its id, since the same
+run may succeed with another value.
 """
 
 import sys
@@ -13,143 +12,167 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from attnlab.errors import is_host_out_of_memory, is_out_of_memory, is_process_lost, no_space
-from attnlab.store import fingerprint, runs
+from attnlab.errors import (
+    describe_disk_full,
+    is_helper_process_killed,
+    is_host_out_of_memory,
+    is_out_of_memory,
+)
+from attnlab.store import fingerprint, run_directories
 from attnlab.store.guards import digests
-from attnlab.store.lease import owning
-from attnlab.store.schema import RunRecord, RunSpec, Status
-from attnlab.sweep.execute import mend, node, process, ranks
-from attnlab.sweep.plan.trainer import trainer, trainer_of
+from attnlab.store.lease import hold_lease
+from attnlab.store.run_schema import RunConfig, RunResult, Status
+from attnlab.sweep.execute import node_setup, process_control, ranks, repair
+from attnlab.sweep.plan.trainer import get_trainer_name, load_trainer
 
 
 def main(arguments: list[str]) -> int:
-    """Own the run, train it, leave a record. Returns the exit status: 0 done, 1 failed, 2 misused."""
+    """Train a run under its lease and record the outcome.
+
+    Args:
+        arguments: the run directory; or `--rank N` and the run directory, for another rank of a run.
+
+    Returns:
+        The exit status: 0 done, 1 failed, 2 wrong usage, or one of the constants of `process_control`.
+    """
     if arguments[:1] == ["--rank"] and len(arguments) == 3:
-        return assist(Path(arguments[2]))
+        return train_other_rank(Path(arguments[2]))
     if len(arguments) != 1:
         print("usage: python -m attnlab.sweep.execute.worker RUN_FOLDER", file=sys.stderr)
         return 2
     folder = Path(arguments[0])
     try:
-        return train(folder)
-    except OSError as error:  # not even its owner could be told
-        if (full := no_space(error, folder)) is None:
+        return train_run(folder)
+    except OSError as error:  # not even the lease could be written
+        if (full := describe_disk_full(error, folder)) is None:
             raise
         with suppress(OSError):
             print(full, file=sys.stderr, flush=True)
-        return process.FULL
+        return process_control.DISK_FULL
 
 
-def train(folder: Path) -> int:
-    """Train the run of `folder` under its lock, unless it is done; 0 where it is done now, else 1, or
-    `process.NOT_RECORDED`.
+def train_run(folder: Path) -> int:
+    """Train or remeasure the run in `folder` under its lease, unless it is done.
+
+    Returns:
+        0 if the run is done now, else 1 or `process_control.NOT_RECORDED`.
     """
-    with owning(folder):  # waits where another sweep trains this very run
-        started = time.time()
-        record = runs.record(folder)
+    with hold_lease(folder):  # waits while another sweep trains this run
+        started_at = time.time()
+        record = run_directories.load_run_result(folder)
         reopened = None
         if record is None:
-            record = reopened = mend.reopened(folder)
-        if record is not None and record.done:
-            if not digests.broken(folder, record):
-                return _measure_again(folder, record, edited=reopened is not None)
-            runs.set_aside(folder)
-        if record is not None and not record.done and record.failed != runs.spec(folder).use.instead:
-            return 1  # another sweep's, after this one was asked for: not repeated
-        (folder / "run.json").unlink(missing_ok=True)  # a failed attempt that was asked for again
+            record = reopened = repair.reopen_for_remeasurement(folder)
+        if record is not None and record.is_done:
+            if not digests.find_broken_files(folder, record):
+                return _remeasure(folder, record, is_edited=reopened is not None)
+            run_directories.set_aside_result(folder)
+        if (
+            record is not None
+            and not record.is_done
+            and record.failure_digest != run_directories.load_run_config(folder).use.retried_failure
+        ):
+            return 1  # another sweep has retried this run since it was submitted
+        (folder / "run.json").unlink(missing_ok=True)  # the failure that this attempt retries
         try:
-            spec = runs.spec(folder)
-            _refuse_broken_parent(spec, folder.parent)
-            module = trainer(trainer_of(spec.config))
-            node.alone()
-            node.keep_memory()
-            node.refuse_other_device(module, spec)
-            with ranks.others(folder, spec.config):
+            spec = run_directories.load_run_config(folder)
+            _validate_parent(spec, folder.parent)
+            module = load_trainer(get_trainer_name(spec.config))
+            node_setup.hide_slurm_environment()
+            node_setup.retain_freed_memory()
+            node_setup.validate_device_kind(module, spec)
+            with ranks.run_other_ranks(folder, spec.config):
                 module.run(folder)
         except Exception as error:
-            with suppress(OSError):  # a log that takes no more
+            with suppress(OSError):  # the log cannot be written
                 traceback.print_exc()
-            if key := fingerprint.outside(_message(error, folder)):
+            if key := fingerprint.find_unhashed_key(_format_error(error, folder)):
                 print(f"not recorded: {key} is no part of what the run is", file=sys.stderr)
-                _flush()
-                return process.NOT_RECORDED
-            _flush()
-            return _failed(folder, classify(error), _message(error, folder), started, error)
+                _flush_streams()
+                return process_control.NOT_RECORDED
+            _flush_streams()
+            return _record_failure(
+                folder, classify_exception(error), _format_error(error, folder), started_at, error
+            )
         finally:
-            runs.put_back(folder)
-        _flush()
-        if not runs.is_done(folder):
-            message = f"training ended without a valid record: {runs.fault(folder)}"
-            return _failed(folder, "crashed", message, started)
+            run_directories.restore_result(folder)
+        _flush_streams()
+        if not run_directories.is_done(folder):
+            message = (
+                f"training ended without a valid record: {run_directories.describe_result_fault(folder)}"
+            )
+            return _record_failure(folder, "crashed", message, started_at)
     return 0
 
 
-def _failed(
-    folder: Path, status: Status, message: str, started: float, error: BaseException | None = None
+def _record_failure(
+    folder: Path, status: Status, message: str, started_at: float, error: BaseException | None = None
 ) -> int:
-    """Records the failure. Where there is no space even for that, a line on stderr is all that is left."""
+    """Write the failed result and return the exit status; on a full disk, print a line on stderr instead."""
     try:
-        runs.write_failure(folder, status, message, started, getattr(error, "step", None))
-    except OSError as full:
-        if no_space(full) is None:
+        run_directories.write_failure(folder, status, message, started_at, getattr(error, "step", None))
+    except OSError as disk_error:
+        if describe_disk_full(disk_error) is None:
             raise
         with suppress(OSError):
             print(f"{folder.name}: {message}; that could not be recorded", file=sys.stderr, flush=True)
-        return process.FULL
+        return process_control.DISK_FULL
     return 1
 
 
-def assist(folder: Path) -> int:
-    """Another rank of a run on several devices: it trains beside rank 0, and records nothing."""
-    trainer(trainer_of(runs.spec(folder).config)).run(folder)
+def train_other_rank(folder: Path) -> int:
+    """Train as another rank of a multi-device run; only rank 0 records the result."""
+    load_trainer(get_trainer_name(run_directories.load_run_config(folder).config)).run(folder)
     return 0
 
 
-def _refuse_broken_parent(spec: RunSpec, root: Path) -> None:
+def _validate_parent(spec: RunConfig, root: Path) -> None:
     parent = spec.config.get("parent")
-    if parent and (lack := mend.unusable(root / str(parent))):
-        raise ValueError(f"parent={parent}: {lack}; train it again")
+    if parent and (reason := repair.explain_unusable_weights(root / str(parent))):
+        raise ValueError(f"parent={parent}: {reason}; train it again")
 
 
-def _measure_again(folder: Path, record: RunRecord, edited: bool) -> int:
-    """A finished run is not trained again; what other code has measured in it is measured anew."""
-    spec = runs.spec(folder)
-    if not record.outdated(spec.estimate):
+def _remeasure(folder: Path, record: RunResult, is_edited: bool) -> int:
+    """Remeasure the outdated parts of a finished run without training it; return the exit status."""
+    spec = run_directories.load_run_config(folder)
+    if not record.list_outdated_parts(spec.estimate):
         return 0
     try:
-        trainer(trainer_of(spec.config)).measure_again(folder)
-    except Exception:  # the run stays as it was, and its page says what is old in it
+        load_trainer(get_trainer_name(spec.config)).measure_again(folder)
+    except Exception:  # the run stays as it was, and its report lists the outdated parts
         traceback.print_exc()
-        _flush()
-        if edited:
-            mend.give_up(folder)
+        _flush_streams()
+        if is_edited:
+            repair.restore_edited_result(folder)
         return 1
     return 0
 
 
-def classify(error: BaseException) -> Status:
-    """The recorded state that an exception stands for."""
+def classify_exception(error: BaseException) -> Status:
+    """Return the run status that an exception stands for."""
     if isinstance(error, FloatingPointError):
         return "diverged"
-    if is_process_lost(error):
+    if is_helper_process_killed(error):
         return "killed"
     if is_host_out_of_memory(error):
         return "host_out_of_memory"
     return "out_of_memory" if is_out_of_memory(error) else "crashed"
 
 
-def _message(error: BaseException, folder: Path) -> str:
-    if full := no_space(error, folder / "log.txt"):  # a log is what is written without a name
+def _format_error(error: BaseException, folder: Path) -> str:
+    if full := describe_disk_full(
+        error, folder / "log.txt"
+    ):  # errors without a file name come from writing the log
         return full
-    first = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _flush() -> None:
+def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(process.guarded(main, sys.argv[1:]))
+    sys.exit(process_control.run_guarded(main, sys.argv[1:]))

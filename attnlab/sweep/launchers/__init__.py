@@ -1,1 +1,1 @@
-"""Runs on a cluster: Ray and SLURM submit attempts and read the store."""
+"""Execution of runs on a cluster: Ray and SLURM submit attempts and read run results from the shared disk."""

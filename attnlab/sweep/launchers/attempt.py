@@ -1,7 +1,7 @@
-"""One attempt at one run on a machine of a cluster: what the launchers `ray` and `slurm` submit.
+"""One attempt at one run on a cluster node, as submitted by the launchers `ray` and `slurm`.
 
-It starts the worker that the pool starts, and records what that could not. What is left to the launcher is
-the loss of the attempt itself. It travels as a pickle, so it holds plain values, and no secrets.
+The attempt starts the same worker as the pool and records failures that the worker could not. The launcher
+records only the loss of the attempt itself. Attempts are pickled, so they hold plain values and no secrets.
 """
 
 import importlib
@@ -16,146 +16,179 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from attnlab.errors import Refused
-from attnlab.store import runs
+from attnlab.errors import InvalidConfig
+from attnlab.store import run_directories
 from attnlab.store.guards import digests
-from attnlab.store.schema import Status
-from attnlab.sweep.execute import slots
-from attnlab.sweep.execute.exits import record_exit, record_lost, record_timeout
+from attnlab.store.run_schema import Status
+from attnlab.sweep.execute import worker_slots
+from attnlab.sweep.execute.exit_records import record_exit, record_lost_run, record_timeout
 from attnlab.sweep.execute.pool import WORKER
-from attnlab.sweep.execute.process import GRACE, TERMINATED
+from attnlab.sweep.execute.process_control import GRACE_SECONDS, TERMINATED
 from attnlab.sweep.execute.progress import Progress
-from attnlab.sweep.execute.ranks import devices
+from attnlab.sweep.execute.ranks import count_devices
 
-_CARRIED = ("PYTHONPATH", "ATTNLAB_COMMAND", "HF_HUB_OFFLINE")
-_LOSS = 60.0  # seconds after which a run that is held still is somebody else's
-_WARNINGS = {signal.SIGUSR1, signal.SIGUSR2}  # for the attempt; they would end a worker
+_FORWARDED_VARIABLES = ("PYTHONPATH", "ATTNLAB_COMMAND", "HF_HUB_OFFLINE")
+_LOCK_PATIENCE = 60.0  # seconds; a lease held longer belongs to another process
+_WARNING_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2}  # meant for the attempt; they would end a worker
 
 
 @dataclass
 class Attempt:
-    """Called on the machine that trains, it returns the worker's exit status. Paths are absolute."""
+    """Callable that trains one run on the node where it is called; paths are absolute."""
 
     folder: str
-    home: str  # the working directory of the command, where the run's relative paths begin
+    working_dir: str  # the command's working directory, base of the run's relative paths
     threads: int
-    cpu: bool  # planned for a CPU: no GPU is shown to it
+    cpu_only: bool  # planned for a CPU: all GPUs are hidden
     max_time: float | None
     environment: dict[str, str]
-    _worker: slots.Child | None = field(default=None, init=False, repr=False)
+    _worker: worker_slots.ChildProcess | None = field(default=None, init=False, repr=False)
 
-    def __call__(self, unwanted: Callable[[], bool] = lambda: False) -> int:
-        """`unwanted`: asked twice a second whether to stop, for engines that cannot send a signal."""
-        if unwanted():
+    def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> int:
+        """Run the worker and return its exit status.
+
+        Args:
+            should_stop: polled twice a second, for engines that cannot send a signal.
+
+        Raises:
+            RuntimeError: this node does not see the run directory or the working directory.
+        """
+        if should_stop():
             return TERMINATED
-        folder = self._enter()
-        since = time.time()
-        kills = slots.out_of_memory_kills()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _WARNINGS)  # a worker inherits it
-        slot = slots.Slot(0, "" if self.cpu else None, self.threads)
+        folder = self._set_up_environment()
+        started_at = time.time()
+        oom_kills = worker_slots.count_oom_kills()
+        previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WARNING_SIGNALS)  # a worker inherits it
+        slot = worker_slots.WorkerSlot(0, "" if self.cpu_only else None, self.threads)
         try:
-            self._worker = slots.start(slot, None, WORKER, [self.folder], folder / "log.txt")
+            self._worker = worker_slots.start_child(slot, None, WORKER, [self.folder], folder / "log.txt")
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
         try:
-            while (code := self._worker.code()) is None:
-                if self.max_time is not None and time.time() - since > self.max_time:
-                    slots.end([self._worker], grace=3.0)
-                    record_timeout(folder, self.max_time, since)
+            while (code := self._worker.poll_exit_code()) is None:
+                if self.max_time is not None and time.time() - started_at > self.max_time:
+                    worker_slots.stop_children([self._worker], grace_seconds=3.0)
+                    record_timeout(folder, self.max_time, started_at)
                     return TERMINATED
-                time.sleep(0.1 if time.time() - since < 1 else 0.5)
-                if unwanted():
+                time.sleep(0.1 if time.time() - started_at < 1 else 0.5)
+                if should_stop():
                     self.stop()
         except BaseException:
             self.stop()
             raise
-        record_exit(folder, code, slots.out_of_memory_kills() > kills, since)
+        record_exit(folder, code, worker_slots.count_oom_kills() > oom_kills, started_at)
         return code
 
     def stop(self) -> None:
-        """End the worker, which saves a checkpoint on its way. Also from a signal's handler.
+        """End the worker, which saves a checkpoint first. Safe to call from a signal handler.
 
-        There `code()` may be in the midst of itself, and would not answer: the system is asked instead.
+        A handler may interrupt `poll_exit_code()`, which cannot be reentered, so it asks the system instead.
         """
         if self._worker is None:
             return
         pid = self._worker.pid
-        for number, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
+        for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
             deadline = time.monotonic() + seconds
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-            while not slots.has_ended(pid) and time.monotonic() < deadline:
+            while not worker_slots.has_process_ended(pid) and time.monotonic() < deadline:
                 time.sleep(0.02)
-            if slots.has_ended(pid):
+            if worker_slots.has_process_ended(pid):
                 break
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # its group's stragglers, such as data workers
+            os.killpg(pid, signal.SIGKILL)  # the rest of its group, such as data workers
 
-    def _enter(self) -> Path:
+    def _set_up_environment(self) -> Path:
         folder = Path(self.folder)
         host = platform.node()
         if not (folder / "spec.json").is_file():
             raise RuntimeError(f"{host} does not see {folder}: paths.runs must be on a disk that all share")
         try:
-            os.chdir(self.home)
+            os.chdir(self.working_dir)
         except OSError as error:
-            raise RuntimeError(f"{host} does not see {self.home}, where the command was given") from error
+            raise RuntimeError(
+                f"{host} does not see {self.working_dir}, where the command was given"
+            ) from error
         os.environ.update(self.environment)
         return folder
 
 
-def attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int) -> list[Attempt]:
-    """An attempt per stored run. An earlier failure is forgotten, so that a record means an end."""
+def create_attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int) -> list[Attempt]:
+    """Create an attempt per stored run.
+
+    Earlier failures are deleted and results with broken files set aside, so that any result means an end.
+    """
     max_time: float | None = settings.get("max_time")
-    carried = [name for name in os.environ if name in _CARRIED or name.startswith("WANDB_")]
-    environment = {name: os.environ[name] for name in carried if name != "WANDB_API_KEY"}  # no secret travels
-    work = []
+    forwarded = [name for name in os.environ if name in _FORWARDED_VARIABLES or name.startswith("WANDB_")]
+    environment = {
+        name: os.environ[name] for name in forwarded if name != "WANDB_API_KEY"
+    }  # no secret travels
+    attempts = []
     for folder in folders:
-        kind = runs.spec(folder).estimate.device_kind
-        record = runs.record(folder)
-        if record is not None and not record.done:
+        kind = run_directories.load_run_config(folder).estimate.device_kind
+        record = run_directories.load_run_result(folder)
+        if record is not None and not record.is_done:
             (folder / "run.json").unlink(missing_ok=True)
-        if record is not None and record.done and digests.broken(folder, record):
-            runs.set_aside(folder)
+        if record is not None and record.is_done and digests.find_broken_files(folder, record):
+            run_directories.set_aside_result(folder)
         path = str(folder.absolute())
-        home = os.getcwd()
-        work.append(Attempt(path, home, threads, kind == "cpu", max_time, environment))
-    return work
+        working_dir = os.getcwd()
+        attempts.append(Attempt(path, working_dir, threads, kind == "cpu", max_time, environment))
+    return attempts
 
 
-def started(folders: Iterable[Path], since: float) -> list[tuple[Path, int]]:
-    """Those of the submitted runs that have begun since then, numbered, as `Progress.tick` wants them."""
-    return [(folder, i) for i, folder in enumerate(folders) if runs.progress(folder).get("time", 0) >= since]
+def list_started_runs(folders: Iterable[Path], started_at: float) -> list[tuple[Path, int]]:
+    """List the runs that have started since `started_at`, with their index, for `Progress.refresh`."""
+    return [
+        (folder, i)
+        for i, folder in enumerate(folders)
+        if run_directories.read_progress(folder).get("time", 0) >= started_at
+    ]
 
 
-def lost(folder: Path, status: Status, message: str, since: float, progress: Progress) -> None:
-    """Record the end of a run whose attempt was lost. Its worker may live on to save a last checkpoint."""
-    deadline = time.monotonic() + _LOSS
-    while runs.record(folder) is None and not record_lost(folder, status, message, since, wait=GRACE + 5):
+def record_lost_attempt(
+    folder: Path, status: Status, message: str, started_at: float, progress: Progress
+) -> None:
+    """Record the failure of a run whose attempt was lost, once its lease is free.
+
+    The worker may still be saving a last checkpoint. After _LOCK_PATIENCE seconds nothing is recorded.
+    """
+    deadline = time.monotonic() + _LOCK_PATIENCE
+    while run_directories.load_run_result(folder) is None and not record_lost_run(
+        folder, status, message, started_at, lock_timeout=GRACE_SECONDS + 5
+    ):
         if time.monotonic() > deadline:
-            progress.say(f"{folder}: {message}; a process still holds the run, so nothing is recorded")
+            progress.print_line(f"{folder}: {message}; a process still holds the run, so nothing is recorded")
             return
 
 
-def gpus(folders: Sequence[Path], wanted: float | None, key: str) -> float:
-    """How many GPUs a run takes: as many as it trains on. Refused where it was planned for a CPU."""
-    specs = [runs.spec(folder) for folder in folders]
+def count_gpus_per_run(folders: Sequence[Path], requested: float | None, key: str) -> float:
+    """Return the number of GPUs per run: `requested`, else `trainer.devices` of runs planned for a GPU.
+
+    Raises:
+        InvalidConfig: GPUs are requested for runs that were planned for a CPU.
+    """
+    specs = [run_directories.load_run_config(folder) for folder in folders]
     kinds = {spec.estimate.device_kind for spec in specs}
-    if wanted and "cpu" in kinds:
-        raise Refused(
-            f"{key}={wanted:g}, but the runs were planned for this machine's CPU: set sweep.device to the "
+    if requested and "cpu" in kinds:
+        raise InvalidConfig(
+            f"{key}={requested:g}, but the runs were planned for this machine's CPU: set sweep.device to the "
             f"GPU's name (as nvidia-smi has it), or {key}=0"
         )
-    if wanted is not None or kinds == {"cpu"}:
-        return wanted or 0
-    return max(devices(spec.config) for spec in specs)
+    if requested is not None or kinds == {"cpu"}:
+        return requested or 0
+    return max(count_devices(spec.config) for spec in specs)
 
 
-def library(module: str, launcher: str) -> ModuleType:
-    """The launcher's library, imported late: Hydra looks into every plugin at each start."""
+def import_library(module: str, launcher: str) -> ModuleType:
+    """Import the launcher's library late, because Hydra imports every plugin at each start.
+
+    Raises:
+        InvalidConfig: it is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise Refused(
+        raise InvalidConfig(
             f"hydra/launcher={launcher} needs: pip install 'attnlab[{launcher}]' ({error})"
         ) from error

@@ -1,12 +1,12 @@
-"""The launcher `ray`: runs as tasks of a Ray cluster, this machine's own or one that is there already.
+"""The launcher `ray`: runs as tasks of a Ray cluster, either a new one on this machine or an existing one.
 
-Each task starts the one worker; what became of it is read from the store. Ray restarts nothing: a run that
-lost its node is a recorded failure. Surprising: `ray.init` takes SIGTERM for itself, and what a handler
-raises is lost within Ray's calls; so SIGTERM is noted here, and acted on between them.
+Each task starts one worker, whose outcome is read from the run directory. Ray restarts nothing: a run that
+lost its node is a recorded failure. Surprising: `ray.init` installs its own SIGTERM handler, and Ray's calls
+swallow exceptions that a handler raises. So this module queues SIGTERM and acts on it between Ray's calls.
 
-The one module that uses Ray's `internal_kv`: attempts read there whether they are to stop. The public ways
-cost runs: `ray.cancel` can abort the process that calls it (2.60), and a task that waits for an actor's
-answer (`ray.get`) gives its CPU back meanwhile, in which Ray starts another run.
+Only this module uses Ray's `internal_kv`, where attempts read whether to stop. The public alternatives cost
+runs: `ray.cancel` can abort the process that calls it (2.60). A task that waits for an actor (`ray.get`)
+releases its CPU meanwhile, and Ray starts another run on it.
 """
 
 import os
@@ -17,126 +17,153 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused
-from attnlab.store import runs
-from attnlab.store.schema import Status
-from attnlab.sweep.execute.process import GRACE
+from attnlab.errors import InvalidConfig
+from attnlab.store import run_directories
+from attnlab.store.run_schema import Status
+from attnlab.sweep.execute.process_control import GRACE_SECONDS
 from attnlab.sweep.execute.progress import Progress
-from attnlab.sweep.launchers.attempt import Attempt, attempts, gpus, library, lost, started
+from attnlab.sweep.launchers.attempt import (
+    Attempt,
+    count_gpus_per_run,
+    create_attempts,
+    import_library,
+    list_started_runs,
+    record_lost_attempt,
+)
 
-_LOCAL = "local"
-_LOOK = 10.0  # seconds between two looks at the nodes
-_PATIENCE = 60.0  # seconds for a node with what a run needs to come back
+_LOCAL_ADDRESS = "local"
+_NODE_CHECK_INTERVAL = 10.0  # seconds between two checks of the nodes
+_NODE_PATIENCE = 60.0  # seconds for a node with the required resources to return
 
 
-def launch(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Train the stored runs on a cluster. `options`: the fields of RayLauncherConf."""
+def launch_on_ray(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Train the stored runs on a Ray cluster.
+
+    Args:
+        folders: run directories, on a disk that all nodes share.
+        settings: the config group `sweep`.
+        options: the fields of RayLauncherConf.
+
+    Raises:
+        InvalidConfig: an option is invalid, the cluster is unreachable, or no node has the resources.
+    """
     cpus = options["num_cpus"]
     if cpus <= 0:
-        raise Refused(f"hydra.launcher.num_cpus={cpus:g}: a run takes more than none")
-    need = {
+        raise InvalidConfig(f"hydra.launcher.num_cpus={cpus:g}: a run takes more than none")
+    required_resources = {
         "CPU": cpus,
-        "GPU": gpus(folders, options["num_gpus"], "hydra.launcher.num_gpus"),
+        "GPU": count_gpus_per_run(folders, options["num_gpus"], "hydra.launcher.num_gpus"),
         **(options["resources"] or {}),
     }
-    _find_token(options["address"])
-    ray = library("ray", "ray")
-    with _cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
-        if lack := _lacking(ray, need):
-            raise Refused(lack)
-        work = attempts(folders, settings, threads=max(1, int(cpus)))
-        with Progress.of(folders) as progress:
-            _Tasks(ray, need, settings, progress).run(folders, work, act_on_signals)
+    _enable_token_auth(options["address"])
+    ray = import_library("ray", "ray")
+    with _connect_cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
+        if reason := _explain_missing_resources(ray, required_resources):
+            raise InvalidConfig(reason)
+        attempts = create_attempts(folders, settings, threads=max(1, int(cpus)))
+        with Progress.from_folders(folders) as progress:
+            runner = _TaskRunner(ray, required_resources, settings, progress)
+            runner.run(folders, attempts, act_on_signals)
 
 
-def _find_token(address: str) -> None:
-    """Clusters since Ray 2.59 ask for a token, which the library sends only where it is told to."""
-    places = [os.environ.get("RAY_AUTH_TOKEN_PATH"), "~/.ray/auth_token"]
-    here = any(Path(place).expanduser().is_file() for place in places if place)
-    if address != _LOCAL and (here or os.environ.get("RAY_AUTH_TOKEN")):
+def _enable_token_auth(address: str) -> None:
+    """Set RAY_AUTH_MODE=token if a token is configured; clusters require it since Ray 2.59."""
+    token_paths = [os.environ.get("RAY_AUTH_TOKEN_PATH"), "~/.ray/auth_token"]
+    has_token_file = any(Path(path).expanduser().is_file() for path in token_paths if path)
+    if address != _LOCAL_ADDRESS and (has_token_file or os.environ.get("RAY_AUTH_TOKEN")):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 @contextmanager
-def _cluster(ray: Any, address: str, more: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
+def _connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
     paths = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "address": address, "log_to_driver": False, "logging_level": "ERROR",
-        "runtime_env": {"env_vars": {"PYTHONPATH": paths}},  # a checkout is found as it is found here
+        "runtime_env": {"env_vars": {"PYTHONPATH": paths}},  # nodes import attnlab from the same checkout
     }  # fmt: skip
-    if address == _LOCAL:
+    if address == _LOCAL_ADDRESS:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        given |= {"include_dashboard": False, "object_store_memory": 100_000_000}
+        defaults |= {"include_dashboard": False, "object_store_memory": 100_000_000}
     handler = signal.getsignal(signal.SIGTERM)
     try:
         try:
-            ray.init(**{**given, **more})
+            ray.init(**{**defaults, **init_options})
         except (ConnectionError, RuntimeError, ValueError, TypeError, ray.exceptions.RayError) as error:
-            raise Refused(
-                f"hydra.launcher.address={address}: {_line(error)} (a cluster with tokens wants "
+            raise InvalidConfig(
+                f"hydra.launcher.address={address}: {_format_first_line(error)} (a cluster with tokens wants "
                 f"RAY_AUTH_MODE=token and its token in ~/.ray/auth_token)"
             ) from error
-        noted: list[Any] = []
-        signal.signal(signal.SIGTERM, lambda *arguments: noted.append(arguments))
-        yield lambda: handler(*noted.pop()) if noted and callable(handler) else None
+        pending_signals: list[Any] = []
+        signal.signal(signal.SIGTERM, lambda *arguments: pending_signals.append(arguments))
+        yield lambda: handler(*pending_signals.pop()) if pending_signals and callable(handler) else None
     finally:
         with suppress(Exception):
             ray.shutdown()
         signal.signal(signal.SIGTERM, handler)
 
 
-def _lacking(ray: Any, need: Mapping[str, float]) -> str | None:
-    """Why no node can ever take a run; Ray itself would wait for one."""
+def _explain_missing_resources(ray: Any, required_resources: Mapping[str, float]) -> str | None:
+    """Explain why no live node can take a run; None if one can. Ray itself would wait forever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if any(all(node.get(name, 0) >= much for name, much in need.items()) for node in nodes):
+    if any(all(node.get(name, 0) >= amount for name, amount in required_resources.items()) for node in nodes):
         return None
-    wanted = ", ".join(f"{much:g} {name}" for name, much in need.items() if much)
-    most = ", ".join(f"{max((n.get(name, 0) for n in nodes), default=0):g} {name}" for name in need)
-    return f"a run needs {wanted}, and no node of the Ray cluster has that (at most: {most})"
+    required = ", ".join(f"{amount:g} {name}" for name, amount in required_resources.items() if amount)
+    largest = ", ".join(
+        f"{max((n.get(name, 0) for n in nodes), default=0):g} {name}" for name in required_resources
+    )
+    return f"a run needs {required}, and no node of the Ray cluster has that (at most: {largest})"
 
 
-class _Tasks:
+class _TaskRunner:
     def __init__(
-        self, ray: Any, need: Mapping[str, float], settings: Mapping[str, Any], progress: Progress
+        self,
+        ray: Any,
+        required_resources: Mapping[str, float],
+        settings: Mapping[str, Any],
+        progress: Progress,
     ) -> None:
         self.ray = ray
-        self.need = need
+        self.required_resources = required_resources
         self.progress = progress
-        self.fail_fast, self.most = bool(settings.get("fail_fast")), settings.get("slots")
-        self.key = f"attnlab-stop-{os.getpid()}-{time.time_ns()}"
-        own = {name: much for name, much in need.items() if name not in ("CPU", "GPU")}
-        wanted = {"num_cpus": need["CPU"], "num_gpus": need["GPU"], "resources": own}
-        self.task = ray.remote(**wanted, max_retries=0)(_attempt)
-        self.began = self.looked = self.served = time.time()
+        self.fail_fast, self.max_running = bool(settings.get("fail_fast")), settings.get("slots")
+        self.stop_key = f"attnlab-stop-{os.getpid()}-{time.time_ns()}"
+        custom = {name: amount for name, amount in required_resources.items() if name not in ("CPU", "GPU")}
+        task_options = {
+            "num_cpus": required_resources["CPU"],
+            "num_gpus": required_resources["GPU"],
+            "resources": custom,
+        }
+        self.task = ray.remote(**task_options, max_retries=0)(_run_attempt)
+        self.started_at = self.nodes_checked_at = self.capacity_seen_at = time.time()
 
     def run(
-        self, folders: Sequence[Path], work: Sequence[Attempt], act_on_signals: Callable[[], None]
+        self, folders: Sequence[Path], task_attempts: Sequence[Attempt], act_on_signals: Callable[[], None]
     ) -> None:
-        waiting = list(zip(folders, work, strict=True))[::-1]
+        pending = list(zip(folders, task_attempts, strict=True))[::-1]
         running: dict[Any, Path] = {}
         try:
-            while waiting or running:
-                while waiting and len(running) < (self.most or len(folders)):
-                    folder, attempt = waiting.pop()
-                    running[self.task.remote(attempt, self.key)] = folder
+            while pending or running:
+                while pending and len(running) < (self.max_running or len(folders)):
+                    folder, attempt = pending.pop()
+                    running[self.task.remote(attempt, self.stop_key)] = folder
                 ended, _ = self.ray.wait(list(running), timeout=0.2)
                 act_on_signals()
-                self.progress.tick(started(running.values(), self.began))
+                self.progress.refresh(list_started_runs(running.values(), self.started_at))
                 for reference in ended:
                     folder = running.pop(reference)
-                    self._lost(reference, folder)
-                    record = runs.record(folder)
-                    self.progress.finished(folder, record)
-                    if self.fail_fast and (record is None or not record.done):
+                    self._record_if_lost(reference, folder)
+                    record = run_directories.load_run_result(folder)
+                    self.progress.finish_run(folder, record)
+                    if self.fail_fast and (record is None or not record.is_done):
                         return
-                if lack := self._hopeless(running.values()):
-                    self.progress.say(f"{lack}: the runs that are left were not started")
+                if reason := self._detect_lost_capacity(running.values()):
+                    self.progress.print_line(f"{reason}: the runs that are left were not started")
                     return
         finally:
-            self._cancel(list(running))
+            self._stop_tasks(list(running))
 
-    def _lost(self, reference: Any, folder: Path) -> None:
-        """Where the attempt was lost, record that."""
+    def _record_if_lost(self, reference: Any, folder: Path) -> None:
+        """Record a killed run if Ray lost its attempt or the attempt itself raised."""
         errors = self.ray.exceptions
         status: Status
         try:
@@ -145,42 +172,47 @@ class _Tasks:
         except errors.OutOfMemoryError:
             status = "host_out_of_memory"
             message = "its node ran out of memory, and Ray ended the worker"
-        except errors.RayTaskError as error:  # of the attempt: the worker records what the run itself raises
+        except errors.RayTaskError as error:  # of the attempt; the worker records errors of the run
             status = "killed"
-            message = f"the attempt failed: {_line(error.cause or error)}"
+            message = f"the attempt failed: {_format_first_line(error.cause or error)}"
         except errors.RayError as error:
             status = "killed"
-            message = f"Ray lost the worker or its node: {_line(error)}"
-        lost(folder, status, message, self.began, self.progress)
+            message = f"Ray lost the worker or its node: {_format_first_line(error)}"
+        record_lost_attempt(folder, status, message, self.started_at, self.progress)
 
-    def _hopeless(self, folders: Any) -> str | None:
-        """Nothing of ours runs, and for a while there has been no node where it could."""
+    def _detect_lost_capacity(self, folders: Any) -> str | None:
+        """Explain why no node has had the resources for _NODE_PATIENCE seconds; else None.
+
+        The nodes are checked every _NODE_CHECK_INTERVAL seconds.
+        """
         now = time.time()
-        if now - self.looked < _LOOK:
+        if now - self.nodes_checked_at < _NODE_CHECK_INTERVAL:
             return None
-        self.looked = now
-        lack = _lacking(self.ray, self.need)
-        if lack is None:
-            self.served = now
-        return lack if now - self.served > _PATIENCE else None
+        self.nodes_checked_at = now
+        reason = _explain_missing_resources(self.ray, self.required_resources)
+        if reason is None:
+            self.capacity_seen_at = now
+        return reason if now - self.capacity_seen_at > _NODE_PATIENCE else None
 
-    def _cancel(self, references: list[Any]) -> None:
+    def _stop_tasks(self, references: list[Any]) -> None:
         if not references:
             return
-        before = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
+        previous_handlers = [
+            signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
+        ]
         try:
-            self.ray.experimental.internal_kv._internal_kv_put(self.key, "stop")
-            self.ray.wait(references, num_returns=len(references), timeout=GRACE + 5)
+            self.ray.experimental.internal_kv._internal_kv_put(self.stop_key, "stop")
+            self.ray.wait(references, num_returns=len(references), timeout=GRACE_SECONDS + 5)
         finally:
-            for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous_handlers, strict=True):
                 signal.signal(number, handler)
 
 
-def _attempt(attempt: Attempt, key: str) -> int:
+def _run_attempt(attempt: Attempt, stop_key: str) -> int:
     from ray.experimental.internal_kv import _internal_kv_exists
 
-    return attempt(lambda: _internal_kv_exists(key))
+    return attempt(lambda: _internal_kv_exists(stop_key))
 
 
-def _line(error: BaseException) -> str:
+def _format_first_line(error: BaseException) -> str:
     return " ".join((str(error).strip().splitlines() or [type(error).__name__])[0].split())

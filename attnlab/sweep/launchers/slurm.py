@@ -1,8 +1,8 @@
 """The launcher `slurm`: runs as tasks of a job array, submitted with submitit.
 
-Each task starts the one worker; a task that is pre-empted or short of time saves a checkpoint and is
-requeued. Surprising: SLURM is asked with squeue alone. Accounting (sacct) is missing on many clusters, and
-submitit then waits for ever for a job that died.
+Each task starts one worker; a task that is preempted or short of time saves a checkpoint and is requeued.
+Surprising: job states come from squeue alone. Accounting (sacct) is missing on many clusters, and submitit
+then waits forever for a job that died.
 """
 
 import io
@@ -17,31 +17,47 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import Refused
-from attnlab.store import runs
-from attnlab.store.schema import Status
-from attnlab.sweep.execute.process import GRACE
+from attnlab.errors import InvalidConfig
+from attnlab.store import run_directories
+from attnlab.store.run_schema import Status
+from attnlab.sweep.execute.process_control import GRACE_SECONDS
 from attnlab.sweep.execute.progress import Progress
-from attnlab.sweep.launchers.attempt import Attempt, attempts, gpus, library, lost, started
+from attnlab.sweep.launchers.attempt import (
+    Attempt,
+    count_gpus_per_run,
+    create_attempts,
+    import_library,
+    list_started_runs,
+    record_lost_attempt,
+)
 
-_OVER = (
+_ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED", "TIMEOUT",
 )  # fmt: skip
-_ASKED_TO_STOP = ("CANCELLED", "COMPLETED", "PREEMPTED")  # unfinished, not failed: the same command goes on
-_STATUS: dict[str, Status] = {
+_STOPPED_STATES = (
+    "CANCELLED",
+    "COMPLETED",
+    "PREEMPTED",
+)  # unfinished, not failed: the same command resumes the run
+_RUN_STATUSES: dict[str, Status] = {
     "TIMEOUT": "timed_out",
     "DEADLINE": "timed_out",
     "OUT_OF_MEMORY": "host_out_of_memory",
 }
-_STUCK = ("BadConstraints", "JobHoldMaxRequeue", "launch failed requeued held", "launch_failed_requeued_held")
-_SURE = 3  # looks at a queue without the job before it is believed: its record may be on its way
-_ARRAY = 1000  # tasks: SLURM's own default allows 1001
-_BATCH = ("partition", "account", "qos", "constraint", "mem", "cpus_per_task")
+_STUCK_REASONS = (
+    "BadConstraints",
+    "JobHoldMaxRequeue",
+    "launch failed requeued held",
+    "launch_failed_requeued_held",
+)
+_MISSES_UNTIL_GONE = 3  # queries without the job before it counts as gone: its result may be arriving
+_MAX_ARRAY_TASKS = 1000  # SLURM's default limit is 1001
+_SBATCH_OPTIONS = ("partition", "account", "qos", "constraint", "mem", "cpus_per_task")
 
 
-class Task:
-    """What submitit pickles, calls on the node, and asks for a checkpoint before it requeues the job."""
+class SlurmTask:
+    """Callable that submitit pickles and runs on the node; submitit calls `checkpoint` before a requeue."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -50,123 +66,145 @@ class Task:
         return self.attempt()
 
     def checkpoint(self) -> Any:
-        """The worker is stopped, which saves a checkpoint; the next attempt finds it."""
+        """Stop the worker, which saves a checkpoint for the next attempt."""
         from submitit.core.utils import DelayedSubmission
 
         self.attempt.stop()
-        return DelayedSubmission(Task(replace(self.attempt)))
+        return DelayedSubmission(SlurmTask(replace(self.attempt)))
 
 
 @dataclass
-class _Job:
+class _SlurmJob:
     id: str
     folder: Path
-    paths: Any  # submitit's: where its logs and results are
-    missed: int = 0
+    paths: Any  # submitit.JobPaths of its logs and results
+    queue_misses: int = 0
 
 
-def launch(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Train the stored runs on a cluster. `options`: the fields of SlurmLauncherConf."""
-    submitit = library("submitit", "slurm")
+def launch_on_slurm(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Train the stored runs on a SLURM cluster.
+
+    Args:
+        folders: run directories, on a disk that all nodes share.
+        settings: the config group `sweep`.
+        options: the fields of SlurmLauncherConf.
+
+    Raises:
+        InvalidConfig: a SLURM command or submitit is missing, or sbatch rejects the job.
+    """
+    submitit = import_library("submitit", "slurm")
     for command in ("sbatch", "squeue", "scancel", "srun"):
         if shutil.which(command) is None:
-            raise Refused(
+            raise InvalidConfig(
                 f"hydra/launcher=slurm: there is no {command} here; give the command on a login node"
             )
     root = Path(options["folder"] or folders[0].parent / "slurm").absolute()
     executor = submitit.SlurmExecutor(folder=root, max_num_timeout=options["requeues"])
-    executor.update_parameters(**_parameters(folders, settings, options))
-    work = attempts(folders, settings, threads=options["cpus_per_task"])
-    jobs: list[_Job] = []
-    with Progress.of(folders) as progress:
+    executor.update_parameters(**_build_sbatch_parameters(folders, settings, options))
+    attempts = create_attempts(folders, settings, threads=options["cpus_per_task"])
+    jobs: list[_SlurmJob] = []
+    with Progress.from_folders(folders) as progress:
         try:
-            for start in range(0, len(folders), _ARRAY):
-                jobs += _submit(executor, folders[start : start + _ARRAY], work[start : start + _ARRAY])
-            progress.say(f"SLURM job {', '.join(sorted(_arrays(jobs)))}; logs in {root}")
-            _watch(list(jobs), progress, bool(settings.get("fail_fast")), float(options["poll"]))
+            for start in range(0, len(folders), _MAX_ARRAY_TASKS):
+                jobs += _submit_array(
+                    executor,
+                    folders[start : start + _MAX_ARRAY_TASKS],
+                    attempts[start : start + _MAX_ARRAY_TASKS],
+                )
+            progress.print_line(f"SLURM job {', '.join(sorted(_list_array_ids(jobs)))}; logs in {root}")
+            _watch_jobs(list(jobs), progress, bool(settings.get("fail_fast")), float(options["poll"]))
         finally:
-            _cancel(jobs)
+            _cancel_jobs(jobs)
 
 
-def _parameters(
+def _build_sbatch_parameters(
     folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    most = min(options["array_parallelism"], settings.get("slots") or options["array_parallelism"])
-    batch = {key: options[key] for key in _BATCH if options[key] is not None}
-    if devices := gpus(folders, options["gpus_per_node"], "hydra.launcher.gpus_per_node"):
-        batch["gpus_per_node"] = int(devices)
+    max_parallel = min(options["array_parallelism"], settings.get("slots") or options["array_parallelism"])
+    sbatch_options = {key: options[key] for key in _SBATCH_OPTIONS if options[key] is not None}
+    if devices := count_gpus_per_run(folders, options["gpus_per_node"], "hydra.launcher.gpus_per_node"):
+        sbatch_options["gpus_per_node"] = int(devices)
     return {
-        "job_name": "attnlab", "time": options["time"], "array_parallelism": most, "wckey": None,
+        "job_name": "attnlab", "time": options["time"], "array_parallelism": max_parallel, "wckey": None,
         "signal_delay_s": options["signal_delay"], "setup": options["setup"] or None,
-        "srun_args": [f"--cpus-per-task={options['cpus_per_task']}"],  # srun does not take it from sbatch
-        "additional_parameters": {**batch, "requeue": True, **(options["sbatch"] or {})},
+        "srun_args": [f"--cpus-per-task={options['cpus_per_task']}"],  # srun does not inherit it from sbatch
+        "additional_parameters": {**sbatch_options, "requeue": True, **(options["sbatch"] or {})},
     }  # fmt: skip
 
 
-def _submit(executor: Any, folders: Sequence[Path], work: Sequence[Attempt]) -> list[_Job]:
+def _submit_array(executor: Any, folders: Sequence[Path], attempts: Sequence[Attempt]) -> list[_SlurmJob]:
     try:
-        with redirect_stderr(io.StringIO()), executor.batch():  # what sbatch says is in the exception
-            submitted = [executor.submit(Task(attempt)) for attempt in work]
-    except Exception as error:  # sbatch says no: submitit has an exception of its own for each way
-        raise Refused(f"sbatch refused: {' '.join(str(error).split())}") from error
-    return [_Job(job.job_id, folder, job.paths) for job, folder in zip(submitted, folders, strict=True)]
+        with redirect_stderr(io.StringIO()), executor.batch():  # the exception has the output of sbatch
+            submitted_jobs = [executor.submit(SlurmTask(attempt)) for attempt in attempts]
+    except Exception as error:  # submitit raises various exceptions if sbatch fails
+        raise InvalidConfig(f"sbatch refused: {' '.join(str(error).split())}") from error
+    return [
+        _SlurmJob(job.job_id, folder, job.paths) for job, folder in zip(submitted_jobs, folders, strict=True)
+    ]
 
 
-def _watch(running: list[_Job], progress: Progress, fail_fast: bool, poll: float) -> None:
-    """Until every run has ended. The store is looked at every half second, SLURM every `poll` seconds."""
-    began = time.time()
-    asked = 0.0
+def _watch_jobs(running: list[_SlurmJob], progress: Progress, fail_fast: bool, poll_seconds: float) -> None:
+    """Wait until every run has ended.
+
+    Run directories are read every half second, SLURM is queried every `poll_seconds`.
+    """
+    started_at = time.time()
+    queried_at = 0.0
     while running:
         time.sleep(0.5)
-        progress.tick(started([job.folder for job in running], began))
+        progress.refresh(list_started_runs([job.folder for job in running], started_at))
         states = None
-        if time.monotonic() - asked >= poll:
-            states = queue(sorted(_arrays(running)))
-            asked = time.monotonic()
+        if time.monotonic() - queried_at >= poll_seconds:
+            states = query_queue(sorted(_list_array_ids(running)))
+            queried_at = time.monotonic()
         for job in list(running):
-            if runs.record(job.folder) is None and (
-                states is None or not _gone(job, states, began, progress)
+            if run_directories.load_run_result(job.folder) is None and (
+                states is None or not _has_left_queue(job, states, started_at, progress)
             ):
                 continue
             running.remove(job)
-            record = runs.record(job.folder)
-            progress.finished(job.folder, record)
-            if fail_fast and (record is None or not record.done):
+            record = run_directories.load_run_result(job.folder)
+            progress.finish_run(job.folder, record)
+            if fail_fast and (record is None or not record.is_done):
                 return
 
 
-def _gone(job: _Job, states: Mapping[str, tuple[str, str]], began: float, progress: Progress) -> bool:
-    """Whether the job has left the queue without a record. Then its failure is recorded here."""
+def _has_left_queue(
+    job: _SlurmJob, states: Mapping[str, tuple[str, str]], started_at: float, progress: Progress
+) -> bool:
+    """Return whether a job without a result has left the queue; record its failure unless it was stopped."""
     state, reason = states.get(job.id, ("", ""))
-    stuck = state == "PENDING" and reason in _STUCK
-    if state and state not in _OVER and not stuck:
-        job.missed = 0
+    is_stuck = state == "PENDING" and reason in _STUCK_REASONS
+    if state and state not in _ENDED_STATES and not is_stuck:
+        job.queue_misses = 0
         return False
-    job.missed += 1
-    if job.missed < _SURE and not stuck:
+    job.queue_misses += 1
+    if job.queue_misses < _MISSES_UNTIL_GONE and not is_stuck:
         return False
-    words = _last_words(job)
-    if state in _ASKED_TO_STOP and not words:
+    last_error = _read_last_error(job)
+    if state in _STOPPED_STATES and not last_error:
         return True
-    status: Status = "timed_out" if "timed-out" in words else _STATUS.get(state, "killed")
-    ending = f"is stuck: {reason}" if stuck else f"ended as {state}" if state else "left the queue"
-    message = f"SLURM job {job.id} {ending} without a record of the run" + (f": {words}" if words else "")
-    if stuck:
+    status: Status = "timed_out" if "timed-out" in last_error else _RUN_STATUSES.get(state, "killed")
+    ending = f"is stuck: {reason}" if is_stuck else f"ended as {state}" if state else "left the queue"
+    message = f"SLURM job {job.id} {ending} without a record of the run" + (
+        f": {last_error}" if last_error else ""
+    )
+    if is_stuck:
         subprocess.run(["scancel", job.id], check=False, capture_output=True)
-    lost(job.folder, status, message, began, progress)
+    record_lost_attempt(job.folder, status, message, started_at, progress)
     return True
 
 
-def _last_words(job: _Job) -> str:
-    """What submitit wrote of an attempt that raised, on one line."""
+def _read_last_error(job: _SlurmJob) -> str:
+    """Read the last line of the exception that submitit stored for an attempt; empty if there is none."""
     with suppress(Exception):
         outcome, text = pickle.loads(job.paths.result_pickle.read_bytes())
         return text.strip().splitlines()[-1] if outcome == "error" else ""
     return ""
 
 
-def queue(ids: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-    """Job -> state and reason, for those that SLURM still remembers. None where it does not answer."""
+def query_queue(ids: Sequence[str]) -> dict[str, tuple[str, str]] | None:
+    """Map each job that squeue still lists to its state and reason; None if squeue fails."""
     command = [
         "squeue",
         "--noheader",
@@ -176,34 +214,36 @@ def queue(ids: Sequence[str]) -> dict[str, tuple[str, str]] | None:
         f"--jobs={','.join(ids)}",
     ]
     with suppress(OSError, subprocess.TimeoutExpired):
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        if asked.returncode == 0:
-            lines = [line.split("|", 2) for line in asked.stdout.splitlines() if line.count("|") >= 2]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        if result.returncode == 0:
+            lines = [line.split("|", 2) for line in result.stdout.splitlines() if line.count("|") >= 2]
             return {job: (state, reason) for job, state, reason in lines}
-        if "Invalid job id" in asked.stderr:
+        if "Invalid job id" in result.stderr:
             return {}
     return None
 
 
-def _arrays(jobs: Sequence[_Job]) -> set[str]:
+def _list_array_ids(jobs: Sequence[_SlurmJob]) -> set[str]:
     return {job.id.partition("_")[0] for job in jobs}
 
 
-def _cancel(jobs: Sequence[_Job]) -> None:
-    """End what still runs or waits, and give it the time to save a checkpoint, whoever is in a hurry."""
-    arrays = sorted(_arrays([job for job in jobs if runs.record(job.folder) is None]))
-    states = queue(arrays) if arrays else {}
-    if states is not None and all(state in _OVER for state, _ in states.values()):
+def _cancel_jobs(jobs: Sequence[_SlurmJob]) -> None:
+    """Cancel the jobs without a result and wait while they save checkpoints, ignoring further interrupts."""
+    arrays = sorted(
+        _list_array_ids([job for job in jobs if run_directories.load_run_result(job.folder) is None])
+    )
+    states = query_queue(arrays) if arrays else {}
+    if states is not None and all(state in _ENDED_STATES for state, _ in states.values()):
         return
-    before = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
+    previous_handlers = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         subprocess.run(["scancel", *arrays], check=False, capture_output=True)
-        deadline = time.monotonic() + GRACE + 10
+        deadline = time.monotonic() + GRACE_SECONDS + 10
         while time.monotonic() < deadline:
-            states = queue(arrays)
-            if states is not None and all(state in _OVER for state, _ in states.values()):
+            states = query_queue(arrays)
+            if states is not None and all(state in _ENDED_STATES for state, _ in states.values()):
                 return
             time.sleep(0.5)
     finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous_handlers, strict=True):
             signal.signal(number, handler)

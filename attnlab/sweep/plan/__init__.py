@@ -1,1 +1,1 @@
-"""From a command line to all runs of its reports, checked and named. Never imports torch."""
+"""Plan a command: all runs of its reports, composed, checked and named. Never imports torch."""

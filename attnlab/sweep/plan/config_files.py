@@ -1,9 +1,9 @@
-"""The YAML files of a command, as a config source of Hydra's: each is read once, and refused in one line.
+"""Config source for Hydra that reads each YAML file once and reports faults in one line.
 
-Reading YAML is about half of a composition, and a plan composes dozens of configs of the same files. Hydra
-finds a config source by its scheme. A search path plugin names ours for the main folder and for those of the
-command line. Surprising: Hydra's merge moves nodes from a config that was read into its result, and later
-steps change the result, so `_Files` hands out copies.
+Reading YAML takes about half the time of a composition, and a plan composes dozens of configs from the same
+files. Hydra selects a config source by its scheme; a search path plugin assigns ours to the main folder and
+to the folders of the command line. Caution: Hydra's merge moves nodes from a loaded config into its result,
+and later steps change that result, so `_CachedYamlSource` hands out copies.
 """
 
 import copy
@@ -22,33 +22,38 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from attnlab.config import describe_mixture
-from attnlab.errors import Refused
+from attnlab.config import describe_option_conflict
+from attnlab.errors import InvalidConfig
 from attnlab.store import experiment_files
-from attnlab.store.files import no_file
+from attnlab.store.atomic_files import describe_special_file
 
 SCHEME = "attnlab"
-_HEADER = 512  # characters in which Hydra looks for a package
+_HEADER_LENGTH = 512  # characters that Hydra searches for a package header
 
 
-class _Files(ConfigSource):
-    """A folder of YAML files."""
+class _CachedYamlSource(ConfigSource):
+    """A folder of YAML files whose parsed content is cached by file version."""
 
     @staticmethod
     def scheme() -> str:
         return SCHEME
 
     def load_config(self, config_path: str) -> ConfigResult:
-        file = self._file(config_path)
-        if config_path.startswith(f"{experiment_files.GROUP}/"):
-            experiment_files.check(file, lambda config: experiment_files.find(_Folders.searched, config))
-        header, config = self.read(str(file), *_version(file))
+        file = self._get_path(config_path)
+        if config_path.startswith(f"{experiment_files.EXPERIMENT_GROUP}/"):
+            experiment_files.validate_experiment_file(
+                file,
+                lambda config: experiment_files.find_config_file(
+                    _ConfigFolderPlugin.searched_folders, config
+                ),
+            )
+        header, config = self.load_file(str(file), *_get_file_version(file))
         return ConfigResult(self.provider, self.full_path(), copy.deepcopy(config), dict(header))
 
     def is_config(self, config_path: str) -> bool:
-        file = self._file(config_path)
-        if kind := no_file(file):
-            raise Refused(f"{file} is {kind}: a config is a file")
+        file = self._get_path(config_path)
+        if kind := describe_special_file(file):
+            raise InvalidConfig(f"{file} is {kind}: a config is a file")
         return file.is_file()
 
     def is_group(self, config_path: str) -> bool:
@@ -63,83 +68,104 @@ class _Files(ConfigSource):
             self._list_add_result(names, os.path.join(config_path, name), name, results_filter)
         return sorted(set(names))
 
-    def _file(self, config_path: str) -> Path:
+    def _get_path(self, config_path: str) -> Path:
         return Path(self.path, self._normalize_file_name(config_path))
 
     @staticmethod
     @cache
-    def read(file: str, *_version: int) -> tuple[Mapping[str, str | None], Any]:
-        """The package that a file names, and its content. Refused, one line, where it has none."""
+    def load_file(file: str, *_version: int) -> tuple[Mapping[str, str | None], Any]:
+        """Return the package header of a file, and its content.
+
+        Raises:
+            InvalidConfig: The file is no valid YAML, or its defaults give a group several options.
+        """
         try:
             with open(file, encoding="utf-8") as stream:
-                header = _Files._get_header_dict(stream.read(_HEADER))
+                header = _CachedYamlSource._get_header_dict(stream.read(_HEADER_LENGTH))
                 stream.seek(0)
                 config = OmegaConf.load(stream)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            experiment_files.node(Path(file))  # shows the line
-            raise Refused(f"{file}: not YAML: {' '.join(str(error).split())}") from error
-        written = OmegaConf.to_container(config)
-        _refuse_mixtures(written.get("defaults") if isinstance(written, dict) else None, file)
+            experiment_files.load_yaml_node(Path(file))  # raises with the line at fault
+            raise InvalidConfig(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+        content = OmegaConf.to_container(config)
+        _reject_option_lists(content.get("defaults") if isinstance(content, dict) else None, file)
         return header, config
 
 
-class _Folders(SearchPathPlugin):
-    """Our source for the main folder and, before Hydra's own, for the folders of the command line."""
+class _ConfigFolderPlugin(SearchPathPlugin):
+    """Search path plugin for the cached source.
 
-    named: Sequence[Path] = ()
-    searched: Sequence[Path] = ()
+    It serves the main folder and, ahead of Hydra's own source, the folders of the command line.
+    """
+
+    extra_folders: Sequence[Path] = ()
+    searched_folders: Sequence[Path] = ()
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for element in search_path.get_path():
             if element.provider == "main" and "://" not in element.path.removeprefix("file://"):
                 element.path = f"{SCHEME}://{element.path.removeprefix('file://')}"
-                _Folders.searched = [Path(element.path.removeprefix(f"{SCHEME}://")), *self.named]
-        for folder in self.named:
+                _ConfigFolderPlugin.searched_folders = [
+                    Path(element.path.removeprefix(f"{SCHEME}://")),
+                    *self.extra_folders,
+                ]
+        for folder in self.extra_folders:
             search_path.append("command-line", f"{SCHEME}://{folder.absolute()}")
 
 
-def register(named: Iterable[Path] = ()) -> None:
-    """Have Hydra read the files of this process's next command so; `named` are its further folders."""
+def register_config_source(extra_folders: Iterable[Path] = ()) -> None:
+    """Make Hydra read the configs of this process's next command through the cached source.
+
+    `extra_folders` are further folders to search.
+    """
     plugins = Plugins.instance()
-    for plugin in (_Files, _Folders):
+    for plugin in (_CachedYamlSource, _ConfigFolderPlugin):
         plugins.register(plugin)
-    _Folders.named = tuple(dict.fromkeys(named))
+    _ConfigFolderPlugin.extra_folders = tuple(dict.fromkeys(extra_folders))
 
 
-def folders(sources: Iterable[Any]) -> list[Path]:
-    """The folders of a composed config's `hydra.runtime.config_sources`, each once, in their order."""
+def list_config_folders(sources: Iterable[Any]) -> list[Path]:
+    """Return the folders in `hydra.runtime.config_sources`, each once, in their order."""
     files = (source.path for source in sources if source.schema in (SCHEME, "file"))
     return [Path(path) for path in dict.fromkeys(files)]
 
 
-def folders_named(given: Iterable[Override]) -> list[Path]:
-    """The folders that the overrides of a command add to the search path."""
-    values: list[Any] = [one.value() for one in given if one.key_or_group == "hydra.searchpath"]
-    named = [str(path) for value in values if isinstance(value, list) for path in value]
-    files = (path.removeprefix("file://") for path in named)
+def list_searchpath_folders(overrides: Iterable[Override]) -> list[Path]:
+    """Return the folders that a command's overrides add to the search path."""
+    values: list[Any] = [
+        override.value() for override in overrides if override.key_or_group == "hydra.searchpath"
+    ]
+    paths = [str(path) for value in values if isinstance(value, list) for path in value]
+    files = (path.removeprefix("file://") for path in paths)
     return [Path(path) for path in files if "://" not in path]
 
 
-def content(file: Path) -> dict[str, Any]:
-    """What a file sets, without its defaults; nothing where it is no mapping."""
-    written: Any = OmegaConf.to_container(_Files.read(str(file), *_version(file))[1])
+def load_content(file: Path) -> dict[str, Any]:
+    """Return the content of a file without its defaults; empty if it is no mapping."""
+    content: Any = OmegaConf.to_container(_CachedYamlSource.load_file(str(file), *_get_file_version(file))[1])
     return (
-        {key: value for key, value in written.items() if key != "defaults"}
-        if isinstance(written, dict)
+        {key: value for key, value in content.items() if key != "defaults"}
+        if isinstance(content, dict)
         else {}
     )
 
 
-def _version(file: Path) -> tuple[int, ...]:
+def _get_file_version(file: Path) -> tuple[int, ...]:
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _refuse_mixtures(defaults: Any, file: str) -> None:
-    """Refused where a defaults list gives a group a list of options."""
+def _reject_option_lists(defaults: Any, file: str) -> None:
+    """Check a defaults list.
+
+    Raises:
+        InvalidConfig: It gives a group a list of options.
+    """
     for entry in defaults if isinstance(defaults, list) else ():
         for key, options in entry.items() if isinstance(entry, dict) else ():
             group = str(key).split(" ")[-1].partition("@")[0].removeprefix("/")
-            if isinstance(options, list) and describe_mixture("", group, options):
-                written = f"{group}: [{', '.join(map(str, options))}]"
-                raise Refused(f"{file}: defaults: {written}: a run has one option of {group}: choose one")
+            if isinstance(options, list) and describe_option_conflict("", group, options):
+                entry_text = f"{group}: [{', '.join(map(str, options))}]"
+                raise InvalidConfig(
+                    f"{file}: defaults: {entry_text}: a run has one option of {group}: choose one"
+                )

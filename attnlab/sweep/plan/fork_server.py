@@ -1,8 +1,8 @@
-"""Processes that find torch imported already: children of `multiprocessing`'s fork server.
+"""Processes that find torch already imported: children of `multiprocessing`'s fork server.
 
-The one module that uses `multiprocessing.forkserver` and `multiprocessing.resource_tracker`: the public API
+The one module that uses `multiprocessing.forkserver` and `multiprocessing.resource_tracker`. The public API
 can neither start the server ahead of its first child, with an environment and a signal mask of its own, nor
-tell its process id. Waiting for the first child instead would block Ctrl-C for seconds of imports.
+return its process id. Waiting for the first child instead would block Ctrl-C for seconds of imports.
 """
 
 import multiprocessing
@@ -15,11 +15,11 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from attnlab.store import temporary
+from attnlab.store import socket_names
 
 
 class Process(Protocol):
-    """A child process, as `multiprocessing.Process` is one."""
+    """A child process, with the interface of `multiprocessing.Process`."""
 
     @property
     def pid(self) -> int | None: ...
@@ -37,7 +37,7 @@ class Process(Protocol):
 
 
 class Context(Protocol):
-    """The part of a `multiprocessing` context that a sweep uses: processes, and a pipe to one."""
+    """The part of a `multiprocessing` context that a sweep uses: processes, and pipes to them."""
 
     def Process(  # noqa: N802 - multiprocessing's name
         self, *, target: Callable[..., object], args: tuple[Any, ...]
@@ -48,25 +48,25 @@ class Context(Protocol):
     def get_start_method(self) -> str | None: ...
 
 
-def warm(module: str, threads: int = 1, also: Sequence[str] = ()) -> Context:
-    """A process context whose children find `module` (and torch with it) imported already.
+def make_warm_context(module: str, threads: int = 1, extra_modules: Sequence[str] = ()) -> Context:
+    """Return a process context whose children find `module` (and torch with it) already imported.
 
-    The first child starts the server that all are forked from, so that a command without children pays for no
-    imports. There is one server: modules that a later call adds are imported by its children themselves.
+    The first child starts the server that all children are forked from, so a command without children pays no
+    imports. There is only one server: children import the modules that a later call adds themselves.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     multiprocessing.get_context("forkserver").set_forkserver_preload(
-        [module, "attnlab.sweep.execute.worker", *also]
+        [module, "attnlab.sweep.execute.worker", *extra_modules]
     )
-    return _Warm(threads)
+    return _WarmContext(threads)
 
 
-_STARTING = threading.Lock()  # the environment is one for all threads
+_SERVER_LOCK = threading.Lock()  # all threads share one environment
 
 
-class _Warm:
-    """The context "forkserver", whose server is started with this number of threads."""
+class _WarmContext:
+    """The "forkserver" context, whose server is started with a given number of threads."""
 
     def __init__(self, threads: int) -> None:
         self._threads = str(threads)
@@ -86,14 +86,16 @@ class _Warm:
 
 
 def _start_server(threads: str) -> None:
-    """Starts the server, unless it runs; its children have the environment that it was started with."""
-    own = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)  # read when torch is loaded
-    with _STARTING:
-        temporary.shorten_socket_names()
-        before = {name: os.environ.get(name) for name in own}
-        os.environ.update(own)
-        resource_tracker.ensure_running()  # apart: it lets SIGINT through again once it runs
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C meanwhile is ours
+    """Start the server unless it runs; its children inherit the environment that it was started with."""
+    variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)  # read when torch is loaded
+    with _SERVER_LOCK:
+        socket_names.shorten_socket_names()
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        resource_tracker.ensure_running()  # separately, since it unblocks SIGINT once it runs
+        mask = signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGINT}
+        )  # a Ctrl-C meanwhile reaches this process only
         try:
             forkserver.ensure_running()
         finally:
@@ -102,15 +104,15 @@ def _start_server(threads: str) -> None:
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def find_server() -> int:
-    """The number of the fork server's process; 0 where none was started."""
+def find_server_pid() -> int:
+    """Return the process id of the fork server, or 0 if none was started."""
     server: Any = forkserver._forkserver
     return server._forkserver_pid or 0
 
 
-def end_server() -> None:
-    """Ends the server at once, also in the midst of its imports; its children live on without it."""
+def kill_server() -> None:
+    """Kill the server at once, even during its imports; its children live on without it."""
     with suppress(ProcessLookupError, ChildProcessError):
-        if server := find_server():
+        if server := find_server_pid():
             os.kill(server, signal.SIGKILL)
             os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)  # `forkserver` itself reaps it

@@ -1,4 +1,4 @@
-"""The command line of a sweep, read with Hydra's own grammar: seeds, swept keys, plain overrides.
+"""Command lines of sweeps, parsed with Hydra's own grammar: seeds, swept keys, plain overrides.
 
 `seed=0,1` and `seed=range(5)` name the seeds of one report; any other swept key multiplies the reports.
 """
@@ -15,197 +15,240 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import OmegaConf
 
-from attnlab.errors import Refused
+from attnlab.errors import InvalidConfig
 
-HOW = ("paths", "sweep", "logger", "hydra")  # a command is carried out, and nothing of what it asks
-NEUTRAL = ("experiment", "texts", "ladder", *HOW)  # these change no report
-MOST_RUNS = 10_000  # of a command; more were never meant
+EXECUTION_GROUPS = ("paths", "sweep", "logger", "hydra")  # how a command runs, no part of the comparison
+REPORT_NEUTRAL_GROUPS = ("experiment", "corpora", "ladder", *EXECUTION_GROUPS)  # change no report
+MAX_RUNS = 10_000  # per command; more are a mistake
 
 
 @dataclass(frozen=True)
 class Command:
-    """`points` holds one list of plain overrides per report; `seeds` is None where none was named."""
+    """A parsed command line: one list of plain overrides per report, and the seeds (None if not named)."""
 
     seeds: tuple[int, ...] | None
     points: tuple[tuple[str, ...], ...]
 
 
-def parse(lines: Sequence[str], loader: Any = None) -> list[Override]:
-    """The overrides. Refused where one gives a key an empty mapping: Hydra merges it, and nothing changes."""
+def parse_overrides(lines: Sequence[str], loader: Any = None) -> list[Override]:
+    """Parse override lines.
+
+    Raises:
+        InvalidConfig: One gives a key an empty mapping: Hydra would merge it, and nothing would change.
+    """
     if loader is None:
-        return [_parse(line) for line in lines]
+        return [_parse_line(line) for line in lines]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
     for override in parsed:
-        _refuse_empty(override)
+        _reject_empty_mapping(override)
     return parsed
 
 
 @cache
-def _parse(line: str) -> Override:
+def _parse_line(line: str) -> Override:
     [override] = OverridesParser.create().parse_overrides([line])
-    _refuse_empty(override)
+    _reject_empty_mapping(override)
     return override
 
 
-def _refuse_empty(override: Override) -> None:
+def _reject_empty_mapping(override: Override) -> None:
     key = override.key_or_group
     if not (override.is_add() or override.is_delete()) and override.value() == {}:
-        raise Refused(
+        raise InvalidConfig(
             f"{override.input_line}: an empty mapping changes nothing of {key}; remove a key of it with "
             f"~{key}.NAME"
         )
 
 
-def read(arguments: Sequence[str], loader: Any = None) -> Command:
-    """Split a command line into its seeds and the override lists of its reports."""
+def parse_command(arguments: Sequence[str], loader: Any = None) -> Command:
+    """Split a command line into its seeds and the override lists of its reports.
+
+    Raises:
+        InvalidConfig: A key is set twice, cannot be swept, or is only allowed in an experiment file; or the
+            command asks for more than `MAX_RUNS` runs.
+    """
     seeds: tuple[int, ...] | None = None
     axes: list[list[str]] = []
-    given = parse(arguments, loader)
-    _refuse_twice(given)
-    for override in given:
+    overrides = parse_overrides(arguments, loader)
+    _reject_duplicate_keys(overrides)
+    for override in overrides:
         if override.key_or_group == "seed":
-            seeds = _seeds(override)
+            seeds = _parse_seeds(override)
         elif override.key_or_group == "leakage":
-            raise Refused(f"{override.input_line}: only an experiment file says which arms see future tokens")
+            raise InvalidConfig(
+                f"{override.input_line}: only an experiment file says which arms see future tokens"
+            )
         elif override.is_interval_sweep():
-            raise Refused(f"{override.input_line}: an interval has no end; list the values, or use range()")
+            raise InvalidConfig(
+                f"{override.input_line}: an interval has no end; list the values, or use range()"
+            )
         elif override.key_or_group == "logger" and override.is_sweep_override():
-            several = str(override.input_line).partition("=")[2]
-            raise Refused(f"{override.input_line}: a comma sweeps; for all at once: 'logger=[{several}]'")
+            values = str(override.input_line).partition("=")[2]
+            raise InvalidConfig(
+                f"{override.input_line}: a comma sweeps; for all at once: 'logger=[{values}]'"
+            )
         elif override.is_sweep_override():
             key = override.get_key_element()
-            axes.append([f"{key}={value}" for value in _few(override.sweep_string_iterator(), override)])
+            axes.append(
+                [f"{key}={value}" for value in _limit_values(override.sweep_string_iterator(), override)]
+            )
         else:
             axes.append([str(override.input_line)])
-    if (count := len(seeds or [0]) * math.prod(map(len, axes))) > MOST_RUNS:
-        raise Refused(f"the swept keys ask for {count} runs, and a command has at most {MOST_RUNS}")
+    if (count := len(seeds or [0]) * math.prod(map(len, axes))) > MAX_RUNS:
+        raise InvalidConfig(f"the swept keys ask for {count} runs, and a command has at most {MAX_RUNS}")
     return Command(seeds, tuple(itertools.product(*axes)))
 
 
-def _refuse_twice(given: Sequence[Override]) -> None:
-    """Refused where a key has two values in one command: the first would be dropped in silence. How it is
-    carried out may be said again at the end of a line, as everywhere in Hydra.
+def _reject_duplicate_keys(overrides: Sequence[Override]) -> None:
+    """Check that no key has two values, of which Hydra would silently drop the first.
+
+    Keys of `EXECUTION_GROUPS` may be repeated; the last value counts, as everywhere in Hydra.
+
+    Raises:
+        InvalidConfig: A key is set twice.
     """
     lines: dict[str, str] = {}
-    for override in given:
+    for override in overrides:
         line = str(override.input_line)
         key = override.key_or_group
-        if lines.setdefault(key, line) != line and key.split(".")[0] not in HOW:
-            several = f"{key}={lines[key].partition('=')[2]},{line.partition('=')[2]}"
-            raise Refused(
-                f"{key} is set twice, {lines[key]} and {line}: leave one out, or sweep both: {several}"
+        if lines.setdefault(key, line) != line and key.split(".")[0] not in EXECUTION_GROUPS:
+            swept = f"{key}={lines[key].partition('=')[2]},{line.partition('=')[2]}"
+            raise InvalidConfig(
+                f"{key} is set twice, {lines[key]} and {line}: leave one out, or sweep both: {swept}"
             )
 
 
-def parted(points: Sequence[Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
-    """What all points of a command have in common, and by what differs the rest of each: `gqa rope`, or with
-    the keys where a value could be that of another key. Refused where two points are one.
+def split_common_overrides(points: Sequence[Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the overrides that all points share, and a mapping of names to the other ones of each point.
+
+    A name abbreviates its overrides, as in `gqa rope`; it has the keys if a value could belong to several.
+
+    Raises:
+        InvalidConfig: Two points are equal.
     """
     varied = [len(set(values)) > 1 for values in zip(*points, strict=True)]
-    common = [line for line, differs in zip(points[0], varied, strict=True) if not differs]
-    own = [[line for line, differs in zip(point, varied, strict=True) if differs] for point in points]
-    if len({tuple(lines) for lines in own}) < len(own):
-        raise Refused("two values of a swept key are the same: name each value once")
-    columns = [{_short(line) for line in lines} for lines in zip(*own, strict=True)]
-    unclear = len(set().union(*columns)) < sum(map(len, columns))
-    names = [" ".join(line.lstrip("+") if unclear else _short(line) for line in lines) for lines in own]
-    return common, dict(zip(names, own, strict=True))
+    common = [line for line, varies in zip(points[0], varied, strict=True) if not varies]
+    distinct = [[line for line, varies in zip(point, varied, strict=True) if varies] for point in points]
+    if len({tuple(lines) for lines in distinct}) < len(distinct):
+        raise InvalidConfig("two values of a swept key are the same: name each value once")
+    columns = [{_abbreviate_override(line) for line in lines} for lines in zip(*distinct, strict=True)]
+    is_ambiguous = len(set().union(*columns)) < sum(map(len, columns))
+    names = [
+        " ".join(line.lstrip("+") if is_ambiguous else _abbreviate_override(line) for line in lines)
+        for lines in distinct
+    ]
+    return common, dict(zip(names, distinct, strict=True))
 
 
-def _short(line: str) -> str:
-    """Of what a command sets, the option of a group alone; of another key its last part too: gqa, dim=64."""
+def _abbreviate_override(line: str) -> str:
+    """Return the bare option of a group (gqa), or the value with the last part of its key (dim=64)."""
     key, _, value = line.lstrip("+").partition("=")
     return value if value.isidentifier() and "." not in key else f"{key.rpartition('.')[2]}={value}"
 
 
-def _few(swept: Iterable[Any], override: Override) -> list[Any]:
-    """What is swept; Refused where there is more of it than can be meant, without going to its end."""
-    found = list(itertools.islice(swept, MOST_RUNS + 1))
-    if len(found) > MOST_RUNS:
-        raise Refused(
-            f"{override.input_line}: more values than a command can mean, which is {MOST_RUNS}: name fewer"
+def _limit_values(swept: Iterable[Any], override: Override) -> list[Any]:
+    """Return the swept values, without iterating past `MAX_RUNS` of them.
+
+    Raises:
+        InvalidConfig: There are more.
+    """
+    values = list(itertools.islice(swept, MAX_RUNS + 1))
+    if len(values) > MAX_RUNS:
+        raise InvalidConfig(
+            f"{override.input_line}: more values than a command can mean, which is {MAX_RUNS}: name fewer"
         )
-    return found
+    return values
 
 
-def _seeds(override: Override) -> tuple[int, ...]:
+def _parse_seeds(override: Override) -> tuple[int, ...]:
     value: Any = override.value()
-    given = value if isinstance(value, list) else [value]
-    values = _few(override.sweep_iterator() if override.is_sweep_override() else given, override)
+    raw_seeds = value if isinstance(value, list) else [value]
+    values = _limit_values(override.sweep_iterator() if override.is_sweep_override() else raw_seeds, override)
     if not values or any(type(seed) is not int for seed in values):
-        raise Refused(f"{override.input_line}: seeds are integers, as in seed=0,1,2 or seed=range(5)")
+        raise InvalidConfig(f"{override.input_line}: seeds are integers, as in seed=0,1,2 or seed=range(5)")
     return tuple(values)
 
 
-def keys(lines: Sequence[str]) -> dict[str, str]:
-    """The config key or group that each override touches, and the override itself."""
-    return {override.key_or_group: str(override.input_line) for override in parse(lines)}
+def index_by_key(lines: Sequence[str]) -> dict[str, str]:
+    """Map the config key or group of each override to its line."""
+    return {override.key_or_group: str(override.input_line) for override in parse_overrides(lines)}
 
 
-def refuse_hidden(given: Sequence[str], arm: str, arm_overrides: Sequence[str]) -> None:
-    """An arm's overrides come last, so one of the command line for the same key would be silently lost. What
-    chooses an option of a group neither loses nor hides the keys within, which Hydra sets after it.
+def reject_hidden_overrides(lines: Sequence[str], arm: str, arm_overrides: Sequence[str]) -> None:
+    """Check that no override of the command line is hidden by an arm.
+
+    An arm's overrides come last, so a command line override of the same key would be silently lost. Selecting
+    an option of a group neither hides nor loses the keys within it, which Hydra sets afterwards.
+
+    Raises:
+        InvalidConfig: One is hidden.
     """
-    for key, line in keys(given).items():
-        for other, arm_line in keys(arm_overrides).items():
-            within = key.startswith(other + ".") and not _chooses(arm_line)
-            around = other.startswith(key + ".") and not _chooses(line)
-            if key == other or within or around:
-                raise Refused(
+    for key, line in index_by_key(lines).items():
+        for arm_key, arm_line in index_by_key(arm_overrides).items():
+            is_within = key.startswith(arm_key + ".") and not _is_option_choice(arm_line)
+            is_around = arm_key.startswith(key + ".") and not _is_option_choice(line)
+            if key == arm_key or is_within or is_around:
+                raise InvalidConfig(
                     f"{line} would be hidden by arm {arm}, which sets {arm_line}: "
                     f"drop it, or leave the arm out with arms=[...]"
                 )
 
 
-def _chooses(line: str) -> bool:
-    """Whether it names an option: a key that has others within it has no word as its value."""
-    return isinstance(parse([line])[0].value(), str)
+def _is_option_choice(line: str) -> bool:
+    """Whether the override selects a group's option: a key with keys within it has no string as value."""
+    return isinstance(parse_overrides([line])[0].value(), str)
 
 
-def seeded(base: dict[str, Any], point: Sequence[str], seeds: Sequence[int] | None) -> dict[str, Any]:
-    """With the seeds of the command line, where it names others."""
+def apply_seeds(base: dict[str, Any], point: Sequence[str], seeds: Sequence[int] | None) -> dict[str, Any]:
+    """Return the config with the seeds of the command line, if it names others.
+
+    Analyses are then anytime-valid unless the command line sets `looks`: the schedule no longer holds.
+    """
     if seeds is None or list(seeds) == base.get("seeds"):
         return base
-    looks = {} if "looks" in keys(point) else {"looks": "anytime"}  # nobody knows who looked when
+    looks = {} if "looks" in index_by_key(point) else {"looks": "anytime"}
     return {**base, "seeds": list(seeds), **looks}
 
 
-def quoted(text: str) -> str:
-    """A text as a value of an override: Hydra's grammar and OmegaConf's interpolation give it back."""
-    plain = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    return QuotedString(plain, Quote.single).with_quotes()
+def quote_value(text: str) -> str:
+    """Quote a string so that Hydra's grammar and OmegaConf's interpolation give it back unchanged."""
+    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return QuotedString(escaped, Quote.single).with_quotes()
 
 
-def text(lines: Sequence[str], key: str) -> str | None:
-    """The text that overrides give a key, as the config has it; None where they do not set it."""
-    values = [override.value() for override in parse(lines) if override.key_or_group == key]
+def get_override_text(lines: Sequence[str], key: str) -> str | None:
+    """Return the text that the overrides give a key, as the config has it; None if they do not set it."""
+    values = [override.value() for override in parse_overrides(lines) if override.key_or_group == key]
     return str(OmegaConf.create([values[-1]])[0]) if values else None
 
 
-def root(key: str) -> str:
-    """The group or key at the top that a key is within."""
+def get_root_key(key: str) -> str:
+    """Return the top-level group or key that contains a key."""
     return re.split(r"[./@]", key)[0]
 
 
-def changes(
+def find_changes(
     point: Sequence[str], seeds: Sequence[int] | None, choices: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The overrides of the command line that make this report another than the declared one, by its choices
-    and values.
+    """Return the overrides that make this report differ from the declared experiment.
+
+    `choices` and `declared` are the options and values of the experiment without the command line.
     """
-    left = []
-    for override in parse(point):
+    changes = []
+    for override in parse_overrides(point):
         key = override.key_or_group
-        same = choices[key] if key in choices else leaf(declared, key)
-        if root(key) not in NEUTRAL and not (same is not None and same == override.value()):
-            left.append(str(override.input_line))
+        declared_value = choices[key] if key in choices else get_leaf(declared, key)
+        if get_root_key(key) not in REPORT_NEUTRAL_GROUPS and not (
+            declared_value is not None and declared_value == override.value()
+        ):
+            changes.append(str(override.input_line))
     if seeds is not None and list(seeds) != declared.get("seeds"):
-        left.append(f"seeds={list(seeds)}")
-    return tuple(left)
+        changes.append(f"seeds={list(seeds)}")
+    return tuple(changes)
 
 
-def leaf(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key; None where there is none."""
+def get_leaf(config: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a dotted key, or None if there is none."""
     node: Any = config
     for part in key.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None

@@ -1,9 +1,10 @@
-"""The plan of a command: every run composed, checked, matched and named before the first one starts.
+"""Plans: every run of a command composed, checked, matched and named before the first one starts.
 
-Two stages. A `Question` is what no stored run changes: an experiment at one place, and its arms, composed,
-checked and matched. A `Plan` adds what finished runs say: learning rates, and with them the runs and their
-ids. Tuning extends a plan: its questions stay. Until a rate is known, the comparison's runs of its arm stand
-in the plan at the lowest rate, and `untuned` names the arm.
+Planning has two stages. A `ComposedExperiment` depends on no stored run: it is an experiment at one
+replication, with its arms composed, checked and matched. A `Plan` adds the results of finished runs: the
+learning rates, and with them the runs and their ids. Tuning extends a plan and keeps its composed
+experiment. Until an arm's learning rate is known, its runs are planned at the lowest rate, and
+`Plan.untuned_arms` lists the arm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,34 +13,45 @@ from typing import Any
 
 from hydra.errors import HydraException
 
-from attnlab.errors import Refused
+from attnlab.errors import InvalidConfig
 from attnlab.store import experiment_files, fingerprint
-from attnlab.store.declarations import Experiment
-from attnlab.store.experiment_files import Written
-from attnlab.store.schema import RunSpec
-from attnlab.sweep.plan import experiment as experiments
-from attnlab.sweep.plan import matching as match
-from attnlab.sweep.plan import overrides as command
-from attnlab.sweep.plan.answerable import refuse_unanswerable
+from attnlab.store.experiment_files import ExperimentSource
+from attnlab.store.experiment_schema import Experiment
+from attnlab.store.run_schema import RunConfig
+from attnlab.sweep.plan import budget_matching, experiment_validation
 from attnlab.sweep.plan.arm_cache import ArmCache
-from attnlab.sweep.plan.arms import Arm, blamed, check_arm, refuse_twins, with_parents
-from attnlab.sweep.plan.checks import Checker
-from attnlab.sweep.plan.composer import Composed, Composer
-from attnlab.sweep.plan.exchange import runs as exchanges
-from attnlab.sweep.plan.exchange.told import Exchange
-from attnlab.sweep.plan.replications.replication import Replication, replications
-from attnlab.sweep.plan.replications.rungs import carried
-from attnlab.sweep.plan.tuning import lr_grid
-from attnlab.sweep.plan.tuning.found import Tuning
-from attnlab.sweep.waiting import waiting
+from attnlab.sweep.plan.arms import Arm, check_arm, link_parents, locate_invalid_key, reject_duplicate_runs
+from attnlab.sweep.plan.checker import Checker
+from attnlab.sweep.plan.composer import ComposedConfig, Composer
+from attnlab.sweep.plan.compute_calibration.calibration_runs import plan_calibration
+from attnlab.sweep.plan.compute_calibration.compute_calibration import CalibrationRuns
+from attnlab.sweep.plan.overrides import (
+    EXECUTION_GROUPS,
+    Command,
+    apply_seeds,
+    find_changes,
+    get_root_key,
+    index_by_key,
+    parse_command,
+    reject_hidden_overrides,
+    split_common_overrides,
+)
+from attnlab.sweep.plan.replications.ladder_plan import transfer_learning_rates
+from attnlab.sweep.plan.replications.replication import Replication, plan_replications
+from attnlab.sweep.plan.tuning import lr_tuning
+from attnlab.sweep.plan.tuning.tuning_results import TuningState
+from attnlab.sweep.plan.validate_claims import validate_against_estimates
+from attnlab.sweep.slow_notice import notify_if_slow
 
-SINGLE = "run"  # the arm's name where there is no experiment
+SINGLE_RUN_NAME = "run"  # the name of the only arm of a command without an experiment
 
 
 @dataclass(frozen=True)
-class Question:
-    """An experiment at one place. `size` names the learning rates found for it; `follows` is the question of
-    the ladder's rung where rates are tuned for this one. The rest is as in `Plan`.
+class ComposedExperiment:
+    """An experiment at one replication, with its arms.
+
+    `size` names the learning rates tuned for it. `rate_source` is the experiment at the ladder size whose
+    tuned rates this one transfers. The other fields are as in `Plan`.
     """
 
     experiment: Experiment
@@ -48,353 +60,415 @@ class Question:
     changed: tuple[str, ...]
     size: str
     point: tuple[str, ...]
-    written: Written
+    origin: ExperimentSource
     cache: ArmCache
-    place: Replication | None = None
-    follows: "Question | None" = None
+    replication: Replication | None = None
+    rate_source: "ComposedExperiment | None" = None
 
 
 @dataclass
 class Plan:
-    """The runs of one report. `experiment` is None where the command names none.
+    """The runs of one report. `experiment` is None if the command names none.
 
-    `declared` is the experiment as its file has it, None of a comparison that is in no file; `changed` what
-    the command line altered in it.
+    `declared` is the experiment as its file has it, None for a comparison without a file; `changed` are the
+    overrides of the command line that alter it.
     """
 
     experiment: Experiment | None
-    runs: list[RunSpec] = field(default_factory=list)
+    runs: list[RunConfig] = field(default_factory=list)
     declared: dict[str, Any] | None = None
     changed: tuple[str, ...] = ()
-    unchecked: tuple[str, ...] = ()  # the laws that its arms break, where that was let pass
-    grid: list[RunSpec] = field(default_factory=list)  # what is trained to tune the learning rate
-    tuned: Tuning | None = None
-    recipes: dict[str, str] = field(default_factory=dict)  # a digest of each arm's config, whatever its seeds
-    exchange: Exchange | None = None  # what tells a difference as training
-    replication: Replication | None = None  # where else its experiment is asked; None: at the place it names
-    rung: "Plan | None" = None  # of the ladder, where its learning rates are tuned
-    question: Question | None = None  # None of a single run
+    unchecked: tuple[str, ...] = ()  # broken invariants of its arms, if sweep.unchecked permits them
+    tuning_runs: list[RunConfig] = field(default_factory=list)  # runs that tune the learning rate
+    tuning: TuningState | None = None
+    config_digests: dict[str, str] = field(default_factory=dict)  # per arm, independent of its seeds
+    compute_calibration: CalibrationRuns | None = None
+    replication: Replication | None = None  # None: the corpus and size that the experiment itself names
+    rate_plan: "Plan | None" = None  # the plan at the ladder size where learning rates are tuned
+    composed_experiment: ComposedExperiment | None = None  # None for a single run
 
     @property
     def name(self) -> str:
-        """The experiment's, and the place where it is asked once more."""
-        name = self.experiment.name if self.experiment else SINGLE
-        return f"{name}{self.replication.called}" if self.replication else name
+        """The experiment's name, with the suffix of its replication."""
+        name = self.experiment.name if self.experiment else SINGLE_RUN_NAME
+        return f"{name}{self.replication.title_suffix}" if self.replication else name
 
     @property
     def title(self) -> str:
-        """`name`, or `name~hash` where the command line changed the experiment; and the place."""
-        return f"{self._asked}{self.replication.called}" if self.replication else self._asked
+        """The name, with a hash if the command line changed the experiment, and the replication's suffix."""
+        return f"{self._base_title}{self.replication.title_suffix}" if self.replication else self._base_title
 
     @property
-    def together(self) -> str:
-        """The title of what all its places say together."""
-        return f"{self._asked}{self.replication.together}" if self.replication else self._asked
+    def group_title(self) -> str:
+        """The title of the report that combines all replications."""
+        return f"{self._base_title}{self.replication.group_suffix}" if self.replication else self._base_title
 
     @property
-    def _asked(self) -> str:
-        name = self.experiment.name if self.experiment else SINGLE
-        return f"{name}~{fingerprint.digest(sorted(self.changed), 8)}" if self.changed else name
+    def _base_title(self) -> str:
+        name = self.experiment.name if self.experiment else SINGLE_RUN_NAME
+        return f"{name}~{fingerprint.compute_digest(sorted(self.changed), 8)}" if self.changed else name
 
     @property
-    def all_runs(self) -> list[RunSpec]:
-        """The grid's runs, those of the exchange and the comparison's."""
-        return [*self.grid, *(self.exchange.runs if self.exchange else ()), *self.runs]
+    def all_runs(self) -> list[RunConfig]:
+        """The runs of tuning, compute calibration and comparison."""
+        return [
+            *self.tuning_runs,
+            *(self.compute_calibration.runs if self.compute_calibration else ()),
+            *self.runs,
+        ]
 
     @property
-    def untuned(self) -> list[str]:
+    def untuned_arms(self) -> list[str]:
         """The arms whose learning rate is not known yet."""
-        if self.rung is not None:
-            return self.rung.untuned
-        return [arm for arm in self.tuned.arms if self.tuned.picked(arm) is None] if self.tuned else []
+        if self.rate_plan is not None:
+            return self.rate_plan.untuned_arms
+        return (
+            [arm for arm in self.tuning.arms if self.tuning.get_picked_rate(arm) is None]
+            if self.tuning
+            else []
+        )
 
     @property
-    def trading(self) -> list[RunSpec]:
-        """The runs of the exchange, once the baseline's learning rate is known."""
-        return self.exchange.runs if self.exchange and self.exchange.baseline not in self.untuned else []
+    def ready_calibration_runs(self) -> list[RunConfig]:
+        """The runs of the compute calibration, once the baseline's learning rate is known."""
+        return (
+            self.compute_calibration.runs
+            if self.compute_calibration and self.compute_calibration.baseline not in self.untuned_arms
+            else []
+        )
 
-    def flops(self) -> float:
-        """Of its longest run."""
+    def get_max_flops(self) -> float:
+        """Return the training FLOPs of the longest run."""
         return max(run.estimate.training_flops for run in self.runs)
 
-    def arms(self) -> dict[str, list[RunSpec]]:
-        """The comparison's runs by arm."""
-        arms: dict[str, list[RunSpec]] = {}
+    def group_runs_by_arm(self) -> dict[str, list[RunConfig]]:
+        """Map each arm to its runs of the comparison."""
+        runs_by_arm: dict[str, list[RunConfig]] = {}
         for run in self.runs:
-            arms.setdefault(run.arm, []).append(run)
-        return arms
+            runs_by_arm.setdefault(run.arm, []).append(run)
+        return runs_by_arm
 
 
-@waiting("composing and checking the runs")
-def plan(
+@notify_if_slow("composing and checking the runs")
+def plan_command(
     arguments: Sequence[str],
     composer: Composer,
     checker: Checker,
-    lookup: lr_grid.Lookup = lambda _id: None,
+    lookup: lr_tuning.RunLookup = lambda _id: None,
     commit: tuple[str | None, bool | None] = (None, None),
     module: str | None = None,
 ) -> list[Plan]:
-    """One plan per report that the command asks for; `lookup` finds the records of trained runs, `commit`
-    is attnlab's and whether it was edited, `module` the trainer whose checked arms are kept in the cache.
+    """Return one plan per report of a command.
+
+    Args:
+        lookup: Returns the result of a stored run by its id, None if there is none.
+        commit: The commit of attnlab, and whether its checkout was edited.
+        module: The trainer whose checked arms are cached; None turns the cache off.
 
     Raises:
-        Refused: one line.
+        InvalidConfig: The command cannot be carried out; the message is one line.
     """
-    line = command.read(arguments, composer.loader)
-    swept = ask_of_sweep(line, composer, checker, module) if len(line.points) > 1 else None
-    if swept is not None:
-        plans = settle([swept], checker, lookup)
+    parsed = parse_command(arguments, composer.loader)
+    exploratory = (
+        compose_swept_experiment(parsed, composer, checker, module) if len(parsed.points) > 1 else None
+    )
+    if exploratory is not None:
+        plans = resolve_plans([exploratory], checker, lookup)
     else:
-        asked = [ask(point, line.seeds, composer, checker, module) for point in line.points]
+        by_point = [
+            compose_experiments(point, parsed.seeds, composer, checker, module) for point in parsed.points
+        ]
         plans = [
             plan
-            for each in asked
-            for plan in (each if isinstance(each[0], Plan) else settle(each, checker, lookup))
+            for planned in by_point
+            for plan in (planned if isinstance(planned[0], Plan) else resolve_plans(planned, checker, lookup))
         ]
     titles = [report_plan.title for report_plan in plans if report_plan.experiment]
     if len(set(titles)) < len(titles):
-        raise Refused("two values of a swept key give the same report: name each value once")
-    return [_at_commit(report_plan, commit) for report_plan in plans]
+        raise InvalidConfig("two values of a swept key give the same report: name each value once")
+    return [_record_commit(report_plan, commit) for report_plan in plans]
 
 
-def extend(
+def extend_plans(
     plans: Sequence[Plan],
     checker: Checker,
-    lookup: lr_grid.Lookup,
+    lookup: lr_tuning.RunLookup,
     commit: tuple[str | None, bool | None] = (None, None),
 ) -> list[Plan]:
-    """The plans with what tuning has found by now: other learning rates, and with them other ids."""
-    questions = [report_plan.question for report_plan in plans if report_plan.question]
-    settled = iter(settle(questions, checker, lookup))
+    """Return the plans at the learning rates that tuning has selected by now, and so with other run ids."""
+    composed = [report_plan.composed_experiment for report_plan in plans if report_plan.composed_experiment]
+    resolved = iter(resolve_plans(composed, checker, lookup))
     extended = []
     for before in plans:
-        after = next(settled) if before.question else before
-        extended.append(_at_commit(replace(after, unchecked=before.unchecked), commit))
+        after = next(resolved) if before.composed_experiment else before
+        extended.append(_record_commit(replace(after, unchecked=before.unchecked), commit))
     return extended
 
 
-def _at_commit(report_plan: Plan, commit: tuple[str | None, bool | None]) -> Plan:
-    def used(runs: Sequence[RunSpec]) -> list[RunSpec]:
-        return [run.used(commit=commit[0], dirty=commit[1]) for run in runs]
+def _record_commit(report_plan: Plan, commit: tuple[str | None, bool | None]) -> Plan:
+    def add_commit(runs: Sequence[RunConfig]) -> list[RunConfig]:
+        return [run.with_provenance(commit=commit[0], dirty=commit[1]) for run in runs]
 
-    trade = report_plan.exchange
+    calibration = report_plan.compute_calibration
     return replace(
         report_plan,
-        runs=used(report_plan.runs),
-        grid=used(report_plan.grid),
-        exchange=trade and trade.but(used(trade.runs)),
+        runs=add_commit(report_plan.runs),
+        tuning_runs=add_commit(report_plan.tuning_runs),
+        compute_calibration=calibration and calibration.with_runs(add_commit(calibration.runs)),
     )
 
 
-def ask(
+def compose_experiments(
     point: Sequence[str],
     seeds: Sequence[int] | None,
     composer: Composer,
     checker: Checker,
     module: str | None,
-) -> list[Question] | list[Plan]:
-    """What a point of a command asks: a question for each text, or each rung, of an experiment; the plan of
-    a single run where it names none.
+) -> list[ComposedExperiment] | list[Plan]:
+    """Compose one report of a command.
+
+    Returns:
+        The experiment at each of its replications (corpora or ladder sizes), or the plan of a single run if
+        the command names no experiment.
     """
     composed = composer.compose_point(point)
-    lines = _size_overrides(composed)
-    composed = composer.compose([*lines, *point]) if lines else composed
-    written = _written(composed, composer, point, seeds)
-    base = composed.values()
-    if "arms" not in base and written.file is None:
+    size_lines = _get_size_overrides(composed)
+    composed = composer.compose([*size_lines, *point]) if size_lines else composed
+    origin = _locate_origin(composed, composer, point, seeds)
+    base = composed.resolve_values()
+    if "arms" not in base and origin.file is None:
         return [_plan_single(composed, point, seeds, composer, checker)]
-    named = [line for line in point if "experiment" in command.keys([line])]
-    other = [key for line in point if line not in named for key in command.keys([line])]
-    plainly = composed if {*map(command.root, other)} <= {*command.HOW} else composer.compose(named)
-    as_declared = composer.compose([*lines, *named]) if lines and plainly is not composed else plainly
-    declared = experiments.keys(as_declared.values())
-    changed = command.changes(point, seeds, plainly.choices, plainly.written | plainly.values())
-    base = {**command.seeded(base, point, seeds), "name": _name(composed, written)}
-    questions: dict[str, Question] = {}
-    places = replications(base, [*lines, *point], declared.get("texts"))
-    for place in sorted(places, key=lambda place: bool(place and place.rates)):  # after the one they follow
-        here = place.keys if place else {}
+    experiment_lines = [line for line in point if "experiment" in index_by_key([line])]
+    other_keys = [key for line in point if line not in experiment_lines for key in index_by_key([line])]
+    experiment_only = (
+        composed
+        if {*map(get_root_key, other_keys)} <= {*EXECUTION_GROUPS}
+        else composer.compose(experiment_lines)
+    )
+    declared_config = (
+        composer.compose([*size_lines, *experiment_lines])
+        if size_lines and experiment_only is not composed
+        else experiment_only
+    )
+    declared = experiment_validation.select_experiment_keys(declared_config.resolve_values())
+    changed = find_changes(
+        point, seeds, experiment_only.choices, experiment_only.raw_config | experiment_only.resolve_values()
+    )
+    base = {**apply_seeds(base, point, seeds), "name": _get_experiment_name(composed, origin)}
+    composed_by_name: dict[str, ComposedExperiment] = {}
+    replications = plan_replications(base, [*size_lines, *point], declared.get("corpora"))
+    # the replication where learning rates are tuned comes before those that transfer them
+    for replication in sorted(replications, key=lambda each: bool(each and each.rate_source)):
+        replication_keys = replication.keys if replication else {}
         try:
-            experiment = experiments.complete({**base, **here})
-            by_size = [] if place and place.ladder else experiment.size_overrides.get(experiment.size or "")
-            overrides = [*(by_size or []), *(place.overrides if place else ()), *point]
+            experiment = experiment_validation.complete_experiment({**base, **replication_keys})
+            by_size = (
+                []
+                if replication and replication.ladder
+                else experiment.size_overrides.get(experiment.size or "")
+            )
+            overrides = [*(by_size or []), *(replication.overrides if replication else ()), *point]
             cache = ArmCache(base, composer, module, experiment, overrides)
-            arms = cache.load()
+            arms = cache.load_arms()
             if arms is None:
-                arms = _arms(experiment, overrides, point, composer, checker, written, place)
+                arms = _compose_arms(experiment, overrides, point, composer, checker, origin, replication)
                 estimates = {name: arm.estimate for name, arm in arms.items()}
-                refuse_unanswerable(experiment, base.get("claims") or [], estimates)
-        except Refused as error:
-            raise Refused(f"{written.place(error.at)}{error}") from error
-        questions[place.name if place else ""] = Question(
+                validate_against_estimates(experiment, base.get("claims") or [], estimates)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{origin.format_key_location(error.key_path)}{error}") from error
+        composed_by_name[replication.name if replication else ""] = ComposedExperiment(
             experiment,
             arms,
-            {**declared, **here},
+            {**declared, **replication_keys},
             changed,
-            size=f"{experiment.size}{place.called}" if place else str(base.get("size")),
+            size=f"{experiment.size}{replication.title_suffix}" if replication else str(base.get("size")),
             point=tuple(point),
-            written=written,
+            origin=origin,
             cache=cache,
-            place=place,
-            follows=questions[place.rates] if place and place.rates else None,
+            replication=replication,
+            rate_source=composed_by_name[replication.rate_source]
+            if replication and replication.rate_source
+            else None,
         )
-    return [questions[place.name if place else ""] for place in places]
+    return [composed_by_name[replication.name if replication else ""] for replication in replications]
 
 
-def ask_of_sweep(
-    line: command.Command, composer: Composer, checker: Checker, module: str | None
-) -> Question | None:
-    """The question of a command that sweeps keys and names no experiment: its arms are the combinations. None
-    of another command, and of one that trains nothing.
+def compose_swept_experiment(
+    sweep_command: Command, composer: Composer, checker: Checker, module: str | None
+) -> ComposedExperiment | None:
+    """Compose the experiment of a command that sweeps keys and names none; its arms are the combinations.
+
+    Returns None if the command names an experiment or trains nothing.
     """
-    first = line.points[0]
+    first = sweep_command.points[0]
     composed = composer.compose(first)
-    base = composed.values()
-    written = _written(composed, composer, first, line.seeds)
-    if "arms" in base or written.file is not None or base.get("measurement"):
+    base = composed.resolve_values()
+    origin = _locate_origin(composed, composer, first, sweep_command.seeds)
+    if "arms" in base or origin.file is not None or base.get("measurement"):
         return None
-    experiments.refuse_declared(base)
-    point, own = command.parted(line.points)
-    experiment = experiments.undeclared(base, own, line.seeds)
+    experiment_validation.reject_experiment_keys(base)
+    point, arm_overrides = split_common_overrides(sweep_command.points)
+    experiment = experiment_validation.make_exploratory_experiment(base, arm_overrides, sweep_command.seeds)
     cache = ArmCache(base, composer, module, experiment, point)
-    arms = cache.load()
+    arms = cache.load_arms()
     if arms is None:
-        arms = _arms(experiment, point, point, composer, checker, written)
-        refuse_unanswerable(experiment, [], {name: arm.estimate for name, arm in arms.items()})
-    plainly = composer.compose([])
-    values = plainly.written | plainly.values() | {"seeds": [base.get("seed")]}
-    changed = command.changes(point, line.seeds, plainly.choices, values)
-    return Question(experiment, arms, None, changed, str(base.get("size")), tuple(point), written, cache)
-
-
-def settle(questions: Sequence[Question], checker: Checker, lookup: lr_grid.Lookup) -> list[Plan]:
-    """A plan for each question, with the learning rates that finished runs have found."""
-    plans: dict[int, Plan] = {}
-    for question in sorted(questions, key=lambda question: question.follows is not None):
-        rung = plans[id(question.follows)] if question.follows else None
-        try:
-            plans[id(question)] = _settle(question, rung, checker, lookup)
-        except Refused as error:
-            raise Refused(f"{question.written.place(error.at)}{error}") from error
-    return [plans[id(question)] for question in questions]
-
-
-def _settle(question: Question, rung: Plan | None, checker: Checker, lookup: lr_grid.Lookup) -> Plan:
-    experiment = question.experiment
-    arms = dict(question.arms)
-    place = question.place
-    tuned, grid = lr_grid.tuned(
-        experiment, arms, question.size, question.point, checker, lookup, question.written.find
+        arms = _compose_arms(experiment, point, point, composer, checker, origin)
+        validate_against_estimates(experiment, [], {name: arm.estimate for name, arm in arms.items()})
+    defaults = composer.compose([])
+    values = defaults.raw_config | defaults.resolve_values() | {"seeds": [base.get("seed")]}
+    changed = find_changes(point, sweep_command.seeds, defaults.choices, values)
+    return ComposedExperiment(
+        experiment, arms, None, changed, str(base.get("size")), tuple(point), origin, cache
     )
-    rates = {name: tuned.picked(name) or tuned.grid.rates[0] for name in arms} if tuned else {}
-    if place and place.ladder and rung:
-        there = {name: runs[0] for name, runs in rung.arms().items()}
-        rates = carried(place.ladder, there, arms, experiment.baseline)
+
+
+def resolve_plans(
+    experiments_to_plan: Sequence[ComposedExperiment], checker: Checker, lookup: lr_tuning.RunLookup
+) -> list[Plan]:
+    """Return a plan for each composed experiment, at the learning rates that finished runs determine."""
+    plans: dict[int, Plan] = {}
+    for composed in sorted(experiments_to_plan, key=lambda composed: composed.rate_source is not None):
+        rate_plan = plans[id(composed.rate_source)] if composed.rate_source else None
+        try:
+            plans[id(composed)] = _resolve_plan(composed, rate_plan, checker, lookup)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{composed.origin.format_key_location(error.key_path)}{error}") from error
+    return [plans[id(composed)] for composed in experiments_to_plan]
+
+
+def _resolve_plan(
+    composed: ComposedExperiment, rate_plan: Plan | None, checker: Checker, lookup: lr_tuning.RunLookup
+) -> Plan:
+    experiment = composed.experiment
+    arms = dict(composed.arms)
+    replication = composed.replication
+    tuning, tuning_runs = lr_tuning.plan_tuning(
+        experiment, arms, composed.size, composed.point, checker, lookup, composed.origin.find_file
+    )
+    rates = {name: tuning.get_picked_rate(name) or tuning.grid.rates[0] for name in arms} if tuning else {}
+    if replication and replication.ladder and rate_plan:
+        tuned_runs = {name: runs[0] for name, runs in rate_plan.group_runs_by_arm().items()}
+        rates = transfer_learning_rates(replication.ladder, tuned_runs, arms, experiment.baseline)
     for name, rate in rates.items():
-        arms[name] = arms[name].at(lr_grid.KEY, rate, lr_grid.FIGURE)
-    exchange = exchanges.planned(experiment, arms[experiment.baseline], checker)
-    runs = [run for arm in arms.values() for run in arm.runs(experiment.seeds)]
+        arms[name] = arms[name].with_value(lr_tuning.LR_KEY, rate, lr_tuning.LR_FIGURE)
+    compute_calibration = plan_calibration(experiment, arms[experiment.baseline], checker)
+    runs = [run for arm in arms.values() for run in arm.make_run_configs(experiment.seeds)]
     rank = {arm: i for i, arm in enumerate(experiment.arms)}
-    runs.sort(key=lambda run: (run.seed, rank[run.arm]))  # an interrupted sweep leaves whole pairs
-    runs = with_parents(runs, set(rank))
-    refuse_twins(runs)
-    recipes = {name: arm.recipe() for name, arm in arms.items()}
-    question.cache.keep(question.arms)
+    runs.sort(key=lambda run: (run.seed, rank[run.arm]))  # an interrupted sweep leaves complete pairs
+    runs = link_parents(runs, set(rank))
+    reject_duplicate_runs(runs)
+    config_digests = {name: arm.compute_config_digest() for name, arm in arms.items()}
+    composed.cache.save_arms(composed.arms)
     return Plan(
         experiment,
         runs,
-        question.declared,
-        question.changed,
-        grid=grid,
-        tuned=tuned,
-        recipes=recipes,
-        exchange=exchange,
-        replication=place,
-        rung=rung,
-        question=question,
+        composed.declared,
+        composed.changed,
+        tuning_runs=tuning_runs,
+        tuning=tuning,
+        config_digests=config_digests,
+        compute_calibration=compute_calibration,
+        replication=replication,
+        rate_plan=rate_plan,
+        composed_experiment=composed,
     )
 
 
 def _plan_single(
-    composed: Composed,
+    composed: ComposedConfig,
     point: Sequence[str],
     seeds: Sequence[int] | None,
     composer: Composer,
     checker: Checker,
 ) -> Plan:
-    base = composed.values()
-    experiments.refuse_declared(base)
-    chosen = tuple(seeds) if seeds is not None else (experiments.integer(base.get("seed", 0), "seed"),)
-    chosen = experiments.no_repeat(chosen)
-    composer.refuse_idle(composed, point)
-    return Plan(None, check_arm(SINGLE, composed, point, chosen[0], checker).runs(chosen))
+    base = composed.resolve_values()
+    experiment_validation.reject_experiment_keys(base)
+    run_seeds = (
+        tuple(seeds)
+        if seeds is not None
+        else (experiment_validation.require_integer(base.get("seed", 0), "seed"),)
+    )
+    run_seeds = experiment_validation.require_unique_seeds(run_seeds)
+    composer.reject_unused_attention_overrides(composed, point)
+    return Plan(
+        None, check_arm(SINGLE_RUN_NAME, composed, point, run_seeds[0], checker).make_run_configs(run_seeds)
+    )
 
 
-def _size_overrides(composed: Composed) -> list[str]:
-    """What an experiment sets at its size, the experiment's own keys included. The rungs of a ladder stand in
-    the place of the size, and set it themselves.
+def _get_size_overrides(composed: ComposedConfig) -> list[str]:
+    """Return the overrides that an experiment sets at its size, its own keys included.
+
+    A ladder replaces the size and sets these values itself.
     """
-    sizes = composed.written.get("size_overrides")
-    base = composed.values() if isinstance(sizes, dict) else {}
-    lines = sizes.get(base.get("size")) if isinstance(sizes, dict) else None
+    lines_by_size = composed.raw_config.get("size_overrides")
+    base = composed.resolve_values() if isinstance(lines_by_size, dict) else {}
+    lines = lines_by_size.get(base.get("size")) if isinstance(lines_by_size, dict) else None
     return lines if isinstance(lines, list) and base.get("ladder") is None else []
 
 
-def _written(
-    composed: Composed, composer: Composer, point: Sequence[str], seeds: Sequence[int] | None
-) -> Written:
-    """Where the experiment of a composed config was written."""
-    given = {key: line for key, line in command.keys(point).items() if key != experiment_files.GROUP}
-    seeded = {"seeds": f"seed={','.join(map(str, seeds))}"} if seeds is not None else {}
-    chosen = composed.choices.get(experiment_files.GROUP)
-    # `compare` writes one, and takes it away
-    lasts = chosen and not (composed.written.get("sweep") or {}).get("command")
-    file = composer.find(f"{experiment_files.GROUP}/{chosen}") if lasts else None
-    return Written(Experiment.key_names(), file, composer.find, {**given, **seeded})
+def _locate_origin(
+    composed: ComposedConfig, composer: Composer, point: Sequence[str], seeds: Sequence[int] | None
+) -> ExperimentSource:
+    """Return the source of a composed config's experiment: its file, and the keys set on the command line."""
+    line_by_key = {
+        key: line for key, line in index_by_key(point).items() if key != experiment_files.EXPERIMENT_GROUP
+    }
+    seed_line = {"seeds": f"seed={','.join(map(str, seeds))}"} if seeds is not None else {}
+    option = composed.choices.get(experiment_files.EXPERIMENT_GROUP)
+    # `compare` writes a temporary experiment file
+    is_permanent = option and not (composed.raw_config.get("sweep") or {}).get("command")
+    file = (
+        composer.find_config_file(f"{experiment_files.EXPERIMENT_GROUP}/{option}") if is_permanent else None
+    )
+    return ExperimentSource(
+        Experiment.list_keys(), file, composer.find_config_file, {**line_by_key, **seed_line}
+    )
 
 
-def _name(composed: Composed, written: Written) -> Any:
-    """The experiment's name as it is spelt: 2024_05 is no number here."""
-    value = composed.written.get("name")
-    return (written.text(("name",)) or value) if isinstance(value, int | float) else value
+def _get_experiment_name(composed: ComposedConfig, origin: ExperimentSource) -> Any:
+    """Return the experiment's name as spelled in its file, where 2024_05 is no number."""
+    value = composed.raw_config.get("name")
+    return (origin.get_spelling(("name",)) or value) if isinstance(value, int | float) else value
 
 
-def _arms(
+def _compose_arms(
     experiment: Experiment,
     overrides: Sequence[str],
     point: Sequence[str],
     composer: Composer,
     checker: Checker,
-    written: Written,
-    place: Replication | None = None,
+    origin: ExperimentSource,
+    replication: Replication | None = None,
 ) -> dict[str, Arm]:
-    """The arms, each composed once of these overrides and its own, checked and matched."""
-    figure = match.FIGURES.get(experiment.match)
+    """Compose each arm from these overrides and its own, check it and match its budget."""
+    figure = budget_matching.RESOURCE_ALIASES.get(experiment.match)
     arms: dict[str, Arm] = {}
     # the baseline comes first: it sets what the others are matched to
     for name in sorted(experiment.arms, key=lambda name: name != experiment.baseline):
-        own = experiment.arm_overrides[name]
-        command.refuse_hidden(point, name, own)
+        arm_lines = experiment.arm_overrides[name]
+        reject_hidden_overrides(point, name, arm_lines)
         try:
-            composed = composer.compose([*overrides, *own])
+            composed = composer.compose([*overrides, *arm_lines])
         except HydraException as error:
-            error.add_note(f"{written.place(('arm_overrides', name))}arm {name}: ")
+            error.add_note(f"{origin.format_key_location(('arm_overrides', name))}arm {name}: ")
             raise
         target: tuple[str, str, float] | None = None
         if figure is not None and arms and name not in experiment.unmatched:
-            by = experiment.match_by
-            assert by is not None, "an experiment with `match` names it"
-            if by in command.keys(own):
-                raise Refused(
-                    f"arm {name} sets {by}, which match_by solves for: drop one of the two",
+            match_key = experiment.match_by
+            assert match_key is not None, "`match` requires `match_by`"
+            if match_key in index_by_key(arm_lines):
+                raise InvalidConfig(
+                    f"arm {name} sets {match_key}, which match_by solves for: drop one of the two",
                     ("arm_overrides", name),
                 )
-            target = (by, figure, arms[experiment.baseline].estimate.get(figure))
+            target = (match_key, figure, arms[experiment.baseline].estimate.get(figure))
         try:
-            composer.refuse_idle(composed, own)
+            composer.reject_unused_attention_overrides(composed, arm_lines)
             seed = experiment.seeds[0]
-            arms[name] = check_arm(name, composed, [*overrides, *own], seed, checker, target=target)
+            arms[name] = check_arm(name, composed, [*overrides, *arm_lines], seed, checker, target=target)
         except ValueError as error:
-            where = place.where if place else ""
-            raise Refused(f"{where}arm {name}: {error}", blamed(str(error), name, own)) from error
+            prefix = replication.error_prefix if replication else ""
+            raise InvalidConfig(
+                f"{prefix}arm {name}: {error}", locate_invalid_key(str(error), name, arm_lines)
+            ) from error
     return arms

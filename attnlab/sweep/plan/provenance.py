@@ -1,4 +1,4 @@
-"""Where a report comes from: command, code, packages, device, and what was declared."""
+"""Provenance of a report: command, code, packages, device and preregistration."""
 
 import os
 import re
@@ -12,60 +12,67 @@ from typing import Any
 import attnlab
 from attnlab.report.schema import Provenance
 from attnlab.store import fingerprint
-from attnlab.store.schema import RunRecord
+from attnlab.store.run_schema import RunResult
 from attnlab.sweep.plan import overrides
 
 HOME = Path(attnlab.__file__).parent.parent
-DIFF_LIMIT = 100_000  # characters of uncommitted changes that a report carries
-_MULTIRUN = ("--multirun", "-m")  # what every command is, typed or not
-_SHOWN = re.compile(r"\+*sweep\.show=")  # a verb's, which another line makes of the same sweep
-_COMMAND = re.compile(r"\+*sweep\.command=")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
+DIFF_LIMIT = 100_000  # characters of uncommitted changes in a report
+_MULTIRUN_FLAGS = ("--multirun", "-m")  # implied in every command
+_SHOW_OVERRIDE = re.compile(r"\+*sweep\.show=")  # set by a verb; the sweep is the same without it
+_COMMAND_OVERRIDE = re.compile(r"\+*sweep\.command=")
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "numpy", "scipy", "datasets", "wandb")
 
 
-def provenance(
+def collect_provenance(
     line: Sequence[str],
     declared: Mapping[str, Any],
     changed: Sequence[str],
     device: str,
-    records: Sequence[RunRecord],
+    records: Sequence[RunResult],
 ) -> Provenance:
-    """Plain values only. `declaration_sha256` is of what the file says; `date` is the runs' own. The command
-    is what `sweep.command` says: `compare` hands on another line than the one that was typed.
+    """Return the provenance of a report, in plain values.
+
+    `preregistration_sha256` is the digest of the declared experiment; `date` is the start of the latest run.
+    The command is `sweep.command` if set: `compare` passes on another line than the one that was typed.
     """
-    commit, dirty = git()
+    commit, dirty = get_git_state()
     return Provenance(
-        command=typed(line),
+        command=format_command(line),
         commit=commit,
         dirty=dirty,
-        dirty_diff=_ask("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
-        packages=packages(),
+        dirty_diff=_run_git("diff", "HEAD")[:DIFF_LIMIT] if dirty else None,
+        packages=list_package_versions(),
         device=f"cpu ({os.cpu_count()} cores)" if device == "cpu" else device,
         date=max((record.started[:10] for record in records if record.started), default=None),
-        declared=dict(declared),
-        declaration_sha256=fingerprint.digest(declared, 64) if declared else None,
+        preregistered=dict(declared),
+        preregistration_sha256=fingerprint.compute_digest(declared, 64) if declared else None,
         changed=list(changed),
     )
 
 
-def typed(line: Sequence[str]) -> str:
-    """The line that was typed, Hydra's own flags included, as a shell takes it: with the variables of the
-    environment that it names, but for what is secret by its name.
+def format_command(line: Sequence[str]) -> str:
+    """Return the line that was typed, Hydra's own flags included, quoted for a shell.
+
+    Environment variables that the line refers to come first with their values, except those whose name marks
+    a secret.
     """
-    said = overrides.text([word for word in line if _COMMAND.match(word)], "sweep.command")
-    words = [word for word in line if word not in _MULTIRUN and not _SHOWN.match(word)]
-    command = said or shlex.join(["python", "-m", "attnlab", *words])
-    named = dict.fromkeys(re.findall(r"\$\{oc\.env:\s*(\w+)", command))
-    given = {name: os.environ[name] for name in named if name in os.environ}
+    replacement = overrides.get_override_text(
+        [word for word in line if _COMMAND_OVERRIDE.match(word)], "sweep.command"
+    )
+    words = [word for word in line if word not in _MULTIRUN_FLAGS and not _SHOW_OVERRIDE.match(word)]
+    command = replacement or shlex.join(["python", "-m", "attnlab", *words])
+    variables = dict.fromkeys(re.findall(r"\$\{oc\.env:\s*(\w+)", command))
+    values = {name: os.environ[name] for name in variables if name in os.environ}
     settings = [
-        f"{name}={'...' if _SECRET.search(name) else shlex.quote(value)} " for name, value in given.items()
+        f"{name}={'...' if _SECRET_NAME.search(name) else shlex.quote(value)} "
+        for name, value in values.items()
     ]
     return f"{''.join(settings)}{command}"
 
 
-def packages() -> dict[str, str]:
-    """Versions of what decides results, from installed metadata: nothing is imported."""
+def list_package_versions() -> dict[str, str]:
+    """Return the versions of packages that affect results, from installed metadata, without importing any."""
     versions = {"attnlab": attnlab.__version__}
     for name in PACKAGES:
         try:
@@ -75,17 +82,17 @@ def packages() -> dict[str, str]:
     return versions
 
 
-def git() -> tuple[str | None, bool | None]:
-    """Commit of attnlab's checkout and whether it was edited; (None, None) where there is no git."""
+def get_git_state() -> tuple[str | None, bool | None]:
+    """Return the commit of attnlab's checkout and whether it was edited; (None, None) without git."""
     try:
         if "site-packages" in HOME.parts:
             return None, None
-        return _ask("rev-parse", "HEAD"), bool(_ask("status", "--porcelain", "--untracked-files=no"))
+        return _run_git("rev-parse", "HEAD"), bool(_run_git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
 
 
-def _ask(*words: str) -> str:
-    # Asking must not refresh the index: on a full disk, git would leave the user's checkout locked.
+def _run_git(*words: str) -> str:
+    # A query must not refresh the index: on a full disk, git would leave the user's checkout locked.
     command = ["git", "--no-optional-locks", "-C", str(HOME), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()

@@ -1,62 +1,70 @@
-"""What a sweep asks of the module that trains its runs: attnlab's own, or what `sweep.train` names."""
+"""Interface of the module that trains the runs of a sweep: attnlab's own, or the one in `sweep.train`."""
 
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from attnlab.errors import Refused
-from attnlab.store.guards.trust import TRAINER
+from attnlab.errors import InvalidConfig
+from attnlab.store.guards.trust import DEFAULT_TRAINER
 
-PARTS = ("check", "run", "measure_again", "device_kind", "verify")
+TRAINER_FUNCTIONS = ("check", "run", "measure_again", "device_kind", "verify")
 
 
 class Trainer(Protocol):
-    """A module with these functions. None may be missing: what is not asked for is not known to hold.
+    """A module with these functions; none may be missing.
 
-    It may have a further one, `count_resource(config, name)`: one figure of what `check` returns, where that
-    is cheaper alone. Arms are matched by it.
+    It may also have `count_resource(config, name)`, which returns one entry of `check`'s estimate if that is
+    cheaper to compute alone. Budget matching uses it.
     """
 
     def check(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is known of a run before it starts, as `schema.Estimate` has it; ValueError where it cannot
-        run.
+        """Return the estimate of a run before it starts, as fields of `run_schema.RunEstimate`.
+
+        Raises:
+            ValueError: The run cannot be trained.
         """
         ...
 
     def run(self, folder: Path) -> None:
-        """Trains the run that `folder/spec.json` describes and writes its record last."""
+        """Train the run that `folder/spec.json` describes, and write its result last."""
         ...
 
     def measure_again(self, folder: Path) -> None:
-        """Takes again, from the final weights, what other code measured in a finished run."""
+        """Repeat, from the final weights, the measurements whose code changed since a run finished."""
         ...
 
     def device_kind(self, config: Mapping[str, Any]) -> str:
-        """ "cpu", or the name of the card that a run would train on here."""
+        """Return "cpu", or the name of the GPU that a run would train on here."""
         ...
 
     def verify(self, config: Mapping[str, Any]) -> Sequence[Any]:
-        """What the laws of attention say of it: outcomes with `law`, `status` and `detail`."""
+        """Test the invariants of attention; each outcome has `invariant`, `status` and `detail`."""
         ...
 
 
-def trainer_of(config: Mapping[str, Any]) -> str:
-    """The name of the module that trains a run."""
-    return str((config.get("sweep") or {}).get("train") or TRAINER)
+def get_trainer_name(config: Mapping[str, Any]) -> str:
+    """Return the name of the module that trains a run."""
+    return str((config.get("sweep") or {}).get("train") or DEFAULT_TRAINER)
 
 
-def trainer(name: str) -> Trainer:
-    """The module, imported. Refused where there is none, or it lacks a part."""
+def load_trainer(name: str) -> Trainer:
+    """Import a trainer module.
+
+    Raises:
+        InvalidConfig: There is no such module, or it lacks a function.
+    """
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if not f"{name}.".startswith(f"{error.name}."):
-            raise  # it is there, and something that it imports is not
-        raise Refused(
+            raise  # the module exists, but an import of its own is missing
+        raise InvalidConfig(
             f"sweep.train={name}: there is no module {error.name}; name one that can be imported"
         ) from None
-    for part in PARTS:
-        if not callable(getattr(module, part, None)):
-            raise Refused(f"sweep.train={name} has no function {part}; a trainer has {', '.join(PARTS)}")
+    for function in TRAINER_FUNCTIONS:
+        if not callable(getattr(module, function, None)):
+            raise InvalidConfig(
+                f"sweep.train={name} has no function {function}; a trainer has {', '.join(TRAINER_FUNCTIONS)}"
+            )
     return cast(Trainer, module)

@@ -1,1 +1,1 @@
-"""How the runs of a plan stand, and what they will take: read from the store and its locks."""
+"""States and forecasts of a plan's runs, read from the run directories and their locks."""

@@ -1,24 +1,31 @@
-"""How many seeds the margin asks for, by the spread of the finished pairs."""
+"""Number of seeds that a margin requires, by the spread of the finished pairs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnlab.store import answers, fingerprint
-from attnlab.store.schema import RunRecord
-from attnlab.store.source import sources
-from attnlab.sweep.plan.exchange.told import slope
+from attnlab.store import disk_cache, fingerprint
+from attnlab.store.run_schema import RunResult
+from attnlab.store.source_digests import hash_sources
+from attnlab.sweep.plan.compute_calibration.compute_calibration import compute_slope
 from attnlab.sweep.plan.plan import Plan
 
-_POWER = "attnlab.stats.power"
+_POWER_MODULE = "attnlab.stats.power"
 
 
-def describe_margin_seeds(plan: Plan, records: Mapping[str, RunRecord]) -> list[str]:
-    """A line per arm: the spread of its finished pairs of seeds, and the seeds that the margin asks for."""
+def describe_margin_seeds(plan: Plan, records: Mapping[str, RunResult]) -> list[str]:
+    """Describe, per arm, the spread of its finished seed pairs and the seeds that the margin requires.
+
+    Args:
+        plan: a plan with an experiment.
+        records: run id -> result of each finished run.
+    """
     assert plan.experiment is not None
     experiment = plan.experiment
     metric = experiment.metric
-    base = experiment.baseline
-    margin = experiment.nats(experiment.margin, slope(plan.exchange, records.get))
+    baseline = experiment.baseline
+    margin = experiment.amount_to_nats(
+        experiment.margin, compute_slope(plan.compute_calibration, records.get)
+    )
     if margin is None:
         return [f"{experiment.margin}: not known in nats yet, and so not the seeds that it asks for"]
     values = {
@@ -27,42 +34,47 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunRecord]) -> list[
         if run.id in records and (value := records[run.id].metrics.get(metric)) is not None
     }
     lines = []
-    for arm in plan.arms():
-        if arm == base:
+    for arm in plan.group_runs_by_arm():
+        if arm == baseline:
             continue
         differences = [
-            values[arm, seed] - values[base, seed]
+            values[arm, seed] - values[baseline, seed]
             for seed in experiment.seeds
-            if (arm, seed) in values and (base, seed) in values
+            if (arm, seed) in values and (baseline, seed) in values
         ]
-        known = len(differences) > 1
-        planned = _planning(differences, margin, plan.runs[0].config) if known else None
-        if planned is None:
-            lines.append(f"{arm} - {base}: {len(differences)} finished pairs, so the spread is not known yet")
+        has_spread = len(differences) > 1
+        spread = _compute_margin_seeds(differences, margin, plan.runs[0].config) if has_spread else None
+        if spread is None:
+            lines.append(
+                f"{arm} - {baseline}: {len(differences)} finished pairs, so the spread is not known yet"
+            )
             continue
-        sd, wanted = planned
+        sd, required_seeds = spread
         lines.append(
-            f"{arm} - {base}: {len(differences)} finished pairs, sd {sd:.3g}; margin {margin:g} asks for "
-            f"{wanted or 'more than 10,000'} seeds ({len(experiment.seeds)} planned)"
+            f"{arm} - {baseline}: {len(differences)} finished pairs, sd {sd:.3g}; margin {margin:g} asks for "
+            f"{required_seeds or 'more than 10,000'} seeds ({len(experiment.seeds)} planned)"
         )
     return lines
 
 
-def _planning(
+def _compute_margin_seeds(
     differences: Sequence[float], margin: float, config: Mapping[str, Any]
 ) -> tuple[float, int | None] | None:
-    """The differences' sd, and the seeds that the margin asks for (None: too many); None where all are equal.
+    """Compute the standard deviation of the differences and the seeds that the margin requires.
 
-    Kept in the cache by what they are made of: to import scipy takes longer than all the rest of a plan.
+    The result is cached by its inputs and code, because importing scipy takes longer than the rest of a plan.
+
+    Returns:
+        sd and number of seeds (None for more than 10,000); None if all differences are equal.
     """
-    key = fingerprint.digest([list(differences), margin, sources([_POWER])])
-    match answers.kept(config, "seeds", key):
+    key = fingerprint.compute_digest([list(differences), margin, hash_sources([_POWER_MODULE])])
+    match disk_cache.read_cache_entry(config, "seeds", key):
         case [float(sd), int() | None as seeds]:
             return sd, seeds
-    from attnlab.stats import planning
+    from attnlab.stats import estimate_power_plan
 
-    planned = planning(differences, margin)
-    if planned is None:
+    power_plan = estimate_power_plan(differences, margin)
+    if power_plan is None:
         return None
-    answers.keep(config, "seeds", key, [planned.sd, planned.seeds_for_margin])
-    return planned.sd, planned.seeds_for_margin
+    disk_cache.write_cache_entry(config, "seeds", key, [power_plan.sd, power_plan.seeds_for_margin])
+    return power_plan.sd, power_plan.seeds_for_margin

@@ -1,4 +1,4 @@
-"""Where every run of a plan stands, read from the store and its locks, whoever is training it."""
+"""State of each run, read from its run directory and lock, whichever process trains it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,75 +7,90 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from attnlab.store import runs as store
-from attnlab.store.files import CHECKPOINTS
+from attnlab.store import run_directories
+from attnlab.store.atomic_files import CHECKPOINT_NAMES
 from attnlab.store.guards import digests
-from attnlab.store.lease import elsewhere
-from attnlab.store.schema import RunRecord, RunSpec
-from attnlab.sweep.execute import mend
-from attnlab.sweep.execute.progress import fraction
+from attnlab.store.lease import is_held_on_other_host
+from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.sweep.execute import repair
+from attnlab.sweep.execute.progress import compute_fraction_done
 
-OPEN = ("to train", "running", "stopped")  # words of a run that has not ended
+UNFINISHED_STATES = ("to train", "running", "stopped")  # status of a run that has not ended
 
 
 @dataclass(frozen=True)
-class State:
-    """`word`: one of the recorded endings, or running, stopped (half-trained, nobody trains it), to train."""
+class RunState:
+    """State of a run.
 
-    word: str
+    `status` is the status of its result, or "running", "stopped" (partly trained, no process holds it) or
+    "to train"; `detail` adds steps, loss or faults.
+    """
+
+    status: str
     detail: str
-    done: float  # the part of the run that is behind us, 0 to 1
+    fraction_done: float  # 0 to 1
 
     def __str__(self) -> str:
-        return f"{self.word}  {self.detail}".rstrip()
+        return f"{self.status}  {self.detail}".rstrip()
 
 
-def state(folder: Path, weights: bool = False) -> State:
-    """With `weights`, the digests of large files are looked at too, which takes a second per gigabyte."""
-    files = tuple(version(folder / name) for name in ("run.json", *digests.FILES))
-    ended, wrong = _ended(folder, weights, files)
-    if ended is not None:
-        return ended
-    at = store.progress(folder)
-    where = f"step {at['step']}/{at.get('max_steps', '?')}" if "step" in at else ""
-    if locked(folder):
-        loss = at.get("loss")
-        return State("running", where + (f" loss {loss:.4f}" if where and loss else ""), fraction(at))
-    half = any((folder / name).exists() for name in CHECKPOINTS)
-    return State("stopped", where, fraction(at)) if half else State("to train", wrong, 0.0)
+def load_run_state(folder: Path, check_weights: bool = False) -> RunState:
+    """Load the state of the run in `folder`.
+
+    With `check_weights` large files are hashed too, which takes a second per gigabyte.
+    """
+    files = tuple(get_file_version(folder / name) for name in ("run.json", *digests.RUN_FILES))
+    ended_state, fault_list = _load_ended_state(folder, check_weights, files)
+    if ended_state is not None:
+        return ended_state
+    progress = run_directories.read_progress(folder)
+    steps = f"step {progress['step']}/{progress.get('max_steps', '?')}" if "step" in progress else ""
+    if is_locked(folder):
+        loss = progress.get("loss")
+        detail = steps + (f" loss {loss:.4f}" if steps and loss else "")
+        return RunState("running", detail, compute_fraction_done(progress))
+    if any((folder / name).exists() for name in CHECKPOINT_NAMES):
+        return RunState("stopped", steps, compute_fraction_done(progress))
+    return RunState("to train", fault_list, 0.0)
 
 
 @lru_cache(maxsize=4096)
-def _ended(folder: Path, weights: bool, _files: tuple[tuple[int, ...], ...]) -> tuple[State | None, str]:
-    """The state of a run that has ended, else None, and what is wrong with its files. Asked once for as long
-    as they stay as they are.
+def _load_ended_state(
+    folder: Path, check_weights: bool, _files: tuple[tuple[int, ...], ...]
+) -> tuple[RunState | None, str]:
+    """Load the state of an ended run (None if it has not ended or must be trained again) and its file faults.
+
+    Cached by the versions of the files.
     """
-    run_record = record(folder)
-    faults = mend.faults(folder, None if weights else digests.LARGE)
-    wrong = "; ".join(f"{name} {fault}" for name, fault in faults.items())
-    if run_record is not None and not run_record.done:
-        return State(run_record.status, run_record.failure.message if run_record.failure else "", 1.0), wrong
-    if run_record is None or faults.keys() & digests.PICTURED:
-        return None, wrong
+    run_record = load_cached_result(folder)
+    faults = repair.find_faults(folder, None if check_weights else digests.LARGE_FILE_BYTES)
+    fault_list = "; ".join(f"{name} {fault}" for name, fault in faults.items())
+    if run_record is not None and not run_record.is_done:
+        return RunState(
+            run_record.status, run_record.failure.message if run_record.failure else "", 1.0
+        ), fault_list
+    if run_record is None or faults.keys() & digests.PLOTTED_FILES:
+        return None, fault_list
     loss = run_record.metrics.get("val/loss")
-    said = "" if loss is None else f"val/loss {loss:.4f}"
-    return State("done", "; ".join(filter(None, (said, wrong))), 1.0), wrong
+    loss_text = "" if loss is None else f"val/loss {loss:.4f}"
+    return RunState("done", "; ".join(filter(None, (loss_text, fault_list))), 1.0), fault_list
 
 
-def record(folder: Path) -> RunRecord | None:
-    """A run's record (`store.runs.record`), read once per process while its file stays as it is: `watch`
-    looks every second.
+def load_cached_result(folder: Path) -> RunResult | None:
+    """Load a run's result, as `run_directories.load_run_result`, but once per version of its file.
+
+    `status --watch` reads all results every second.
     """
-    return _record(folder, version(folder / "run.json"))
+    return _load_result_version(folder, get_file_version(folder / "run.json"))
 
 
 @lru_cache(maxsize=4096)
-def _record(folder: Path, _version: tuple[int, ...]) -> RunRecord | None:
-    return store.record(folder)
+def _load_result_version(folder: Path, _version: tuple[int, ...]) -> RunResult | None:
+    return run_directories.load_run_result(folder)
 
 
-def version(path: Path) -> tuple[int, ...]:
-    """Another one for every file that was put there; () where there is none."""
+def get_file_version(path: Path) -> tuple[int, ...]:
+    """Return a tuple that changes with every new file at `path`; () if there is none."""
     try:
         stat = path.stat()
     except OSError:
@@ -83,25 +98,30 @@ def version(path: Path) -> tuple[int, ...]:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-def locked(folder: Path) -> bool:
-    """Whether a process holds the run. Only those who wait a moment for its lock may ask this beside them."""
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds the run's lock.
+
+    The check takes the lock for a moment, so every process that acquires it must wait for a moment.
+    """
     if not (folder / "lock").exists():
         return False
     try:
         with FileLock(folder / "lock", timeout=0):
-            return elsewhere(folder)
+            return is_held_on_other_host(folder)
     except Timeout:
         return True
-    except OSError:  # a store that may only be read: a worker could not hold a lock in it
+    except OSError:  # read-only: no worker could hold a lock here
         return False
 
 
-def states(runs: Sequence[RunSpec], root: Path, weights: bool = False) -> dict[str, State]:
-    """Run id -> its state."""
-    return {run.id: state(root / run.id, weights) for run in runs}
+def load_run_states(
+    runs: Sequence[RunConfig], root: Path, check_weights: bool = False
+) -> dict[str, RunState]:
+    """Load the state of each run, by run id."""
+    return {run.id: load_run_state(root / run.id, check_weights) for run in runs}
 
 
-def records(root: Path) -> list[RunRecord]:
-    """The records of all finished runs of a store, in the order of their ids."""
+def load_finished_results(root: Path) -> list[RunResult]:
+    """Load the results of all finished runs below `root`, sorted by run id."""
     folders = sorted(path.parent for path in root.glob("*/run.json"))
-    return [found for found in map(record, folders) if found and found.done]
+    return [result for result in map(load_cached_result, folders) if result and result.is_done]

@@ -1,1 +1,1 @@
-"""In: a config and its data. Out: what training will take: epochs and memory."""
+"""Estimates of training from a config and its data: epochs and memory."""

@@ -1,1 +1,1 @@
-"""Loggers beside a run's own records; the records on disk are the result."""
+"""Loggers besides a run's own files, which remain the result."""

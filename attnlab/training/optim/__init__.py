@@ -1,1 +1,1 @@
-"""In goes a model with its table of rates, out comes one torch optimiser over all of its parameters."""
+"""Optimizers: each takes a model with its table of learning rates and covers all of its parameters."""

@@ -1,4 +1,4 @@
-"""Muon for hidden matrices and AdamW for the rest, stepped as one optimiser."""
+"""Muon for hidden matrices and AdamW for the rest, stepped as one optimizer."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -6,17 +6,18 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from attnlab.training.optim.groups import groups, learned
+from attnlab.training.optim.parameter_groups import build_parameter_groups, iterate_trained_parameters
 
 
 @final
 class MuonAdamW(torch.optim.Optimizer):
-    """torch's own Muon (Jordan 2024) takes the matrices that the table has a rate of Muon's for, AdamW all
-    else. A step of Muon is made as large as one of AdamW's (Liu 2025, 2502.16982, §2.2), so that one `lr`
-    serves both. Projections that are fused, as q, k and v are, are orthogonalised as the one matrix they are.
+    """torch's Muon (Jordan 2024) for matrices with a Muon rate in the table, and AdamW for all others.
 
-    Each has its own groups, AdamW's first; state and groups are one optimiser's, for schedule, clipping and
-    checkpoints.
+    Muon's steps are scaled to the size of AdamW's (Liu 2025, 2502.16982, §2.2), so that one `lr` serves both.
+    Fused projections, such as q, k and v, are orthogonalized as the one matrix they are.
+
+    Both have their own groups, AdamW's first. State and groups are those of one optimizer, for schedule,
+    clipping and checkpoints.
     """
 
     def __init__(
@@ -32,30 +33,35 @@ class MuonAdamW(torch.optim.Optimizer):
             raise ValueError(f"optim.optimizer.momentum must be at least 0 and below 1, got {momentum}")
         hidden = []
         rest = []
-        for weight, row in learned(model):
-            if row.muon is not None and weight.ndim == 2:
-                hidden.append((weight, row.muon))
+        for weight, row in iterate_trained_parameters(model):
+            if row.muon_lr is not None and weight.ndim == 2:
+                hidden.append((weight, row.muon_lr))
             else:
-                rest.append((weight, row.adam))
-        self._adamw = torch.optim.AdamW(groups(rest, lr, weight_decay), lr=lr, betas=betas, fused=True)
+                rest.append((weight, row.adam_lr))
+        self._adamw = torch.optim.AdamW(
+            build_parameter_groups(rest, lr, weight_decay), lr=lr, betas=betas, fused=True
+        )
         self._muon = torch.optim.Muon(
-            groups(hidden, lr, weight_decay), lr=lr, momentum=momentum, adjust_lr_fn="match_rms_adamw"
+            build_parameter_groups(hidden, lr, weight_decay),
+            lr=lr,
+            momentum=momentum,
+            adjust_lr_fn="match_rms_adamw",
         )
         super().__init__([*self._adamw.param_groups, *self._muon.param_groups], {})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Both, over today's groups and state: a checkpoint that was loaded has replaced them."""
+        """Step both over the current groups and state, which loading a checkpoint replaces."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        split = len(self._adamw.param_groups)
-        for part, own in (
-            (self._adamw, self.param_groups[:split]),
-            (self._muon, self.param_groups[split:]),
+        n_adamw_groups = len(self._adamw.param_groups)
+        for optimizer, groups in (
+            (self._adamw, self.param_groups[:n_adamw_groups]),
+            (self._muon, self.param_groups[n_adamw_groups:]),
         ):
-            part.param_groups = own
-            part.state = self.state
-            part.step()
+            optimizer.param_groups = groups
+            optimizer.state = self.state
+            optimizer.step()
         return loss

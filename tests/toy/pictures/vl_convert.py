@@ -1,4 +1,4 @@
-"""A renderer that takes no time, in the place of the one that takes seconds: every picture is empty."""
+"""Instant stand-in for the chart renderer, which takes seconds: every picture is empty."""
 
 import io
 

@@ -1,1 +1,1 @@
-"""What `bench` measures, a file each (see the contract in `bench`)."""
+"""Subjects of `bench`, one module each; `attnlab.cli.bench` documents their interface."""

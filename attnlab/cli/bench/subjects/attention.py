@@ -1,4 +1,4 @@
-"""One attention layer's kernels over the length: forward, and forward with backward, against the roofline."""
+"""Kernels of one attention layer by length, forward and forward with backward, against the roofline."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,13 +11,13 @@ from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.flex import Flex
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.masks.causal import causal
-from attnlab.cli.bench import Bench
-from attnlab.cli.bench.rows import rows
-from attnlab.cli.bench.setup import conditions, here, is_debug
-from attnlab.cli.bench.trials import survey
-from attnlab.measure.roofline import roofline
-from attnlab.measure.timing import timed
-from attnlab.model.build import device_of
+from attnlab.cli.bench import BenchResult
+from attnlab.cli.bench.bench_config import compose_local_config, describe_conditions, is_debug
+from attnlab.cli.bench.bench_rows import build_rows
+from attnlab.cli.bench.workloads import sample_supported
+from attnlab.measure.roofline import measure_roofline
+from attnlab.measure.step_timing import make_timer
+from attnlab.model.build import select_device
 
 OVERRIDES = ["model.dim=256", "model.n_heads=8", "data.length=64", "data.batch_size=1", "logger=none"]
 ROUNDS = 3
@@ -27,20 +27,21 @@ LENGTHS = {
     "debug": (16, 32),
 }
 KERNELS: Mapping[str, Kernel] = {"eager": eager, "sdpa": sdpa, "flex": Flex()}
-prepare = partial(here, OVERRIDES)
+prepare = partial(compose_local_config, OVERRIDES)
 
 
-def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None], rounds: int) -> None:
-    """Causal attention with as many KV heads as heads; the first row of a group is the eager reference, or
-    the first kernel that can do it here.
+def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], None], rounds: int) -> None:
+    """Measure causal multi-head attention.
+
+    The reference of a group is the first supported kernel, eager if possible.
     """
-    device = device_of(config)
+    device = select_device(config)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    say("measuring copy bandwidth and matrix products")
-    limits = roofline(device, dtype)
+    log("measuring copy bandwidth and matrix products")
+    limits = measure_roofline(device, dtype)
     n_heads = config["model"]["n_heads"]
     width = config["model"]["dim"] // n_heads
-    bench.conditions |= conditions(config) | {
+    bench.conditions |= describe_conditions(config) | {
         "copy_bytes_per_s": limits.bytes_per_s,
         "matmul_flops_per_s": limits.flops_per_s,
         "kernels": str(dtype),
@@ -48,20 +49,24 @@ def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None],
     for length in LENGTHS["debug" if is_debug(config) else device]:
         for backward in (False, True):
             group = f"T = {length}, " + ("forward and backward" if backward else "forward")
-            say(group)
-            works = {
-                name: timed(_work(kernel, length, n_heads, width, device, dtype, backward), 1, device)
+            log(group)
+            workloads = {
+                name: make_timer(
+                    _make_workload(kernel, length, n_heads, width, device, dtype, backward), 1, device
+                )
                 for name, kernel in KERNELS.items()
             }
-            samples, notes = survey(works, rounds, say)
-            flops = 4 * n_heads * length**2 * width // 2 * (7 if backward else 2) // 2  # half the square
-            moved = 4 * n_heads * length * width * dtype.itemsize * (3 if backward else 1)
-            floor = limits.milliseconds(moved, flops)
-            facts = {name: {"flops": flops, "bytes": moved} for name in samples}
-            bench.rows += rows(group, samples, "ms", dict.fromkeys(samples, floor), facts, notes)
+            samples, notes = sample_supported(workloads, rounds, log)
+            flops = (
+                4 * n_heads * length**2 * width // 2 * (7 if backward else 2) // 2
+            )  # causal: half of the T x T scores
+            bytes_moved = 4 * n_heads * length * width * dtype.itemsize * (3 if backward else 1)
+            roofline_ms = limits.minimum_ms(bytes_moved, flops)
+            facts = {name: {"flops": flops, "bytes": bytes_moved} for name in samples}
+            bench.rows += build_rows(group, samples, "ms", dict.fromkeys(samples, roofline_ms), facts, notes)
 
 
-def _work(
+def _make_workload(
     kernel: Kernel,
     length: int,
     n_heads: int,
@@ -70,20 +75,20 @@ def _work(
     dtype: torch.dtype,
     backward: bool,
 ) -> Callable[[], None]:
-    """Tensors are made at each call, so that what does not fit is that call's trouble."""
-    where = torch.arange(length, device=device)
-    q_pos = where[None, None, :, None]
-    kv_pos = where[None, None, None, :]
+    """Make a workload that allocates its tensors per call, so that out of memory fails only that call."""
+    positions = torch.arange(length, device=device)
+    q_idx = positions[None, None, :, None]
+    kv_idx = positions[None, None, None, :]
 
-    def work() -> None:
+    def run_kernel() -> None:
         q, k, v = (
             torch.randn(1, n_heads, length, width, device=device, dtype=dtype, requires_grad=backward)
             for _ in range(3)
         )
         out = kernel(
-            AttentionInputs(q, k, v, q_pos, kv_pos, scale=width**-0.5, mask=causal, aligned=True)
+            AttentionInputs(q, k, v, q_idx, kv_idx, scale=width**-0.5, mask=causal, aligned=True)
         ).out
         if backward:
             out.sum().backward()
 
-    return work
+    return run_kernel

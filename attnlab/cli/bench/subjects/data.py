@@ -1,7 +1,7 @@
-"""How fast batches come from a text: from the mapped tokens beside a loop over a tensor in memory, which is
-what people write by hand, and how soon a text is there once its tokens are kept.
+"""Throughput of text batches, and start time of the data module with cached tokens.
 
-The loop takes the same windows of the same tokens. `M` and `L` are the sizes' windows and batches.
+Compares memory-mapped tokens with a hand-written loop over a tensor in memory. The loop reads the same
+windows of the same tokens. `M` and `L` are the windows and batches of these sizes.
 """
 
 import time
@@ -11,95 +11,99 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnlab.cli.bench import Bench
-from attnlab.cli.bench.rows import rows
-from attnlab.cli.bench.setup import conditions, here, is_debug
-from attnlab.data.module import Steps
-from attnlab.data.task import Batch, generator
-from attnlab.data.text import Text
-from attnlab.model.build import make
+from attnlab.cli.bench import BenchResult
+from attnlab.cli.bench.bench_config import compose_local_config, describe_conditions, is_debug
+from attnlab.cli.bench.bench_rows import build_rows
+from attnlab.data.data_module import StepLoader
+from attnlab.data.task import Batch, make_generator
+from attnlab.data.text import TextTask
+from attnlab.model.build import instantiate_config
 
 OVERRIDES = ["data=code", "data/tokenizer=byte", "logger=none"]
 ROUNDS = 5
-SHAPES = {"M": (64, 512), "L": (64, 1024)}  # rows of a batch, and tokens of a window
-BATCHES = 200
-DEBUG_BATCHES = 2  # in a sample
+BATCH_SHAPES = {"M": (64, 512), "L": (64, 1024)}  # rows per batch, tokens per window
+BATCHES_PER_SAMPLE = 200
+DEBUG_BATCHES_PER_SAMPLE = 2
 
 
 def prepare(overrides: Sequence[str], threads: int | None) -> dict[str, Any]:
-    """The config; at size=debug the text is pydocs, which is read within seconds."""
+    """Compose the config; size=debug uses pydocs, which loads within seconds."""
     defaults = ["data=pydocs", *OVERRIDES[1:]] if "size=debug" in overrides else OVERRIDES
-    return here(defaults, overrides, threads)
+    return compose_local_config(defaults, overrides, threads)
 
 
-def measure(config: Mapping[str, Any], bench: Bench, say: Callable[[str], None], rounds: int) -> None:
-    """Tokens a second, and seconds until the data module is there."""
-    bench.conditions |= conditions(config)
-    say("preparing the text")
-    kept = make(config["data"]).task
-    facts = {"once cached": {"tokens": kept.train_tokens + kept.val_tokens}}
+def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], None], rounds: int) -> None:
+    """Measure tokens per second, and seconds to construct the data module."""
+    bench.conditions |= describe_conditions(config)
+    log("preparing the text")
+    cached_task = instantiate_config(config["data"]).task
+    facts = {"once cached": {"tokens": cached_task.train_tokens + cached_task.val_tokens}}
     samples: dict[str, list[float]] = {"once cached": []}
     try:
-        for turn in range(2 * rounds):
-            say(f"start {turn + 1} of {2 * rounds}")
-            samples["once cached"].append(_seconds(lambda: make(config["data"])))
+        for round_index in range(2 * rounds):
+            log(f"start {round_index + 1} of {2 * rounds}")
+            samples["once cached"].append(_time_call(lambda: instantiate_config(config["data"])))
     finally:
-        bench.rows += rows("start of the data", samples, "s", facts=facts)
-    small = (config["data"]["batch_size"], config["data"]["length"])
-    batches = DEBUG_BATCHES if is_debug(config) else BATCHES
-    for name, (batch_size, length) in ({"debug": small} if is_debug(config) else SHAPES).items():
-        task = make({**config["data"], "length": length, "batch_size": batch_size}).task
-        assert isinstance(task, Text), "a text is asked for"
-        works = _works(task, batch_size, batches)
-        speeds: dict[str, list[float]] = {work: [] for work in works}
+        bench.rows += build_rows("start of the data", samples, "s", facts=facts)
+    debug_shape = (config["data"]["batch_size"], config["data"]["length"])
+    n_batches = DEBUG_BATCHES_PER_SAMPLE if is_debug(config) else BATCHES_PER_SAMPLE
+    for name, (batch_size, length) in ({"debug": debug_shape} if is_debug(config) else BATCH_SHAPES).items():
+        task = instantiate_config({**config["data"], "length": length, "batch_size": batch_size}).task
+        assert isinstance(task, TextTask), "a text is asked for"
+        workloads = _make_workloads(task, batch_size, n_batches)
+        speeds: dict[str, list[float]] = {workload_name: [] for workload_name in workloads}
         try:
-            for turn in range(rounds):
-                say(f"{name}: round {turn + 1} of {rounds}")
-                for order in (1, -1):
-                    for work in list(works)[::order]:
-                        seconds = _seconds(works[work])
-                        speeds[work].append(batches * batch_size * length / seconds)
+            for round_index in range(rounds):
+                log(f"{name}: round {round_index + 1} of {rounds}")
+                for direction in (1, -1):
+                    for workload_name in list(workloads)[::direction]:
+                        seconds = _time_call(workloads[workload_name])
+                        speeds[workload_name].append(n_batches * batch_size * length / seconds)
         finally:
-            bench.rows += rows(f"batches of {batch_size} x {length} ({name})", speeds, "tokens/s")
+            bench.rows += build_rows(f"batches of {batch_size} x {length} ({name})", speeds, "tokens/s")
 
 
-def _works(task: Text, batch_size: int, batches: int) -> dict[str, Callable[[], None]]:
-    """What makes so many batches, in each way."""
-    held = torch.from_numpy(task.training.astype(np.int64))
+def _make_workloads(task: TextTask, batch_size: int, n_batches: int) -> dict[str, Callable[[], None]]:
+    """Make a workload of `n_batches` batches for each way of loading."""
+    tokens_in_memory = torch.from_numpy(task.train_ids.astype(np.int64))
 
-    def loop(n: int) -> Batch:
-        last = task.train_tokens - task.length
-        starts = torch.randint(last, (batch_size,), generator=generator(0, n)).tolist()
+    def load_with_loop(step: int) -> Batch:
+        n_starts = task.train_tokens - task.length
+        starts = torch.randint(n_starts, (batch_size,), generator=make_generator(0, step)).tolist()
         return {
-            "tokens": torch.stack([held[start : start + task.length] for start in starts]),
-            "targets": torch.stack([held[start + 1 : start + 1 + task.length] for start in starts]),
+            "tokens": torch.stack([tokens_in_memory[start : start + task.length] for start in starts]),
+            "targets": torch.stack(
+                [tokens_in_memory[start + 1 : start + 1 + task.length] for start in starts]
+            ),
         }
 
-    def mapped(n: int) -> Batch:
-        return task.train_batch(0, n, batch_size)
+    def load_mapped(step: int) -> Batch:
+        return task.train_batch(0, step, batch_size)
 
-    def memory(n: int) -> Batch:
-        last = task.train_tokens - task.length
-        starts = torch.randint(last, (batch_size,), generator=generator(0, n))
-        return task.windows(held.numpy(), starts.numpy())
+    def load_in_memory(step: int) -> Batch:
+        n_starts = task.train_tokens - task.length
+        starts = torch.randint(n_starts, (batch_size,), generator=make_generator(0, step))
+        return task.gather_windows(tokens_in_memory.numpy(), starts.numpy())
 
-    assert all(torch.equal(loop(3)[key], batch) for key, batch in mapped(3).items()), "not the same windows"
+    assert all(torch.equal(load_with_loop(3)[key], batch) for key, batch in load_mapped(3).items()), (
+        "not the same windows"
+    )
     return {
-        "a loop over a tensor in memory": lambda: _drained(map(loop, range(batches))),
-        "the same as below, in memory": lambda: _drained(map(memory, range(batches))),
-        "mapped tokens": lambda: _drained(map(mapped, range(batches))),
-        "mapped tokens, the loader": lambda: _drained(
-            Steps(lambda n: [mapped(n)], lambda: 0, batches, workers=0)
+        "a loop over a tensor in memory": lambda: _consume_batches(map(load_with_loop, range(n_batches))),
+        "the same as below, in memory": lambda: _consume_batches(map(load_in_memory, range(n_batches))),
+        "mapped tokens": lambda: _consume_batches(map(load_mapped, range(n_batches))),
+        "mapped tokens, the loader": lambda: _consume_batches(
+            StepLoader(lambda step: [load_mapped(step)], lambda: 0, n_batches, workers=0)
         ),
     }
 
 
-def _drained(batches: Any) -> None:
+def _consume_batches(batches: Any) -> None:
     for _ in batches:
         pass
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+def _time_call(workload: Callable[[], object]) -> float:
+    start_time = time.perf_counter()
+    workload()
+    return time.perf_counter() - start_time

@@ -1,7 +1,7 @@
-"""Runs an hour, by how many share a device: a small model leaves most of a GPU idle.
+"""Runs per hour by the number of concurrent runs on a device: a small model leaves most of a GPU idle.
 
-Each share is a sweep of its own, in processes of its own, over an empty store: `rounds` runs one after
-another in each slot. What counts is from the first run's start to the last one's end.
+Each level of concurrency is a separate sweep into an empty run directory, with `rounds` runs one after
+another per slot. The time counts from the start of the first run to the end of the last.
 """
 
 import json
@@ -11,62 +11,72 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnlab.cli.bench import Bench, Row
-from attnlab.cli.bench.child import REFUSED, run_command
-from attnlab.cli.bench.setup import conditions, here
-from attnlab.errors import Refused
-from attnlab.model.build import device_of
+from attnlab.cli.bench import BenchResult, BenchRow
+from attnlab.cli.bench.bench_config import compose_local_config, describe_conditions
+from attnlab.cli.bench.command_process import EXIT_INVALID, run_command
+from attnlab.errors import InvalidConfig
+from attnlab.model.build import select_device
 
 OVERRIDES = ["size=S", "logger=none"]
 ROUNDS = 4
-SHARES = {"cpu": (1, 2), "cuda": (1, 2, 4, 8)}
+CONCURRENT_RUNS = {"cpu": (1, 2), "cuda": (1, 2, 4, 8)}
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The words of a command that trains one run, and what they compose to."""
+class SharingSetup:
+    """Words of a command that trains one run, and the composed config."""
 
-    words: tuple[str, ...]
+    command_words: tuple[str, ...]
     config: Mapping[str, Any]
 
 
-def prepare(overrides: Sequence[str], threads: int | None) -> Shared:
-    """Other words are overrides of the runs."""
-    sized = any(word.startswith("size=") for word in overrides)
-    words = [word for word in OVERRIDES if not (sized and word.startswith("size="))]
-    return Shared((*words, *overrides), here(words, overrides, threads))
+def prepare(overrides: Sequence[str], threads: int | None) -> SharingSetup:
+    """Compose the setup; the words are overrides of the runs."""
+    has_size = any(word.startswith("size=") for word in overrides)
+    words = [word for word in OVERRIDES if not (has_size and word.startswith("size="))]
+    return SharingSetup((*words, *overrides), compose_local_config(words, overrides, threads))
 
 
-def measure(prepared: Shared, bench: Bench, say: Callable[[str], None], rounds: int) -> None:
-    """Runs an hour on one device, and how many seconds each takes; the first row has it to itself."""
-    device = device_of(prepared.config)
-    bench.conditions |= conditions(prepared.config)
+def measure(setup: SharingSetup, bench: BenchResult, log: Callable[[str], None], rounds: int) -> None:
+    """Measure runs per hour and seconds per run on one device; the first row runs alone."""
+    device = select_device(setup.config)
+    bench.conditions |= describe_conditions(setup.config)
     with tempfile.TemporaryDirectory() as folder:
-        for share in SHARES[device]:
-            say(f"{share * rounds} runs, {share} at a time")
-            slots = f"sweep.slots={share}" if device == "cpu" else f"sweep.slots_per_gpu={share}"
-            runs = Path(folder) / f"runs_{share}"
-            line = [
-                *prepared.words, f"seed=range({share * rounds})", slots, f"paths.runs={runs}",
-                f"paths.reports={folder}/reports_{share}", f"paths.cache={folder}/cache",
+        for concurrency in CONCURRENT_RUNS[device]:
+            log(f"{concurrency * rounds} runs, {concurrency} at a time")
+            slots = f"sweep.slots={concurrency}" if device == "cpu" else f"sweep.slots_per_gpu={concurrency}"
+            runs = Path(folder) / f"runs_{concurrency}"
+            arguments = [
+                *setup.command_words, f"seed=range({concurrency * rounds})", slots, f"paths.runs={runs}",
+                f"paths.reports={folder}/reports_{concurrency}", f"paths.cache={folder}/cache",
             ]  # fmt: skip
-            began, ended, each = _spans(line, runs)
-            hourly = 3600 * share * rounds / (ended - began)
-            first = (bench.rows[0].median if bench.rows else None) or hourly
-            facts = {"seconds_a_run": round(each, 2), "runs": share * rounds}
-            name = f"{share} at a time"
-            ratio = hourly / first
-            bench.rows.append(Row("runs an hour", name, "runs", [hourly], hourly, ratio=ratio, facts=facts))
+            start_time, end_time, seconds_per_run = _time_sweep(arguments, runs)
+            runs_per_hour = 3600 * concurrency * rounds / (end_time - start_time)
+            reference = (bench.rows[0].median if bench.rows else None) or runs_per_hour
+            facts = {"seconds_a_run": round(seconds_per_run, 2), "runs": concurrency * rounds}
+            name = f"{concurrency} at a time"
+            ratio = runs_per_hour / reference
+            bench.rows.append(
+                BenchRow(
+                    "runs an hour", name, "runs", [runs_per_hour], runs_per_hour, ratio=ratio, facts=facts
+                )
+            )
 
 
-def _spans(line: Sequence[str], runs: Path) -> tuple[float, float, float]:
-    """When the first run of a sweep began and its last one ended, and the mean seconds of a run."""
-    ended = run_command(line)
-    if ended.returncode:
-        kind = Refused if ended.returncode == REFUSED else RuntimeError
-        raise kind(f"{' '.join(line)} ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
+def _time_sweep(arguments: Sequence[str], runs: Path) -> tuple[float, float, float]:
+    """Return the start of a sweep's first run, the end of its last, and the mean seconds of a run."""
+    result = run_command(arguments)
+    if result.returncode:
+        error_class = InvalidConfig if result.returncode == EXIT_INVALID else RuntimeError
+        raise error_class(
+            f"{' '.join(arguments)} ended with {result.returncode}: {result.stderr.strip()[-500:]}"
+        )
     spans = []
     for path in runs.glob("*/run.json"):
         seconds = json.loads(path.read_text("utf-8"))["seconds"]
         spans.append((path.stat().st_mtime - seconds, path.stat().st_mtime))
-    return min(b for b, _ in spans), max(e for _, e in spans), sum(e - b for b, e in spans) / len(spans)
+    return (
+        min(start for start, _ in spans),
+        max(end for _, end in spans),
+        sum(end - start for start, end in spans) / len(spans),
+    )

@@ -1,8 +1,8 @@
-"""How soon a command is there: wall times of whole processes, from `--help` to a finished experiment.
+"""Wall times of whole processes, from `--help` to a finished experiment.
 
-All are started in turn, so that a busy moment of the machine hits them all. `experiment=NAME` (and overrides)
-names the finished experiment: its plan, its status, and the whole command, which trains nothing any more and
-writes the report into a folder that is removed.
+Processes alternate, so that load on the machine affects all of them. `experiment=NAME` (and overrides)
+selects a finished experiment; the bench times its plan, its status, and the command itself. That command
+trains nothing and writes its report into a temporary folder.
 """
 
 import os
@@ -14,79 +14,94 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from attnlab.cli.bench import Bench
-from attnlab.cli.bench.child import run_command
-from attnlab.cli.bench.rows import rows
+from attnlab.cli.bench import BenchResult
+from attnlab.cli.bench.bench_rows import build_rows
+from attnlab.cli.bench.command_process import run_command
 from attnlab.cli.commands import VERBS
-from attnlab.errors import Refused
+from attnlab.errors import InvalidConfig
 
-EXPERIMENT = "gqa_vs_mha"
+DEFAULT_EXPERIMENT = "gqa_vs_mha"
 ROUNDS = 10
-TO_TRAIN = re.compile(r"(\d+) to train(?: by now)?, ")  # in a plan: runs that are not in the store
+TO_TRAIN_PATTERN = re.compile(r"(\d+) to train(?: by now)?, ")  # line of a plan on runs that are not stored
 
 
 @dataclass(frozen=True)
-class Started:
-    """A command line after `python -m attnlab`, and the threads that its processes are told to have."""
+class StartSetup:
+    """Arguments after `python -m attnlab`, and the threads of its processes."""
 
-    line: tuple[str, ...]
+    arguments: tuple[str, ...]
     threads: int | None
 
 
-def prepare(overrides: Sequence[str], threads: int | None) -> Started:
-    """The experiment is asked for as `experiment=NAME`, and first in the command."""
+def prepare(overrides: Sequence[str], threads: int | None) -> StartSetup:
+    """Move `experiment=NAME` to the front of the command; the last one counts."""
     names = [word.partition("=")[2] for word in overrides if word.lstrip("+").startswith("experiment=")]
-    others = [word for word in overrides if not word.lstrip("+").startswith("experiment=")]
-    return Started((f"+experiment={[EXPERIMENT, *names][-1]}", *others), threads)
+    other_words = [word for word in overrides if not word.lstrip("+").startswith("experiment=")]
+    return StartSetup((f"+experiment={[DEFAULT_EXPERIMENT, *names][-1]}", *other_words), threads)
 
 
-def measure(prepared: Started, bench: Bench, say: Callable[[str], None], rounds: int) -> None:
-    """Seconds; in a group all are compared with its first row."""
+def measure(setup: StartSetup, bench: BenchResult, log: Callable[[str], None], rounds: int) -> None:
+    """Measure seconds; ratios of a group refer to its first row."""
     bench.conditions |= {
         "cores": os.cpu_count(),
-        "threads": prepared.threads,
+        "threads": setup.threads,
         "python": platform.python_version(),
         "torch": metadata.version("torch"),
-        "command": " ".join(prepared.line),
+        "command": " ".join(setup.arguments),
     }
-    threads = {} if prepared.threads is None else {"OMP_NUM_THREADS": str(prepared.threads)}
-    lines = {"--help": ["--help"], **{f"{verb} --help": [verb, "--help"] for verb in VERBS}, "list": ["list"]}
-    group = f"the experiment {prepared.line[0].partition('=')[2]}, finished"
+    threads = {} if setup.threads is None else {"OMP_NUM_THREADS": str(setup.threads)}
+    info_commands = {
+        "--help": ["--help"],
+        **{f"{verb} --help": [verb, "--help"] for verb in VERBS},
+        "list": ["list"],
+    }
+    group = f"the experiment {setup.arguments[0].partition('=')[2]}, finished"
     with tempfile.TemporaryDirectory() as folder:
-        whole = [*prepared.line, f"paths.reports={folder}"]
-        finished = {"plan": ["plan", *prepared.line], "status": ["status", *prepared.line], "again": whole}
-        say("looking whether the experiment is finished")
-        note = _unfinished(finished["plan"], threads)
-        works = lines | (finished if note is None else {})
-        samples: dict[str, list[float]] = {name: [] for name in works}
+        full_command = [*setup.arguments, f"paths.reports={folder}"]
+        experiment_commands = {
+            "plan": ["plan", *setup.arguments],
+            "status": ["status", *setup.arguments],
+            "again": full_command,
+        }
+        log("looking whether the experiment is finished")
+        note = _explain_unfinished(experiment_commands["plan"], threads)
+        commands = info_commands | (experiment_commands if note is None else {})
+        samples: dict[str, list[float]] = {name: [] for name in commands}
         try:
-            for turn in range(rounds):
-                say(f"round {turn + 1} of {rounds}: {len(works)} processes")
-                for name in list(works)[:: -1 if turn % 2 else 1]:
-                    samples[name].append(_seconds(works[name], threads))
+            for round_index in range(rounds):
+                log(f"round {round_index + 1} of {rounds}: {len(commands)} processes")
+                for name in list(commands)[:: -1 if round_index % 2 else 1]:
+                    samples[name].append(_time_command(commands[name], threads))
         finally:
-            bench.rows += rows("help and lists", {name: samples[name] for name in lines}, "s")
-            done = {name: samples[name] for name in finished} if note is None else {}
-            bench.rows += rows(
-                group, done, "s", notes=None if note is None else dict.fromkeys(finished, note)
+            bench.rows += build_rows("help and lists", {name: samples[name] for name in info_commands}, "s")
+            experiment_samples = {name: samples[name] for name in experiment_commands} if note is None else {}
+            bench.rows += build_rows(
+                group,
+                experiment_samples,
+                "s",
+                notes=None if note is None else dict.fromkeys(experiment_commands, note),
             )
 
 
-def _unfinished(plan: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """Why nothing can be measured of an experiment; None where all of its runs are done."""
-    ended = run_command(plan, environment)
-    if ended.returncode:
-        raise Refused(ended.stderr.strip().removeprefix("attnlab: ") or f"{' '.join(plan)} failed")
-    costs = [line for line in ended.stdout.splitlines() if TO_TRAIN.match(line)]
+def _explain_unfinished(plan_arguments: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """Explain which runs of an experiment are missing; None if all are done."""
+    result = run_command(plan_arguments, environment)
+    if result.returncode:
+        raise InvalidConfig(
+            result.stderr.strip().removeprefix("attnlab: ") or f"{' '.join(plan_arguments)} failed"
+        )
+    costs = [line for line in result.stdout.splitlines() if TO_TRAIN_PATTERN.match(line)]
     if costs and all(line.startswith("0 ") and " failed" not in line for line in costs):
         return None
     return f"not finished in the store: {'; '.join(costs)}"
 
 
-def _seconds(line: Sequence[str], environment: Mapping[str, str]) -> float:
-    began = time.perf_counter()
-    ended = run_command(line, environment)
-    seconds = time.perf_counter() - began
-    if ended.returncode:
-        raise RuntimeError(f"{' '.join(line)} ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
+def _time_command(arguments: Sequence[str], environment: Mapping[str, str]) -> float:
+    start_time = time.perf_counter()
+    result = run_command(arguments, environment)
+    seconds = time.perf_counter() - start_time
+    if result.returncode:
+        raise RuntimeError(
+            f"{' '.join(arguments)} ended with {result.returncode}: {result.stderr.strip()[-500:]}"
+        )
     return seconds

@@ -1,6 +1,13 @@
-"""How checkpoints are laid out: a table of families, by their `model_type`."""
+"""Checkpoint formats: a table of model families, by their `model_type`."""
 
-from attnlab.model.huggingface.families.parts import REQUIRED, Config, Family, Key, Layout, Row
-from attnlab.model.huggingface.families.table import FAMILIES, LLAMA
+from attnlab.model.huggingface.families.checkpoint_family import (
+    REQUIRED,
+    Config,
+    ConfigKey,
+    Family,
+    Layout,
+    TensorRow,
+)
+from attnlab.model.huggingface.families.family_table import FAMILIES, LLAMA
 
-__all__ = ["FAMILIES", "LLAMA", "REQUIRED", "Config", "Family", "Key", "Layout", "Row"]
+__all__ = ["FAMILIES", "LLAMA", "REQUIRED", "Config", "ConfigKey", "Family", "Layout", "TensorRow"]

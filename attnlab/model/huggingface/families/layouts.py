@@ -1,117 +1,121 @@
-"""Tensor layouts of families whose files order rows in another way than our modules do."""
+"""Tensor layouts of families whose files order rows differently from our modules."""
 
 import torch
 from torch import Tensor
 
-from attnlab.model.huggingface.families.parts import Layout
-from attnlab.model.huggingface.rotation import Config
+from attnlab.model.huggingface.families.checkpoint_family import Layout
+from attnlab.model.huggingface.rope_config import Config
 
 
-def _heads(config: Config) -> Config:
+def _get_heads_config(config: Config) -> Config:
     heads: Config = config["attention"]["heads"]
     return heads
 
 
-def _transposed(tensor: Tensor, config: Config) -> Tensor:
-    return tensor.t()  # a vector stays as it is
+def _transpose(tensor: Tensor, config: Config) -> Tensor:
+    return tensor.t()  # no effect on a vector
 
 
-def _by_part(tensor: Tensor, config: Config) -> Tensor:
-    heads = _heads(config)["n_heads"]
-    groups = _heads(config)["n_kv_heads"]
+def _group_by_part(tensor: Tensor, config: Config) -> Tensor:
+    heads = _get_heads_config(config)["n_heads"]
+    groups = _get_heads_config(config)["n_kv_heads"]
     parts = tensor.unflatten(0, (groups, heads // groups + 2, -1)).tensor_split((-2, -1), dim=1)
     return torch.cat([part.flatten(0, 2) for part in parts])
 
 
-def _by_group(tensor: Tensor, config: Config) -> Tensor:
-    heads = _heads(config)["n_heads"]
-    groups = _heads(config)["n_kv_heads"]
+def _group_by_kv_head(tensor: Tensor, config: Config) -> Tensor:
+    heads = _get_heads_config(config)["n_heads"]
+    groups = _get_heads_config(config)["n_kv_heads"]
     parts = tensor.unflatten(0, (heads + 2 * groups, -1)).split((heads, groups, groups))
     return torch.cat([part.unflatten(0, (groups, -1)) for part in parts], dim=1).flatten(0, 2)
 
 
-TRANSPOSED = Layout(_transposed, _transposed)
-GROUPED = Layout(_by_part, _by_group)  # by KV head: its queries, its key, its value
-PLUS_ONE = Layout(  # gains stored as what they are beyond 1; the sum as theirs is computed
+TRANSPOSED_LAYOUT = Layout(_transpose, _transpose)
+GROUPED_LAYOUT = Layout(_group_by_part, _group_by_kv_head)  # by KV head: its queries, its key, its value
+PLUS_ONE = Layout(  # gains are stored minus 1; the sum is computed as in transformers
     lambda tensor, config: tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1,
     lambda tensor, config: tensor - 1,
 )
 
 
-def _flip(tensor: Tensor) -> Tensor:
-    """Matrices of experts the other way round, to theirs or back; biases as they are."""
+def _flip_expert_matrices(tensor: Tensor) -> Tensor:
+    """Transpose the matrices of experts, in either direction; biases do not change."""
     return tensor.transpose(1, -1) if tensor.ndim > 2 else tensor
 
 
 EXPERTS_UP = Layout(  # gate and up are interleaved
-    lambda tensor, config: _flip(tensor).unflatten(1, (-1, 2)).transpose(1, 2).flatten(0, 2),
-    lambda tensor, config: _flip(
+    lambda tensor, config: _flip_expert_matrices(tensor).unflatten(1, (-1, 2)).transpose(1, 2).flatten(0, 2),
+    lambda tensor, config: _flip_expert_matrices(
         tensor.unflatten(0, (config["ffn"]["n_experts"], 2, -1)).transpose(1, 2).flatten(1, 2)
     ),
 )
 EXPERTS_DOWN = Layout(
-    lambda tensor, config: _flip(tensor).flatten(0, 1),
-    lambda tensor, config: _flip(tensor.unflatten(0, (config["ffn"]["n_experts"], -1))),
+    lambda tensor, config: _flip_expert_matrices(tensor).flatten(0, 1),
+    lambda tensor, config: _flip_expert_matrices(tensor.unflatten(0, (config["ffn"]["n_experts"], -1))),
 )
 
 
-def _wide_values(tensor: Tensor, config: Config, outer: int) -> Tensor:
-    """A wide value is two heads of theirs, half of all apart; here they are neighbors."""
-    groups = _heads(config)["n_kv_heads"]
-    narrow = len(tensor) // (_heads(config)["n_heads"] + 2 * groups) * groups
-    before, v = tensor.tensor_split((len(tensor) - narrow,))
-    return torch.cat((before, v.unflatten(0, (outer, groups // outer, -1)).transpose(0, 1).flatten(0, 2)))
+def _reorder_wide_values(tensor: Tensor, config: Config, outer: int) -> Tensor:
+    """Reorder wide values: their two halves are heads n/2 apart in theirs and neighbors in ours."""
+    groups = _get_heads_config(config)["n_kv_heads"]
+    n_value_rows = len(tensor) // (_get_heads_config(config)["n_heads"] + 2 * groups) * groups
+    qk, v = tensor.tensor_split((len(tensor) - n_value_rows,))
+    return torch.cat((qk, v.unflatten(0, (outer, groups // outer, -1)).transpose(0, 1).flatten(0, 2)))
 
 
 WIDE_VALUES = Layout(
-    lambda tensor, config: _wide_values(tensor, config, 2),
-    lambda tensor, config: _wide_values(tensor, config, _heads(config)["n_kv_heads"] // 2),
+    lambda tensor, config: _reorder_wide_values(tensor, config, 2),
+    lambda tensor, config: _reorder_wide_values(tensor, config, _get_heads_config(config)["n_kv_heads"] // 2),
 )
 LAMBDAS = Layout(lambda tensor, config: tensor.unflatten(0, (4, -1)), lambda tensor, config: tensor.flatten())
 
 
 _HALVES = (-1, 2)
-_PAIRS = (2, -1)  # pairs (0, 1), (2, 3), ... as first members, then second ones; and back
+_PAIRS = (2, -1)  # rotary pairs (0, 1), (2, 3), ... to first members followed by second members, and back
 
 
-def _turn(rows: Tensor, blocks: int, turning: int, shape: tuple[int, int]) -> Tensor:
-    """The last `turning` rows of each block in another order, the others as they are."""
+def _reorder_rotary_rows(rows: Tensor, blocks: int, n_rotary: int, shape: tuple[int, int]) -> Tensor:
+    """Reorder the last `n_rotary` rows of each block; the others do not change."""
     rows = rows.unflatten(0, (blocks, -1))
-    still, turned = rows.tensor_split((rows.shape[1] - turning,), dim=1)
-    return torch.cat((still, turned.unflatten(1, shape).transpose(1, 2).flatten(1, 2)), 1).flatten(0, 1)
+    other_rows, rotary_rows = rows.tensor_split((rows.shape[1] - n_rotary,), dim=1)
+    return torch.cat((other_rows, rotary_rows.unflatten(1, shape).transpose(1, 2).flatten(1, 2)), 1).flatten(
+        0, 1
+    )
 
 
-def _turn_queries(rows: Tensor, config: Config, shape: tuple[int, int]) -> Tensor:
-    return _turn(rows, _heads(config)["n_heads"], _heads(config)["rope_dim"], shape)
+def _reorder_query_rows(rows: Tensor, config: Config, shape: tuple[int, int]) -> Tensor:
+    return _reorder_rotary_rows(
+        rows, _get_heads_config(config)["n_heads"], _get_heads_config(config)["rope_dim"], shape
+    )
 
 
-def _turn_down(rows: Tensor, config: Config, shape: tuple[int, int]) -> Tensor:
-    """Queries, unless they come from a latent of their own, and the key that all heads share."""
-    heads = _heads(config)
+def _reorder_down_rows(rows: Tensor, config: Config, shape: tuple[int, int]) -> Tensor:
+    """Reorder the shared rotary key, and the queries unless they have their own latent."""
+    heads = _get_heads_config(config)
     q, kv = rows.tensor_split((len(rows) - heads["rank"] - heads["rope_dim"],))
-    q = _turn_queries(q, config, shape) if heads.get("q_rank") is None else q
-    return torch.cat((q, _turn(kv, 1, heads["rope_dim"], shape)))
+    q = _reorder_query_rows(q, config, shape) if heads.get("q_rank") is None else q
+    return torch.cat((q, _reorder_rotary_rows(kv, 1, heads["rope_dim"], shape)))
 
 
-def _up(rows: Tensor, config: Config) -> Tensor:
-    parts = rows.unflatten(0, (_heads(config)["n_heads"], -1)).tensor_split(
-        (_heads(config)["head_dim"],), dim=1
+def _split_up_rows(rows: Tensor, config: Config) -> Tensor:
+    parts = rows.unflatten(0, (_get_heads_config(config)["n_heads"], -1)).tensor_split(
+        (_get_heads_config(config)["head_dim"],), dim=1
     )
     return torch.cat([part.flatten(0, 1) for part in parts])
 
 
-def _by_head(rows: Tensor, config: Config) -> Tensor:
-    heads = _heads(config)
+def _interleave_up_rows(rows: Tensor, config: Config) -> Tensor:
+    heads = _get_heads_config(config)
     parts = rows.tensor_split((heads["n_heads"] * heads["head_dim"],))
     return torch.cat([part.unflatten(0, (heads["n_heads"], -1)) for part in parts], 1).flatten(0, 1)
 
 
 LATENT_DOWN = Layout(
-    lambda rows, config: _turn_down(rows, config, _HALVES),
-    lambda rows, config: _turn_down(rows, config, _PAIRS),
+    lambda rows, config: _reorder_down_rows(rows, config, _HALVES),
+    lambda rows, config: _reorder_down_rows(rows, config, _PAIRS),
 )
 LATENT_Q_UP = Layout(
-    lambda rows, config: _turn_queries(rows, config, _HALVES),
-    lambda rows, config: _turn_queries(rows, config, _PAIRS),
+    lambda rows, config: _reorder_query_rows(rows, config, _HALVES),
+    lambda rows, config: _reorder_query_rows(rows, config, _PAIRS),
 )
-LATENT_UP = Layout(_up, _by_head)
+LATENT_UP = Layout(_split_up_rows, _interleave_up_rows)

@@ -1,1 +1,1 @@
-"""What runs make of their text, as tables: losses by kind of token, and what each arm writes."""
+"""Tables on running text: losses by token category, and generated samples."""

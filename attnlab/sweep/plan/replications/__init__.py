@@ -1,1 +1,1 @@
-"""Where else an experiment is asked. In: what it declares; out: what is another there."""
+"""Replications of an experiment: on further corpora, or at the sizes of a ladder."""

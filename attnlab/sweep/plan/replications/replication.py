@@ -1,87 +1,94 @@
-"""An experiment asked once more: of another text, or at a rung of a ladder. Each is a comparison of its own,
-with runs, looks and a report of its own; what they say together is on a page of theirs.
+"""Replications: an experiment on another corpus or at another ladder size.
+
+Each replication is a comparison of its own, with its own runs, interim analyses and report. A further report
+combines them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attnlab.errors import Refused
-from attnlab.report.schema import Place
-from attnlab.store.declarations import Ladder
-from attnlab.sweep.plan import overrides as command
-from attnlab.sweep.plan.replications import rungs
+from attnlab.errors import InvalidConfig
+from attnlab.report.schema import ReplicationContext
+from attnlab.store.experiment_schema import LadderConfig
+from attnlab.sweep.plan.overrides import index_by_key
+from attnlab.sweep.plan.replications import ladder_plan
 
 
 @dataclass(frozen=True)
 class Replication:
-    """`name` is the text's or the rung's, `called` what the title ends with, `ladder` that of a rung.
-    `overrides` come before those of the command line, and `keys` stand in the place of the experiment's own.
+    """An experiment on one corpus or at one ladder size.
+
+    `name` is the corpus or the size, `title_suffix` ends the report's title, `ladder` is None for a corpus.
+    `overrides` come before those of the command line; `keys` replace the experiment's own.
     """
 
     name: str
-    called: str
+    title_suffix: str
     overrides: tuple[str, ...] = ()
     keys: Mapping[str, Any] = field(default_factory=dict)
-    ladder: Ladder | None = None
+    ladder: LadderConfig | None = None
 
-    def told(self, together: str) -> Place:
-        """As the report has it; `together` is the title of all places."""
-        return Place(
-            kind="rung" if self.ladder else "text",
+    def make_place(self, group_title: str) -> ReplicationContext:
+        """Return the replication as the report stores it; `group_title` names the combined report."""
+        return ReplicationContext(
+            kind="rung" if self.ladder else "corpus",
             name=self.name,
-            together=together,
+            combined_report=group_title,
             ladder=self.ladder,
-            rates=self.rates,
+            rates=self.rate_source,
         )
 
     @property
-    def where(self) -> str:
-        """What a refusal of an arm begins with."""
+    def error_prefix(self) -> str:
+        """The start of an error message about an arm."""
         return f"rung {self.name} of {self.ladder.name}: " if self.ladder else f"data={self.name}: "
 
     @property
-    def together(self) -> str:
-        """What the title of all places together ends with."""
+    def group_suffix(self) -> str:
+        """The end of the title of the combined report."""
         return f"@{self.ladder.name}" if self.ladder else ""
 
     @property
-    def rates(self) -> str | None:
-        """The rung whose learning rates it takes; None where it has its own."""
+    def rate_source(self) -> str | None:
+        """The ladder size whose tuned learning rates this size transfers; None if it has its own."""
         rates = self.ladder.rates if self.ladder else None
         return rates.rung if rates and rates.rung != self.name else None
 
 
-def replications(
+def plan_replications(
     base: Mapping[str, Any], point: Sequence[str], declared: Sequence[Any] | None
 ) -> list[Replication | None]:
-    """Where a composed command asks its experiment: None is the place that its config names itself. The first
-    text that its file declares has the experiment's own report, whichever texts the command asks.
+    """Return the replications of a composed command; None stands for the config's own corpus and size.
+
+    The first corpus that the experiment file declares has the experiment's own report, whichever corpora the
+    command selects.
     """
-    given = command.keys(point)
-    texts = base.get("texts")
+    line_by_key = index_by_key(point)
+    corpora = base.get("corpora")
     if "arms" not in base:
         return [None]
     if base.get("ladder") is not None:
-        ladder = rungs.read(base["ladder"], given)
-        base = {**base, "ladder_arms": None} if "arms" in given else base
+        ladder = ladder_plan.parse_ladder(base["ladder"], line_by_key)
+        base = {**base, "ladder_arms": None} if "arms" in line_by_key else base
         return [
             Replication(
                 name,
                 f"@{ladder.name}.{name}",
-                (*ladder.overrides, *own),
-                rungs.keys(base, ladder, name),
+                (*ladder.overrides, *size_overrides),
+                ladder_plan.make_size_keys(base, ladder, name),
                 ladder,
             )
-            for name, own in ladder.rungs.items()
+            for name, size_overrides in ladder.rungs.items()
         ]
-    if not texts or "data" in given:  # the command names its own
+    if not corpora or "data" in line_by_key:  # the command names its own data
         return [None]
-    if not isinstance(texts, list) or len(set(map(str, texts))) < len(texts):
-        raise Refused(
-            f"texts={texts}: give values of the group data, each once, as in [pydocs, code]", ("texts",)
+    if not isinstance(corpora, list) or len(set(map(str, corpora))) < len(corpora):
+        raise InvalidConfig(
+            f"corpora={corpora}: give values of the group data, each once, as in [pydocs, code]", ("corpora",)
         )
-    own = str(declared[0]) if declared else None
+    first_corpus = str(declared[0]) if declared else None
     return [
-        Replication(name, "" if name == own else f"@{name}", (f"data={name}",)) for name in map(str, texts)
+        Replication(name, "" if name == first_corpus else f"@{name}", (f"data={name}",))
+        for name in map(str, corpora)
     ]

@@ -1,1 +1,1 @@
-"""Each arm at its own learning rate: the arms of an experiment in, the runs that find their rates out."""
+"""Learning rates: tuned per arm before the comparison, on seeds that the comparison lacks."""

@@ -1,0 +1,1 @@
+"""Lossy caches for trained models: they hold fewer bits, or fewer tokens, than were written."""

@@ -1,0 +1,62 @@
+"""Config and conditions of a subject that measures in its own process."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from attnlab.config import CONF, register_resolvers
+from attnlab.model.build import get_device_kind, select_device
+from attnlab.store import config_groups
+from attnlab.testing.invariants.variant_composition import reject_option_lists
+
+SHAPE_KEYS = ("model.dim", "model.n_layers", "model.n_heads", "model.ffn_width", "data.length")
+
+
+def compose_local_config(
+    defaults: Sequence[str], overrides: Sequence[str], threads: int | None
+) -> dict[str, Any]:
+    """Compose the config of a subject that measures in this process, and set its threads (default 1).
+
+    A size among the overrides (size=debug) replaces the shape in the defaults.
+    """
+    torch.set_num_threads(threads or 1)
+    has_size = any(word.startswith("size=") for word in overrides)
+    applicable_defaults = [
+        word for word in defaults if not (has_size and word.partition("=")[0] in SHAPE_KEYS)
+    ]
+    return compose_run_config([*applicable_defaults, *overrides])
+
+
+def is_debug(config: Mapping[str, Any]) -> bool:
+    """Whether the smallest setting is selected: few lengths, few steps."""
+    return bool(config["size"] == "debug")
+
+
+def compose_run_config(overrides: Sequence[str]) -> dict[str, Any]:
+    """Compose and resolve the config of a run with these overrides."""
+    register_resolvers()
+    reject_option_lists(overrides)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config: Any = OmegaConf.to_container(
+            compose("config", overrides=list(overrides)), resolve=True, throw_on_missing=True
+        )
+    config_groups.validate_groups(config)
+    return config
+
+
+def describe_conditions(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the device, versions and model of the measurement."""
+    return {
+        "device": get_device_kind(select_device(config)),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "model": {key: config["model"][key] for key in ("dim", "n_layers", "n_heads", "ffn_width")},
+        "length": config["data"]["length"],
+        "batch": config["data"]["batch_size"],
+        "dtype": config["trainer"]["precision"],
+    }

@@ -1,0 +1,117 @@
+"""Run overrides through Hydra and attnlab's sweeper, and reduce errors to one line."""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from attnlab.cli.exit_handling import exit_on_interrupt, is_broken_pipe
+from attnlab.config import CONF, register_resolvers
+from attnlab.errors import InvalidConfig, format_suggestions
+
+_RUN_FLAGS = ("--multirun", "-m", "--run", "-r")
+_INFO_FLAGS = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help")
+_VALUE_FLAGS = (
+    "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--package", "-p",
+    "--experimental-rerun",
+)  # fmt: skip
+HYDRA_FLAGS = (*_RUN_FLAGS, *_INFO_FLAGS, *_VALUE_FLAGS, "--help", "-h", "--version", "--resolve")
+
+
+def run_hydra(line: Sequence[str]) -> int:
+    """Pass the line to Hydra as a multirun, unless a flag selects another mode."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions propagate to explain_error()
+    with exit_on_interrupt():
+        import hydra as hydra_package
+
+        from attnlab.sweep.execute.hydra_job import run_job
+        from attnlab.sweep.plan import config_files, overrides
+        from attnlab.sweep.plan.composer import reject_option_lists
+
+    flags = {word.split("=")[0] for word in line}
+    _reject_unknown_flags(line)
+    register_resolvers()
+    folders = list_config_dirs(line)
+    if not flags & {"--shell-completion", "-sc"}:  # its line is incomplete
+        parsed_overrides = overrides.parse_overrides(_extract_overrides(line))
+        folders += config_files.list_searchpath_folders(parsed_overrides)
+        reject_option_lists(
+            parsed_overrides, lambda group: any((folder / group).is_dir() for folder in folders)
+        )
+    config_files.register_config_source(folders[1:])
+    mode_flags = flags & {*_RUN_FLAGS, *_INFO_FLAGS, "hydra.mode"}
+    sys.argv = [sys.argv[0], *line] if mode_flags else [sys.argv[0], "--multirun", *line]
+    try:
+        hydra_package.main(config_path=str(CONF), config_name="config", version_base="1.3")(run_job)()
+    except SystemExit as exit_error:
+        if is_broken_pipe(exit_error):
+            raise
+        return exit_error.code if isinstance(exit_error.code, int) else 0 if exit_error.code is None else 2
+    return 0
+
+
+def _extract_overrides(line: Sequence[str]) -> list[str]:
+    """Select the words of a line that are neither flags nor values of flags."""
+    return [
+        word
+        for previous_word, word in zip(["", *line], line, strict=False)
+        if previous_word not in _VALUE_FLAGS and not word.startswith("-") and (word[:1] == "~" or "=" in word)
+    ]
+
+
+def _reject_unknown_flags(line: Sequence[str]) -> None:
+    """Raise InvalidConfig for an unknown flag; prefixes of flags are valid, as in argparse.
+
+    argparse itself would print Hydra's whole usage.
+    """
+    for flag in (word.partition("=")[0] for word in line if word.startswith("--")):
+        if not any(known_flag.startswith(flag) for known_flag in HYDRA_FLAGS):
+            suggestions = format_suggestions(flag, [*HYDRA_FLAGS, "--trust"])
+            raise InvalidConfig(f"no flag {flag}{suggestions}; see python -m attnlab --help")
+
+
+def extract_hydra_flags(options: argparse.Namespace) -> list[str]:
+    """Format the flags of a verb that Hydra parses, to precede the overrides, which must be contiguous."""
+    flags = ("config_dir", "config_path", "config_name")
+    values = {flag: getattr(options, flag) for flag in flags if getattr(options, flag) is not None}
+    return [word for flag, value in values.items() for word in (f"--{flag.replace('_', '-')}", value)]
+
+
+def explain_error(error: Exception, line: Sequence[str]) -> str | None:
+    """Format an error that the user can fix as one line; None for a bug, which keeps its traceback."""
+    if isinstance(error, InvalidConfig):
+        return str(error)
+    if type(error).__module__.split(".")[0] in ("hydra", "omegaconf", "antlr4"):
+        from attnlab.cli.hydra_errors import format_hydra_error
+
+        return format_hydra_error(error, list_config_dirs(line))
+    if type(error).__module__.split(".")[0] == "yaml":  # in a folder that a config adds to the search path
+        return f"not YAML: {' '.join(str(error).split())}"
+    if isinstance(error, ModuleNotFoundError) and error.name and _is_raised_in(error, ("attnlab",)):
+        missing = error.name.partition(".")[0]
+        return (
+            f"{missing} is not installed for {sys.executable}: use the Python that attnlab is installed in "
+            "(after `make experiment`: . .venv/bin/activate), or pip install it"
+        )
+    if isinstance(error, ValueError) and _is_raised_in(error, ("attnlab", "hydra")):
+        return " ".join(str(error).split())
+    return None
+
+
+def _is_raised_in(error: Exception, packages: Sequence[str]) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and any(package in Path(frames[-1].filename).parts for package in packages)
+
+
+def list_config_dirs(line: Sequence[str]) -> list[Path]:
+    """List the folders of config groups: attnlab's own (or --config-path), then --config-dir."""
+    folders = {"--config-path": CONF, "--config-dir": None}
+    short = {"-cp": "--config-path", "-cd": "--config-dir"}
+    for word, next_word in zip(line, [*line[1:], ""], strict=False):
+        flag, equals, value = word.partition("=")
+        flag = short.get(flag, flag)
+        if flag in folders:
+            folders[flag] = Path(value if equals else next_word)
+    return [folder for folder in folders.values() if folder is not None]

@@ -1,0 +1,190 @@
+"""RoPE settings of a config in any of their formats, normalized and written back.
+
+transformers 5 writes a table `rope_parameters`; older versions wrote `rope_scaling` and a separate
+`rope_theta`. Of a file with both tables, transformers 5.23 reads only `rope_scaling`; here both must agree.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from attnlab.model.huggingface.config_values import require_agreement, require_bool, require_number
+
+Config = dict[str, Any]
+
+_ROPE_TABLES = ("rope_scaling", "rope_parameters")
+_BASE_KEY = "rope_theta"
+_TRAINED_LENGTH_KEY = "original_max_position_embeddings"
+_MAX_LENGTH_KEY = "max_position_embeddings"
+_FRACTION_KEY = "partial_rotary_factor"
+_MAGNITUDE_KEY = "attention_factor"
+
+
+class ScalingFormat(NamedTuple):
+    """Our target, its constant leaves, and our leaves by their key names.
+
+    `required` maps each mandatory key to our leaf, `optional` each other key to our leaf and its default.
+    """
+
+    target: str
+    required: dict[str, str]
+    optional: Mapping[str, tuple[str | None, Any]] = {}
+    fixed: Mapping[str, Any] = {}
+
+
+_SCALINGS = {
+    "linear": ScalingFormat("attnlab.attention.rotary_scaling.Interpolation", {"factor": "factor"}),
+    "llama3": ScalingFormat(
+        "attnlab.attention.rotary_scaling.Llama3",
+        {
+            "factor": "factor",
+            _TRAINED_LENGTH_KEY: "trained",
+            "low_freq_factor": "low",
+            "high_freq_factor": "high",
+        },
+    ),
+    "yarn": ScalingFormat(
+        "attnlab.attention.rotary_scaling.Yarn",
+        {"factor": "factor", _TRAINED_LENGTH_KEY: "trained"},
+        {
+            "beta_fast": ("fast", 32),
+            "beta_slow": ("slow", 1),
+            "truncate": ("truncate", True),
+            _MAGNITUDE_KEY: ("magnitude", None),
+            "mscale": (None, None),  # these two define the magnitude if it is absent
+            "mscale_all_dim": (None, None),
+        },
+        {"ramp": "index"},
+    ),
+}
+
+
+def normalize_rotation(
+    theirs: Config,
+    base: float = 10000.0,
+    fraction: float | None = None,
+    kinds: Sequence[str] = tuple(_SCALINGS),
+    default_table: Mapping[str, Any] | None = None,
+) -> Config:
+    """Rewrite the RoPE settings of `theirs` as `rope_theta` and a complete `rope_scaling`, or None.
+
+    Args:
+        base: Default of `rope_theta`.
+        fraction: Default of `partial_rotary_factor`, in families that have this key.
+        kinds: Supported types other than "default".
+        default_table: Table of a config that has none.
+
+    Raises:
+        ValueError: An unsupported type, a missing value, a value that is no number, or two tables that
+            disagree. The message names the keys.
+    """
+    tables = {
+        table_name: theirs[table_name]
+        for table_name in _ROPE_TABLES
+        if theirs.get(table_name) not in (None, {})
+    }
+    tables = tables or {_ROPE_TABLES[-1]: default_table or {}}
+    for table_name, table in tables.items():
+        if not isinstance(table, Mapping):
+            raise ValueError(f"{table_name} must be a mapping, not {table!r}")
+    types = {
+        f"{table_name}.{key}": kind
+        for table_name, table in tables.items()
+        for key, kind in _read_types(table).items()
+    }
+    kind = require_agreement(types, lambda kind: kind)
+    supported = ("default", *kinds)
+    if not isinstance(kind, str) or kind not in supported:
+        raise ValueError(f"{next(iter(types))} = {kind!r} is not supported (only {', '.join(supported)})")
+    scaling = None
+    if kind in _SCALINGS:
+        scaling = {"rope_type": kind} | {
+            name: _resolve_value(name, tables, theirs) for name in _SCALINGS[kind].required
+        }
+        scaling |= {
+            name: _resolve_optional(name, tables, default)
+            for name, (_, default) in _SCALINGS[kind].optional.items()
+        }
+    rotation = {_BASE_KEY: _resolve_value(_BASE_KEY, tables, theirs, base)}
+    if fraction is not None:
+        rotation[_FRACTION_KEY] = _resolve_value(_FRACTION_KEY, tables, theirs, fraction)
+        _require_whole_features(rotation[_FRACTION_KEY], theirs)
+    return theirs | rotation | {"rope_scaling": scaling, "rope_parameters": None}
+
+
+def read_scaling(theirs: Config) -> Config:
+    """Convert a complete table of theirs to our scaling config."""
+    target, required, optional, fixed = _SCALINGS[theirs["rope_type"]]
+    leaves = required | {name: leaf for name, (leaf, _) in optional.items() if leaf}
+    ours = {"_target_": target, **fixed} | {leaf: theirs[name] for name, leaf in leaves.items()}
+    numerator = theirs.get("mscale")
+    denominator = theirs.get("mscale_all_dim")
+    if numerator and denominator and ours["magnitude"] is None:
+        ours["magnitude"] = compute_magnitude(theirs["factor"], numerator) / compute_magnitude(
+            theirs["factor"], denominator
+        )
+    return ours
+
+
+def write_scaling(ours: Config) -> Config | None:
+    """Convert our scaling config to their table; None if they have no such scaling."""
+    for kind, (target, required, optional, _) in _SCALINGS.items():
+        if ours["_target_"] == target:
+            leaves = required | {name: leaf for name, (leaf, _) in optional.items() if leaf}
+            table = {name: ours.get(leaf) for name, leaf in leaves.items()}
+            return {"rope_type": kind} | {name: value for name, value in table.items() if value is not None}
+    return None
+
+
+def compute_magnitude(factor: float, scale: float) -> float:
+    """Compute YaRN's factor of queries and keys; `scale` (`mscale`) multiplies the logarithm in it."""
+    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _read_types(table: Mapping[str, Any]) -> Config:
+    """Read the type under its newer and its older key; without either it is "default"."""
+    types = {key: table[key] for key in ("rope_type", "type") if table.get(key) is not None}
+    return types or {"rope_type": "default"}
+
+
+def _resolve_value(name: str, tables: Mapping[str, Any], theirs: Config, default: float | None = None) -> Any:
+    """Return the number on which all tables agree, each with its outer keys and defaults."""
+    values = {}
+    for table_name, table in tables.items():
+        outer_value = (
+            {name: theirs.get(name)} if name in (_BASE_KEY, _TRAINED_LENGTH_KEY, _FRACTION_KEY) else {}
+        )
+        value = require_agreement({f"{table_name}.{name}": table.get(name)} | outer_value, require_number)
+        if value is None and name == _TRAINED_LENGTH_KEY:
+            value = require_agreement({_MAX_LENGTH_KEY: theirs.get(_MAX_LENGTH_KEY)}, require_number)
+        value = default if value is None else value
+        if value is None:
+            raise ValueError(
+                f"{table_name}.{name} is missing: add the number that the model was trained with"
+            )
+        values[f"{table_name}.{name}" + (" (left out)" if table.get(name) is None else "")] = value
+    return require_agreement(values, require_number)
+
+
+def _resolve_optional(name: str, tables: Mapping[str, Any], default: Any) -> Any:
+    """Return the value on which all tables agree; an absent key means the default."""
+    read = require_bool if isinstance(default, bool) else require_number
+    values = {f"{table_name}.{name}": table.get(name) for table_name, table in tables.items()}
+    value = require_agreement(values, read)
+    if value is not None and None in values.values() and value != default:
+        missing = next(key for key, table_value in values.items() if table_value is None)
+        raise ValueError(f"{missing} (left out) and another table's {value!r} disagree: keep one of the two")
+    return default if value is None else value
+
+
+def _require_whole_features(fraction: float, theirs: Config) -> None:
+    """Raise ValueError for a fraction whose feature count transformers and attnlab round differently."""
+    width = theirs.get("hidden_size")
+    heads = theirs.get("num_attention_heads")
+    if isinstance(width, int) and isinstance(heads, int) and heads > 0:
+        head_dim = theirs.get("head_dim") or width // heads
+        n_rotary = head_dim * fraction
+        if int(n_rotary) != round(n_rotary):
+            raise ValueError(
+                f"{_FRACTION_KEY} = {fraction} of {head_dim} features a head is no whole number of them"
+            )

@@ -1,1 +1,0 @@
-"""One experiment at several places. In: the reports of each; out: what they say together."""

@@ -1,0 +1,98 @@
+"""Render all pictures of a report in a separate process: its failure costs pictures, never the page.
+
+The renderer is a JavaScript engine in a library. It aborts the whole process where it does not get gigabytes
+of address space or standard input. The pictures that it finished before that are used.
+"""
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attnlab.report.charts import svg
+from attnlab.report.charts.comparison_figures import Figure
+
+TIMEOUT = 300.0  # seconds for all pictures of a report
+
+
+@dataclass(frozen=True)
+class RenderedCharts:
+    """Figure name -> its SVG; name -> its PNG; name -> the error, for a figure in neither."""
+
+    svgs: dict[str, str] = field(default_factory=dict)
+    pngs: dict[str, bytes] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def error_messages(self) -> list[str]:
+        """For each reason, how many pictures are missing."""
+        reasons = list(self.errors.values())
+        total = len(self.svgs) + len(self.pngs) + len(self.errors)
+        return [
+            f"{reasons.count(reason)} of {total} pictures could not be drawn ({reason}): the "
+            "tables have what they "
+            "show, and `python -m attnlab report` with this folder draws them again."
+            for reason in dict.fromkeys(reasons)
+        ]
+
+
+def render_charts(
+    svg_figures: Sequence[Figure], png_figures: Sequence[Figure] = (), sheets: Mapping[str, str] | None = None
+) -> RenderedCharts:
+    """Render figures as inline SVG (`svg_figures`), figures as PNG, and sheets (name -> SVG) as PNG.
+
+    Raises nothing: a figure that cannot be rendered is in `errors`.
+    """
+    tasks: list[dict[str, Any]] = [{"name": f.name, "label": f.label, "spec": f.spec} for f in svg_figures]
+    tasks += [{"name": f.name, "label": None, "spec": f.spec} for f in png_figures]
+    tasks += [{"name": name, "label": None, "sheet": sheet} for name, sheet in (sheets or {}).items()]
+    results, reason = _run_renderer(tasks) if tasks else ([], "")
+    rendered = RenderedCharts()
+    for i, task in enumerate(tasks):
+        kind, content = results[i] if i < len(results) else ("error", reason)
+        if kind == "svg":
+            rendered.svgs[task["name"]] = content
+        elif kind == "png":
+            rendered.pngs[task["name"]] = base64.b64decode(content)
+        else:
+            rendered.errors[task["name"]] = content
+    return rendered
+
+
+def _run_renderer(tasks: list[dict[str, Any]]) -> tuple[list[tuple[str, Any]], str]:
+    """Results of the process for the first tasks, in their order, and the reason why there are no more."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            tasks_file = Path(folder) / "asked.json"
+            results_file = Path(folder) / "answered.jsonl"
+            tasks_file.write_text(json.dumps(tasks), encoding="utf-8")
+            reason = _run_process([sys.executable, "-P", svg.__file__, str(tasks_file), str(results_file)])
+            lines = results_file.read_text("utf-8").splitlines() if results_file.exists() else []
+    except OSError as error:
+        return [], f"no process could be started to draw: {error.strerror}"
+    results: list[tuple[str, Any]] = []
+    for line in lines:
+        try:
+            kind, content = json.loads(line)
+        except ValueError:  # cut short when the process ended
+            break
+        results.append((kind, content))
+    return results, reason
+
+
+def _run_process(command: list[str]) -> str:
+    """Run the renderer and describe how it ended."""
+    silent = subprocess.DEVNULL
+    try:
+        code = subprocess.run(command, stdin=silent, stdout=silent, stderr=silent, timeout=TIMEOUT).returncode
+    except subprocess.TimeoutExpired:
+        return f"the process that draws took more than {TIMEOUT:g} s"
+    if code < 0:
+        return f"the process that draws was ended by {signal.Signals(-code).name}"
+    return f"the process that draws ended with status {code}"

@@ -1,0 +1,209 @@
+"""Figures that compare arms: from report.json to named specs, each with the sentence that can replace it.
+
+The same specs become SVG in the page and, three of them, PNG beside the Markdown.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from attnlab.report.charts import comparison_charts, vega_layers
+from attnlab.report.charts.svg import render_svg
+from attnlab.report.schema import BudgetCell, BudgetRow, HeadsReport, Report, TradeoffPanel
+from attnlab.report.tables.number_format import MINUS, append_unit, format_number
+from attnlab.report.tables.ranking import MANY_ARMS
+from attnlab.report.tables.wording import format_effect, format_interval, format_level
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A named chart; `label` describes it in words."""
+
+    name: str
+    spec: vega_layers.Spec
+    label: str
+
+    def render_svg(self) -> str:
+        return render_svg(self.spec, name=self.name, label=self.label)
+
+
+def build_styles(report: HeadsReport) -> dict[str, tuple[str, str]]:
+    """Color and shape of every arm of a report."""
+    return vega_layers.assign_styles(report.experiment.arms, report.experiment.baseline)
+
+
+def build_verdict_figures(report: Report, width: int, name: str = "verdict") -> list[Figure]:
+    """One chart per kind of axis (a metric's differences, ratios) for the claims that have an interval."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for number, claim in enumerate(report.verdict.claims, 1):
+        decision = claim.decision
+        if decision.exact or decision.estimate is None:
+            continue
+        ratio = claim.compare == "ratio"
+        comparison = f"{claim.arm} {'/' if ratio else MINUS} {claim.against}"
+        estimate_text = format_number(decision.estimate, claim.digits, sign=not ratio)
+        if decision.level is not None and (decision.low is not None or decision.high is not None):
+            ends = format_interval(decision.low, decision.high, claim.digits, sign=not ratio)
+            estimate_text += f"  {format_level(decision.level)} {ends}"
+        start, end = (None if math.isinf(edge) else edge for edge in claim.region or (math.inf, math.inf))
+        groups.setdefault((claim.metric, claim.compare, claim.unit), []).append(
+            {
+                "label": f"{number}  {comparison}",
+                "mean": decision.estimate,
+                "low": decision.low,
+                "high": decision.high,
+                "from": start,
+                "to": end,
+                "verdict": str(claim.verdict),
+                "text": estimate_text,
+                "description": f"{claim.says}: {claim.verdict}, {comparison} {estimate_text}",
+            }
+        )
+    figures = []
+    for i, ((metric, compare, unit), rows) in enumerate(groups.items()):
+        title = append_unit(f"{'ratio' if compare == 'ratio' else 'difference'} in {metric}", unit)
+        label = f"Interval of each claim against the region where it holds, {title}. " + "; ".join(
+            str(r["description"]) for r in rows
+        )
+        spec = comparison_charts.build_interval_chart(
+            rows, unit=title, width=width, center=1.0 if compare == "ratio" else 0.0
+        )
+        figures.append(Figure(f"{name}{i}", spec, label))
+    return figures
+
+
+def build_effect_figures(report: Report, width: int, name: str = "effects") -> list[Figure]:
+    """A forest plot per metric."""
+    figures = []
+    metrics = dict.fromkeys(row.metric for row in report.effects)
+    for i, metric in enumerate(metrics):
+        rows = [row for row in report.effects if row.metric == metric and row.mean is not None]
+        if not rows:
+            continue
+        if len(rows) > MANY_ARMS:
+            rows.sort(key=lambda row: row.mean or 0.0, reverse=report.experiment.direction == "higher")
+        chart_rows = [
+            {
+                "arm": row.arm,
+                "mean": row.mean,
+                "low": row.low,
+                "high": row.high,
+                "description": f"{row.arm}: mean {format_effect(row)}, {row.verdict}",
+            }
+            for row in rows
+        ]
+        points = [
+            {
+                "arm": row.arm,
+                "value": p.difference,
+                "description": f"{row.arm}, seed {p.seed}: {format_number(p.difference, 4, sign=True)}",
+            }
+            for row in rows
+            for p in row.pairs
+        ]
+        unit = append_unit(f"{metric}: arm {MINUS} {rows[0].against}", rows[0].unit)
+        spec = comparison_charts.build_forest_chart(
+            chart_rows, points, build_styles(report), unit=unit, margin=rows[0].margin, width=width
+        )
+        figures.append(
+            Figure(
+                f"{name}{i}",
+                spec,
+                f"Effects on {metric}. " + "; ".join(str(d["description"]) for d in chart_rows),
+            )
+        )
+    return figures
+
+
+def build_slope_figures(report: Report) -> list[Figure]:
+    """Paired slopes of the primary metric, one panel per arm, on one scale."""
+    rows = [row for row in report.effects if row.primary and row.pairs]
+    domain = vega_layers.compute_domain([v for row in rows for p in row.pairs for v in (p.value, p.against)])
+    figures = []
+    for i, row in enumerate(rows):
+        points = [
+            {
+                "arm": arm,
+                "seed": p.seed,
+                "value": value,
+                "description": f"{arm}, seed {p.seed}: {format_number(value, row.digits + 1)}",
+            }
+            for p in row.pairs
+            for arm, value in ((row.against, p.against), (row.arm, p.value))
+        ]
+        spec = comparison_charts.build_slope_chart(
+            points,
+            row.arm,
+            row.against,
+            build_styles(report),
+            domain=domain,
+            unit=append_unit(row.metric, row.unit),
+        )
+        figures.append(
+            Figure(f"slope{i}", spec, f"{row.metric} of each seed, from {row.against} to {row.arm}")
+        )
+    return figures
+
+
+def select_tradeoff_panels(report: Report) -> list[TradeoffPanel]:
+    """The panels in which the costs of arms differ."""
+    return [panel for panel in report.tradeoff if len({point.x for point in panel.points}) > 1]
+
+
+def build_tradeoff_figures(report: Report) -> list[Figure]:
+    figures = []
+    experiment = report.experiment
+    unit = next((row.unit for row in report.effects if row.primary), "")
+    for i, panel in enumerate(select_tradeoff_panels(report)):
+        axis = append_unit(panel.label, panel.unit)
+        points = [
+            {
+                **dict(p),
+                "description": f"{p.arm}: {axis} {format_number(p.x)}, {experiment.metric} "
+                f"{format_number(p.y, panel.digits)}",
+            }
+            for p in panel.points
+        ]
+        front = sorted((p for p in points if p["arm"] in panel.pareto_front), key=lambda p: p["x"])
+        spec = comparison_charts.build_tradeoff_chart(
+            points,
+            front,
+            build_styles(report),
+            x_title=axis,
+            y_title=append_unit(experiment.metric, unit),
+            lower_x_is_better=panel.lower_is_better,
+            labeled_arms=[*panel.pareto_front, experiment.baseline]
+            if len(points) > MANY_ARMS
+            else experiment.arms,
+        )
+        figures.append(
+            Figure(
+                f"trade{i}",
+                spec,
+                f"{experiment.metric} against {axis}. " + "; ".join(p["description"] for p in points),
+            )
+        )
+    return figures
+
+
+def build_budget_figure(report: Report) -> Figure:
+    """The budget table as a picture, for media that carry pictures only."""
+    table = report.budget
+    cells = [
+        {
+            "row": row.label + (" (controlled)" if row.controlled else ""),
+            "arm": cell.arm,
+            "text": format_number(cell.value),
+            "mark": classify_budget_cell(row, cell),
+        }
+        for row in table.rows
+        for cell in row.cells
+    ]
+    return Figure("budget", comparison_charts.build_budget_chart(cells), "What each arm was given")
+
+
+def classify_budget_cell(row: BudgetRow, cell: BudgetCell) -> str:
+    """State of a budget cell: equal, differs although controlled, differs, or unknown."""
+    if cell.same is None:
+        return "unknown"
+    return "equal" if cell.same else "differs, controlled" if row.controlled else "differs"

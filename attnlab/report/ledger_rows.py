@@ -1,0 +1,241 @@
+"""Rows of the ledger: one per claim, the cost of each report, and false-positive rates of the rules."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
+from urllib.parse import quote, unquote
+
+from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict, load_report
+from attnlab.report.tables.claim_sources import Citation, build_citations, find_claim_axis
+from attnlab.report.tables.number_format import NONE, format_number
+from attnlab.report.tables.wording import (
+    format_conclusion,
+    format_decision,
+    format_effect,
+    format_quantity,
+    format_threshold,
+    format_training,
+)
+from attnlab.report.verdicts.evidence_bases import BASES
+from attnlab.stats.false_positives import MIN_RUNS, measure_false_positives
+
+LadderVerdicts = Mapping[tuple[str, str, str], str]  # (experiment, arm, against) -> scaling verdict
+NULL_EXPERIMENT = "aa_null"  # the A/A experiment, in which no arms differ
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """A claim as both pages show it."""
+
+    folder: str  # URL-quoted
+    experiment: str  # with its size
+    axis: str
+    identity: bool
+    says: str
+    comparison: str  # quantity, arms and threshold
+    reason: str
+    sources: tuple[str, ...]
+    source_says: str
+    conflicting_source: str  # a source with the opposite finding, and the finding; empty if none is known
+    verdict: str
+    exploratory: bool
+    effect: str  # with its interval at CONFIDENCE_LEVEL
+    training_equivalent: str  # in training compute; empty without a calibration
+    decision_interval: str  # the deciding interval, with its level
+    seeds: str
+    ladder_verdict: str  # whether it holds across sizes, if there is a ladder
+    corpora: str  # verdicts on corpora other than the report's own
+
+
+@dataclass(frozen=True)
+class LedgerReport:
+    """Cost and origin of a report."""
+
+    folder: str  # URL-quoted
+    experiment: str
+    question: str
+    cost: str
+    command: str
+    commit: str  # the code that made it
+
+
+@dataclass(frozen=True)
+class FalsePositiveRates:
+    """Rate at which each rule accepts a false claim: rule, rate, lower bound."""
+
+    runs: int
+    rounds: str
+    rules: list[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Everything the pages show about a folder of reports."""
+
+    rows: list[LedgerRow]
+    reports: list[LedgerReport]
+    false_positive_rates: FalsePositiveRates | None
+    agreement: str = ""  # how often a smaller ladder size gives the verdict of the larger
+
+    def select_rows(self, *, identity: bool) -> list[LedgerRow]:
+        """Select the rows of one of the two tables."""
+        return [row for row in self.rows if row.identity is identity]
+
+
+def load_ledger(
+    folder: Path, ladder_verdicts: LadderVerdicts = MappingProxyType({}), agreement: str = ""
+) -> Ledger:
+    """Load all `*/report.json` in a folder, with the ladders' verdicts on the same comparisons.
+
+    Reports of single ladder sizes and of further corpora appear only through the report they belong to.
+
+    Raises:
+        ValueError: the folder holds no report, or one cannot be read.
+    """
+    sources = sorted(folder.glob("*/report.json"))
+    if not sources:
+        raise ValueError(f"{folder}: no */report.json here; give the folder that holds the reports' folders")
+    all_reports = {quote(source.parent.name): load_report(source) for source in sources}
+    reports = {
+        name: report
+        for name, report in all_reports.items()
+        if not report.replication or unquote(name) == report.replication.combined_report
+    }
+    rows = [
+        _build_row(name, report, claim, citation, ladder_verdicts)
+        for name, report in reports.items()
+        for claim, citation in zip(report.verdict.claims, build_citations(report), strict=True)
+    ]
+    false_positives = (
+        _estimate_false_positives(reports[NULL_EXPERIMENT]) if NULL_EXPERIMENT in reports else None
+    )
+    return Ledger(
+        rows,
+        [_summarize_report(name, report) for name, report in reports.items()],
+        false_positives,
+        agreement,
+    )
+
+
+def _build_row(
+    name: str, report: Report, claim: ClaimResult, citation: Citation, ladder_verdicts: LadderVerdicts
+) -> LedgerRow:
+    experiment = report.experiment
+    return LedgerRow(
+        folder=name,
+        experiment=_format_experiment_name(experiment),
+        axis=find_claim_axis(report, claim),
+        identity=bool(claim.decision.exact or claim.identity or citation.identity),
+        says=citation.says,
+        comparison=f"{format_quantity(claim)}, {claim.arm} vs {claim.against}: {format_threshold(claim)}",
+        reason=citation.reason or NONE,
+        sources=tuple(source.strip() for source in (citation.source or NONE).split(";")),
+        source_says=citation.source_says or NONE,
+        conflicting_source=": ".join(filter(None, (citation.other_source, citation.other_says))),
+        verdict=claim.verdict,
+        exploratory=claim.exploratory,
+        effect=format_effect(claim),
+        training_equivalent=format_training(claim.training_equivalent) if claim.training_equivalent else "",
+        decision_interval=_format_decision_cell(claim),
+        seeds=_format_seeds_cell(report, claim),
+        ladder_verdict=_get_ladder_verdict(experiment, claim, ladder_verdicts),
+        corpora=_format_corpus_verdicts(report, claim),
+    )
+
+
+def _format_decision_cell(claim: ClaimResult) -> str:
+    """Format the deciding interval with its level and conclusion."""
+    interval = format_decision(claim)
+    return f"{interval}: {format_conclusion(claim)}" if interval else NONE
+
+
+def _format_seeds_cell(report: Report, claim: ClaimResult) -> str:
+    """Format the number of seeds behind a claim, and the number that would decide it."""
+    finished = len({run.seed for run in report.runs if run.is_done})
+    used = claim.decision.n if BASES[claim.basis].has_interim_analyses else finished
+    return f"{used} of {len(report.experiment.seeds)}{_format_required_seeds(claim, report.runs)}"
+
+
+def _get_ladder_verdict(
+    experiment: ExperimentSummary, claim: ClaimResult, ladder_verdicts: LadderVerdicts
+) -> str:
+    if claim.decision.exact or claim.compare == "ratio" or claim.metric != experiment.metric:
+        return NONE
+    return ladder_verdicts.get((experiment.name, claim.arm, claim.against), NONE)
+
+
+def _format_required_seeds(claim: ClaimResult, runs: Sequence[RunRow]) -> str:
+    """Format the seeds that would decide an inconclusive claim with 80% power, and their training time.
+
+    The time is for one run at a time; empty if there is no estimate.
+    """
+    estimate = claim.required_seeds
+    if estimate is None or claim.verdict != Verdict.INCONCLUSIVE:
+        return ""
+    if not estimate.seeds:
+        return "; no number would decide it"
+    arms = {claim.arm, claim.against}
+    seconds_by_arm = [[run.seconds or 0.0 for run in runs if run.arm == arm] for arm in arms]
+    hours = estimate.seeds * sum(fmean(seconds) for seconds in seconds_by_arm if seconds) / 3600
+    return f"; about {estimate.seeds:,} would {estimate.ends} it ({hours:.2g} h of training)"
+
+
+def _format_corpus_verdicts(report: Report, claim: ClaimResult) -> str:
+    """Format a claim's verdicts on the corpora other than the report's own."""
+    claims = [row for row in (report.corpora.claims if report.corpora else ()) if row.says == claim.says]
+    own_corpus = report.replication.name if report.replication else None
+    others = [
+        f"{row.corpus}: {row.verdict}"
+        for corpus_claims in claims
+        for row in corpus_claims.rows
+        if row.corpus != own_corpus
+    ]
+    return "; ".join(others) or NONE
+
+
+def _format_experiment_name(experiment: ExperimentSummary) -> str:
+    return f"{experiment.name}, size {experiment.size}" if experiment.size else experiment.name
+
+
+def _summarize_report(name: str, report: Report) -> LedgerReport:
+    provenance = report.reproduce
+    seconds = sum(run.seconds or 0 for run in report.runs)
+    return LedgerReport(
+        name,
+        _format_experiment_name(report.experiment),
+        report.experiment.question or NONE,
+        f"{len(report.runs)} runs, {format_number(round(seconds))} s, {provenance.device or NONE}",
+        provenance.command or NONE,
+        (provenance.commit or NONE)[:10],
+    )
+
+
+def _estimate_false_positives(report: Report) -> FalsePositiveRates | None:
+    """Estimate false-positive rates of the rules from the runs of the A/A comparison."""
+    experiment = report.experiment
+    results = {run.metrics.get(experiment.metric) for run in report.runs if run.is_done}
+    values = sorted(float(value) for value in results if value is not None)
+    if len(values) < MIN_RUNS or experiment.margin is None:  # equal runs count as one value
+        return None
+    outcomes = measure_false_positives(values, experiment.margin)
+    rules = [(rule, f"{outcome.rate:.1%}", f"{outcome.low:.1%}") for rule, outcome in outcomes.items()]
+    return FalsePositiveRates(len(values), f"{next(iter(outcomes.values())).rounds:,}", rules)
+
+
+def format_totals(ledger: Ledger) -> str:
+    """Format the number of claims in a sentence."""
+    hypotheses = len(ledger.select_rows(identity=False))
+    identities = len(ledger.select_rows(identity=True))
+    return (
+        f"{len(ledger.rows)} claims of {len(ledger.reports)} reports, {hypotheses} hypotheses and "
+        f"{identities} identities: {format_verdict_counts(ledger.rows)}."
+    )
+
+
+def format_verdict_counts(rows: Sequence[LedgerRow]) -> str:
+    """Format the count of each verdict."""
+    counts = Counter(row.verdict for row in rows)
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "none"

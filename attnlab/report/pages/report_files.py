@@ -1,0 +1,252 @@
+"""The files of a report: written from runs, and rendered from report.json and attention.npz alone."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from attnlab.report.charts import comparison_figures
+from attnlab.report.charts.chart_renderer import render_charts
+from attnlab.report.pages.html import list_page_figures, render_html
+from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
+from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.pages.summary import render_slide
+from attnlab.report.schema import Report, load_report
+from attnlab.report.tables import map_archive
+from attnlab.report.verdicts.results import Run
+from attnlab.store.atomic_files import replace_atomically
+
+SUMMARY_NAME = "summary"
+FORMULA_PREFIXES = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+)  # a cell that begins so is a formula to spreadsheets
+
+
+def write_report(folder: Path, report: Report, runs: list[Run]) -> Path:
+    """Write a report and return its page: run data, report.json, all rendered files, and the folder's index.
+
+    Two commands may end at the same time and write the same report: the pages then show the report.json that
+    was written last, whichever command renders them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_curves(folder / "curves.parquet", runs)
+    mapped = {(run.arm, run.seed): run.maps for run in runs if run.maps}
+    if mapped:
+        write_atomically(folder / map_archive.ARCHIVE_NAME, map_archive.build_archive(mapped))
+    else:
+        (folder / map_archive.ARCHIVE_NAME).unlink(missing_ok=True)  # of an earlier report
+    write_atomically(folder / "report.json", format_json(report.to_dict()).encode())
+    page = render_report(folder)
+    if not (folder.parent / "index.html").exists():
+        write_index(folder.parent)
+    return page
+
+
+def format_json(document: Any) -> str:
+    """JSON with sorted keys and one record a line, so that a diff shows the records that changed.
+
+    Mappings and lists that contain records are spread over lines; everything else is compact.
+    """
+    return _layout_json(document, "") + "\n"
+
+
+def _layout_json(value: Any, indent: str) -> str:
+    inner = indent + " "
+    if isinstance(value, dict) and value and (not indent or any(map(_has_records, value.values()))):
+        lines = [f"{_format_compact_json(key)}: {_layout_json(value[key], inner)}" for key in sorted(value)]
+        return "{\n" + ",\n".join(inner + line for line in lines) + f"\n{indent}}}"
+    if _has_records(value):
+        return "[\n" + ",\n".join(inner + _layout_json(item, inner) for item in value) + f"\n{indent}]"
+    return _format_compact_json(value)
+
+
+def _has_records(value: Any) -> bool:
+    """Whether a value is, or contains, a list of mappings."""
+    if isinstance(value, dict):
+        return any(map(_has_records, value.values()))
+    return isinstance(value, list) and any(isinstance(item, dict) or _has_records(item) for item in value)
+
+
+def _format_compact_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def render_report(path: Path) -> Path:
+    """Render a report from its folder or report.json, and return its page.
+
+    HTML, Markdown, figures and runs.csv come from report.json and attention.npz alone, the same bytes every
+    time.
+    """
+    source = find_report(path)
+    render_report_files(source)
+    update_index(source.parent)
+    return source.parent / "report.html"
+
+
+def render_report_files(source: Path) -> None:
+    """Render the files of one report.json beside it; the index of all reports is unchanged."""
+    _repeat_until_unchanged(
+        lambda: [source, source.with_name(map_archive.ARCHIVE_NAME)], lambda: _render_files_once(source)
+    )
+
+
+def _render_files_once(source: Path) -> None:
+    report = load_report(source)
+    pictures = build_png_figures(report)
+    rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
+    page = render_html(
+        report, rendered, map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
+    ).encode()
+    folder = source.parent
+    (folder / "figures").mkdir(exist_ok=True)
+    for old in sorted((folder / "figures").glob("*.png")):
+        if old.stem not in rendered.pngs and not old.name.startswith("."):  # another command's temporary file
+            old.unlink(missing_ok=True)
+    for name, picture in rendered.pngs.items():
+        write_atomically(
+            folder / f"{name}.png" if name == SUMMARY_NAME else folder / "figures" / f"{name}.png", picture
+        )
+    write_atomically(folder / "report.md", render_markdown(report, rendered.error_messages).encode())
+    write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
+    write_atomically(folder / "report.html", page)
+
+
+def update_index(folder: Path) -> None:
+    """Rewrite the index beside a report, if attnlab generated it."""
+    if is_generated_index(folder.absolute().parent / "index.html"):
+        write_index(folder.absolute().parent)
+
+
+def write_index(folder: Path) -> None:
+    """Write the index of all reports in a folder, unless another page has its name."""
+    page = folder / "index.html"
+    if is_generated_index(page) or not page.exists():
+        _repeat_until_unchanged(
+            lambda: find_report_sources(folder), lambda: write_atomically(page, render_index(folder).encode())
+        )
+
+
+def _repeat_until_unchanged(list_sources: Callable[[], Iterable[Path]], make: Callable[[], None]) -> None:
+    """Call `make`, and again while its sources change meanwhile.
+
+    So the last writer of a page has read every source: this needs no lock, on any file system.
+    """
+    rendered_versions = None
+    while (versions := [_get_file_version(path) for path in sorted(list_sources())]) != rendered_versions:
+        rendered_versions = versions
+        make()
+
+
+def _get_file_version(path: Path) -> tuple[str, int, int, int] | None:
+    """A value that changes with every file renamed to `path`; None where no file exists."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return str(path), stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def find_report(path: Path) -> Path:
+    """The report.json in a folder, or the file itself.
+
+    Raises:
+        ValueError: it does not exist.
+    """
+    source = path / "report.json" if path.is_dir() else path
+    if not source.is_file():
+        raise ValueError(f"{path}: no report.json here; give the folder of a report, or the file itself")
+    return source
+
+
+def build_png_figures(report: Report) -> list[comparison_figures.Figure]:
+    """The figures beside the Markdown: verdict, effects of the primary metric, budget."""
+    candidates = [
+        ("verdict", comparison_figures.build_verdict_figures(report, 720)[:1]),
+        ("effects", comparison_figures.build_effect_figures(report, 720)[:1]),
+    ]
+    pictures = [
+        comparison_figures.Figure(name, figures[0].spec, figures[0].label)
+        for name, figures in candidates
+        if figures
+    ]
+    return [*pictures, comparison_figures.build_budget_figure(report)]
+
+
+def format_runs_csv(report: Report) -> str:
+    """A row per planned run, a column per number that any run has.
+
+    Of each head score there are the mean over all heads and the maximum.
+    """
+    fixed = ["arm", "seed", "id", "status", "seconds"]
+    groups = ("axes", "metrics", "budget", "memory", "speed", "heads")
+    heads = _summarize_head_scores(report)
+    runs = [run.to_dict() | {"heads": heads.get((run.arm, run.seed), {})} for run in report.runs]
+    names = [
+        f"{group}.{key}" for group in groups for key in sorted({key for run in runs for key in run[group]})
+    ]
+    buffer = io.StringIO()
+    table = csv.writer(buffer, lineterminator="\n")
+    table.writerow([*fixed, *names])
+    for run in runs:
+        cells = (name.split(".", 1) for name in names)
+        row = [run[key] for key in fixed] + [run[group].get(key) for group, key in cells]
+        table.writerow([_escape_formula(cell) for cell in row])
+    return buffer.getvalue()
+
+
+def _summarize_head_scores(report: Report) -> dict[tuple[str, int], dict[str, float]]:
+    """(arm, seed) -> the mean and maximum of each head score."""
+    summaries: dict[tuple[str, int], dict[str, float]] = {}
+    for score in report.heads.scores if report.heads else ():
+        for run in score.runs:
+            values = [value for layer in run.values for value in layer if value is not None]
+            if values:
+                summary = summaries.setdefault((run.arm, run.seed), {})
+                summary[f"{score.name}.mean"] = sum(values) / len(values)
+                summary[f"{score.name}.most"] = max(values)
+    return summaries
+
+
+def _escape_formula(cell: Any) -> Any:
+    """Prefix text that a spreadsheet would evaluate with an apostrophe (OWASP, "CSV injection").
+
+    Text that is a number is unchanged.
+    """
+    if not isinstance(cell, str) or not cell.startswith(FORMULA_PREFIXES):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write all or nothing: a reader never sees half a page."""
+    with replace_atomically(path, sync=False) as temporary:
+        temporary.write_bytes(content)
+
+
+def _write_curves(path: Path, runs: list[Run]) -> None:
+    tables = []
+    for run in runs:
+        if run.curves is not None:
+            table = run.curves
+            for i, (name, value) in enumerate((("arm", run.arm), ("seed", run.seed))):
+                table = table.add_column(i, name, pa.array([value] * table.num_rows))
+            tables.append(table)
+    if tables:
+        buffer = io.BytesIO()
+        pq.write_table(pa.concat_tables(tables), buffer)
+        write_atomically(path, buffer.getvalue())

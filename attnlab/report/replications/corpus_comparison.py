@@ -1,0 +1,96 @@
+"""Results of one experiment on each of its corpora, side by side, in the report of each corpus."""
+
+import math
+from collections.abc import Mapping
+from statistics import mean, stdev
+
+from attnlab.report.answer import build_answer, get_primary_effects
+from attnlab.report.replications.arm_pairs import compute_differences, is_primary_difference
+from attnlab.report.schema import (
+    ClaimResult,
+    CorporaSection,
+    CorpusArms,
+    CorpusCell,
+    CorpusClaim,
+    CorpusClaims,
+    ReplicationContext,
+    Report,
+)
+from attnlab.report.tables.ranking import EFFECT_STATES
+from attnlab.stats.replications.random_effects import CorpusEffect, combine_corpora
+
+LEVEL = 0.95
+
+
+def add_corpus_comparison(reports: Mapping[str, Report]) -> dict[str, Report]:
+    """Each report, by title, with the comparison of all; counts are omitted, as no corpus changes them."""
+    section = CorporaSection(
+        names=[_get_place(report).name for report in reports.values()],
+        claims=_build_claims(reports),
+        arms=[_build_arm_row(title, report) for title, report in reports.items()],
+    )
+    return {title: report.model_copy(update={"corpora": section}) for title, report in reports.items()}
+
+
+def _get_place(report: Report) -> ReplicationContext:
+    assert report.replication is not None, "a report of one of several texts says of which"
+    return report.replication
+
+
+def _build_arm_row(title: str, report: Report) -> CorpusArms:
+    """The mean of each arm on a corpus, and its state against the baseline there."""
+    states = {arm: EFFECT_STATES.get(row.verdict) for arm, row in get_primary_effects(report).items()}
+    means = {row.arm: row.result.mean for row in build_answer(report).arms}
+    cells = [CorpusCell(arm=arm, mean=means[arm], state=states.get(arm)) for arm in report.experiment.arms]
+    return CorpusArms(corpus=_get_place(report).name, title=title, cells=cells)
+
+
+def _build_claims(reports: Mapping[str, Report]) -> list[CorpusClaims]:
+    rows_by_claim: dict[str, list[CorpusClaim]] = {}
+    heterogeneity: dict[str, str] = {}
+    for title, report in reports.items():
+        for claim in report.verdict.claims:
+            if not claim.decision.exact and not claim.identity:
+                rows_by_claim.setdefault(claim.says, []).append(_build_claim_row(title, report, claim))
+    first = next(iter(reports.values()))
+    for claim in first.verdict.claims:
+        if claim.says in rows_by_claim and is_primary_difference(claim, first):
+            heterogeneity[claim.says] = _summarize_corpora(reports, claim)
+    return [
+        CorpusClaims(says=says, rows=rows, heterogeneity=heterogeneity.get(says, ""))
+        for says, rows in rows_by_claim.items()
+    ]
+
+
+def _build_claim_row(title: str, report: Report, claim: ClaimResult) -> CorpusClaim:
+    return CorpusClaim(
+        corpus=_get_place(report).name,
+        title=title,
+        verdict=claim.verdict,
+        compare=claim.compare,
+        effect=claim.decision.estimate,
+        low=claim.interval.low if claim.interval else None,
+        high=claim.interval.high if claim.interval else None,
+        unit=claim.unit,
+        digits=claim.digits,
+        training_equivalent=claim.training_equivalent,
+    )
+
+
+def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str:
+    """A sentence on how the effects of the corpora differ; empty where the spread on a corpus is unknown."""
+    effects = []
+    for report in reports.values():
+        differences = compute_differences(report, claim.arm, claim.against, claim.metric)
+        spread = stdev(differences) if len(differences) > 1 else 0.0
+        if not spread:
+            return ""
+        effects.append(
+            CorpusEffect(
+                _get_place(report).name,
+                mean(differences),
+                spread / math.sqrt(len(differences)),
+                len(differences) - 1,
+            )
+        )
+    return combine_corpora(effects, LEVEL).sentence

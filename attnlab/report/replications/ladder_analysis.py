@@ -1,0 +1,360 @@
+"""Analysis of a ladder: combine the reports of its sizes. A pure function of these reports."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+
+import numpy as np
+
+from attnlab.report.ladder_schema import (
+    ArmLosses,
+    Comparison,
+    DecisionAccuracySummary,
+    FloorMultiplier,
+    HoldoutEstimate,
+    LadderClaim,
+    LadderProvenance,
+    LadderReport,
+    LadderSize,
+    LinePoint,
+    LossPoint,
+    MoreSeeds,
+    Multiplier,
+    SizeEffect,
+    TenfoldEstimate,
+)
+from attnlab.report.replications.arm_pairs import (
+    collect_values,
+    compute_differences,
+    count_failed_runs,
+    find_incomparability_reasons,
+    get_training_flops,
+    is_primary_difference,
+    list_comparisons,
+)
+from attnlab.report.schema import ExperimentSummary, MeanInterval, Report
+from attnlab.report.tables.number_format import MINUS, NONE, format_bounds, format_number
+from attnlab.stats import estimate_paired_difference
+from attnlab.stats.replications.compute_multiplier import SizeLosses, estimate_multiplier_range
+from attnlab.stats.replications.decision_accuracy import compute_decision_accuracy
+from attnlab.stats.replications.holdout import predict_largest_size
+from attnlab.stats.replications.ladder_sample import Estimate, SizeSample
+from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, SeedsNeeded, decide_scaling_verdict
+from attnlab.stats.replications.trend import EXTRAPOLATION_DECADES, Trend
+
+LEVEL = 0.95
+LINE_POINTS = 40  # at which the line is drawn
+DIGITS = 3
+SizeReports = Sequence[tuple[LadderSize, Report]]  # the smallest first
+
+
+def build_ladder_report(reports: Mapping[str, Report]) -> LadderReport:
+    """The ladder of these reports, by title.
+
+    The sizes are ordered by the compute of their baseline, as a file does not preserve their order.
+    """
+    baseline = next(iter(reports.values())).experiment.baseline
+    ordered = sorted(reports.items(), key=lambda item: get_training_flops(item[1], baseline) or 0.0)
+    size_reports = [(_build_size(title, report, baseline), report) for title, report in ordered]
+    first = size_reports[0][1]
+    context = first.replication
+    experiment = first.experiment
+    assert context is not None, "a rung's report says of which ladder it is"
+    assert context.ladder is not None
+    pairs = list(dict.fromkeys(pair for _, report in size_reports for pair in list_comparisons(report)))
+    growth = _estimate_compute_growth([size for size, _ in size_reports])
+    claims = _build_claims(size_reports)
+    return LadderReport(
+        name=context.combined_report,
+        experiment=experiment.name,
+        question=experiment.question,
+        metric=experiment.metric,
+        unit=next((row.unit for row in first.effects if row.metric == experiment.metric), ""),
+        direction=experiment.direction,
+        margin=_get_margin(experiment),
+        margin_reason=experiment.margin_reason,
+        level=LEVEL,
+        arms=experiment.arms,
+        baseline=baseline,
+        ladder=context.ladder,
+        sizes=[size for size, _ in size_reports],
+        comparisons=[_build_comparison(size_reports, pair, experiment, growth) for pair in pairs],
+        losses=_build_arm_losses(size_reports, experiment),
+        claims=claims,
+        agreement=summarize_decision_accuracy([claim.verdicts for claim in claims]),
+        exploratory=any(report.verdict.exploratory for report in reports.values()),
+        reproduce=LadderProvenance(
+            **{key: getattr(first.reproduce, key) for key in LadderProvenance.model_fields}
+        ),
+    )
+
+
+def _get_margin(experiment: ExperimentSummary) -> float:
+    assert experiment.margin is not None, "a ladder declares its margin as a number"
+    return experiment.margin
+
+
+def _build_size(title: str, report: Report, baseline: str) -> LadderSize:
+    budget = next(
+        (run.budget for run in report.runs if run.arm == baseline and run.budget.get_known_values()), None
+    )
+    assert report.replication is not None
+    keys = ("parameters", "parameters_non_embedding", "tokens", "steps")
+    return LadderSize(
+        name=report.replication.name,
+        title=title,
+        flops=get_training_flops(report, baseline),
+        **{key: budget.get(key) if budget else None for key in keys},
+        learning_rates={run.arm: float(run.budget.lr) for run in report.runs if run.budget.lr is not None},
+        finished=report.verdict.finished,
+        planned=report.verdict.planned,
+        headline=report.verdict.headline,
+        seconds=sum(run.seconds or 0 for run in report.runs),
+    )
+
+
+def _estimate_compute_growth(sizes: Sequence[LadderSize]) -> float | None:
+    """Tenfolds of compute per tenfold of parameters, from the smallest size to the largest.
+
+    None where the parameters do not grow, or are unknown.
+    """
+    first, last = sizes[0], sizes[-1]
+    if not (first.parameters and last.parameters and first.flops and last.flops):
+        return None
+    log_parameter_growth = math.log(last.parameters / first.parameters)
+    return math.log(last.flops / first.flops) / log_parameter_growth if log_parameter_growth > 0 else None
+
+
+def _build_comparison(
+    size_reports: SizeReports, pair: tuple[str, str], experiment: ExperimentSummary, growth: float | None
+) -> Comparison:
+    """The effect at each size, the line through them, and the scaling verdict of the preregistered rule."""
+    metric = experiment.metric
+    rows = [_build_size_effect(size, report, pair, metric) for size, report in size_reports]
+    reasons = next(
+        filter(None, (find_incomparability_reasons(report, *pair, metric) for _, report in size_reports)), []
+    )
+    obstacle = _explain_missing_verdict(rows, reasons)
+    sizes = [
+        SizeSample(row.x, row.differences)
+        for row in rows
+        if row.differences and not row.failed and not reasons
+    ]
+    verdict = None if obstacle else decide_scaling_verdict(sizes, _get_margin(experiment))
+    trend = Trend(sizes, LEVEL) if len(sizes) > 1 else None
+    holdout = predict_largest_size(sizes, LEVEL) if len(sizes) > 2 else None
+    comparison = Comparison(
+        arm=pair[0],
+        against=pair[1],
+        effects=rows,
+        verdict=verdict.verdict if verdict else CANNOT_TELL,
+        reason=f"{verdict.reason}{_format_seeds_needed(verdict.seeds_needed)}" if verdict else obstacle,
+        seeds_needed=MoreSeeds(**asdict(verdict.seeds_needed)) if verdict and verdict.seeds_needed else None,
+        slope=_convert_estimate(trend.estimate_slope()) if trend else None,
+        change=_convert_estimate(trend.estimate_change()) if trend else None,
+        extrapolation=_build_line_point(trend, trend.largest_x + EXTRAPOLATION_DECADES) if trend else None,
+        at_tenfold_parameters=TenfoldEstimate(
+            **dict(_convert_estimate(trend.estimate_at(trend.largest_x + growth))), compute=10**growth
+        )
+        if trend and growth is not None
+        else None,
+        holdout=HoldoutEstimate(
+            mean=holdout.predicted,
+            low=holdout.low,
+            high=holdout.high,
+            observed=holdout.observed,
+            hit=holdout.hit,
+        )
+        if holdout
+        else None,
+        line=[
+            _build_line_point(trend, float(x))
+            for x in np.linspace(trend.smallest_x, trend.largest_x + EXTRAPOLATION_DECADES, LINE_POINTS)
+        ]
+        if trend
+        else [],
+        sentence="",
+        extrapolation_sentence="",
+    )
+    extrapolation = _format_extrapolation(comparison) if comparison.extrapolation else ""
+    sentence = f"{_format_comparison(comparison, experiment)} {extrapolation}".rstrip()
+    return comparison.model_copy(update={"sentence": sentence, "extrapolation_sentence": extrapolation})
+
+
+def _explain_missing_verdict(rows: Sequence[SizeEffect], reasons: Sequence[str]) -> str | None:
+    """The reason why two arms have no verdict: `reasons` against comparing them, or failed runs.
+
+    None where they have a verdict.
+    """
+    if reasons:
+        return f"NOT COMPARABLE: {'; '.join(reasons)}"
+    if lost := ", ".join(f"{row.size} ({row.failed})" for row in rows if row.failed):
+        return f"runs failed at {lost}, and a loss that is not there lies on no line"
+    return None if any(row.differences for row in rows) else "no rung has a finished pair of runs"
+
+
+def _build_line_point(trend: Trend, x: float) -> LinePoint:
+    return LinePoint(**dict(_convert_estimate(trend.estimate_at(x))), flops=10**x)
+
+
+def _build_size_effect(size: LadderSize, report: Report, pair: tuple[str, str], metric: str) -> SizeEffect:
+    differences = compute_differences(report, *pair, metric)
+    return SizeEffect(
+        size=size.name,
+        flops=size.flops,
+        x=math.log10(size.flops or 1.0),
+        n=len(differences),
+        **dict(_estimate_mean(differences)),
+        differences=differences,
+        failed=sum(count_failed_runs(report, arm) for arm in pair),
+    )
+
+
+def _estimate_mean(differences_by_seed: list[float]) -> MeanInterval:
+    """The mean of values by seed with its t interval; all None without a value."""
+    estimate = estimate_paired_difference(differences_by_seed, LEVEL) if differences_by_seed else None
+    return MeanInterval(**{key: getattr(estimate, key, None) for key in ("mean", "low", "high")})
+
+
+def _format_seeds_needed(seeds_needed: SeedsNeeded | None) -> str:
+    """The seeds that would decide, where they are known."""
+    if seeds_needed is None:
+        return ""
+    alternatives = (
+        (seeds_needed.at_largest_size, "seeds in all at the largest rung"),
+        (seeds_needed.at_next_size, "seeds at a further one"),
+    )
+    options = " or ".join(f"{seeds} {place}" for seeds, place in alternatives if seeds)
+    condition = "would decide in 80 % of such ladders, if the truth is as it was seen"
+    return f"; about {options} {condition}" if options else ""
+
+
+def _convert_estimate(estimate: Estimate) -> MeanInterval:
+    return MeanInterval(mean=estimate.estimate, low=estimate.low, high=estimate.high)
+
+
+def _format_mean(mean: MeanInterval | None) -> str:
+    return (
+        f"{format_number(mean.mean, DIGITS, sign=True)} {format_bounds(mean.low, mean.high, DIGITS)}"
+        if mean
+        else NONE
+    )
+
+
+def _format_comparison(comparison: Comparison, experiment: ExperimentSummary) -> str:
+    """The effect at both ends, its change, and the test of the largest size."""
+    effects = [row for row in comparison.effects if row.mean is not None]
+    if not effects:
+        return "No rung has a finished pair of runs."
+    first = effects[0]
+    last = effects[-1]
+    difference = f"{comparison.arm} {MINUS} {comparison.against}"
+    parts = [
+        f"{difference}: {_format_mean(first)} at {first.size}, {_format_mean(last)} at "
+        f"{last.size} ({experiment.metric})"
+    ]
+    if comparison.change:
+        parts.append(
+            f"a change of {_format_mean(comparison.change)} along the line, margin "
+            f"{format_number(experiment.margin)}"
+        )
+    if comparison.holdout:
+        hit = {True: "where", False: "not where", None: "nobody knows whether where"}[comparison.holdout.hit]
+        parts.append(f"the largest rung is {hit} the others point")
+    return "; ".join(parts) + "."
+
+
+def _format_extrapolation(comparison: Comparison) -> str:
+    text = (
+        "At ten times the largest rung's compute, if the line goes on: "
+        f"{_format_mean(comparison.extrapolation)}"
+    )
+    if at_tenfold := comparison.at_tenfold_parameters:
+        times = f"{at_tenfold.compute:.0f} times its compute as these rungs grow"
+        text += f"; at ten times its size, {times}: {_format_mean(at_tenfold)}"
+    return f"{text}."
+
+
+def _build_arm_losses(size_reports: SizeReports, experiment: ExperimentSummary) -> list[ArmLosses]:
+    """The loss of every arm at each size, and its compute multiplier at the largest."""
+    base = experiment.baseline
+    rows = {
+        arm: [_build_loss_point(size, report, arm, experiment.metric) for size, report in size_reports]
+        for arm in experiment.arms
+    }
+    known_losses = {
+        arm: [SizeLosses(p.flops, p.values) for p in points if p.flops and p.values]
+        for arm, points in rows.items()
+    }
+    leaking = {arm for _, report in size_reports for arm in (report.leakage.arms if report.leakage else ())}
+    return [
+        ArmLosses(
+            arm=arm,
+            points=points,
+            multiplier=None
+            if arm == base or {arm, base} & leaking
+            else _build_multiplier(known_losses[base], known_losses[arm]),
+        )
+        for arm, points in rows.items()
+    ]
+
+
+def _build_loss_point(size: LadderSize, report: Report, arm: str, metric: str) -> LossPoint:
+    losses = [*collect_values(report, arm, metric).values()]
+    return LossPoint(
+        size=size.name, flops=get_training_flops(report, arm), values=losses, **dict(_estimate_mean(losses))
+    )
+
+
+def _build_multiplier(baseline: list[SizeLosses], arm: list[SizeLosses]) -> Multiplier | None:
+    """Multipliers by the assumed floor of the loss; None with too few sizes."""
+    if len(baseline) < 2 or not arm:
+        return None
+    multipliers = estimate_multiplier_range(baseline, arm[-1], LEVEL)
+    floors = {
+        name: FloorMultiplier(
+            floor=multiplier.law.floor, value=multiplier.estimate, low=multiplier.low, high=multiplier.high
+        )
+        for name, multiplier in multipliers.by_floor.items()
+    }
+    return Multiplier(floors=floors, lowest=multipliers.lowest, highest=multipliers.highest)
+
+
+def _build_claims(size_reports: SizeReports) -> list[LadderClaim]:
+    """Each claim that seeds decide, with its verdict at every size."""
+    reports = [report for _, report in size_reports]
+    says = dict.fromkeys(
+        claim.says
+        for report in reports
+        for claim in report.verdict.claims
+        if is_primary_difference(claim, report)
+    )
+    verdicts = [{claim.says: claim.verdict for claim in report.verdict.claims} for report in reports]
+    return [
+        LadderClaim(says=claim, verdicts=[verdicts_of_size.get(claim) for verdicts_of_size in verdicts])
+        for claim in says
+    ]
+
+
+def summarize_decision_accuracy(verdicts: Sequence[Sequence[str | None]]) -> DecisionAccuracySummary:
+    """Decision accuracy of every size against the next, over claims.
+
+    Args:
+        verdicts: per claim, those of all sizes from the smallest on.
+    """
+    pairs = [(small or "", large or "") for row in verdicts for small, large in pairwise(row)]
+    accuracy = compute_decision_accuracy(pairs)
+    inconclusive = accuracy.small_inconclusive + accuracy.large_inconclusive
+    if accuracy.proportion is None:
+        return DecisionAccuracySummary(
+            pairs=pairs, sentence="Decision accuracy: no claim was decided at a rung and at the next one too."
+        )
+    interval = f"[{accuracy.proportion.low:.0%}, {accuracy.proportion.high:.0%}]".replace("%", " %")
+    decided = accuracy.same + accuracy.opposite
+    sentence = (
+        f"Decision accuracy: where a rung and the next one both decided a claim, they decided alike in "
+        f"{accuracy.same} of {decided} cases, {interval}; in {inconclusive} further cases one of "
+        "the two was open."
+    )
+    return DecisionAccuracySummary(pairs=pairs, sentence=sentence)

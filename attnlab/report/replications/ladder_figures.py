@@ -1,0 +1,154 @@
+"""Figures of a ladder: an effect by compute, with its line, band and prediction; losses by compute."""
+
+import math
+
+from attnlab.report.charts.comparison_figures import Figure
+from attnlab.report.charts.svg import INK, MUTED, PAPER
+from attnlab.report.charts.vega_layers import (
+    VERMILION,
+    Spec,
+    assign_styles,
+    build_chart,
+    build_layer,
+    build_margin_band,
+    build_quantitative_channel,
+    build_reference_line,
+    build_style_channels,
+    compute_domain,
+)
+from attnlab.report.ladder_schema import Comparison, LadderReport
+from attnlab.report.tables.number_format import MINUS, append_unit, format_bounds, format_number
+
+AXIS_PADDING = 1.9  # a factor of compute, beyond the data at either end
+
+
+def build_ladder_effect_figures(ladder: LadderReport, width: int, suffix: str = "") -> list[Figure]:
+    """A figure for every compared pair of arms."""
+    return [
+        Figure(
+            f"effect{i}{suffix}",
+            _build_effect_spec(ladder, comparison, width),
+            _describe_effect(ladder, comparison),
+        )
+        for i, comparison in enumerate(ladder.comparisons)
+        if any(effect.mean is not None for effect in comparison.effects)
+    ]
+
+
+def _describe_effect(ladder: LadderReport, comparison: Comparison) -> str:
+    sizes = "; ".join(
+        f"{effect.size}: {format_number(effect.mean, 3, sign=True)} "
+        f"{format_bounds(effect.low, effect.high, 3)}"
+        for effect in comparison.effects
+    )
+    comparison_text = f"{ladder.metric}, {comparison.arm} {MINUS} {comparison.against}"
+    return f"Difference of {comparison_text}, by training compute. {sizes}. {comparison.sentence}"
+
+
+def _build_effect_spec(ladder: LadderReport, comparison: Comparison, width: int) -> Spec:
+    effects = [effect for effect in comparison.effects if effect.mean is not None]
+    seeds = [{"flops": effect.flops, "value": value} for effect in effects for value in effect.differences]
+    line = [point for point in comparison.line if point.low is not None]
+    band = [dict(point) for point in line]
+    extrapolation = comparison.extrapolation
+    extrapolation_points = (
+        []
+        if extrapolation is None
+        else [{**dict(extrapolation), "description": comparison.extrapolation_sentence}]
+    )
+    ends = [
+        end
+        for row in (*effects, *line, *([extrapolation] if extrapolation else ()))
+        for end in (row.mean, row.low, row.high)
+    ]
+    margin = ladder.margin
+    y_title = append_unit(f"{comparison.arm} {MINUS} {comparison.against}", ladder.unit)
+    y = build_quantitative_channel(
+        "mean", compute_domain([*ends, *(seed["value"] for seed in seeds), margin, -margin, 0.0]), y_title
+    )
+    x = _build_compute_axis(
+        "flops", [row.flops or 0.0 for row in (*effects, *([extrapolation] if extrapolation else ()))]
+    )
+    rows = [
+        {**dict(effect), "description": f"{effect.size}: {format_number(effect.mean, 3, sign=True)}"}
+        for effect in effects
+    ]
+    ring = {"size": 26, "filled": False, "strokeWidth": 1, "color": MUTED, "opacity": 0.8}
+    layers: list[Spec | None] = [
+        build_margin_band("y", margin),
+        build_reference_line("y", 0),
+        build_layer("area", {"opacity": 0.18, "color": INK}, band, x=x, y={**y, "field": "low"}, y2="high")
+        if line
+        else None,
+        build_layer("line", {"strokeWidth": 1.5, "color": INK}, band, x=x, y=y) if line else None,
+        build_layer("point", ring, seeds, x=x, y={**y, "field": "value"}),
+        build_layer("rule", {"strokeWidth": 2.5, "color": INK}, x=x, y={**y, "field": "low"}, y2="high"),
+        build_layer(
+            "point",
+            {"filled": True, "size": 90, "opacity": 1, "color": INK},
+            x=x,
+            y=y,
+            description="description",
+        ),
+        build_layer(
+            "text", {"dy": -12, "dx": 6, "align": "left"}, x=x, y={**y, "field": "high"}, text="size"
+        ),
+        *_build_extrapolation_layers(extrapolation_points, x, y),
+    ]
+    return build_chart(width, 300, layers, rows)
+
+
+def _build_extrapolation_layers(points: list[Spec], x: Spec, y: Spec) -> list[Spec]:
+    if not points:
+        return []
+    hollow = {"size": 90, "filled": True, "fill": PAPER, "stroke": VERMILION, "strokeWidth": 2, "opacity": 1}
+    dashed = {"strokeWidth": 2, "strokeDash": [4, 3], "color": VERMILION}
+    return [
+        build_layer("rule", dashed, points, x=x, y={**y, "field": "low"}, y2="high"),
+        build_layer("point", {**hollow, "shape": "diamond"}, points, x=x, y=y, description="description"),
+    ]
+
+
+def build_loss_figures(ladder: LadderReport, width: int, suffix: str = "") -> list[Figure]:
+    """The loss of every arm by compute; none where no size has a result."""
+    points = [
+        {
+            **dict(point),
+            "arm": row.arm,
+            "description": f"{row.arm} at {point.size}: {format_number(point.mean, 3)}",
+        }
+        for row in ladder.losses
+        for point in row.points
+        if point.mean is not None
+    ]
+    if not points:
+        return []
+    code = build_style_channels("arm", assign_styles(ladder.arms, ladder.baseline))
+    x = _build_compute_axis("flops", [point["flops"] for point in points])
+    title = append_unit(ladder.metric, ladder.unit)
+    y = build_quantitative_channel(
+        "mean", compute_domain([point[key] for point in points for key in ("mean", "low", "high")]), title
+    )
+    layers: list[Spec | None] = [
+        build_layer("line", {"strokeWidth": 1.6}, x=x, y=y, color=code["color"]),
+        build_layer(
+            "rule", {"strokeWidth": 1.6}, x=x, y={**y, "field": "low"}, y2="high", color=code["color"]
+        ),
+        build_layer(
+            "point", {"filled": True, "size": 60, "opacity": 1}, x=x, y=y, description="description", **code
+        ),
+    ]
+    label = f"{title} by training compute. " + "; ".join(point["description"] for point in points)
+    return [Figure(f"losses{suffix}", build_chart(width, 300, layers, points), label)]
+
+
+def _build_compute_axis(field: str, flops: list[float]) -> Spec:
+    """Training compute as a logarithmic axis, marked at each power of ten."""
+    low = min(flops) / AXIS_PADDING
+    high = max(flops) * AXIS_PADDING
+    decades = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    x = build_quantitative_channel(
+        field, [low, high], "training FLOPs of a run", values=decades, format=".0e", grid=False
+    )
+    x["scale"]["type"] = "log"
+    return x

@@ -1,0 +1,215 @@
+"""Files of a ladder: ladder.json, and the page and the Markdown that are rendered from it alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
+from attnlab.report.charts.vega_layers import assign_styles
+from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport, load_ladder
+from attnlab.report.pages.html import build_environment, load_asset, render_figure
+from attnlab.report.pages.markdown import escape_cell, format_table
+from attnlab.report.pages.report_files import format_json, update_index, write_atomically
+from attnlab.report.replications import ladder_figures
+from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
+from attnlab.report.report_builder import to_plain_json
+from attnlab.report.schema import Report
+from attnlab.report.tables.number_format import NONE, format_bounds, format_number
+from attnlab.stats.replications.scaling_verdict import RULE_TEXT
+
+# A scaling verdict has the color of a claim verdict: holds, changes for the worse, or unknown.
+VERDICT_TONES = {"HOLDS": "SUPPORTED", "GROWS": "SUPPORTED", "SHRINKS": "REFUTED", "FLIPS": "REFUTED"}
+DEFAULT_TONE = "INCONCLUSIVE"
+DEVIATION_NOTE = "A rung left what was declared; its own report says in what."
+
+
+def write_ladder(folder: Path, reports: Mapping[str, Report]) -> Path:
+    """Write the ladder of these reports to its folder and return its page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(
+        folder / LADDER_FILE, format_json(to_plain_json(build_ladder_report(reports).to_dict())).encode()
+    )
+    return render_ladder(folder)
+
+
+def render_ladder(folder: Path) -> Path:
+    """Render report.html and ladder.md of the ladder in a folder, from its data alone; return the page."""
+    render_ladder_files(folder)
+    update_index(folder)
+    return folder / "report.html"
+
+
+def render_ladder_files(folder: Path) -> None:
+    """Render the files of one ladder; the index of all reports is unchanged."""
+    ladder = load_ladder(folder)
+    write_atomically(folder / "ladder.md", render_ladder_markdown(ladder).encode())
+    write_atomically(folder / "report.html", render_ladder_html(ladder).encode())
+
+
+def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[str, str, str], str]:
+    """(experiment, arm, against) -> the scaling verdicts of all ladders, with the sizes of each."""
+    verdicts: dict[tuple[str, str, str], list[str]] = {}
+    for ladder in ladders:
+        ends = f"{ladder.sizes[0].name} to {ladder.sizes[-1].name}"
+        ends += ", exploratory" if ladder.exploratory else ""
+        for row in ladder.comparisons:
+            key = (ladder.experiment, row.arm, row.against)
+            rates = ", rates differ" if describe_learning_rate_caveat(ladder, row) else ""
+            verdicts.setdefault(key, []).append(f"{row.verdict} ({ends}{rates})")
+    return {key: "; ".join(texts) for key, texts in verdicts.items()}
+
+
+def format_decision_accuracy(ladders: Sequence[LadderReport]) -> str:
+    """Decision accuracy over all ladders, and without exploratory ones; empty without a ladder."""
+    sentences = [_count_ladders(ladders)] if ladders else []
+    preregistered = [ladder for ladder in ladders if not ladder.exploratory]
+    if 0 < len(preregistered) < len(ladders):
+        sentences += [f"Without the exploratory ones: {_count_ladders(preregistered)}"]
+    return " ".join(sentences)
+
+
+def _count_ladders(ladders: Sequence[LadderReport]) -> str:
+    rows = [claim.verdicts for ladder in ladders for claim in ladder.claims]
+    plural = "s" if len(ladders) > 1 else ""
+    return f"Of {len(ladders)} ladder{plural}: {summarize_decision_accuracy(rows).sentence}"
+
+
+def format_ladder_lines(ladder: LadderReport) -> list[str]:
+    """The terminal summary of a ladder."""
+    comparison_lines = []
+    for row in ladder.comparisons:
+        comparison_lines += [f"  {row.verdict}: {row.arm} against {row.against}: {row.sentence}"]
+        comparison_lines += [
+            f"  {caveat}" for caveat in [describe_learning_rate_caveat(ladder, row)] if caveat
+        ]
+    notes = [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
+    return [
+        f"{ladder.name}: does it hold with size?",
+        *notes,
+        *comparison_lines,
+        f"  {ladder.agreement.sentence}",
+    ]
+
+
+def render_ladder_html(ladder: LadderReport, rendered: RenderedCharts | None = None) -> str:
+    """The page of a ladder; None as `rendered` renders its figures here."""
+    sizes = {"": 640, "-narrow": 350}
+    figures = [
+        figure
+        for suffix, width in sizes.items()
+        for figure in (
+            *ladder_figures.build_ladder_effect_figures(ladder, width, suffix),
+            *ladder_figures.build_loss_figures(ladder, width, suffix),
+        )
+    ]
+    places = {figure.name: figure for figure in figures}
+    rendered = render_charts([*places.values()]) if rendered is None else rendered
+    figure_pairs = {
+        name: [(render_figure(wide, rendered), render_figure(places[f"{name}-narrow"], rendered))]
+        for name, wide in places.items()
+        if not name.endswith("-narrow")
+    }
+    return (
+        build_environment()
+        .get_template("ladder.html")
+        .render(
+            r=ladder,
+            headline=ladder.headline,
+            figures=figure_pairs,
+            figure_errors=rendered.error_messages,
+            styles=assign_styles(ladder.arms, ladder.baseline),
+            tones={row.verdict: VERDICT_TONES.get(row.verdict, DEFAULT_TONE) for row in ladder.comparisons},
+            rule=RULE_TEXT,
+            learning_rates=describe_learning_rates(ladder),
+            describe_caveat=describe_learning_rate_caveat,
+            deviation_note=DEVIATION_NOTE,
+            css=load_asset("page.css"),
+            js=load_asset("page.js"),
+        )
+    )
+
+
+def describe_learning_rates(ladder: LadderReport) -> str:
+    """The origin of the sizes' learning rates."""
+    transfer = ladder.ladder.rates
+    if transfer is None:
+        return "Each arm's learning rate was tuned at every rung, or is the experiment's."
+    return (
+        f"Each arm's learning rate is its own at rung {transfer.rung}; at the others it is that times the "
+        f"ratio of {ladder.baseline}'s training FLOPs to the power {format_number(transfer.power)}."
+    )
+
+
+def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) -> str:
+    """Caveat that two arms transfer different rates to sizes at which they were not tuned; else empty."""
+    transfer = ladder.ladder.rates
+    tuned_size = next((size for size in ladder.sizes if transfer and size.name == transfer.rung), None)
+    arm_rate, against_rate = (
+        tuned_size.learning_rates.get(arm) if tuned_size else None
+        for arm in (comparison.arm, comparison.against)
+    )
+    if tuned_size is None or arm_rate is None or against_rate is None or arm_rate == against_rate:
+        return ""
+    return (
+        f"Tuned at {tuned_size.name}, {comparison.arm} has the learning rate {arm_rate:g} and "
+        f"{comparison.against} "
+        f"{against_rate:g}; nobody tuned them at the other rungs, so a part of what is seen there "
+        "may be the rate."
+    )
+
+
+def render_ladder_markdown(ladder: LadderReport) -> str:
+    """The text of ladder.md."""
+    lines = [
+        f"# {escape_cell(ladder.name)}: {escape_cell(ladder.headline)}",
+        "",
+        escape_cell(ladder.question or ""),
+        "",
+    ]
+    lines += [f"**EXPLORATORY**: {DEVIATION_NOTE}", ""] if ladder.exploratory else []
+    for row in ladder.comparisons:
+        pair = f"{escape_cell(row.arm)} against {escape_cell(row.against)}"
+        sentence = " ".join(
+            text for text in (row.sentence, describe_learning_rate_caveat(ladder, row)) if text
+        )
+        lines += [f"- **{row.verdict}**, {pair}: {escape_cell(sentence)}"]
+    lines += [""]
+    names = [escape_cell(size.name) for size in ladder.sizes]
+    rows = [
+        [
+            f"{escape_cell(row.arm)} against {escape_cell(row.against)}",
+            *(
+                f"{format_number(effect.mean, 3, sign=True)} "
+                f"{format_bounds(effect.low, effect.high, 3)}, {effect.n} seeds"
+                for effect in row.effects
+            ),
+        ]
+        for row in ladder.comparisons
+    ]
+    lines += ["## The effect at each rung", "", *format_table(["", *names], rows), escape_cell(RULE_TEXT), ""]
+    rows = [
+        [escape_cell(row.says), *(escape_cell(verdict or NONE) for verdict in row.verdicts)]
+        for row in ladder.claims
+    ]
+    lines += [
+        "## Claims",
+        "",
+        *format_table(["claim", *names], rows),
+        escape_cell(ladder.agreement.sentence),
+        "",
+    ]
+    rows = [
+        [
+            escape_cell(size.name),
+            *(format_number(value) for value in (size.parameters, size.tokens, size.steps)),
+            ", ".join(f"{escape_cell(arm)} {rate:g}" for arm, rate in size.learning_rates.items()),
+            f"{size.finished} of {size.planned}",
+        ]
+        for size in ladder.sizes
+    ]
+    lines += [
+        "## Rungs",
+        "",
+        *format_table(["rung", "parameters", "tokens", "steps", "learning rates", "runs"], rows),
+    ]
+    lines += [escape_cell(describe_learning_rates(ladder)), "", "```", str(ladder.reproduce.command), "```"]
+    return "\n".join(lines) + "\n"

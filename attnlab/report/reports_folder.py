@@ -1,0 +1,102 @@
+"""Render all reports of a folder: pages, figures, index and ledger, by several processes at once."""
+
+import hashlib
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import attnlab
+from attnlab.report import ledger
+from attnlab.report.ladder_schema import LADDER_FILE
+from attnlab.report.pages.index import find_report_sources
+from attnlab.report.pages.report_files import render_report_files, write_index
+from attnlab.report.replications.ladder_page import render_ladder_files
+from attnlab.report.tables.map_archive import ARCHIVE_NAME
+from attnlab.store.atomic_files import read_json, write_json
+
+RENDERED_FILES = {
+    "report.json": ("report.html", "report.md", "runs.csv"),
+    LADDER_FILE: ("report.html", "ladder.md"),
+}
+DIGESTS_FILE = ".rendered.json"  # report folder -> digest of its page's sources
+
+
+def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
+    """Render every report and ladder below a folder, then its index and ledger.
+
+    A page whose sources (the report, its attention maps, attnlab's code) have not changed since it was
+    rendered is unchanged.
+
+    Yields:
+        The number of pages done and of all pages, and a message about the last one: empty where it was
+            rendered.
+
+    Raises:
+        ValueError: the ledger cannot be written; all pages exist.
+    """
+    sources = find_report_sources(folder)
+    cache = folder / DIGESTS_FILE
+    code = _digest_code()
+    rendered_digests = read_json(cache) or {}
+    digests = {source: _digest_sources(source, code) for source in sources}
+    outdated = [
+        source
+        for source in sources
+        if rendered_digests.get(source.parent.name) != digests[source]
+        or not all((source.parent / name).is_file() for name in RENDERED_FILES[source.name])
+    ]
+    done = len(sources) - len(outdated)
+    yield done, len(sources), ""
+    if outdated:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(len(outdated), os.cpu_count() or 1), mp_context=spawn) as pool:
+            pages = {pool.submit(_render_page, source): source for source in outdated}
+            try:
+                for page in as_completed(pages):
+                    source = pages[page]
+                    error = page.exception()
+                    if error is not None and not isinstance(error, (ValueError, OSError)):
+                        raise error
+                    done += 1
+                    if error is None:
+                        rendered_digests[source.parent.name] = digests[source]
+                        write_json(cache, dict(sorted(rendered_digests.items())))
+                    yield done, len(sources), str(error or "")
+            finally:
+                pool.shutdown(cancel_futures=True)
+    try:
+        ledger.write_ledger(folder)  # which writes the index too
+    except ValueError:
+        write_index(folder)
+        raise
+
+
+def _render_page(source: Path) -> None:
+    try:
+        if source.name == LADDER_FILE:
+            render_ladder_files(source.parent)
+        else:
+            render_report_files(source)
+    except (KeyError, IndexError, TypeError) as error:  # a foreign or edited file
+        raise ValueError(
+            f"{source}: cannot be rendered ({type(error).__name__}: {error}); run its command again"
+        ) from error
+
+
+def _digest_sources(source: Path, code: str) -> str:
+    digest = hashlib.sha256(code.encode())
+    for path in (source, source.with_name(ARCHIVE_NAME)):
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
+
+
+def _digest_code() -> str:
+    """The digest of all files of attnlab: any of them may change a page."""
+    digest = hashlib.sha256()
+    root = Path(attnlab.__file__).parent
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,109 @@
+"""Number formatting shared by HTML and Markdown, so that both print the same digits."""
+
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from attnlab.report.schema import HeadScore
+from attnlab.store.guards.preregistrations import Preregistration
+
+MINUS = "\N{MINUS SIGN}"
+INFINITY = "\N{INFINITY}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+NONE = "\N{EN DASH}"  # not measured, or no such thing
+
+
+def format_number(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "") -> str:
+    """Format a number: `1,234` for counts, else `digits` decimals, else four significant digits.
+
+    Values far beyond any count get four significant digits too. The minus sign is U+2212.
+    """
+    if value is None:
+        return NONE
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if digits is None and float(value).is_integer() and abs(value) < 1e15:
+        text = f"{value:{'+' if sign else ''},.0f}"
+    elif digits is None or abs(value) >= 1e15:
+        text = f"{value:{'+' if sign else ''}{',.0f' if 1000 <= abs(value) < 1e15 else '.4g'}}"
+    else:
+        text = f"{value:{'+' if sign else ''},.{digits}f}"
+    return text.replace("-", MINUS) + (f" {unit}" if unit else "")
+
+
+def format_pvalue(value: float | None) -> str:
+    """Format a p-value with two significant digits, never as 0."""
+    return NONE if value is None else "< 0.0001" if value < 0.0001 else f"{value:.2g}"
+
+
+def render_number(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "") -> Markup:
+    """Render a number for the page, with its full value in the markup."""
+    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return escape(format_number(value))
+    return Markup('<data value="{}">{}</data>').format(
+        repr(value), format_number(value, digits, sign=sign, unit=unit)
+    )
+
+
+def render_pvalue(value: float | None) -> Markup:
+    """Render a p-value for the page."""
+    return (
+        escape(NONE)
+        if value is None
+        else Markup('<data value="{}">{}</data>').format(repr(value), format_pvalue(value))
+    )
+
+
+def format_bounds(
+    low: float | None, high: float | None, digits: int | None = None, *, sign: bool = True
+) -> str:
+    """Format an interval as text."""
+    return (
+        NONE
+        if low is None or high is None
+        else f"[{format_number(low, digits, sign=sign)}, {format_number(high, digits, sign=sign)}]"
+    )
+
+
+def render_bounds(
+    low: float | None, high: float | None, digits: int | None = None, *, sign: bool = True
+) -> Markup:
+    """Render an interval for the page."""
+    if low is None or high is None:
+        return escape(NONE)
+    return Markup("[{}, {}]").format(
+        render_number(low, digits, sign=sign), render_number(high, digits, sign=sign)
+    )
+
+
+def append_unit(label: str, unit: str) -> str:
+    """Format `val/loss (nats)`, or the label alone without a unit."""
+    return f"{label} ({unit})" if unit else label
+
+
+def get_chance_by_arm(score: HeadScore) -> dict[str, float | None]:
+    """Return the score of uniform attention by arm."""
+    return {count.arm: count.chance for count in score.counts}
+
+
+def get_layer_letter(index: int) -> str:
+    """Return the letter of a layer kind: A to H, then again from A."""
+    return "ABCDEFGH"[index % 8]
+
+
+def format_percent(share: float) -> str:
+    """Format a level in percent: 5, 2.5, 1.67."""
+    return f"{100 * share:.3g}"
+
+
+def format_preregistration(preregistration: Preregistration) -> str:
+    """Format the cited preregistration, and the number of pairs finished before it."""
+    subject = (
+        f"{preregistration.experiment}, size {preregistration.size}"
+        if preregistration.size
+        else preregistration.experiment
+    )
+    entry = f"entry {preregistration.hash[:16]} of the store's declarations.jsonl"
+    before = f"{preregistration.known_pairs or 'None'} of {preregistration.pairs} pairs of runs"
+    finished = f"{'was' if preregistration.known_pairs == 1 else 'were'} finished before that"
+    return f"Declared on {preregistration.time}: {entry}, {subject}. {before} {finished}."

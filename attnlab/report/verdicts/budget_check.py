@@ -1,0 +1,200 @@
+"""Budget check: resources of each arm against the baseline, and whether they are equal.
+
+A difference in a row that the experiment declares `controlled` makes a claim NOT COMPARABLE. Any other
+difference is only marked, in words and without alarm: it may be the point of the experiment (fewer KV bytes).
+"""
+
+import math
+from typing import Any, get_args
+
+from attnlab.report.schema import ArmRunCount, BudgetCell, BudgetCheck, BudgetRow
+from attnlab.report.verdicts.results import IncomparabilityReason, Run, SweepResults, get_common_value
+from attnlab.report.verdicts.tuning_summary import TUNING_TOKENS_METRIC, build_tuning_section, describe_tuning
+from attnlab.store.config_groups import EPOCHS_KEY, format_repetition_warning
+from attnlab.store.experiment_schema import resolve_resource_alias
+from attnlab.store.run_schema import Budget, Metric
+
+# Relative differences that count as equal; other numbers, and texts, must be exactly equal.
+TOLERANCES = {
+    "parameters": 0.01,
+    "parameters_non_embedding": 0.01,
+    "parameters_attention": 0.01,
+    "flops_per_token": 0.01,
+}
+
+
+TOKENS_KEY = "tokens"
+
+
+def get_tolerance(key: str) -> float | None:
+    """Return the relative tolerance of a resource; None if its values are text."""
+    field = Budget.model_fields.get(key)
+    return None if field and str in get_args(field.annotation) else TOLERANCES.get(key, 0.0)
+
+
+def _summarize_resource(runs: list[Run], key: str) -> tuple[Any, bool]:
+    """Return an arm's value, and whether its seeds disagree; then it is their mean, or all distinct texts."""
+    values = [run.result.estimate.get(key) for run in runs if run.result]
+    if key == TOKENS_KEY:  # including those its ancestors were trained on
+        values = [
+            None if own is None or run.ancestor_tokens is None else own + run.ancestor_tokens
+            for own, run in zip(values, (run for run in runs if run.result), strict=True)
+        ]
+    present = [value for value in values if value is not None]
+    if not present or get_common_value(present) is not None:
+        return (present[0] if present else None), False
+    if all(isinstance(value, int | float) for value in present):
+        return sum(present) / len(present), True
+    return ", ".join(sorted({str(value) for value in present})), True
+
+
+def _is_within_tolerance(value: Any, baseline_value: Any, tolerance: float | None) -> bool:
+    if tolerance is None or not isinstance(value, int | float) or not isinstance(baseline_value, int | float):
+        return bool(value == baseline_value)
+    return abs(value - baseline_value) <= tolerance * abs(baseline_value)
+
+
+def build_budget_check(sweep: SweepResults) -> BudgetCheck:
+    """Build a row per resource and a cell per arm with its value, its ratio to the baseline and its mark."""
+    controlled = {resolve_resource_alias(name) for name in sweep.experiment.controlled}
+    resources = tuple(Budget.model_fields)
+    rows = list[BudgetRow]()
+    for key in [*resources, *sorted(controlled - {*resources, TUNING_TOKENS_METRIC.name})]:
+        values = {arm: _summarize_resource(sweep.get_finished_runs(arm), key) for arm in sweep.arms}
+        if key == EPOCHS_KEY and key not in controlled and not any(value for value, _ in values.values()):
+            continue  # sampled tasks repeat no text, and older run results lack the key
+        rows.append(_build_budget_row(sweep, sweep.get_metric(key), values, key in controlled))
+    tuning = build_tuning_section(sweep)
+    if tuning is not None:
+        tokens_by_arm: dict[str, tuple[Any, bool]] = {
+            entry.arm: (entry.tokens, False) for entry in tuning.arms
+        }
+        rows.append(
+            _build_budget_row(
+                sweep, TUNING_TOKENS_METRIC, tokens_by_arm, TUNING_TOKENS_METRIC.name in controlled
+            )
+        )
+    counts = [
+        ArmRunCount(arm=arm, planned=len(sweep.get_runs(arm)), finished=len(sweep.get_finished_runs(arm)))
+        for arm in sweep.arms
+    ]
+    return BudgetCheck(
+        rows=rows,
+        controlled=sorted(controlled),
+        seeds=counts,
+        match=sweep.experiment.match,
+        match_by=sweep.experiment.match_by,
+        unmatched=sweep.experiment.unmatched,
+        lr_tuning=describe_tuning(sweep),
+        tuning=tuning,
+    )
+
+
+def describe_repeated_epochs(sweep: SweepResults) -> list[str]:
+    """Describe the arms that repeat their corpus too often; [] if none does."""
+    sentence = format_repetition_warning(
+        {arm: _summarize_resource(sweep.get_finished_runs(arm), EPOCHS_KEY)[0] for arm in sweep.arms}
+    )
+    return [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
+
+
+MIN_TRAINED_STEPS = 50  # a model trained for fewer steps is not judged
+GUESSING_LOSS_RATIO = 0.98  # of the loss of a uniform guess; above it the model counts as untrained
+
+
+def find_untrained_reason(sweep: SweepResults, arm: str, against: str) -> str | None:
+    """Find the reason these two arms show no effect of training; None if they do.
+
+    Runs that measure or continue another run are as trained as that one.
+    """
+    results = [run.result for name in (arm, against) for run in sweep.get_finished_runs(name) if run.result]
+    trained_here = [
+        result for result in results if not (result.config.get("parent") or result.config.get("measurement"))
+    ]
+    if short_runs := [
+        int(steps)
+        for result in trained_here
+        if (steps := result.estimate.get("steps")) is not None and steps < MIN_TRAINED_STEPS
+    ]:
+        fewest = f"{min(short_runs)} step{'s' if min(short_runs) > 1 else ''}"
+        return f"trained for {fewest} of the {MIN_TRAINED_STEPS} that it takes at least"
+    metric = sweep.get_metric(sweep.experiment.metric)
+    losses = [
+        (result.get_value(metric.name), result.estimate.data.get("vocab_size")) for result in trained_here
+    ]
+    if (
+        losses
+        and metric.unit == "nats"
+        and all(
+            loss and size and size > 1 and loss > GUESSING_LOSS_RATIO * math.log(size)
+            for loss, size in losses
+        )
+    ):
+        return "no better than guessing when their training ended"
+    return None
+
+
+def _build_budget_row(
+    sweep: SweepResults, metric: Metric, measured: dict[str, tuple[Any, bool]], controlled: bool
+) -> BudgetRow:
+    tolerance = get_tolerance(metric.name)
+    baseline_value = measured[sweep.baseline][0]
+    cells = []
+    for arm in sweep.arms:
+        value, varies = measured[arm]
+        missing = value is None or baseline_value is None
+        same = None if missing else _is_within_tolerance(value, baseline_value, tolerance) and not varies
+        ratio = (
+            value / baseline_value
+            if not missing and isinstance(value, int | float) and baseline_value
+            else None
+        )
+        cells.append(BudgetCell(arm=arm, value=value, ratio=ratio, same=same, varies=varies))
+    comparisons = [cell.same for cell in cells if cell.same is not None]
+    return BudgetRow(
+        key=metric.name,
+        label=metric.display_name,
+        unit=metric.unit,
+        tolerance=tolerance,
+        controlled=controlled,
+        cells=cells,
+        mark="unknown" if not comparisons else "equal" if all(comparisons) else "differs",
+    )
+
+
+def find_budget_violations(budget_check: BudgetCheck, arm: str, against: str) -> list[IncomparabilityReason]:
+    """Find the controlled rows in which two arms differ; they make a claim NOT COMPARABLE.
+
+    The matched resource is no reason against an arm that was left unmatched.
+    """
+    unmatched_key = (
+        resolve_resource_alias(budget_check.match) if {arm, against} & set(budget_check.unmatched) else None
+    )
+    reasons = list[IncomparabilityReason]()
+    for row in budget_check.rows:
+        if not row.controlled or row.key == unmatched_key:
+            continue
+        cell, against_cell = (row.get_cell(name) for name in (arm, against))
+        if cell.value is None or against_cell.value is None:
+            continue
+        if cell.varies or against_cell.varies:
+            text = f"{row.label} declared controlled, but changing from seed to seed"
+            reasons.append(IncomparabilityReason(row.label, text))
+        elif not _is_within_tolerance(cell.value, against_cell.value, row.tolerance):
+            difference = (
+                f"{_format_budget_cell(cell)} in {arm} and {_format_budget_cell(against_cell)} in {against}"
+            )
+            text = f"{row.label} declared controlled, but {difference}"
+            reasons.append(IncomparabilityReason(row.label, text))
+    return reasons
+
+
+def _format_budget_cell(cell: BudgetCell) -> str:
+    value = cell.value
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.6g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -1,0 +1,287 @@
+"""Results of the preregistered claims: verdicts and numbers.
+
+`claim_decisions` decides over the family of claims. This module adds each claim's verdict and sensitivity
+analyses, all as numbers; `tables/wording.py` formats them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from attnlab import stats
+from attnlab.report.schema import (
+    BudgetCheck,
+    ClaimResult,
+    ClaimStatus,
+    ConfidenceInterval,
+    Decision,
+    InterimAnalyses,
+    InterimAnalysis,
+    PreregisteredClaim,
+    RequiredSeeds,
+    ThresholdSignFlip,
+    TrainingEquivalent,
+    Verdict,
+)
+from attnlab.report.verdicts import claim_decisions, comparability, leakage_check
+from attnlab.report.verdicts.budget_check import find_untrained_reason
+from attnlab.report.verdicts.claim_decisions import ClaimDecision
+from attnlab.report.verdicts.effects import compute_sensitivity
+from attnlab.report.verdicts.evidence_bases import find_basis
+from attnlab.report.verdicts.results import IncomparabilityReason, SweepResults
+from attnlab.report.verdicts.training_equivalence import convert_to_training
+from attnlab.report.verdicts.verdict_rules import count_decimals, decide_claim_verdict
+
+CONFIDENCE_LEVEL = 0.95  # of the interval shown next to the one that decides
+
+
+def resolve_claims(sweep: SweepResults) -> list[PreregisteredClaim]:
+    """Fill in the defaults of every claim.
+
+    A claim is by default against the baseline, on the primary metric, as a difference. Each gets the
+    direction that is better.
+    """
+    claims = []
+    for claim in sweep.experiment.claims:
+        arm, against = sweep.experiment.get_claim_arms(claim)
+        resolved = PreregisteredClaim(
+            says=claim.says,
+            arm=arm,
+            against=against,
+            metric=sweep.experiment.get_claim_metric(claim),
+            compare=claim.compare,
+            relation=claim.relation,
+            threshold=sweep.experiment.amount_to_nats(claim.threshold, sweep.nats_per_doubling),
+            threshold_text=sweep.experiment.format_compute_amount(claim.threshold),
+            identity=claim.identity,
+            reason=claim.reason,
+            direction=claim.direction,
+        )
+        claims.append(resolved.model_copy(update={"direction": _resolve_direction(sweep, resolved)}))
+    return claims
+
+
+def build_claim_statuses(sweep: SweepResults, budget: BudgetCheck) -> list[ClaimStatus]:
+    """Build the status of every claim between interim analyses."""
+    claims = resolve_claims(sweep)
+    comparable = [not _find_incomparability(sweep, budget, claim) for claim in claims]
+    return [
+        ClaimStatus(
+            arm=claim.arm,
+            against=claim.against,
+            basis=claim_decision.basis.name,
+            verdict=decide_claim_verdict(
+                claim_decision.decision.holds, n=claim_decision.decision.n, comparable=is_comparable
+            ),
+            interim_analyses=_build_interim_analyses(sweep, claim_decision),
+            completed_analyses=len(claim_decision.analyses),
+            required_seeds=seeds,
+            is_pending=is_pending,
+        )
+        for claim, is_comparable, (claim_decision, seeds, is_pending) in zip(
+            claims, comparable, claim_decisions.compute_seed_needs(sweep, claims, comparable), strict=True
+        )
+    ]
+
+
+def build_claim_results(sweep: SweepResults, budget: BudgetCheck, exploratory: bool) -> list[ClaimResult]:
+    """Build every claim's numbers and verdict, in the preregistered order."""
+    claims = resolve_claims(sweep)
+    return [
+        _build_claim_result(sweep, budget, claim, claim_decision, exploratory)
+        for claim, claim_decision in zip(
+            claims, claim_decisions.collect_claim_decisions(sweep, claims), strict=True
+        )
+    ]
+
+
+def _build_claim_result(
+    sweep: SweepResults,
+    budget: BudgetCheck,
+    claim: PreregisteredClaim,
+    claim_decision: ClaimDecision,
+    exploratory: bool,
+) -> ClaimResult:
+    """Build a claim's numbers and verdict.
+
+    For incomparable arms only the number of seeds is given. The interval has one level for all claims, and
+    comes from the same evidence as the decision.
+    """
+    decision = claim_decision.decision
+    metric = sweep.get_metric(claim.metric)
+    reasons = [reason.text for reason in _find_incomparability(sweep, budget, claim)]
+    untrained_reason = (
+        find_untrained_reason(sweep, claim.arm, claim.against)
+        if claim_decision.basis.requires_training
+        else None
+    )
+    verdict = decide_claim_verdict(
+        decision.holds, n=decision.n, comparable=not reasons, trained=untrained_reason is None
+    )
+    unknown_threshold_reason = None
+    if claim.threshold is None:
+        calibration = sweep.context.compute_calibration
+        verdict, untrained_reason, unknown_threshold_reason = (
+            Verdict.NO_RESULT,
+            None,
+            calibration.reason if calibration else "there is no compute calibration",
+        )
+    interval = (
+        claim_decision.evidence.interval(CONFIDENCE_LEVEL)
+        if claim_decision.evidence is not None and not reasons
+        else None
+    )
+    numbers = {key: value for key, value in asdict(decision).items() if key != "holds"}
+    if reasons:
+        numbers |= dict.fromkeys(("estimate", "low", "high", "p", "p_holm"))
+    pairs = claim_decision.pairs if claim.compare == "difference" and not reasons else []
+    return ClaimResult(
+        **dict(claim),
+        **dict(compute_sensitivity(pairs)),
+        label=metric.display_name,
+        unit="" if claim.compare == "ratio" else metric.unit,
+        basis=claim_decision.basis.name,
+        exploratory=exploratory,
+        timed=claim_decisions.is_timed(sweep, claim),
+        verdict=verdict,
+        not_comparable=reasons,
+        untrained_reason=untrained_reason,
+        unknown_threshold_reason=unknown_threshold_reason,
+        leaking_by_design=[
+            arm for arm in (claim.arm, claim.against) if leakage_check.is_leaking_by_design(sweep, arm)
+        ],
+        planned=_count_planned_seeds(sweep, claim_decision),
+        interim_analyses=None if reasons else _build_interim_analyses(sweep, claim_decision),
+        training_equivalent=None if reasons else _convert_effect_to_training(sweep, claim, claim_decision),
+        digits=count_decimals(interval[1] - interval[0] if interval else None),
+        decision=Decision(**numbers),
+        interval=ConfidenceInterval(low=interval[0], high=interval[1], level=CONFIDENCE_LEVEL)
+        if interval
+        else None,
+        required_seeds=None if reasons else _estimate_required_seeds(claim, claim_decision),
+        threshold_sign_flip=None if reasons else _test_sign_flips(claim, claim_decision),
+    )
+
+
+def _build_interim_analyses(sweep: SweepResults, claim_decision: ClaimDecision) -> InterimAnalyses | None:
+    """Build the planned interim analyses of a claim, with a row for each completed one."""
+    if not claim_decision.basis.has_interim_analyses:
+        return None
+    plan = sweep.experiment.looks
+    holds = claim_decision.decision.holds is not None and bool(claim_decision.analyses)
+    return InterimAnalyses(
+        design="anytime" if isinstance(plan, str) else "looks" if plan else "fixed",
+        planned=plan if isinstance(plan, list) else [len(sweep.seeds)],
+        decided_at=len(claim_decision.analyses) if holds else None,
+        completed=[
+            InterimAnalysis(
+                seeds=step.seeds,
+                n=step.decision.n,
+                estimate=step.decision.estimate,
+                low=step.decision.low,
+                high=step.decision.high,
+                level=step.decision.level,
+            )
+            for step in claim_decision.analyses
+        ],
+    )
+
+
+def _test_sign_flips(claim: PreregisteredClaim, claim_decision: ClaimDecision) -> ThresholdSignFlip | None:
+    """Run a sign-flip test at the claim's own threshold, at the tail probability of the t test."""
+    decision = claim_decision.decision
+    evidence = claim_decision.evidence
+    if (
+        not isinstance(evidence, stats.PairedDifferences)
+        or decision.level is None
+        or not claim_decision.analyses
+        or evidence.tied
+    ):
+        return None
+    if evidence.n < 2 or claim.region is None:
+        return None
+    test = stats.decide_by_sign_flips(
+        claim_decision.paired_differences, claim.region, evidence.compute_tail_probability(decision.level)
+    )
+    return ThresholdSignFlip(**asdict(test)) if test else None
+
+
+def _estimate_required_seeds(
+    claim: PreregisteredClaim, claim_decision: ClaimDecision
+) -> RequiredSeeds | None:
+    """Estimate the seeds that would decide an inconclusive claim about means at the observed effect."""
+    decision = claim_decision.decision
+    is_inconclusive = (
+        claim.compare == "difference" and decision.holds is None and bool(claim_decision.analyses)
+    )
+    if not is_inconclusive or decision.level is None or decision.n < 2 or claim.region is None:
+        return None
+    estimate = claim_decision.basis.estimate_required_seeds(
+        claim, claim_decision.evidence, claim_decision.paired_differences, (1 - decision.level) / 2
+    )
+    return RequiredSeeds(**asdict(estimate)) if estimate else None
+
+
+def _convert_effect_to_training(
+    sweep: SweepResults, claim: PreregisteredClaim, claim_decision: ClaimDecision
+) -> TrainingEquivalent | None:
+    """Convert the effect to a change of training compute, with an interval at one level for all claims."""
+    if (
+        claim.compare == "ratio"
+        or claim_decision.decision.exact
+        or claim_decision.evidence is None
+        or claim.threshold is None
+    ):
+        return None
+    return convert_to_training(
+        sweep,
+        claim.metric,
+        claim_decision.decision.estimate,
+        claim_decision.evidence.interval(CONFIDENCE_LEVEL),
+        CONFIDENCE_LEVEL,
+    )
+
+
+def _find_incomparability(
+    sweep: SweepResults, budget: BudgetCheck, claim: PreregisteredClaim
+) -> list[IncomparabilityReason]:
+    """Find the reasons against comparing the two arms of a claim in its metric."""
+    return comparability.list_incomparability_reasons(sweep, budget, claim.arm, claim.against, claim.metric)
+
+
+def _count_planned_seeds(sweep: SweepResults, claim_decision: ClaimDecision) -> int | None:
+    """Count the seeds of a claim's last interim analysis, or of its first if none is complete."""
+    if not claim_decision.basis.is_paired_by_seed:
+        return None
+    if claim_decision.analyses:
+        return claim_decision.analyses[-1].seeds
+    return stats.list_stopping_rules(sweep.experiment.looks, len(sweep.seeds))[0][0]
+
+
+def _resolve_direction(sweep: SweepResults, claim: PreregisteredClaim) -> str | None:
+    """Resolve the better direction: the claim's own, else the experiment's for its metric, else the metric's.
+
+    Lower is better for counted, timed and censored metrics; None if no direction is defined.
+    """
+    if claim.direction:
+        return claim.direction
+    if claim.metric == sweep.experiment.metric:
+        return sweep.experiment.direction
+    if direction := sweep.get_metric(claim.metric).direction:
+        return direction
+    is_by_seed = find_basis(sweep, claim).is_paired_by_seed
+    return None if is_by_seed and claim.metric not in sweep.censoring_budgets else "lower"
+
+
+def format_headline(results: Sequence[ClaimResult]) -> str:
+    """Format the verdicts as a headline: one verdict if all agree, else the count of each."""
+    verdicts = [claim.verdict for claim in results]
+    if all(verdict == Verdict.NO_RESULT for verdict in verdicts):
+        return str(Verdict.NO_RESULT)
+    counts = [(verdict, verdicts.count(verdict)) for verdict in Verdict if verdict in verdicts]
+    if len(counts) == 1:
+        return (
+            str(verdicts[0])
+            if len(verdicts) == 1
+            else f"{'both' if len(verdicts) == 2 else f'all {len(verdicts)}'} claims {verdicts[0]}"
+        )
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts)

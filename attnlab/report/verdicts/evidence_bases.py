@@ -1,0 +1,251 @@
+"""Bases of a decision: Student's t, ranks, e-values, exact counts, or timing blocks.
+
+Each basis is a class: `can_decide` selects the claims it decides, `collect_evidence` collects the
+measurements, and `estimate_required_seeds` estimates the seeds an inconclusive claim needs. Its constants
+control the wording and the charts. Adding a class to `BASES` adds a kind of evidence; the first that applies
+decides.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from attnlab import stats
+from attnlab.report.schema import PreregisteredClaim, SeedPair
+from attnlab.report.verdicts.results import SweepResults, get_common_value
+
+
+class Basis(ABC):
+    """One kind of evidence for claims about two arms of a sweep."""
+
+    name: ClassVar[str]
+    unit_name: ClassVar[str] = "paired seed"  # the unit of a decision's n, singular
+    is_paired_by_seed: ClassVar[bool] = True  # more seeds may change the decision
+    has_interim_analyses: ClassVar[bool] = True
+    requires_training: ClassVar[bool] = True  # untrained arms are UNTRAINED
+    has_boundary: ClassVar[bool] = False  # the interval shifts with the estimate
+    estimates_median: ClassVar[bool] = False
+
+    @abstractmethod
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        """Whether this basis decides a claim on these seeds."""
+
+    @abstractmethod
+    def collect_evidence(
+        self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
+    ) -> stats.Evidence | None:
+        """Collect the measurements of a claim; None if there are none."""
+
+    def estimate_required_seeds(
+        self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
+    ) -> stats.SeedsToDecide | None:
+        """Estimate the seeds that would decide an inconclusive claim about differences; None if unknown."""
+        return None
+
+
+class TimingBasis(Basis):
+    """Ratios of times measured together in alternating blocks."""
+
+    name = "timing"
+    unit_name = "timing block"
+    is_paired_by_seed = has_interim_analyses = requires_training = False
+
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        return claim.metric in sweep.timed_metrics and not sweep.find_results_with(claim.metric, sweep.arms)
+
+    def collect_evidence(
+        self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
+    ) -> stats.Evidence | None:
+        timing = sweep.timing
+        times = [timing.get_time(arm, claim.metric) if timing else None for arm in (claim.arm, claim.against)]
+        samples = [time.samples for time in times if time and time.samples]
+        if claim.compare != "ratio" or len(samples) < 2:
+            return None
+        ours, theirs = map(_pair_timing_blocks, samples)
+        return stats.bootstrap_ratio(ours, theirs)
+
+
+class ExactBasis(Basis):
+    """Counts: the same in every run of an arm."""
+
+    name = "exact"
+    unit_name = "exact count"
+    is_paired_by_seed = has_interim_analyses = requires_training = False
+
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        return sweep.is_counted(claim.metric, (claim.arm, claim.against))
+
+    def collect_evidence(
+        self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
+    ) -> stats.Evidence | None:
+        value, against_value = (
+            get_common_value(sweep.get_values(arm, claim.metric)) for arm in (claim.arm, claim.against)
+        )
+        if value is None or against_value is None or (claim.compare == "ratio" and not against_value):
+            return None
+        return stats.ExactEvidence(
+            value / against_value if claim.compare == "ratio" else value - against_value
+        )
+
+
+class IdentityBasis(Basis):
+    """Claims that hold by construction: in every pair, or not at all."""
+
+    name = "identity"
+    has_interim_analyses = requires_training = False
+
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        return claim.identity
+
+    def collect_evidence(
+        self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
+    ) -> stats.Evidence | None:
+        pairs = sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds)
+        if isinstance(design, stats.BeforeFirstAnalysis):
+            return _build_t_evidence(claim, pairs, design)
+        values = [_compute_effect(claim, pair) for pair in pairs]
+        return stats.ExactEvidence(*values) if values else None
+
+
+class EValueBasis(Basis):
+    """Proportions: e-value (betting) test on their differences; a diverged run has the worst proportion."""
+
+    name = "e-value"
+
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        return sweep.get_metric(claim.metric).kind == "share" and claim.compare == "difference"
+
+    def collect_evidence(
+        self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
+    ) -> stats.Evidence | None:
+        pairs = sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds)
+        if not pairs or isinstance(design, stats.BeforeFirstAnalysis):
+            return _build_t_evidence(claim, pairs, design)
+        worst = 1.0 if claim.direction == "lower" else 0.0
+
+        def get_proportion(arm: str, seed: int) -> float | None:
+            diverged = sweep.run_by_arm_seed[arm, seed].status == "diverged"
+            return worst if diverged else sweep.get_value(arm, seed, claim.metric)
+
+        proportions = [
+            (get_proportion(claim.arm, seed), get_proportion(claim.against, seed)) for seed in seeds
+        ]
+        return stats.ProportionDifferences(
+            [ours - theirs for ours, theirs in proportions if ours is not None and theirs is not None]
+        )
+
+    def estimate_required_seeds(
+        self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
+    ) -> stats.SeedsToDecide | None:
+        return (
+            stats.simulate_seeds_to_decide(evidence.values, claim.region, tail)
+            if isinstance(evidence, stats.ProportionDifferences) and claim.region
+            else None
+        )
+
+
+class RankBasis(Basis):
+    """Steps censored at the budget, and metrics in which a run diverged."""
+
+    name = "ranks"
+    estimates_median = True
+
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        arms = (claim.arm, claim.against)
+        diverged = any(
+            sweep.run_by_arm_seed[arm, seed].status == "diverged" for arm in arms for seed in seeds
+        )
+        return claim.metric in sweep.censoring_budgets or diverged
+
+    def collect_evidence(
+        self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
+    ) -> stats.Evidence | None:
+        if isinstance(design, stats.BeforeFirstAnalysis):
+            return _build_t_evidence(
+                claim, sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds), design
+            )
+        outcomes = sweep.compute_outcomes(claim.arm, claim.against, claim.metric, seeds, claim.direction)
+        if claim.compare == "ratio":
+            pairs = sweep.build_pairs(claim.arm, claim.against, claim.metric)
+            ratios = {pair.seed: _compute_effect(claim, pair) for pair in pairs}
+            infinite = [outcome for outcome in outcomes if not math.isfinite(outcome)]
+            worst_ratios = [outcome if math.isnan(outcome) else max(0.0, outcome) for outcome in infinite]
+            outcomes = [*(ratios[seed] for seed in seeds if seed in ratios), *worst_ratios]
+        return stats.RankDifferences(outcomes) if outcomes else None
+
+
+class StudentTBasis(Basis):
+    """Student's t on the mean paired difference, or log ratio, at the boundary of the stopping rule."""
+
+    name = "t"
+    has_boundary = True
+
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        return True
+
+    def collect_evidence(
+        self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
+    ) -> stats.Evidence | None:
+        return _build_t_evidence(
+            claim, sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds), design
+        )
+
+    def estimate_required_seeds(
+        self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
+    ) -> stats.SeedsToDecide | None:
+        return stats.estimate_seeds_to_decide(differences, claim.region, tail) if claim.region else None
+
+
+class RatioEvidence:
+    """Paired ratios, one per seed: t on the mean of their logarithms, converted back to a ratio."""
+
+    def __init__(self, ratios: Sequence[float], design: stats.StoppingRule):
+        self.log_differences = stats.PairedDifferences([math.log(ratio) for ratio in ratios], design)
+        self.n = self.log_differences.n
+        self.estimate = (
+            None if self.log_differences.estimate is None else math.exp(self.log_differences.estimate)
+        )
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        ends = self.log_differences.interval(level)
+        return ends and (math.exp(ends[0]), math.exp(min(ends[1], 700.0)))
+
+    def p_above(self, threshold: float) -> float | None:
+        return self.log_differences.p_above(math.log(threshold)) if threshold > 0 else 0.0
+
+    def p_below(self, threshold: float) -> float | None:
+        return self.log_differences.p_below(math.log(threshold)) if threshold > 0 else 1.0
+
+
+BASES: dict[str, Basis] = {
+    basis.name: basis
+    for basis in (TimingBasis(), ExactBasis(), IdentityBasis(), EValueBasis(), RankBasis(), StudentTBasis())
+}
+
+
+def find_basis(sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int] | None = None) -> Basis:
+    """Find the basis that decides a claim, on these seeds or on all."""
+    seeds = sweep.seeds if seeds is None else seeds
+    return next(basis for basis in BASES.values() if basis.can_decide(sweep, claim, seeds))
+
+
+def _compute_effect(claim: PreregisteredClaim, pair: SeedPair) -> float:
+    return pair.value / pair.against if claim.compare == "ratio" else pair.value - pair.against
+
+
+def _build_t_evidence(
+    claim: PreregisteredClaim, pairs: Sequence[SeedPair], design: stats.StoppingRule
+) -> stats.Evidence | None:
+    """Build t evidence from the pairs of a claim; before its first interim analysis, without an interval."""
+    values = [_compute_effect(claim, pair) for pair in pairs]
+    if not values:
+        return None
+    return (
+        RatioEvidence(values, design) if claim.compare == "ratio" else stats.PairedDifferences(values, design)
+    )
+
+
+def _pair_timing_blocks(samples: Sequence[float]) -> list[list[float]]:
+    """Split the samples of an arm into rounds; a round A B B A holds two of each arm from the same moment."""
+    return [list(samples[i : i + 2]) for i in range(0, len(samples) - 1, 2)]

@@ -1,0 +1,93 @@
+"""Arms that see the tokens they predict: their losses are not comparable unless leakage is preregistered."""
+
+from attnlab.report.schema import LeakageSection
+from attnlab.report.verdicts.results import IncomparabilityReason, SweepResults
+from attnlab.store.run_schema import RunResult
+
+BY_DESIGN = "sees future tokens (by design)"
+
+
+def find_leaking_results(sweep: SweepResults, arm: str) -> list[RunResult]:
+    """Find an arm's finished runs whose next-token predictions depend on later tokens or on other rows."""
+    results = [run.result for run in sweep.get_finished_runs(arm) if run.result]
+    return [result for result in results if _has_leakage(result)]
+
+
+def is_leaking_by_design(sweep: SweepResults, arm: str) -> bool:
+    """Whether an arm sees future tokens and the experiment preregisters it under `leakage`."""
+    return arm in sweep.experiment.leakage and bool(find_leaking_results(sweep, arm))
+
+
+def find_leakage_reasons(sweep: SweepResults, *arms: str) -> list[IncomparabilityReason]:
+    """Find the reasons against comparing arms with future leakage that is not preregistered."""
+    reasons = []
+    for arm in dict.fromkeys(arms):
+        results = find_leaking_results(sweep, arm)
+        if not results or is_leaking_by_design(sweep, arm):
+            continue
+        count = f"in {len(results)} of {len(sweep.get_finished_runs(arm))} runs"
+        leakages = [result.leakage for result in results if result.leakage.get("sees_future")]
+        if leakages:
+            text = f"{arm} sees future tokens {count}"
+            measured = [leakage for leakage in leakages if leakage.get("without_future") is not None]
+            if measured:
+                own_future, other_future = (
+                    sum(float(leakage[key] or 0) for leakage in measured) / len(measured)
+                    for key in ("with_future", "without_future")
+                )
+                text += f": a token costs {own_future:.3g} nats before its own future, "
+                text += f"{other_future:.3g} before another"
+        else:
+            text = f"the predictions of {arm} depend on the other texts of their batch {count}"
+        reasons.append(IncomparabilityReason("future tokens", text))
+    return reasons
+
+
+def describe_leakage(sweep: SweepResults) -> list[str]:
+    """Describe each arm that sees future tokens, with the effect on its losses.
+
+    Arms that are preregistered under `leakage` and see none are described too.
+    """
+    sentences = [
+        f"{reason.text}; it is not ranked."
+        for arm in sweep.arms
+        for reason in find_leakage_reasons(sweep, arm)
+    ]
+    for arm in sweep.arms:
+        results = [run.result for run in sweep.get_finished_runs(arm) if run.result]
+        if is_leaking_by_design(sweep, arm):
+            sentences.append(f"{arm} {BY_DESIGN}: its losses are not those of a model that predicts.")
+        elif any(
+            result.leakage.get("sees_future") and not result.leakage.get("next_token", 1)
+            for result in results
+        ):
+            sentences.append(f"{arm} sees later tokens, which are not the targets of this task.")
+        elif arm in sweep.experiment.leakage and results:
+            sentences.append(f"{arm} is preregistered under leakage, and sees no future tokens.")
+    if sweep.excluded_targets:
+        prefixes = [arm for arm in sweep.arms if sweep.get_prefix_length(arm) == sweep.excluded_targets + 1]
+        sentences.append(
+            f"The first {sweep.excluded_targets} targets of each window are left out of every arm's loss: "
+            f"they lie in the prefix that {', '.join(prefixes)} sees whole."
+        )
+    return sentences
+
+
+def build_leakage_section(sweep: SweepResults) -> LeakageSection:
+    """Build the leakage section: leaking and checked arms, excluded targets, and notes."""
+    return LeakageSection(
+        arms=[arm for arm in sweep.arms if find_leaking_results(sweep, arm)],
+        by_design=[arm for arm in sweep.arms if is_leaking_by_design(sweep, arm)],
+        checked=[
+            arm
+            for arm in sweep.arms
+            if any(run.result and run.result.leakage for run in sweep.get_finished_runs(arm))
+        ],
+        excluded_targets=sweep.excluded_targets,
+        notes=describe_leakage(sweep),
+    )
+
+
+def _has_leakage(result: RunResult) -> bool:
+    leakage = result.leakage
+    return bool(leakage.get("sees_rows") or (leakage.get("sees_future") and leakage.get("next_token", 1)))

@@ -1,0 +1,136 @@
+"""Atomic file writes: after a power cut a file is either the old one or the new one."""
+
+import errno
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import NO_SPACE
+
+_SPECIAL_FILES = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+CHECKPOINT_NAMES = ("last.ckpt", "previous.ckpt")  # of an unfinished run, newest first
+
+# Folder -> check before a file in it is replaced, set by the lease holder (`store.lease`). It receives the
+# temporary file, and ends the process if another process has taken over the folder.
+owner_checks: dict[Path, Callable[[Path | None], None]] = {}
+
+
+@contextmanager
+def replace_atomically(path: Path, *, sync: bool = True) -> Iterator[Path]:
+    """Yield a temporary path, which is synced and renamed over `path` on a clean exit, else removed.
+
+    Args:
+        sync: False for files that are worthless after a power cut; readers still never see a partial file.
+
+    Raises:
+        OSError: With ENOSPC and the path if the disk is full, whatever exception the writer raised.
+    """
+    _check_owner(path)
+    temporary = None
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        os.close(descriptor)
+        temporary = Path(name)
+        yield temporary
+        if sync:
+            _fsync_path(temporary)
+        temporary.chmod(0o644)
+        _check_owner(path, temporary)
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:  # torch and pyarrow hide the errno
+        if _is_disk_full(error, temporary):
+            if temporary is not None:
+                os.truncate(
+                    temporary, 0
+                )  # frees space for the failure record; the exception may hold the file open
+            raise OSError(errno.ENOSPC, NO_SPACE, str(path)) from error
+        raise
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+    if sync:
+        _fsync_path(path.parent)
+
+
+def _check_owner(path: Path, temporary: Path | None = None) -> None:
+    if check := owner_checks.get(path.parent.absolute()):
+        check(temporary)
+
+
+def _is_disk_full(error: Exception, temporary: Path | None) -> bool:
+    """Whether the disk is full, by the errno, or if there is none, by a trial write."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if temporary is None:
+        return False
+    try:
+        with temporary.open("ab", buffering=0) as file:
+            file.write(b"\0" * 65536)
+            os.fsync(file.fileno())
+    except OSError as write_error:
+        return write_error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
+
+
+def _fsync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` atomically with JSON.
+
+    Raises:
+        ValueError: NaN or infinity, which JSON lacks.
+    """
+    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
+    with replace_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line and sync it to disk.
+
+    A truncated last line is terminated first and not lost; readers find it broken. Concurrent writers need a
+    lock.
+    """
+    with path.open("a+b") as file:
+        is_truncated = False
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            is_truncated = file.read(1) != b"\n"
+        file.write(b"\n" * is_truncated + line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _fsync_path(path.parent)
+
+
+def describe_special_file(path: Path) -> str | None:
+    """Return `a pipe`, `a device` or `a socket` for such a path; None for any other."""
+    try:
+        return _SPECIAL_FILES.get(stat.S_IFMT(path.stat().st_mode))
+    except (OSError, ValueError):
+        return None
+
+
+def read_json(path: Path) -> Any | None:
+    """Return the parsed value; None if the file is missing, truncated or not a regular file."""
+    if describe_special_file(path):
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None

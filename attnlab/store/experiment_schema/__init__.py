@@ -1,0 +1,48 @@
+"""Typed schema of an experiment file: arms, seeds, margin, claims, tuning and ladder."""
+
+from attnlab.store.experiment_schema.amounts import (
+    AMOUNT_FORMS,
+    AMOUNT_KEYS,
+    MARGIN,
+    NEGATIVE_MARGIN,
+    ComputeProportion,
+    Margin,
+    Threshold,
+    convert_to_nats,
+)
+from attnlab.store.experiment_schema.experiment_config import (
+    RESOURCE_ALIASES,
+    TUNING_TOKENS,
+    Claim,
+    ComputeCalibrationConfig,
+    Experiment,
+    InterimSchedule,
+    TuningConfig,
+    resolve_resource_alias,
+)
+from attnlab.store.experiment_schema.ladder_config import LadderConfig, LearningRateScaling
+from attnlab.store.experiment_schema.relations import RELATIONS, Relation, RelationField
+
+__all__ = [
+    "AMOUNT_FORMS",
+    "AMOUNT_KEYS",
+    "MARGIN",
+    "NEGATIVE_MARGIN",
+    "RELATIONS",
+    "RESOURCE_ALIASES",
+    "TUNING_TOKENS",
+    "Claim",
+    "ComputeCalibrationConfig",
+    "ComputeProportion",
+    "Experiment",
+    "InterimSchedule",
+    "LadderConfig",
+    "LearningRateScaling",
+    "Margin",
+    "Relation",
+    "RelationField",
+    "Threshold",
+    "TuningConfig",
+    "convert_to_nats",
+    "resolve_resource_alias",
+]  # fmt: skip

@@ -1,0 +1,183 @@
+"""Ownership marks of a store and its runs, and removal of run files.
+
+A store folder holds `.attnlab`, written with its first run. A run folder is named by the digest of the
+identity stored in its spec.json, which no other folder has by chance. Only folders with both marks are ever
+removed.
+"""
+
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from attnlab.errors import InvalidConfig
+from attnlab.store import fingerprint, run_directories
+from attnlab.store.atomic_files import CHECKPOINT_NAMES, read_json, write_json
+from attnlab.store.guards.digests import RUN_FILES
+from attnlab.store.lease import is_held_on_other_host
+from attnlab.store.run_schema import RunConfig
+
+MARK_FILE = ".attnlab"
+LOCK_FILE = ".attnlab.lock"
+STORE_KIND = "a store of attnlab's runs"
+REMOVAL_FOLDER = ".removing"  # holds runs while they are removed
+REFERENCES_FOLDER = "users"  # attnlab/store/guards/run_references.py
+PREREGISTRATION_LOG = "declarations.jsonl"  # attnlab/store/guards/preregistrations.py
+# Folders that a sweep creates in its store.
+SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", REFERENCES_FOLDER)
+RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
+
+# Files that a run writes into its folder.
+RUN_FILE_NAMES = (
+    "run.json", run_directories.PREVIOUS_RESULT_FILE, run_directories.EDITED_RESULT_FILE,
+    *CHECKPOINT_NAMES, *RUN_FILES, "progress.json", "log.txt", "spec.json", "owner.json", "lock",
+    "loggers.json",
+)  # fmt: skip
+# Temporary files of `replace_atomically`.
+_TEMPORARY_PATTERN = re.compile(rf"\.({'|'.join(map(re.escape, RUN_FILE_NAMES))})\.[a-z0-9_]{{8}}(\.[a-z]+)?")
+_LOGGER_FILES = {  # folders of other loggers -> their files
+    "csv": re.compile(r"metrics\.csv|hparams\.yaml"),
+    "tensorboard": re.compile(r"events\.out\.tfevents\..*|hparams\.yaml"),
+    "mlflow": re.compile("run_id"),
+}
+_WANDB_PATTERN = re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log")  # files of W&B in `wandb`
+
+
+def mark_store(root: Path) -> None:
+    """Mark a folder as a store, and create it if missing."""
+    if is_store(root):
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    with lock_store(root):
+        if not is_store(root):
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            write_json(root / MARK_FILE, {"what": STORE_KIND, "id": uuid.uuid4().hex, "made": created})
+
+
+def is_store(root: Path) -> bool:
+    content = read_json(root / MARK_FILE) if (root / MARK_FILE).is_file() else None
+    return isinstance(content, dict) and content.get("what") == STORE_KIND
+
+
+@contextmanager
+def lock_store(root: Path) -> Iterator[None]:
+    """Lock the whole store, for commands that add references to runs or remove runs."""
+    with FileLock(root / LOCK_FILE):
+        yield
+
+
+def require_store(root: Path) -> None:
+    """Check that a folder is a store.
+
+    Raises:
+        InvalidConfig: The folder is missing or unmarked.
+    """
+    if not root.is_dir():
+        raise InvalidConfig(
+            f"paths.runs={root}: there is no such folder; name the store, as in paths.runs=runs"
+        )
+    if not is_store(root):
+        raise InvalidConfig(
+            f"paths.runs={root} is no store of attnlab's: it has no {MARK_FILE}; name the store, as in "
+            "paths.runs=runs (any run of this version marks its store)"
+        )
+
+
+def list_foreign_names(root: Path) -> list[str]:
+    """Return the names in a store that belong to neither a run nor a sweep."""
+    known = (MARK_FILE, LOCK_FILE, PREREGISTRATION_LOG, REMOVAL_FOLDER, *SWEEP_FOLDERS)
+    return sorted(
+        path.name for path in root.iterdir() if path.name not in known and load_owned_run(path) is None
+    )
+
+
+def load_owned_run(folder: Path) -> RunConfig | None:
+    """Load the run config of a folder that carries a run's marks; None for links and other folders."""
+    file = folder / "spec.json"
+    if (
+        folder.is_symlink()
+        or RUN_ID_PATTERN.fullmatch(folder.name) is None
+        or file.is_symlink()
+        or not file.is_file()
+    ):
+        return None
+    with suppress(OSError, ValueError, RecursionError):  # InvalidConfig is a ValueError
+        run_config = run_directories.load_run_config(folder)
+        if run_config.id == folder.name == fingerprint.compute_digest(run_config.identity):
+            return run_config
+    return None
+
+
+def list_written_paths(folder: Path) -> list[Path]:
+    """Return the files that a run wrote into its folder, and W&B's folders; links are not followed."""
+    paths = [
+        path
+        for path in folder.iterdir()
+        if (path.name in RUN_FILE_NAMES or _TEMPORARY_PATTERN.fullmatch(path.name))
+        and path.is_file()
+        and not path.is_symlink()
+    ]
+    for name, pattern in _LOGGER_FILES.items():
+        if not (folder / name).is_symlink():
+            logger_paths = [
+                Path(subfolder, file) for subfolder, _, names in os.walk(folder / name) for file in names
+            ]
+            paths += [path for path in logger_paths if pattern.fullmatch(path.name)]
+    if not (folder / "wandb").is_symlink():
+        paths += [path for path in (folder / "wandb").glob("*") if _WANDB_PATTERN.fullmatch(path.name)]
+    return paths
+
+
+def remove_run(folder: Path) -> list[str]:
+    """Remove the files a run wrote, and its folder if then empty; return the names that are left.
+
+    The run is moved aside first, so that it is complete or gone whenever this is interrupted.
+    `list_interrupted_removals` finds the rest, which this function removes too.
+
+    Raises:
+        Timeout: Another process holds the run (an OSError); nothing was removed.
+    """
+    if folder.parent.name == REMOVAL_FOLDER:
+        return _finish_removal(folder)
+    with FileLock(folder / "lock", timeout=0):
+        if is_held_on_other_host(folder):
+            raise Timeout(str(folder / "lock"))
+        removal_folder = folder.parent / REMOVAL_FOLDER / folder.name
+        removal_folder.parent.mkdir(exist_ok=True)
+        folder.rename(removal_folder)
+        return _finish_removal(removal_folder)
+
+
+def list_interrupted_removals(root: Path) -> list[Path]:
+    """Return the folders left by interrupted removals."""
+    folder = root / REMOVAL_FOLDER
+    return (
+        []
+        if folder.is_symlink()
+        else [path for path in folder.glob("*") if RUN_ID_PATTERN.fullmatch(path.name)]
+    )
+
+
+def _finish_removal(removal_folder: Path) -> list[str]:
+    for path in list_written_paths(removal_folder):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        for parent in path.parents[: len(path.relative_to(removal_folder).parts) - 1]:
+            with suppress(OSError):  # it holds other files
+                parent.rmdir()
+    remaining = sorted(path.name for path in removal_folder.iterdir())
+    if remaining:
+        removal_folder.rename(removal_folder.parents[1] / removal_folder.name)
+    else:
+        removal_folder.rmdir()
+    with suppress(OSError):  # other removals are in progress
+        removal_folder.parent.rmdir()
+    return remaining

@@ -1,0 +1,154 @@
+"""References to runs: one file per command in `users/`, written before its first run begins.
+
+A run thus counts as used whether its experiment is a user's file or a `compare` command. Once a command has
+written its report, the report protects its runs. The runs of a killed command stay protected until it is
+forgotten by name.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from attnlab.store import fingerprint
+from attnlab.store.atomic_files import read_json, write_json
+from attnlab.store.guards import ownership
+from attnlab.store.lease import HOST
+from attnlab.store.run_schema import FrozenModel
+
+REFERENCE_KIND: Literal["a user of attnlab's runs"] = "a user of attnlab's runs"
+
+
+class RunReference(FrozenModel):
+    """References of one planned report, or if `experiment` is None of a command without a report.
+
+    Attributes:
+        reports: The command's paths.reports; all paths are absolute.
+        report: Folder of its report.
+        published: Time when the report was last written.
+        forgotten: Time when a person released its runs.
+    """
+
+    what: Literal["a user of attnlab's runs"] = REFERENCE_KIND
+    title: str
+    experiment: str | None
+    command: str
+    reports: str
+    report: str | None
+    runs: tuple[str, ...]
+    began: str
+    published: str | None = None
+    forgotten: str | None = None
+    host: str
+    pid: int
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the command: its experiment, or its title if the command changed it."""
+        return {self.title, self.experiment or self.title}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its command still runs on this host."""
+        if self.published or self.host != HOST:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # another user's process
+            return True
+        return True
+
+
+def create_reference(
+    title: str, experiment: str | None, command: str, reports: Path, runs: Iterable[str]
+) -> RunReference:
+    """Create the reference of this process to runs, starting now."""
+    return RunReference(
+        title=title,
+        experiment=experiment,
+        command=command,
+        reports=str(reports.absolute()),
+        report=str((reports / title).absolute()) if experiment else None,
+        runs=tuple(sorted(set(runs))),
+        began=_get_timestamp(),
+        host=HOST,
+        pid=os.getpid(),
+    )
+
+
+def write_references(
+    root: Path, references: Sequence[RunReference], replaced_files: Sequence[Path] = ()
+) -> list[Path]:
+    """Write references in place of earlier ones of this command; return their files.
+
+    Waits while runs are being removed, so the caller then sees which of them still exist.
+    """
+    ownership.mark_store(root)
+    folder = root / ownership.REFERENCES_FOLDER
+    folder.mkdir(exist_ok=True)
+    paths = [folder / _make_file_name(reference) for reference in references]
+    with ownership.lock_store(root):
+        for path, reference in zip(paths, references, strict=True):
+            write_json(path, reference.to_dict())
+        for path in replaced_files:
+            if path not in paths:
+                path.unlink(missing_ok=True)
+    return paths
+
+
+def mark_published(path: Path) -> None:
+    """Record that the report was written.
+
+    If that fails, its runs stay protected like those of a killed command.
+    """
+    reference = _read_reference(path)
+    with suppress(OSError):
+        if reference is not None:
+            write_json(path, reference.model_copy(update={"published": _get_timestamp()}).to_dict())
+
+
+def mark_forgotten(path: Path, reference: RunReference) -> None:
+    """Release the runs of a reference until its command runs again."""
+    write_json(path, reference.model_copy(update={"forgotten": _get_timestamp()}).to_dict())
+
+
+def delete_reference(path: Path) -> None:
+    """Delete a reference file; errors are ignored."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def load_references(root: Path) -> tuple[dict[Path, RunReference], list[Path]]:
+    """Return the references of a store, and the files that cannot be parsed as one."""
+    references = dict[Path, RunReference]()
+    broken = list[Path]()
+    for path in sorted((root / ownership.REFERENCES_FOLDER).glob("[!.]*.json")):
+        reference = _read_reference(path)
+        if reference is None:
+            broken.append(path)
+        else:
+            references[path] = reference
+    return references, broken
+
+
+def _read_reference(path: Path) -> RunReference | None:
+    with suppress(OSError, ValidationError):
+        return RunReference.model_validate(read_json(path))
+    return None
+
+
+def _make_file_name(reference: RunReference) -> str:
+    """Return one name per report and set of runs, so a repeated command replaces its last file."""
+    title = re.sub(r"[^A-Za-z0-9_.~-]", "_", reference.title).lstrip(".")[:100]
+    return f"{title}~{fingerprint.compute_digest([reference.report, reference.runs], 8)}.json"
+
+
+def _get_timestamp() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

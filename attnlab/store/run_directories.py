@@ -1,0 +1,195 @@
+"""Run directories: one folder per run, named by its id. A run is finished once its result validates."""
+
+import json
+import os
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from attnlab.errors import InvalidConfig
+from attnlab.store.atomic_files import read_json, write_json
+from attnlab.store.guards import digests
+from attnlab.store.run_schema import (
+    Failure,
+    RunConfig,
+    RunResult,
+    Status,
+    convert_validation_error,
+    require_current_version,
+)
+
+PREVIOUS_RESULT_FILE = "before.json"  # result of a finished run while it is retrained
+EDITED_RESULT_FILE = "edited.json"  # manually edited result, saved when the result is repaired
+
+
+def load_run_result(folder: Path) -> RunResult | None:
+    """Load the validated result of a finished or failed run; None if it is missing or untrusted."""
+    result = _read_run_result(folder)
+    return result if isinstance(result, RunResult) else None
+
+
+def describe_result_fault(folder: Path) -> str:
+    """Explain in one line why a run's result cannot be trusted; empty if it can."""
+    result = _read_run_result(folder)
+    return "" if isinstance(result, RunResult) else result
+
+
+def load_edited_result(folder: Path) -> tuple[RunResult | None, list[str]]:
+    """Load a result that was edited after the run wrote it, and its edited fields; else (None, [])."""
+    content = read_json(folder / "run.json")
+    edited_fields = (
+        digests.find_edited_fields(content)
+        if isinstance(_read_run_result(folder), str) and isinstance(content, dict)
+        else []
+    )
+    try:
+        return (RunResult.model_validate(content), edited_fields) if edited_fields else (None, [])
+    except ValidationError:
+        return None, []
+
+
+def _read_run_result(folder: Path) -> RunResult | str:
+    path = folder / "run.json"
+    content = read_json(path)
+    if not isinstance(content, dict):
+        return f"{path} is missing or cut short"
+    require_current_version(content, path)
+    try:
+        run_result = RunResult.model_validate(content)
+    except ValidationError as error:
+        return str(convert_validation_error(error, str(path)))
+    if run_result.id != folder.name:
+        return f"{path} is the record of run {run_result.id}"
+    if edited_fields := digests.find_edited_fields(content):
+        return f"{path} was edited after the run wrote it: {', '.join(edited_fields)}"
+    return run_result
+
+
+def is_done(folder: Path) -> bool:
+    run_result = load_run_result(folder)
+    return run_result is not None and run_result.is_done
+
+
+def load_run_config(folder: Path) -> RunConfig:
+    """Load the config of a run, as written before launch.
+
+    Raises:
+        InvalidConfig: spec.json is missing, truncated, invalid, or of another schema version.
+    """
+    path = folder / "spec.json"
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InvalidConfig(f"{path} is missing or cut short: run the experiment's command again")
+    require_current_version(content, path)
+    try:
+        return RunConfig.model_validate(content)
+    except ValidationError as error:
+        raise convert_validation_error(error, str(path)) from error
+
+
+def write_run_config(root: Path, run_config: RunConfig) -> None:
+    """Write spec.json into the run's folder, which is created if missing."""
+    folder = root / run_config.id
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "spec.json", run_config.to_dict())
+
+
+def set_aside_result(folder: Path) -> None:
+    """Rename the result of a finished run before retraining; `restore_result` undoes it on failure."""
+    if (folder / "run.json").exists():
+        (folder / "run.json").replace(folder / PREVIOUS_RESULT_FILE)
+
+
+def restore_result(folder: Path) -> bool:
+    """Put back the result that `set_aside_result` renamed, unless there is a new one; return success."""
+    previous_result = folder / PREVIOUS_RESULT_FILE
+    if load_run_result(folder) is not None or not previous_result.exists():
+        previous_result.unlink(missing_ok=True)
+        return False
+    previous_result.replace(folder / "run.json")
+    return True
+
+
+def write_run_result(folder: Path, run_result: RunResult) -> None:
+    """Write the sealed run.json, which ends the run."""
+    # A JSON round trip, so that the seal covers the values that a reader will parse.
+    content = json.loads(json.dumps(run_result.to_dict(), allow_nan=False))
+    write_json(folder / "run.json", {**content, "seal": digests.compute_seal(content)})
+
+
+def read_batch_split(folder: Path) -> int:
+    """Return the number of micro-batches per batch; 1 unless the memory limit required more."""
+    return int(((read_json(folder / "spec.json") or {}).get("use") or {}).get("split", 1))
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """Return the contents of progress.json, as written by `training.callbacks.ProgressWriter`.
+
+    The keys are step, max_steps, loss, time, timed_steps and timed_seconds; empty before the first step.
+    """
+    content = read_json(folder / "progress.json")
+    return content if isinstance(content, dict) else {}
+
+
+def read_log_tail(folder: Path, lines: int = 20) -> list[str]:
+    """Return the last lines of a worker's output."""
+    try:
+        with (folder / "log.txt").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except FileNotFoundError:
+        return []
+
+
+def write_failure(
+    folder: Path, status: Status, message: str, started: float, step: int | None = None
+) -> None:
+    """Write the result of a failed run, with the step it reached and its last output lines.
+
+    A run that was finished before keeps its earlier result.
+
+    Args:
+        started: Start time, in seconds since the epoch.
+        step: Last step; read from progress.json if the caller does not know it.
+    """
+    assert status != "done"
+    if restore_result(folder):
+        return
+    run_config = load_run_config(folder)
+    last_step = read_progress(folder).get("step") if step is None else step
+    failure = Failure(
+        message=message,
+        step=last_step if isinstance(last_step, int) else None,
+        tail=tuple(read_log_tail(folder)),
+    )
+    run_result = RunResult(
+        id=folder.name,
+        status=status,
+        seed=run_config.config.get("seed"),
+        failure=failure,
+        config=run_config.config,
+        estimate=run_config.estimate,
+        started=datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
+        seconds=round(time.time() - started, 3),
+    )
+    write_run_result(folder, run_result)
+
+
+def require_writable_folder(root: Path, key: str = "paths.runs") -> None:
+    """Check before training that a folder can be written to; create it if missing.
+
+    Raises:
+        InvalidConfig: The folder cannot be written.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as error:
+        raise InvalidConfig(
+            f"{key}={root} cannot be written ({error.strerror}): choose another folder"
+        ) from error

@@ -1,0 +1,139 @@
+"""Digests of source code: the modules that a name reaches by imports, each hashed by its tokens.
+
+Comments, docstrings, blank lines and layout do not count; statements do. Only modules of attnlab and of the
+user are read: installed packages are recorded by version. No module is imported to find them.
+"""
+
+import ast
+import hashlib
+import io
+import sys
+import sysconfig
+import tokenize
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+_IGNORED_TOKENS = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
+_LAYOUT_TOKENS = {tokenize.NEWLINE: "\n", tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02"}
+
+
+def hash_sources(names: Iterable[str], excluded_packages: Iterable[str] = ()) -> dict[str, str]:
+    """Return module -> digest for the closure of static imports of all names.
+
+    Modules in `excluded_packages` are left out, and so are modules reached only through them, except modules
+    in `names`.
+    """
+    digests: dict[str, str] = {}
+    excluded_packages = tuple(excluded_packages)
+    queue = [(name, True) for name in names]
+    while queue:
+        name, is_root = queue.pop()
+        for module, file in _find_modules(name, tuple(sys.path)):
+            if (
+                module in digests
+                or module == "attnlab"
+                or (not is_root and _is_under(module, excluded_packages))
+            ):
+                continue
+            digests[module], imports = _parse_module(
+                file, file.stat().st_mtime_ns, module, file.name == "__init__.py"
+            )
+            queue += [(imported, False) for imported in imports]
+    return dict(sorted(digests.items()))
+
+
+def strip_to_tokens(text: str) -> str:
+    """Return the hashed text of a module; equal for all Python versions that tokenize it alike."""
+    docstring_lines = _find_docstring_lines(text)
+    parts: list[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        in_docstring = token.start[0] in docstring_lines and token.type not in (
+            tokenize.INDENT,
+            tokenize.DEDENT,
+        )
+        if token.type in _IGNORED_TOKENS or in_docstring:
+            continue
+        word = _LAYOUT_TOKENS.get(token.type, token.string)
+        needs_space = bool(parts) and parts[-1][-1:].isidentifier() and word[:1].isidentifier()
+        parts.append(f" {word}" if needs_space else word)
+    return "".join(parts)
+
+
+def _find_docstring_lines(text: str) -> set[int]:
+    """Return the lines that hold a docstring and no other code."""
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        docstring = node.body[0] if node.body else None
+        if (
+            isinstance(docstring, ast.Expr)
+            and isinstance(docstring.value, ast.Constant)
+            and isinstance(docstring.value.value, str)
+        ):
+            alone = len(node.body) == 1 or node.body[1].lineno > (docstring.end_lineno or 0)
+            on_own_line = isinstance(node, ast.Module) or docstring.lineno > node.lineno
+            if alone and on_own_line:
+                lines.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+    return lines
+
+
+def _is_under(module: str, roots: Iterable[str]) -> bool:
+    return any(module == root or module.startswith(root + ".") for root in roots)
+
+
+@cache
+def _find_modules(name: str, _path: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
+    """Return the modules that importing a dotted name runs, packages first; an attribute ends the path."""
+    return tuple(_iterate_modules(name))
+
+
+def _iterate_modules(name: str) -> Iterator[tuple[str, Path]]:
+    path: list[str] | None = None
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        module = ".".join(parts[:depth])
+        spec = PathFinder.find_spec(module, path)
+        if spec is None:
+            return
+        if spec.has_location and spec.origin and spec.origin.endswith(".py"):
+            file = Path(spec.origin)
+            if depth == 1 and parts[0] != "attnlab" and not _is_user_file(file):
+                return
+            yield module, file
+        if spec.submodule_search_locations is None:
+            return
+        path = list(spec.submodule_search_locations)
+
+
+def _is_user_file(file: Path) -> bool:
+    folder = str(file.resolve().parent)
+    if "site-packages" in file.parts or "dist-packages" in file.parts:
+        return False
+    return not folder.startswith(sysconfig.get_path("stdlib"))
+
+
+@cache
+def _parse_module(file: Path, _modified: int, module: str, is_package: bool) -> tuple[str, tuple[str, ...]]:
+    """Return the digest of a file and its imports; bytes are hashed if it does not parse as Python."""
+    raw = file.read_bytes().replace(b"\r\n", b"\n")
+    try:
+        text = raw.decode()
+        tree = ast.parse(text)
+        code = strip_to_tokens(text)
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        return hashlib.sha256(raw).hexdigest()[:16], ()
+    package = module if is_package else module.rpartition(".")[0]
+    imports: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, base] if base else parents)
+            imports += [f"{base}.{alias.name}" if base else alias.name for alias in node.names]
+    return hashlib.sha256(code.encode()).hexdigest()[:16], tuple(imports)

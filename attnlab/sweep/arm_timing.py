@@ -1,0 +1,119 @@
+"""Step times after training: one exclusive process times all arms' final weights while nothing else runs.
+
+Times are cached in `runs/timing/`, in a file named by the digest of the timed runs. A failure is reported and
+never fatal.
+"""
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from attnlab.errors import InvalidConfig
+from attnlab.report.schema import TimingResult
+from attnlab.store import fingerprint, run_directories
+from attnlab.store.atomic_files import read_json, write_json
+from attnlab.store.guards import trust
+from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.sweep.execute import node_setup, process_control, repair, worker_slots
+from attnlab.sweep.plan.fork_server import Context
+from attnlab.sweep.plan.trainer import get_trainer_name, load_trainer
+from attnlab.sweep.slow_notice import notify_if_slow
+
+MEASURE_MODULE = "attnlab.measure.step_timing"
+_WRONG_DEVICE = 3  # exit status: the runs were trained on another kind of device
+
+
+@notify_if_slow("timing the arms, one after the other")
+def measure_arm_times(
+    folders: dict[str, Path], device_kind: str, context: Context | None, user_targets: Sequence[str] = ()
+) -> tuple[TimingResult | None, str]:
+    """Return the arms' step times, cached or measured now, and a note with the reason if there are none.
+
+    Args:
+        folders: arm -> run directory of one finished run of the arm; fewer than two arms are not timed.
+        device_kind: the device that the runs were planned for; "cpu", or a GPU's name.
+        context: fork server of the timing process; None starts a new interpreter.
+        user_targets: names outside attnlab that the command composed; stored configs may name no others.
+    """
+    if len(folders) < 2:
+        return None, "timing needs two arms with a finished run"
+    root = next(iter(folders.values())).parent / "timing"
+    path = root / f"{fingerprint.compute_digest({arm: folder.name for arm, folder in folders.items()})}.json"
+    if (times := _load_times(path)) is not None:
+        return times, ""
+    for folder in folders.values():
+        if reason := repair.explain_unusable_weights(folder):
+            return None, reason
+    root.mkdir(parents=True, exist_ok=True)
+    log = path.with_suffix(".log")
+    arguments = [str(path), json.dumps({arm: str(folder) for arm, folder in folders.items()})]
+    arguments.append(json.dumps(list(user_targets)))
+    slot = (
+        worker_slots.list_worker_slots(device_kind, 1)[0]
+        if device_kind != "cpu"
+        else worker_slots.WorkerSlot(0, None, 1)
+    )  # one thread, as each run had
+    process = worker_slots.start_child(slot, context, __name__, arguments, log)
+    try:
+        while process.poll_exit_code() is None:
+            time.sleep(0.02)
+    finally:
+        worker_slots.stop_children([process] if process.poll_exit_code() is None else [])
+    if process.poll_exit_code() == _WRONG_DEVICE:
+        return (
+            None,
+            f"there is no {device_kind} here; the same command on a machine that has one takes the times",
+        )
+    times = _load_times(path) if process.poll_exit_code() == 0 else None
+    if times is None:
+        return None, f"timing failed with status {process.poll_exit_code()}: see {log}"
+    return times, ""
+
+
+def _load_times(path: Path) -> TimingResult | None:
+    """Return the times in a file; None if it is missing or invalid, so that the arms are timed again."""
+    with suppress(ValidationError):
+        return TimingResult.model_validate(read_json(path))
+    return None
+
+
+def _load_trusted_result(folder: Path, user_targets: Sequence[str]) -> RunResult:
+    """Load the result of a run to be timed.
+
+    Raises:
+        InvalidConfig: its config names a target that is neither trusted nor composed by the command.
+    """
+    record = run_directories.load_run_result(folder)
+    assert record is not None, folder
+    trust.require_trusted_objects(record.config, folder / "run.json", user_targets)
+    return record
+
+
+def main(arguments: list[str]) -> int:
+    """Time the arms in this process.
+
+    Args:
+        arguments: output file; arm -> run directory as JSON; the command's user targets as JSON.
+    """
+    path = Path(arguments[0])
+    folders = {arm: Path(folder) for arm, folder in json.loads(arguments[1]).items()}
+    records = [_load_trusted_result(folder, json.loads(arguments[2])) for folder in folders.values()]
+    spec = RunConfig(id=records[0].id, config=records[0].config, estimate=records[0].estimate)
+    try:
+        node_setup.validate_device_kind(load_trainer(get_trainer_name(spec.config)), spec)
+    except InvalidConfig as error:
+        print(error)
+        return _WRONG_DEVICE
+    times = TimingResult.model_validate(importlib.import_module(MEASURE_MODULE).measure(folders))
+    write_json(path, times.to_dict())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(process_control.run_guarded(main, sys.argv[1:]))

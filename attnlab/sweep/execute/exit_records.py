@@ -1,0 +1,83 @@
+"""Results of runs whose worker could not write one: after a kill, a hard exit or a lost machine."""
+
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from filelock import Timeout
+
+from attnlab.errors import NO_SPACE, describe_disk_full
+from attnlab.store import run_directories
+from attnlab.store.lease import TAKEN_OVER_EXIT_CODE, hold_lease
+from attnlab.store.run_schema import Status
+from attnlab.sweep.execute.process_control import DISK_FULL, NO_STATUS, NOT_RECORDED, RANK_LOST, TERMINATED
+
+
+def classify_exit_code(code: int, memory_ran_out: bool) -> tuple[Status, str]:
+    """Return the run status and message for a worker's exit code; below 0 it is minus a signal number."""
+    if code < 0:
+        message = f"the worker process was ended by {format_signal(-code)}"
+        if code == -signal.SIGKILL and memory_ran_out:
+            return "host_out_of_memory", f"{message}: the host ran out of memory"
+        return "killed", message + (", as the out-of-memory killer does" if code == -signal.SIGKILL else "")
+    if code == NO_STATUS:
+        return "killed", "the fork server ended, and then its worker process without a record of the run"
+    if code == RANK_LOST:
+        return "killed", "another rank of the run was ended by a signal; log.txt names it"
+    if code == DISK_FULL:
+        return "crashed", NO_SPACE
+    return "crashed", f"the worker exited with status {code}"
+
+
+def format_signal(number: int) -> str:
+    """Format a signal as in `signal 9 (SIGKILL)`; a real-time signal has no name."""
+    with suppress(ValueError):
+        return f"signal {number} ({signal.Signals(number).name})"
+    return f"signal {number}"
+
+
+def record_exit(folder: Path, code: int, memory_ran_out: bool, started_at: float) -> None:
+    """Record the failure of a worker that exited without a result of its own.
+
+    Exit codes of interrupted, taken-over and deliberately unrecorded runs are skipped.
+    """
+    if (
+        code not in (0, TERMINATED, TAKEN_OVER_EXIT_CODE, NOT_RECORDED)
+        and run_directories.load_run_result(folder) is None
+    ):
+        status, message = classify_exit_code(code, memory_ran_out)
+        message += f": {folder}" if code == DISK_FULL else ""
+        record_lost_run(folder, status, message, started_at)
+
+
+def record_timeout(folder: Path, max_time: float, started_at: float) -> None:
+    """Record that a run was stopped after `max_time` seconds."""
+    record_lost_run(folder, "timed_out", f"stopped after sweep.max_time={max_time:g} seconds", started_at)
+
+
+def record_lost_run(
+    folder: Path, status: Status, message: str, started_at: float, lock_timeout: float = 1.0
+) -> bool:
+    """Record a failure unless the run is done.
+
+    The default timeout outlasts the moment for which `status` holds the lock. Callers pass a longer one for
+    a worker that lost its parent, because it saves a checkpoint first.
+
+    Returns:
+        False if another process holds the run's lease for `lock_timeout` seconds.
+    """
+    try:
+        with hold_lease(folder, timeout_seconds=lock_timeout):
+            with suppress(OSError), tempfile.TemporaryFile(dir=folder):
+                pass  # changing the folder makes a network disk forget that it saw no result
+            if not run_directories.is_done(folder):
+                run_directories.write_failure(folder, status, message, started_at)
+    except Timeout:
+        return False  # the sweep that trains this run will write its result
+    except OSError as error:
+        if (full := describe_disk_full(error, folder)) is None:
+            raise
+        print(f"{folder}: {message}; that could not be recorded: {full}", file=sys.stderr, flush=True)
+    return True

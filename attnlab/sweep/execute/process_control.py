@@ -1,0 +1,95 @@
+"""Process group, log, exit codes and signal handling of every process that a sweep starts."""
+
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from attnlab.errors import describe_disk_full
+from attnlab.store import socket_names
+
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM  # exit statuses
+DISK_FULL = 74  # a worker's exit status: no space left, not even to record that
+NOT_RECORDED = 78  # a worker's exit status: the failure does not belong to the run
+RANK_LOST = 79  # a worker's exit status: a signal ended another rank of its run
+NO_STATUS = 256  # replaces a worker's exit status (at most 255) if its fork server ended first
+GRACE_SECONDS = 20.0  # to end a step and save a checkpoint
+
+
+def run_forked_child(module: str, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
+    """Set up a forked child (own process group, environment, log), run the module's `main` and exit."""
+    os.setsid()
+    os.environ.update(environment)
+    try:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        sys.exit(DISK_FULL if describe_disk_full(error) else str(error))
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    sys.exit(run_guarded(importlib.import_module(module).main, arguments))
+
+
+def run_guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
+    """Run `main(arguments)`; SIGTERM and the parent's end stop it, and Ctrl-C is left to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _handle_sigterm)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _limit_torch_threads()
+    socket_names.shorten_socket_names()
+    return main(arguments)
+
+
+def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(TERMINATED)  # training unwinds and may save a checkpoint
+
+
+def _exit_with_parent() -> None:
+    """End this process once the sweep has ended.
+
+    The system parent of a forked child is the fork server, which outlives the sweep; multiprocessing knows
+    the sweep's process.
+    """
+    sweep = multiprocessing.parent_process()
+    parent = os.getppid()
+    while sweep.is_alive() if sweep else os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(TERMINATED)
+
+
+def _limit_torch_threads() -> None:
+    """Apply OMP_NUM_THREADS to a torch that the fork server imported before the variable was set."""
+    torch = sys.modules.get("torch")
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if torch is not None and threads.isdigit():
+        torch.set_num_threads(int(threads))
+
+
+class SigtermExit(SystemExit):
+    """Raised on SIGTERM, like KeyboardInterrupt on SIGINT; uncaught, it sets the exit status."""
+
+
+@contextmanager
+def raise_on_sigterm() -> Iterator[None]:
+    """Raise SigtermExit on SIGTERM within the block."""
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise SigtermExit(TERMINATED)
+
+    previous_handler = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous_handler)

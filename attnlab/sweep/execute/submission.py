@@ -1,0 +1,260 @@
+"""Submission of runs to a launcher: parents before children, retries, smaller batches after out-of-memory.
+
+attnlab's launchers train stored runs by their run directories. Any other Hydra launcher gets overrides that
+compose each run again and end in its id, which `hydra_job` reads.
+"""
+
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from attnlab.errors import InvalidConfig, describe_disk_full
+from attnlab.store import fingerprint, run_directories
+from attnlab.store.atomic_files import CHECKPOINT_NAMES
+from attnlab.store.guards import trust
+from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.sweep.execute import repair
+from attnlab.sweep.execute.ranks import count_devices
+
+FAILED = 1
+MAX_RETRIES = 2  # per command, of a run whose infrastructure failed
+
+
+@runtime_checkable
+class StoredRunLauncher(Protocol):
+    """A launcher that trains stored runs."""
+
+    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
+        """Train the runs in `folders`; return when all have ended, whatever their outcome."""
+
+
+def select_runs_to_launch(runs: Sequence[RunConfig], root: Path, retry_failed: bool) -> list[RunConfig]:
+    """Select the runs to launch, each once, with the parents whose weights they need.
+
+    These are the runs that
+
+    - have no result;
+    - failed, under `retry_failed`;
+    - failed for a reason outside the run: its infrastructure, or a config key that is not part of its id;
+    - are finished but need repair.
+    """
+    by_id = {run.id: run for run in runs}
+    selected = {}
+    for run in by_id.values():
+        record = run_directories.load_run_result(root / run.id)
+        failure = record.failure if record is not None and not record.is_done else None
+        is_retried = failure is not None and (retry_failed or fingerprint.find_unhashed_key(failure.message))
+        if (
+            record is None
+            or is_retried
+            or is_retryable(record)
+            or repair.needs_repair(run, record, root, retry_failed)
+        ):
+            selected[run.id] = run.with_provenance(retried_failure=record and record.failure_digest)
+    queue = list(selected.values())
+    while queue:
+        parent = by_id.get(str(queue.pop().config.get("parent")))
+        if parent and parent.id not in selected and repair.explain_unusable_weights(root / parent.id):
+            selected[parent.id] = parent
+            queue.append(parent)
+    return list(selected.values())
+
+
+def launch_with_retries(
+    runs: Sequence[RunConfig],
+    root: Path,
+    experiment_names: Mapping[str, str],
+    launcher: Any,
+    settings: Mapping[str, Any],
+    user_targets: Sequence[str] = (),
+) -> int:
+    """Train the runs; afterwards retry infrastructure failures from their checkpoints.
+
+    Args:
+        runs: the runs to launch.
+        root: the runs directory.
+        experiment_names: run id -> name of its experiment.
+        launcher: an attnlab launcher, or any Hydra launcher.
+        settings: the config group `sweep`.
+        user_targets: names outside attnlab in the configs of the whole command.
+
+    Returns:
+        0, or 1 if the launcher itself failed.
+    """
+    halves_batches = bool(settings.get("halve_batch"))
+    retries = not settings.get("fail_fast")
+    runs = [run.with_provenance(user_targets=tuple(user_targets)) for run in runs]
+    status = _submit_runs(runs, root, experiment_names, launcher, settings)
+    while halves_batches and status == 0 and (smaller := [run for run in runs if try_halve_batch(run, root)]):
+        for run in smaller:
+            parts = run_directories.read_batch_split(root / run.id)
+            print(f"{run.arm} seed={run.seed} ran out of memory: once more, its batches in {parts} parts")
+        status = _submit_runs(smaller, root, experiment_names, launcher, settings)
+    for number in range(1, MAX_RETRIES + 1):
+        if status or not retries or not (failed := list(_prepare_retries(runs, root, number))):
+            break
+        children = [
+            run
+            for run in runs
+            if run.config.get("parent") and not run_directories.load_run_result(root / run.id)
+        ]
+        status = _submit_runs([*failed, *children], root, experiment_names, launcher, settings)
+    return status
+
+
+def is_retryable(record: RunResult) -> bool:
+    """Return whether a failed run is retried automatically.
+
+    That holds if its infrastructure failed, or its device ran out of memory that others may have held.
+    """
+    return record.is_lost or record.status == "out_of_memory"
+
+
+def _prepare_retries(runs: Sequence[RunConfig], root: Path, attempt_number: int) -> Iterator[RunConfig]:
+    """Yield the runs of one retry, each marked with the failure that it retries."""
+    for run in runs:
+        record = run_directories.load_run_result(root / run.id)
+        if record is not None and is_retryable(record) and record.failure:
+            message = f"retry {attempt_number} of {MAX_RETRIES}, since {record.failure.message}"
+            print(f"{run.arm} seed={run.seed}: {message}", flush=True)
+            yield run.with_provenance(retried_failure=record.failure_digest)
+
+
+def _submit_runs(
+    runs: Sequence[RunConfig],
+    root: Path,
+    experiment_names: Mapping[str, str],
+    launcher: Any,
+    settings: Mapping[str, Any],
+) -> int:
+    for run in runs:
+        use = {
+            "experiment": experiment_names.get(run.id),
+            "split": run_directories.read_batch_split(root / run.id),
+        }
+        run_directories.write_run_config(root, run.with_provenance(**use))
+    pending = list(runs)
+    index = 0
+    while pending:
+        ready = _select_ready_runs(pending, root)
+        pending = [run for run in pending if run not in ready]
+        ready = [run for run in ready if not _explain_unusable_parent(run, root)]
+        try:
+            if isinstance(launcher, StoredRunLauncher):
+                launcher.train([root / run.id for run in ready], dict(settings))
+            else:
+                runs_path = f"paths.runs='{root.absolute()}'"
+                jobs = [[*run.use.overrides, runs_path, f"id='{run.id}'"] for run in ready]
+                launcher.launch(jobs, initial_job_idx=index)
+        except InvalidConfig:
+            raise
+        except Exception as error:  # of a third-party launcher; finished runs are on disk
+            if full := describe_disk_full(error, root):
+                print(full, file=sys.stderr)
+            else:
+                traceback.print_exc()
+            print("the launcher failed: the report says which runs are missing", file=sys.stderr)
+            return FAILED
+        index += len(ready)
+    return 0
+
+
+def _select_ready_runs(pending: Sequence[RunConfig], root: Path) -> list[RunConfig]:
+    """Select the runs whose parent is not pending itself; print a line for each unusable parent."""
+    pending_ids = {run.id for run in pending}
+    ready = [run for run in pending if run.config.get("parent") not in pending_ids]
+    for run in ready:
+        if reason := _explain_unusable_parent(run, root):
+            print(f"not started: {run.arm} seed={run.seed}, whose parent {run.config['parent']} {reason}")
+    return ready
+
+
+def _explain_unusable_parent(run: RunConfig, root: Path) -> str:
+    """Explain why a run's parent cannot be used; empty if it can, or if there is none."""
+    parent = run.config.get("parent")
+    if not parent or run_directories.is_done(root / str(parent)):
+        return repair.explain_unusable_weights(root / str(parent)) if parent else ""
+    return "is not done"
+
+
+def list_user_targets(runs: Sequence[RunConfig]) -> list[str]:
+    """List the names in the runs' configs that are outside attnlab, torch and Lightning."""
+    return sorted(
+        name
+        for name in {name for run in runs for name in trust.collect_config_names(run.config)}
+        if not name.startswith(("attnlab.", "torch.", "pytorch_lightning."))
+    )
+
+
+def validate_stored_configs(runs: Sequence[RunConfig], root: Path) -> None:
+    """Check that each finished run has the config that its id stands for, and names only trusted targets.
+
+    Otherwise the sweep would measure or continue a run of another config. Stored run configs need no such
+    check, because a launch overwrites them.
+
+    Raises:
+        InvalidConfig: a run result has another config, or names an untrusted target.
+    """
+    user_targets = list_user_targets(runs)
+    for run in runs:
+        record = run_directories.load_run_result(root / run.id)
+        if record is not None and record.is_done:
+            file = root / run.id / "run.json"
+            stored = fingerprint.to_canonical_json(fingerprint.strip_excluded_keys(record.config))
+            if stored != fingerprint.to_canonical_json(fingerprint.strip_excluded_keys(run.config)):
+                raise InvalidConfig(f"{file} has another config than run {run.id}: move that folder away")
+            trust.require_trusted_names(record.config, file, user_targets)
+        parent = root / str(run.config.get("parent"))
+        if (
+            run.config.get("convert")
+            and (parent_result := run_directories.load_run_result(parent)) is not None
+        ):
+            trust.require_trusted_names(parent_result.config, parent / "run.json", user_targets)
+
+
+def validate_parents(runs: Sequence[RunConfig], root: Path) -> None:
+    """Check that each parent is a run of the same command or a finished run with usable weights.
+
+    Raises:
+        InvalidConfig: it is neither.
+    """
+    command_ids = {run.id for run in runs}
+    for run in runs:
+        parent = run.config.get("parent")
+        if parent and parent not in command_ids and not run_directories.is_done(root / str(parent)):
+            raise InvalidConfig(
+                f"parent={parent} of {run.arm}: no arm, and no finished run in {root}; train it first"
+            )
+        if (
+            parent
+            and parent not in command_ids
+            and (reason := repair.explain_unusable_weights(root / str(parent)))
+        ):
+            raise InvalidConfig(
+                f"parent={parent} of {run.arm}: {reason}; give the command that trained it, with "
+                "sweep.retry_failed=true"
+            )
+
+
+def try_halve_batch(run: RunConfig, root: Path) -> bool:
+    """Double the batch split of a run that ran out of memory, and delete its result and checkpoints.
+
+    The gradients of the parts add up to that of the whole batch, so the run keeps its id.
+
+    Returns:
+        Whether the run is to be trained again: it ran out of memory and its batch can be split further.
+    """
+    folder = root / run.id
+    record = run_directories.load_run_result(folder)
+    if record is None or record.status not in ("out_of_memory", "host_out_of_memory"):
+        return False
+    parts = 2 * run_directories.read_batch_split(folder)
+    if run.config["data"]["batch_size"] % (parts * count_devices(run.config)):
+        return False
+    spec = run_directories.load_run_config(folder)
+    run_directories.write_run_config(root, spec.with_provenance(split=parts))
+    for name in ("run.json", *CHECKPOINT_NAMES):  # a checkpoint counts steps in parts of the old size
+        (folder / name).unlink(missing_ok=True)
+    return True

@@ -1,0 +1,1 @@
+"""Compute calibration: express a difference in loss as an amount of training."""

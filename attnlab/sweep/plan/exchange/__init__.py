@@ -1,1 +1,0 @@
-"""A difference as training: a declaration and a baseline in, runs and what they tell out."""

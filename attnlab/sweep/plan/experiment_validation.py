@@ -1,0 +1,378 @@
+"""Validation of experiment files: arms, seeds, budget rule, margin and claims, completed and typed."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from hydra.errors import OverrideParseException
+from pydantic import ValidationError
+
+from attnlab.errors import InvalidConfig, format_suggestions
+from attnlab.store import fingerprint
+from attnlab.store.experiment_files import KeyPath
+from attnlab.store.experiment_schema import AMOUNT_FORMS, AMOUNT_KEYS, Claim, Experiment
+from attnlab.store.run_schema import FrozenModel, convert_validation_error
+from attnlab.sweep.plan import budget_matching
+from attnlab.sweep.plan.compute_calibration import margin_validation
+from attnlab.sweep.plan.overrides import EXECUTION_GROUPS, index_by_key
+from attnlab.sweep.plan.validate_claims import is_about_arms
+
+_REQUIRED_KEYS = tuple(  # arms and seeds have error messages of their own
+    key
+    for key, field in Experiment.model_fields.items()
+    if field.is_required() and key not in ("arms", "seeds")
+)
+
+_NAME_PATTERN = re.compile(r"\w[\w.-]{0,199}")  # a valid folder name on any file system
+_MAX_NAME_LENGTH = 100  # characters of a name that is derived from swept keys
+_CLAIM_EXAMPLE = "{says: ..., arm: ..., is: ..., threshold: ...}"
+_R = TypeVar("_R", bound=FrozenModel)
+
+
+def select_experiment_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a config that belong to the experiment."""
+    return {key: config[key] for key in Experiment.list_keys() if key in config}
+
+
+def complete_experiment(config: Mapping[str, Any]) -> Experiment:
+    """Return the experiment that a config declares.
+
+    Raises:
+        InvalidConfig: A part is missing or invalid; the message is one line.
+    """
+    declared = {key: value for key, value in select_experiment_keys(config).items() if value is not None}
+    name = declared.get("name") or "the experiment"
+    for key in _REQUIRED_KEYS:
+        if declared.get(key) in (None, ""):
+            raise InvalidConfig(
+                f"{name} has no {key}: every experiment states its {', '.join(_REQUIRED_KEYS)}", (key,)
+            )
+    declared["name"] = name = validate_experiment_name(name)
+    overrides = _validate_arm_overrides(declared, name)
+    arms = _validate_arms(declared, overrides, name)
+    seeds = _validate_seeds(declared, name)
+    _validate_matching(declared, name)
+    _validate_leakage_arms(declared, overrides, name)
+    completed = {
+        **declared,
+        "seeds": seeds,
+        "arm_overrides": overrides,
+        "claims": _parse_claims(declared, arms, overrides, name),
+    }
+    experiment = _validate_record(Experiment, completed, name, ())
+    margin_validation.validate_margin(experiment)
+    return experiment
+
+
+def make_exploratory_experiment(
+    config: Mapping[str, Any], arms: Mapping[str, list[str]], seeds: Sequence[int] | None
+) -> Experiment:
+    """Make the experiment of a command that sweeps keys and names no experiment.
+
+    Its arms are the combinations of the swept values, compared by validation loss. It preregisters no margin;
+    the 0 in its place is never read.
+    """
+    baseline = next(iter(arms))
+    lines = [line for overrides in arms.values() for line in overrides]
+    values = dict[str, list[str]]()
+    for line in dict.fromkeys(lines):
+        key, _, value = line.lstrip("+").partition("=")
+        values.setdefault(key, []).append(value)
+    suffix = "-".join(
+        "_".join([key.rpartition(".")[2], *swept_values]) for key, swept_values in values.items()
+    )
+    name = "sweep_" + re.sub(r"[^\w.-]+", "_", suffix)
+    if name != f"sweep_{suffix}" or len(name) > _MAX_NAME_LENGTH:
+        name = f"{name[:_MAX_NAME_LENGTH]}-{fingerprint.compute_digest(values, 8)}"
+    experiment_seeds = seeds if seeds is not None else [require_integer(config.get("seed", 0), "seed")]
+    return Experiment(
+        name=name,
+        question=f"What changes with {' and '.join(values)}? The baseline is what stands first, {baseline}.",
+        size=config.get("size"),
+        arms=list(arms),
+        arm_overrides=dict(arms),
+        baseline=baseline,
+        seeds=list(require_unique_seeds(experiment_seeds)),
+        metric="val/loss",
+        margin=0.0,
+        margin_reason="",
+    )
+
+
+def reject_experiment_keys(base: Mapping[str, Any]) -> None:
+    """Check that no key is set that only an experiment may have.
+
+    Raises:
+        InvalidConfig: One is set.
+    """
+    for key in ("seeds", "looks", "compute_calibration", "tune", "corpora", "ladder", "leakage"):
+        if base.get(key) is not None:
+            hint = "name one, or set seed=0,1" if key == "seeds" else "name one"
+            value = "..." if key == "ladder" else base[key]
+            raise InvalidConfig(f"{key}={value}: without an experiment nothing is declared; {hint}")
+
+
+def _validate_seeds(declared: Mapping[str, Any], name: str) -> list[int]:
+    """Return the seeds, each once; with preregistered interim analyses, as many as the last one has."""
+    seeds = declared.get("seeds")
+    looks = declared.get("looks")
+    final = _count_final_seeds(looks, name) if isinstance(looks, list) else None
+    if seeds is None and final is not None:
+        return list(range(final))
+    if not isinstance(seeds, list) or not seeds:
+        raise InvalidConfig(f"{name} has no seeds: set seeds=[0,1,2], or seed=0,1,2", ("seeds",))
+    all_seeds = list(require_unique_seeds([require_integer(seed, "seeds") for seed in seeds]))
+    if final is not None and len(all_seeds) < final:
+        raise InvalidConfig(
+            f"looks={looks} of {name}: the last look has {final} seeds, and there are {len(all_seeds)}: drop "
+            "seeds, or give as many",
+            ("looks",),
+        )
+    return all_seeds[:final]
+
+
+def _count_final_seeds(looks: Sequence[Any], name: str) -> int:
+    """Return the number of seeds at the last interim analysis.
+
+    Raises:
+        InvalidConfig: The numbers do not grow from one analysis to the next, or start below 2.
+    """
+    counts = [require_integer(look, "looks") for look in looks]
+    if not counts or counts[0] < 2 or any(b <= a for a, b in pairwise(counts)):
+        raise InvalidConfig(
+            f"looks={looks} of {name}: give numbers of seeds that grow, from 2 on, as in [4,8,12,16]",
+            ("looks",),
+        )
+    return counts[-1]
+
+
+def validate_experiment_name(name: Any) -> str:
+    """Return the experiment's name, which is also the folder of its report; a number counts as text."""
+    text = str(name) if isinstance(name, int | float) and not isinstance(name, bool) else name
+    if not isinstance(text, str) or not _NAME_PATTERN.fullmatch(text):
+        raise InvalidConfig(
+            f"name={name!r} is no plain word, and the report's folder is called so: give letters, digits, "
+            "_ - and . alone",
+            ("name",),
+        )
+    return text
+
+
+def _validate_record(record: type[_R], content: Any, what: str, parent_key: KeyPath) -> _R:
+    """Parse `content` as a typed record.
+
+    Raises:
+        InvalidConfig: It is invalid; the error holds the path of the key at fault, below `parent_key`.
+    """
+    try:
+        return record.model_validate(content)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        loc = fault["loc"]  # without the names that pydantic gives to the forms of an amount
+        loc = tuple(
+            part for i, part in enumerate(loc) if part not in AMOUNT_FORMS or loc[i - 1] not in AMOUNT_KEYS
+        )
+        key_path = (*parent_key, *loc)
+        dotted_key = ".".join(map(str, loc))
+        fields = record.model_fields
+        known = [field.alias or key for key, field in fields.items()]
+        if fault["type"] == "missing" and len(fault["loc"]) == 1:
+            text = f"{what} has no {dotted_key}"
+        elif fault["type"] == "extra_forbidden":
+            text = f"{what}: {dotted_key} is no key of it{format_suggestions(str(fault['loc'][-1]), known)}"
+        elif fault["type"] == "literal_error":
+            values = [value.strip("' ") for value in fault["ctx"]["expected"].replace(" or ", ",").split(",")]
+            text = f"{what}: {dotted_key}={fault['input']!r} is not one of {', '.join(values)}"
+            suggestions = format_suggestions(str(fault["input"]), values)
+            text += suggestions if suggestions.startswith(" (nearest") else ""
+        else:
+            text = str(convert_validation_error(error, what, dotted_key))
+        raise InvalidConfig(text, key_path) from error
+
+
+def _validate_arm_overrides(declared: Mapping[str, Any], name: str) -> dict[str, list[str]]:
+    """Return the overrides of each arm as a list of strings."""
+    overrides = declared.get("arm_overrides") or {}
+    if not isinstance(overrides, Mapping):
+        raise InvalidConfig(
+            f"arm_overrides of {name}: give {{arm: [overrides]}}, as in {{gqa: [heads=gqa]}}",
+            ("arm_overrides",),
+        )
+    for arm, lines in overrides.items():
+        if lines is not None and not (
+            isinstance(lines, list) and all(isinstance(line, str) for line in lines)
+        ):
+            raise InvalidConfig(
+                f"arm {arm} of {name} is {lines!r}: give a list of overrides, as in [heads=gqa]",
+                ("arm_overrides", arm),
+            )
+    return {arm: list(lines or []) for arm, lines in overrides.items()}
+
+
+def _validate_arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str]], name: str) -> list[str]:
+    """Return the names of the arms to compare.
+
+    Raises:
+        InvalidConfig: An arm is unknown, repeated, or sets a seed or execution key; or there is no baseline.
+    """
+    arms = declared.get("arms")
+    if not isinstance(arms, list) or not arms:
+        raise InvalidConfig(f"arms={arms} of {name}: give a list of names, as in arms=[mha,gqa]", ("arms",))
+    for i, arm in enumerate(arms):
+        if arm not in overrides:
+            raise InvalidConfig(
+                f"{name} has no arm {arm}{format_suggestions(str(arm), overrides)}", ("arms", i)
+            )
+    if len(set(arms)) < len(arms):
+        raise InvalidConfig(f"arms={arms} of {name} names an arm twice", ("arms",))
+    if declared["baseline"] not in arms:
+        raise InvalidConfig(
+            f"baseline={declared['baseline']} of {name} is not among arms={arms}: add it, or set baseline=",
+            ("baseline",),
+        )
+    for arm in arms:
+        key_path = ("arm_overrides", arm)
+        try:
+            line_by_key = index_by_key(overrides[arm])
+        except OverrideParseException as error:
+            line = f"{error.override}: not an override; write key=value"
+            raise InvalidConfig(f"arm {arm} of {name}: {line}", key_path) from error
+        for key, line in line_by_key.items():
+            if re.split(r"[./@]", key)[0] in EXECUTION_GROUPS:
+                raise InvalidConfig(
+                    f"arm {arm} of {name} sets {line}: how runs are carried out is the same for all arms; "
+                    "set it on the command line",
+                    key_path,
+                )
+        if "seed" in line_by_key:
+            raise InvalidConfig(
+                f"arm {arm} of {name} sets seed: seeds belong to the experiment, not to an arm", key_path
+            )
+    return arms
+
+
+def _validate_matching(declared: Mapping[str, Any], name: str) -> None:
+    """Check `match`, `match_by` and `unmatched`."""
+    match = declared.get("match", "none")
+    for i, arm in enumerate(declared.get("unmatched") or []):
+        if arm == declared["baseline"] or arm not in (declared.get("arm_overrides") or {}):
+            problem = (
+                "the baseline, which nothing is made equal to"
+                if arm == declared["baseline"]
+                else "no arm of it"
+            )
+            raise InvalidConfig(f"unmatched of {name}: {arm} is {problem}", ("unmatched", i))
+    if match == "none":
+        if declared.get("unmatched"):
+            raise InvalidConfig(f"unmatched of {name}: with match=none no arm is matched", ("unmatched",))
+        return
+    if match not in budget_matching.RESOURCE_ALIASES:
+        known = ["none", *budget_matching.RESOURCE_ALIASES]
+        raise InvalidConfig(f"match={match} of {name}{format_suggestions(str(match), known)}", ("match",))
+    if not declared.get("match_by"):
+        raise InvalidConfig(
+            f"{name} has match={match} and no match_by: name the key that is solved for", ("match_by",)
+        )
+
+
+def _validate_leakage_arms(declared: Mapping[str, Any], overrides: Mapping[str, Any], name: str) -> None:
+    """Check that arms that see future tokens by design exist, and that none is the baseline."""
+    leakage = declared.get("leakage") or []
+    # another type than a list fails in `_validate_record`
+    for i, arm in enumerate(leakage if isinstance(leakage, list) else []):
+        if arm not in overrides:
+            raise InvalidConfig(
+                f"leakage of {name}: it has no arm {arm}{format_suggestions(str(arm), overrides)}",
+                ("leakage", i),
+            )
+        if arm == declared["baseline"]:
+            raise InvalidConfig(
+                f"leakage of {name}: {arm} is the baseline, and nothing compares with a model that sees "
+                "future tokens: set baseline to another arm",
+                ("leakage", i),
+            )
+
+
+def _parse_claims(
+    declared: Mapping[str, Any], arms: Sequence[str], overrides: Mapping[str, Any], name: str
+) -> list[Claim]:
+    """Return the claims, all of them checked, without those about an arm that is not compared."""
+    raw_claims = declared.get("claims") or []
+    if not isinstance(raw_claims, list):
+        raise InvalidConfig(f"claims of {name}: give a list, {_CLAIM_EXAMPLE} each", ("claims",))
+    for i, claim in enumerate(raw_claims):
+        _validate_claim_arms(claim, overrides, declared["baseline"], name, ("claims", i))
+    claims = [
+        _validate_record(Claim, claim, f"claim {i + 1} of {name}", ("claims", i))
+        for i, claim in enumerate(raw_claims)
+    ]
+    for i, claim in enumerate(claims):
+        _validate_threshold(claim, declared["metric"], f"claim {i + 1} of {name}", ("claims", i, "threshold"))
+    return [
+        claim for claim, raw_claim in zip(claims, raw_claims, strict=True) if is_about_arms(raw_claim, arms)
+    ]
+
+
+def _validate_threshold(claim: Claim, metric: str, what: str, at: KeyPath) -> None:
+    """Check the threshold of a claim.
+
+    Raises:
+        InvalidConfig: No measurement could satisfy the claim, or every measurement would.
+    """
+    if not isinstance(claim.threshold, float):
+        margin_validation.validate_margin_threshold(claim, metric, what, at)
+        return
+    condition = f"is: {claim.relation.name}, threshold: {claim.threshold:g}"
+    try:
+        low, high = claim.relation.compute_region(claim.threshold, 1.0 if claim.compare == "ratio" else 0.0)
+    except ValueError as error:
+        raise InvalidConfig(
+            f"{what}: {condition}: no effect could satisfy it; give a number above 0", at
+        ) from error
+    if claim.compare == "ratio" and (high <= 0 or (low <= 0 and high == math.inf)):
+        raise InvalidConfig(f"{what}: {condition}: a ratio is never below 0; give a number above it", at)
+
+
+def _validate_claim_arms(
+    claim: Any, overrides: Mapping[str, Any], baseline: str, name: str, key_path: KeyPath
+) -> None:
+    """Check the arms of a claim as written.
+
+    Raises:
+        InvalidConfig: An arm is unknown, or the claim compares an arm with itself.
+    """
+    if not isinstance(claim, Mapping):
+        raise InvalidConfig(f"a claim of {name} is {claim!r}: give {_CLAIM_EXAMPLE}", key_path)
+    for key in ("arm", "against"):
+        if claim.get(key) and claim[key] not in overrides:
+            arm = claim[key]
+            raise InvalidConfig(
+                f"a claim of {name} is about arm {arm}, which it lacks"
+                f"{format_suggestions(str(arm), overrides)}",
+                (*key_path, key),
+            )
+    if claim.get("arm") and claim["arm"] == (claim.get("against") or baseline):
+        other = "itself" if claim.get("against") else "the baseline, which it is: name another in against"
+        raise InvalidConfig(f"a claim of {name} compares arm {claim['arm']} with {other}", (*key_path, "arm"))
+    if "says" in claim and not str(claim["says"] or "").strip():
+        raise InvalidConfig(
+            f"a claim of {name} says nothing: the report repeats its words", (*key_path, "says")
+        )
+
+
+def require_integer(value: Any, key: str) -> int:
+    """Return `value` if it is an integer and no boolean."""
+    if type(value) is not int:
+        raise InvalidConfig(f"{key}: {value!r} is no integer", (key,))
+    return value
+
+
+def require_unique_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """Return the seeds if none is repeated; each seed is one observation."""
+    if len(set(seeds)) < len(seeds):
+        raise InvalidConfig(
+            f"seeds {list(seeds)} name a seed twice: a seed is one observation, name each once", ("seeds",)
+        )
+    return tuple(seeds)

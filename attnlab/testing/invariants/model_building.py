@@ -1,0 +1,88 @@
+"""Invariants of construction and training: shapes, seeds, unshared parameters, and two training steps."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from attnlab.model.build import instantiate_config
+from attnlab.model.transformer import Transformer
+from attnlab.testing.invariants.variant import VOCABULARY, Variant
+
+
+def check_builds(variant: Variant) -> None:
+    """0. The config builds a layer that preserves the shape of its input and the dtype of its weights."""
+    assert variant.attention.get("_target_"), "the config names no _target_"
+    if variant.is_attention and variant.prototype.mask is not None:
+        _require_valid_mask(variant.prototype.mask)
+    x = variant.make_input()
+    with torch.no_grad():
+        y = variant.make_layer()(x)
+    assert y.shape == x.shape, f"the layer maps {tuple(x.shape)} to {tuple(y.shape)}"
+    assert y.dtype == x.dtype, f"the layer turns float64 into {y.dtype}"
+
+
+def _require_valid_mask(mask: Any) -> None:
+    try:
+        hash(mask)
+    except TypeError as error:
+        raise AssertionError(
+            f"a mask is remembered by its hash: {error}; use a tuple, or freeze it"
+        ) from None
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+    dtype = mask(zero, zero, zero, zero).dtype
+    assert dtype == torch.bool, f"a mask says True or False, this one answers in {dtype}"
+
+
+@torch.no_grad()
+def check_same_seed_same_bits(variant: Variant) -> None:
+    """15. The same config and seed give bitwise equal weights and outputs; another seed gives others."""
+    first, second, other = (_build_seeded_model(variant, seed) for seed in (3, 3, 4))
+    states = [model.state_dict() for model in (first, second, other)]
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]), f"{name} depends on more than the seed"
+    tokens = variant.make_tokens()
+    assert torch.equal(first(tokens), second(tokens)), "outputs of equal weights differ"
+    assert not torch.equal(first(tokens), other(tokens)), "the seed changes nothing"
+
+
+def _build_seeded_model(variant: Variant, seed: int) -> Transformer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # as a run does: some modules draw their weights on construction
+        return variant.make_model(n_layers=1, seed=seed)
+
+
+def check_layers_share_no_parameters(variant: Variant) -> None:
+    """16. No two layers of a model share a parameter."""
+    layers = [instantiate_config(variant.attention) for _ in range(2)]
+    first, second = (
+        {p.untyped_storage().data_ptr(): name for name, p in layer.named_parameters()} for layer in layers
+    )
+    shared = [name for storage, name in first.items() if storage in second]
+    assert not shared, f"layers share {', '.join(shared)}"
+
+
+def check_trains(variant: Variant) -> None:
+    """18. Two training steps in float32, initialized as for training, give finite losses and move every
+    parameter.
+    """
+    model = variant.make_model(n_layers=1, seed=0).float().train()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    tokens = variant.make_tokens()
+    for _ in range(2):
+        logits = model(tokens)[:, :-1] if tokens.shape[1] > 1 else model(tokens)
+        loss = F.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, -logits.shape[1] :].flatten())
+        assert loss.isfinite(), "the loss is not finite"
+        optimizer.zero_grad()
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            assert parameter.grad is not None, f"{name} gets no gradient"
+            assert parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
+        optimizer.step()
+    if variant.length > 3:
+        trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        unchanged = [name for name, parameter in trainable if torch.equal(parameter, before[name])]
+        assert not unchanged, f"never moves: {', '.join(unchanged)}"

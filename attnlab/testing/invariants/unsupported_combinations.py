@@ -1,0 +1,150 @@
+"""Declared combinations of shipped axis values that do not work together.
+
+The declarations are strict: an invariant declared here fails if it passes, as when a kernel or layer falls
+back silently.
+"""
+
+from typing import NamedTuple
+
+
+class UnsupportedCombination(NamedTuple):
+    """Invariants that are unsupported, with the reason, for variants that make all these choices."""
+
+    choices: tuple[str, ...]
+    invariants: tuple[str, ...]
+    reason: str
+
+
+BUILD_INVARIANTS = ("builds",)
+DECODING_INVARIANTS = (
+    "decode_equals_full_pass",
+    "model_decode_equals_full_pass",
+    "left_padded_decode",
+    "cache_reorder",
+    "long_sequences_decode",
+)
+GRADIENT_INVARIANTS = (
+    "masked_keys_get_no_gradient",
+    "model_does_not_leak",
+    "fully_masked_rows_are_zero",
+    "trains",
+    "measurements_succeed",
+    "gradients_match_finite_differences",
+)
+
+NON_SOFTMAX_NORMALIZERS = ("off_by_one", "softpick", "sigmoid", "talking")
+UNSUPPORTED_COMBINATIONS = (
+    UnsupportedCombination(
+        ("kernel=sdpa", "score=softcap"), BUILD_INVARIANTS, "sdpa takes additive scores only"
+    ),
+    UnsupportedCombination(
+        ("kernel=sdpa", "score=log_length"), BUILD_INVARIANTS, "sdpa takes additive scores only"
+    ),
+    UnsupportedCombination(("kernel=sdpa", "epilogue=sinks"), BUILD_INVARIANTS, "sdpa gives no lse"),
+    *(
+        UnsupportedCombination(
+            (f"kernel={kernel}", f"normalizer={other}"), BUILD_INVARIANTS, f"{kernel} knows the softmax only"
+        )
+        for kernel in ("sdpa", "flex")
+        for other in NON_SOFTMAX_NORMALIZERS
+    ),
+    *(
+        UnsupportedCombination(
+            (f"normalizer={other}", "epilogue=sinks"), BUILD_INVARIANTS, "what is no softmax has no lse"
+        )
+        for other in NON_SOFTMAX_NORMALIZERS
+    ),
+    UnsupportedCombination(
+        ("kernel=sdpa", "score=ssmax"), BUILD_INVARIANTS, "sdpa takes additive scores only"
+    ),
+    UnsupportedCombination(
+        ("heads=tied_qkv", "convolution=kv"), BUILD_INVARIANTS, "one projection has no keys and values apart"
+    ),
+    UnsupportedCombination(
+        ("heads=differential", "epilogue=exclusive"),
+        BUILD_INVARIANTS,
+        "nothing is left to normalise of the first token",
+    ),
+    UnsupportedCombination(
+        ("heads=differential", "epilogue=convolved"), BUILD_INVARIANTS, "a map's values are twice as wide"
+    ),
+    UnsupportedCombination(("kernel=flex",), GRADIENT_INVARIANTS, "flex has no backward pass on a CPU"),
+    *(
+        UnsupportedCombination(
+            (f"heads={heads}", "score=qk_norm"),
+            BUILD_INVARIANTS,
+            "a latent head's keys are not there when they turn",
+        )
+        for heads in ("mla", "gla")
+    ),
+    UnsupportedCombination(("heads=gta", "score=qk_norm"), BUILD_INVARIANTS, "keys are values too"),
+    UnsupportedCombination(
+        ("heads=tpa", "score=qk_norm"),
+        BUILD_INVARIANTS,
+        "keys turn as factors, before there are any to normalise",
+    ),
+    *(
+        UnsupportedCombination(
+            (f"heads={heads}", f"values={values}"), BUILD_INVARIANTS, "they have no values apart to mix"
+        )
+        for heads in ("mla", "gla", "gta", "tpa", "differential", "tied_qkv")
+        for values in ("residual", "embedding")
+    ),
+    UnsupportedCombination(
+        ("heads=differential", "epilogue=gate"),
+        BUILD_INVARIANTS,
+        "a map's values are twice as wide as its gate",
+    ),
+    *(
+        combination
+        for heads in ("mla", "gla")
+        for combination in (
+            UnsupportedCombination(
+                (f"heads={heads}", "mask=full"), ("absorbed_heads",), "a full mask cannot be decoded in steps"
+            ),
+            UnsupportedCombination(
+                (f"heads={heads}", "position=rope_dynamic_ntk"),
+                ("absorbed_heads",),
+                "turned keys go out of date",
+            ),
+        )
+    ),
+    UnsupportedCombination(
+        ("decode=sliding", "mask=window_sinks"), ("left_padded_decode",), "kept tokens stand at one place"
+    ),
+    *(
+        UnsupportedCombination(
+            (f"model={cell}",),
+            (*DECODING_INVARIANTS, "state_size", "left_padding", "packed_documents"),
+            "it keeps no keys",
+        )
+        for cell in ("lstm", "gru")
+    ),
+    UnsupportedCombination(("mask=full",), DECODING_INVARIANTS, "a full mask cannot be decoded in steps"),
+    UnsupportedCombination(
+        ("position=rope_dynamic_ntk",),
+        (*DECODING_INVARIANTS, "state_size"),
+        "turned keys would go out of date",
+    ),
+)
+
+
+def find_unsupported_combination(invariant: str, choices: frozenset[str]) -> UnsupportedCombination | None:
+    """Find the declaration that covers an invariant and these choices, if any."""
+    return next(
+        (
+            combination
+            for combination in UNSUPPORTED_COMBINATIONS
+            if invariant in combination.invariants and choices.issuperset(combination.choices)
+        ),
+        None,
+    )
+
+
+def list_impossible_choices() -> list[frozenset[str]]:
+    """List the sets of choices that cannot be built together."""
+    return [
+        frozenset(combination.choices)
+        for combination in UNSUPPORTED_COMBINATIONS
+        if combination.invariants == BUILD_INVARIANTS
+    ]

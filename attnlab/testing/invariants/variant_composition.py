@@ -1,0 +1,228 @@
+"""Composition of variants from config groups: a user's overrides, or any combination of shipped values.
+
+Combinations of shipped values are merged here from the group files. Hydra does the same, a hundred times
+slower.
+"""
+
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from attnlab.config import CONF, describe_option_conflict, register_resolvers
+from attnlab.errors import InvalidConfig
+from attnlab.testing.invariants.variant import Variant, make_variants
+
+# In the order of the defaults list.
+AXES = (
+    "heads", "position", "convolution", "values", "score", "normalizer", "mask", "epilogue", "kernel",
+    "decode",
+)  # fmt: skip
+PARAMETRIZATION = "parametrization"  # not an axis of attention, so not crossed with the axes
+DEFAULT_CHOICES = {
+    "heads": "mha", "position": "rope", "convolution": "none", "values": "own", "score": "scaled",
+    "normalizer": "softmax", "mask": "causal", "epilogue": "none", "kernel": "eager", "decode": "dynamic",
+}  # fmt: skip
+
+# Distinct sizes expose swapped dimensions: B 2, KV heads 3 of 6, head dimension 8 of 48, 11 tokens,
+# capacity 17, vocabulary 23. Six heads are not a power of two.
+BASE_SIZES = ("model.dim=48", "model.n_heads=6", "data.length=17")
+SMALL_SIZES: Mapping[
+    str, Mapping[str, Any]
+] = {  # parts designed for hundreds of tokens must take effect within eleven
+    "mask=window": {"model.attention.masks.window.size": 5},
+    "mask=window_sinks": {"model.attention.masks.window.size": 4, "model.attention.masks.window.keep": 2},
+    "mask=moba": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
+    "mask=random_blocks": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
+    "mask=prefix": {"model.attention.masks.prefix.n": 3},
+    "position=relative": {
+        "model.attention.scores.relative.buckets": 4,
+        "model.attention.scores.relative.max_distance": 7,
+    },
+    "position=rope_dynamic_ntk": {"model.attention.rotary.scaling.trained": 5},
+    "score=softcap": {"model.attention.scores.softcap.cap": 2.0},
+}
+REQUIRED_CHOICES = {"decode=sliding": {"mask": "window"}}  # values that require a value of another axis
+
+
+def list_options(axis: str) -> list[str]:
+    """List the shipped values of an axis."""
+    return sorted(path.stem for path in (CONF / axis).glob("*.yaml"))
+
+
+def compose_variants(overrides: Sequence[str], config_dir: str | Path | None = None) -> list[Variant]:
+    """Compose overrides with Hydra; return one variant per distinct kind of layer.
+
+    `heads=mha,gqa` composes two configs.
+
+    Raises:
+        ValueError: The overrides do not compose, or mix options of a group. Hydra's own errors pass through.
+    """
+    register_resolvers()
+    reject_option_lists(overrides, config_dir)
+    parsed_overrides = OverridesParser.create().parse_overrides(list(overrides))
+    alternatives: list[list[str]] = [
+        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+        if override.is_sweep_override()
+        else [override.input_line or ""]
+        for override in parsed_overrides
+    ]
+    search_path = [] if config_dir is None else [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"]
+    variants = []
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for combination in product(*alternatives):
+            config = compose("config", overrides=[*search_path, *combination])
+            variants += make_variants(
+                _resolve_layer_config(config), " ".join(combination) or "the default config"
+            )
+    return variants
+
+
+def reject_option_lists(overrides: Sequence[str], config_dir: str | Path | None = None) -> None:
+    """Reject overrides that give a list of options to a group of `conf/` or of the user's own folder.
+
+    Raises:
+        InvalidConfig: An override does.
+    """
+    folders = [CONF] if config_dir is None else [CONF, Path(config_dir)]
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        group = override.key_or_group
+        value = None if override.is_sweep_override() else override.value()
+        conflict = describe_option_conflict(str(override.input_line), group, value)
+        if conflict and any((folder / group).is_dir() for folder in folders):
+            raise InvalidConfig(conflict)
+
+
+def combine_choices(**choices: str) -> Variant:
+    """Merge shipped axis values in small sizes; axes without a choice take their default."""
+    selected = {"model": "gpt", PARAMETRIZATION: "standard", **DEFAULT_CHOICES, **choices}
+    groups = (_load_group_option(axis, selected[axis]) for axis in (*AXES, PARAMETRIZATION))
+    merged = functools.reduce(_merge_configs, groups, _compose_base_config(selected["model"]))
+    config = OmegaConf.create(merged)
+    for axis in AXES:
+        for path, value in SMALL_SIZES.get(f"{axis}={selected[axis]}", {}).items():
+            assert OmegaConf.select(config, path) is not None, (
+                f"{path}: gone from conf/{axis}/{selected[axis]}.yaml"
+            )
+            OmegaConf.update(config, path, value)
+    resolved = _resolve_layer_config(config)
+    model = resolved["model"]
+    return Variant(
+        " ".join(f"{axis}={value}" for axis, value in choices.items()) or "the usual values",
+        model["mixer"] or model["attention"],
+        model["positions"],
+        resolved["decode"].get("cache"),
+        choices=frozenset(f"{axis}={value}" for axis, value in selected.items()),
+        parametrization=model["parametrization"],
+    )
+
+
+def vary_one_axis(axis: str, option: str) -> Variant:
+    """Make the variant with one shipped value, and defaults for the other axes."""
+    return combine_choices(**{**REQUIRED_CHOICES.get(f"{axis}={option}", {}), axis: option})
+
+
+def iter_single_axis_variants() -> Iterator[Variant]:
+    """Yield a variant for every shipped value of every axis, every model and every parametrization."""
+    return (
+        vary_one_axis(axis, option)
+        for axis in ("model", *AXES, PARAMETRIZATION)
+        for option in list_options(axis)
+    )
+
+
+def build_covering_array(
+    axes: Mapping[str, Sequence[str]], strength: int = 3, excluded: Collection[frozenset[str]] = ()
+) -> list[dict[str, str]]:
+    """Build a covering array greedily: any values of any `strength` axes meet in at least one row.
+
+    No row has all choices (`axis=value`) of a member of `excluded`. Values that can never meet, whatever the
+    other axes, are left out.
+    """
+    names = list(axes)
+    missing = {
+        frozenset(zip(axis_subset, values, strict=True)): None  # a dict keeps the order
+        for axis_subset in combinations(names, strength)
+        for values in product(*(axes[name] for name in axis_subset))
+    }
+    rows = []
+    while missing:
+        first = next(iter(missing))
+        if (row := _complete_row(dict(first), axes, missing, strength, excluded)) is None:
+            missing.pop(first)
+            continue
+        for value_tuple in combinations(row.items(), strength):
+            missing.pop(frozenset(value_tuple), None)
+        rows.append({name: row[name] for name in names})
+    return rows
+
+
+def _complete_row(
+    row: dict[str, str],
+    axes: Mapping[str, Sequence[str]],
+    missing: Collection[frozenset[tuple[str, str]]],
+    strength: int,
+    excluded: Collection[frozenset[str]],
+) -> dict[str, str] | None:
+    """Complete a row with a value for every axis; None if every completion is excluded.
+
+    Values that cover the most missing combinations are tried first.
+    """
+    if any(forbidden <= {f"{name}={value}" for name, value in row.items()} for forbidden in excluded):
+        return None
+    name = next((name for name in axes if name not in row), None)
+    if name is None:
+        return row
+    others = [frozenset(subset) for subset in combinations(row.items(), strength - 1)]
+    n_covered = {value: sum(subset | {(name, value)} in missing for subset in others) for value in axes[name]}
+    ordered_values = sorted(axes[name], key=lambda value: -n_covered[value])
+    completed_rows = (
+        _complete_row({**row, name: value}, axes, missing, strength, excluded) for value in ordered_values
+    )
+    return next((completed for completed in completed_rows if completed is not None), None)
+
+
+def _resolve_layer_config(config: DictConfig) -> dict[str, Any]:
+    """Resolve the parts of a config that make layers; the rest may hold values that only a sweep fills in."""
+    model: dict[str, Any] = {}
+    for key in ("attention", "mixer", "positions", "layers", PARAMETRIZATION):
+        node = config.model.get(key)
+        model[key] = (
+            OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+            if OmegaConf.is_config(node)
+            else node
+        )
+    decode = OmegaConf.to_container(config.get("decode") or OmegaConf.create(), resolve=True)
+    return {"model": model, "decode": decode}
+
+
+@functools.cache
+def _compose_base_config(model: str) -> dict[str, Any]:
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", overrides=[*(f"~{axis}" for axis in AXES), f"model={model}", *BASE_SIZES])
+    # keys that the axes or the layers interpolate
+    used_keys = ("dim", "n_heads", "init_std", "attention", "mixer", "positions")
+    model_config: Any = OmegaConf.to_container(config.model)
+    return {
+        "model": {key: model_config[key] for key in used_keys if key in model_config},
+        "data": {"length": config.data.length},
+    }
+
+
+@functools.cache
+def _load_group_option(axis: str, option: str) -> dict[str, Any]:
+    group: Any = OmegaConf.to_container(OmegaConf.load(CONF / axis / f"{option}.yaml"))
+    return group
+
+
+def _merge_configs(old: Any, new: Any) -> Any:
+    """Merge two unresolved configs; interpolations are resolved once the merge is complete."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: _merge_configs(old.get(key), value) for key, value in new.items()}}

@@ -1,0 +1,231 @@
+"""Metrics measured after training, and their definitions."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from attnlab.measure import length_generalization, resources
+from attnlab.measure.accuracy import (
+    ACCURACY,
+    STEPS_TO_90,
+    answer_loss_metric,
+    compute_steps_to_threshold,
+    recall_metric,
+    summarize_accuracy,
+)
+from attnlab.measure.head_scoring import compute_head_scores, select_probe_examples
+from attnlab.measure.leakage import load_first_batch, measure_leakage
+from attnlab.measure.text.bits_per_byte import BITS_PER_BYTE, measure_bits_per_byte
+from attnlab.measure.text.category_losses import measure_category_losses
+from attnlab.measure.text.probe_window import is_text
+from attnlab.measure.text.text_sample import sample_continuation
+from attnlab.model.loss import VALIDATION_LOSS
+from attnlab.store.fingerprint import OBSERVER_MODULES, compute_digest
+from attnlab.store.run_schema import Metric, RunResult, index_by_name
+from attnlab.store.source_digests import hash_sources
+from attnlab.training import callbacks
+from attnlab.training.language_model import LanguageModel
+
+CurveRows = Sequence[tuple[int, int, str, float]]  # step, tokens, name, value
+BEST_LOSS = Metric("val/best_loss", unit="nats", evaluated_on="best")
+LOSS_METRICS = index_by_name(VALIDATION_LOSS, BEST_LOSS, Metric("train/loss", unit="nats"))
+
+
+def list_expected_metrics(task: Any) -> dict[str, Metric]:
+    """Return the metrics that training on this task always measures.
+
+    They are known before training, so that a report can show units before any run has finished.
+    """
+    losses = LOSS_METRICS | index_by_name(BITS_PER_BYTE) if is_text(task) else LOSS_METRICS
+    if not hasattr(task, "conditions"):
+        return losses
+    return losses | index_by_name(
+        ACCURACY, STEPS_TO_90, *map(recall_metric, task.conditions), *map(answer_loss_metric, task.conditions)
+    )
+
+
+# Part of the result -> modules that measure it after training. If one of them is edited, the part is measured
+# again from the final weights. OBSERVED_PARTS: the same for parts that only training can show.
+MEASURED_PARTS = {
+    "accuracy": ("attnlab.measure.accuracy",),
+    "length": ("attnlab.measure.length_generalization",),
+    "memory": ("attnlab.measure.resources",),
+    "heads": ("attnlab.measure.head_scoring",),
+    "leakage": ("attnlab.measure.leakage",),
+    "text": (
+        "attnlab.measure.text.category_losses",
+        "attnlab.measure.text.bits_per_byte",
+        "attnlab.measure.text.text_sample",
+    ),
+}
+OBSERVED_PARTS = {
+    "maps": ("attnlab.measure.attention_maps", "attnlab.measure.text.probe_window"),
+    "curves": ("attnlab.training.callbacks",),
+}
+_HASHED_PACKAGES = ("attnlab.attention", "attnlab.model", "attnlab.data")
+
+
+def hash_measuring_code(parts: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return part -> digest of the code that measures it, without code that the run id covers."""
+    without = (*OBSERVER_MODULES, *_HASHED_PACKAGES)
+    return {
+        part: compute_digest(hash_sources(modules, excluded_packages=without))
+        for part, modules in parts.items()
+    }
+
+
+def measure_final_metrics(
+    module: LanguageModel,
+    data: Any,
+    maps: callbacks.MapRecorder,
+    curves: callbacks.CurveRecorder,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the fields of the run result that are measured after training."""
+    peak = resources.read_peak_memory(module.device)  # before the measurements below raise it
+    tokens_per_s = (
+        curves.training_steps * curves.batch_tokens / curves.training_seconds
+        if curves.training_seconds
+        else None
+    )
+    difference = maps.last_maps.kernel_difference if maps.last_maps else None
+    parts = [part(module, data, curves.rows, settings) for part in PART_MEASURERS.values()]
+    return {
+        "metric_definitions": index_by_name(resources.THROUGHPUT)
+        | _merge_parts(parts, "metric_definitions")
+        | _select_memory_metrics(peak),
+        "metrics": _merge_parts(parts, "metrics"),
+        "undefined": [name for part in parts for name in part.get("undefined", ())],
+        "censored": _merge_parts(parts, "censored"),
+        "by_position": _merge_parts(parts, "by_position"),
+        "targets_by_position": [count for part in parts for count in part.get("targets_by_position", ())],
+        "memory": _merge_parts(parts, "memory") | peak,
+        "speed": {resources.THROUGHPUT.name: tokens_per_s},
+        "kernels": {
+            "max_abs_eager_fused": difference,
+            "note": "maps are read with the eager kernel"
+            if difference is not None
+            else "no other kernel to compare with",
+        },
+        "head_scores": _merge_parts(parts, "head_scores"),
+        "leakage": _merge_parts(parts, "leakage"),
+        "by_token_category": _merge_parts(parts, "by_token_category"),
+        "generated_text": _merge_parts(parts, "generated_text"),
+    }
+
+
+def _merge_parts(parts: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
+    return {name: value for part in parts for name, value in part.get(key, {}).items()}
+
+
+def _select_memory_metrics(names: Iterable[str]) -> dict[str, Metric]:
+    return {name: resources.MEMORY_METRICS[name] for name in names}
+
+
+def _measure_accuracy(
+    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return losses from the run's curves, and the results of its last validation."""
+    values = {name: [value for _, _, key, value in rows if key == name] for name in LOSS_METRICS}
+    conditions = getattr(data.task, "conditions", ())
+    by_position = module.validation_results["by_position"]
+    return {
+        "metric_definitions": list_expected_metrics(data.task),
+        "metrics": {
+            VALIDATION_LOSS.name: module.validation_results["loss"],
+            BEST_LOSS.name: min(values[VALIDATION_LOSS.name]),
+            "train/loss": values["train/loss"][-1],
+            **summarize_accuracy(module.validation_results, conditions),
+        },
+        "censored": compute_steps_to_threshold(rows, rows[-1][0]),
+        "by_position": {
+            VALIDATION_LOSS.name: [None if math.isnan(value) else value for value in by_position]
+        },
+        "targets_by_position": module.validation_results["targets_by_position"],
+    }
+
+
+def _measure_length(
+    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return losses at multiples of the trained length."""
+    losses = length_generalization.measure_length_losses(
+        module.model, data.task, settings["lengths"], module.device, settings["trained"]
+    )
+    return {
+        "metric_definitions": index_by_name(*map(length_generalization.length_metric, losses)),
+        "metrics": {name: value for name, value in losses.items() if value is not None},
+        "undefined": [name for name, value in losses.items() if value is None],
+    }
+
+
+def _measure_memory(
+    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return bytes cached per token, and bytes saved for the backward pass."""
+    batch = {
+        key: value.to(module.device)
+        for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()
+    }
+    memory = resources.count_kv_bytes(module.model.eval(), batch["tokens"][:1])
+    module.model.train()
+    saved_bytes = resources.count_saved_bytes(lambda: module.losses(batch).mean(), module.model)
+    memory = {**memory, "saved_for_backward_bytes": saved_bytes}
+    return {"metric_definitions": _select_memory_metrics(memory), "memory": memory}
+
+
+def _measure_heads(
+    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return scores of the attention heads."""
+    examples = select_probe_examples(next(iter(data.val_dataloader())))
+    return {"head_scores": compute_head_scores(module.model, examples, data.task.length)}
+
+
+def _measure_leakage(
+    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return future leakage of predictions, up to the longest text at which a loss is measured."""
+    trained = settings["trained"] or data.task.length
+    longest = int(max((trained * multiple for multiple in settings["lengths"]), default=0))
+    return {"leakage": measure_leakage(module.model, load_first_batch(data, module.device), longest)}
+
+
+def _measure_text(
+    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return losses of a corpus per byte and by token category, and a generated sample."""
+    return {
+        "metrics": measure_bits_per_byte(module.model, data.task, module.device),
+        "by_token_category": measure_category_losses(module.model, data.task, module.device),
+        "generated_text": sample_continuation(module.model, data),
+    }
+
+
+PART_MEASURERS: Mapping[str, Callable[[LanguageModel, Any, CurveRows, Mapping[str, Any]], dict[str, Any]]] = {
+    "accuracy": _measure_accuracy,
+    "length": _measure_length,
+    "memory": _measure_memory,
+    "heads": _measure_heads,
+    "leakage": _measure_leakage,
+    "text": _measure_text,
+}
+
+
+def summarize_metrics(result: RunResult) -> dict[str, float]:
+    """Return the numbers of a run result under their names in the W&B summary."""
+    summary: dict[str, float] = {**result.metrics}
+    groups: dict[str, Mapping[str, Any]] = {
+        "memory": result.memory,
+        "budget": result.estimate.get_known_values(),
+        "speed": result.speed,
+    }
+    for group, values in groups.items():
+        for key, value in values.items():
+            if isinstance(value, int | float):
+                summary[f"{group}/{key}"] = value
+    for name, table in result.head_scores.items():
+        if isinstance(table, list):  # [layer][head]
+            scores = [score for row in table for score in row]
+            summary |= {f"heads/{name}/mean": sum(scores) / len(scores), f"heads/{name}/max": max(scores)}
+    return summary

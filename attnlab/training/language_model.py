@@ -1,0 +1,213 @@
+"""LightningModule of a language model: training step, validation, optimizer with warm-up and cosine schedule.
+
+Metrics are named split/metric. Nothing is logged through `self.log`: at these step times it would cost more
+than the step's arithmetic.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, final
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from attnlab.attention.masks.data_masks import make_batch_mask
+from attnlab.model.loss import cross_entropy
+from attnlab.model.transformer import Transformer
+from attnlab.store.seeds import derive_seed
+from attnlab.training.optim.adamw import adamw
+
+Batch = dict[str, Tensor]
+
+
+class DivergenceError(FloatingPointError):
+    """The loss is no longer finite; carries the optimizer step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"the loss is not finite at step {step}")
+        self.step = step
+
+
+@final
+class LanguageModel(pl.LightningModule):
+    """Next-token training of `model` on batches {tokens, targets, lengths?, documents?, scored?}.
+
+    Targets of -100 are not scored. `scored` is the number of scored targets in the whole optimizer step, for
+    a batch that is a part of it. The random state of step n depends on (seed, n) alone, so a resumed run uses
+    the same dropout masks as an uninterrupted run.
+
+    Args:
+        lr: Peak learning rate, reached linearly over `warmup` steps; parameter groups scale it.
+        min_lr: Learning rate at the trainer's last step, reached by a cosine.
+        optimizer: `optimizer(model, lr=, betas=, weight_decay=)` builds the optimizer with its groups.
+        compile: Whether to compile the model.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        lr: float,
+        min_lr: float,
+        warmup: int,
+        betas: tuple[float, float],
+        weight_decay: float,
+        compile: bool,
+        seed: int,
+        optimizer: Callable[..., torch.optim.Optimizer] = adamw,
+    ) -> None:
+        super().__init__()
+        if min_lr > lr:
+            raise ValueError(f"optim.min_lr={min_lr} is above optim.lr={lr}: lower it, or raise optim.lr")
+        self.model = model
+        self.lr = lr
+        self.min_lr = min_lr
+        self.warmup = warmup
+        self.betas: Any = tuple(betas)  # a list in YAML
+        self.weight_decay = weight_decay
+        self.seed = seed
+        self.make_optimizer = optimizer
+        self._forward_model = torch.compile(model) if compile else model
+        self.last_loss: Tensor | None = None  # of the last complete optimizer step
+        self._step_loss: Any = None  # sum over the forward passes of the current step
+        self.validation_results: dict[str, Any] = {}
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Return [B, T, vocabulary]; padding and other documents are masked."""
+        return self._forward_model(batch["tokens"], mask=make_batch_mask(batch))
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Return the cross-entropy per target [B, T] in nats, 0 for unscored targets."""
+        return cross_entropy(self.logits(batch), batch["targets"])
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Seed this step as a function of (seed, step), and with several devices of the rank."""
+        rank = (self.global_rank,) if self.global_rank else ()
+        seed = derive_seed(self.seed, "step", batch_idx, *rank)
+        # torch.manual_seed would store a stack trace for every unused device type.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.default_generators[self.device.index].manual_seed(seed)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the loss of one forward pass.
+
+        Its mean over the passes and devices of an optimizer step, which the trainer takes, is the mean over
+        all scored targets of that step.
+
+        Raises:
+            DivergenceError: That mean is not finite.
+        """
+        losses = self.losses(batch)
+        trainer = self.trainer
+        passes = trainer.accumulate_grad_batches
+        if "scored" in batch:
+            loss = losses.sum() / batch["scored"] * (passes * trainer.world_size)
+        else:
+            loss = losses.sum() / (batch["targets"] >= 0).sum()
+        is_first = batch_idx % passes == 0
+        is_last = (batch_idx + 1) % passes == 0
+        self._step_loss = loss.detach() if is_first else self._step_loss + loss.detach()
+        if is_last:
+            self._end_step(self._step_loss / passes)
+        return loss
+
+    def _end_step(self, loss: Tensor) -> None:
+        """Store the loss of an optimizer step over all devices; on a CPU check each step."""
+        if self.trainer.world_size > 1:
+            loss = self.trainer.strategy.reduce(loss.clone(), reduce_op="mean")
+        self.last_loss = loss
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by its logger connector
+        if loss.device.type == "cpu" or self.trainer.global_step % every == 0:
+            self.require_finite()
+
+    def require_finite(self) -> None:
+        """Check the last loss; synchronizes a GPU, so it is not called at every step there.
+
+        Raises:
+            DivergenceError: The last loss is NaN or infinite.
+        """
+        if self.last_loss is not None and not math.isfinite(self.last_loss.item()):
+            raise DivergenceError(self.trainer.global_step)
+
+    def on_validation_epoch_start(self) -> None:
+        """Reset the sums."""
+        self._loss_sum: Any = 0.0  # becomes a tensor by position
+        self._target_count: Any = 0
+        self._answer_batches: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add this batch's losses to the sums per position; store accuracy and loss of each answer."""
+        logits = self.logits(batch)
+        targets = batch["targets"]
+        scored = targets >= 0
+        losses = cross_entropy(logits, targets).double()
+        self._loss_sum = self._loss_sum + losses.sum(0)
+        self._target_count = self._target_count + scored.sum(0)
+        if "condition" in batch:
+            is_correct = logits.argmax(-1) == targets
+            self._answer_batches.append(
+                (batch["condition"][scored], is_correct[scored].double(), losses[scored])
+            )
+
+    def on_validation_epoch_end(self) -> None:
+        """Compute the mean loss over all targets and by position (NaN for positions without targets).
+
+        A task with conditions also gets the accuracy, the proportion of targets with the highest logit,
+        overall and by condition, and the loss by condition.
+        """
+        loss = (self._loss_sum.sum() / self._target_count.sum()).item()
+        if not math.isfinite(loss):
+            raise DivergenceError(self.trainer.global_step)
+        by_position = (self._loss_sum / self._target_count).tolist()
+        self.validation_results = {"step": self.trainer.global_step, "loss": loss, "by_position": by_position}
+        self.validation_results["targets_by_position"] = self._target_count.long().tolist()
+        if self._answer_batches:
+            condition, is_correct, losses = map(torch.cat, zip(*self._answer_batches, strict=True))
+            counts = torch.bincount(condition)
+            self.validation_results |= {
+                "accuracy": is_correct.mean().item(),
+                "by_condition": (torch.bincount(condition, weights=is_correct) / counts).tolist(),
+                "loss_by_condition": (torch.bincount(condition, weights=losses) / counts).tolist(),
+            }
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip here: Lightning refuses with a fused optimizer in bf16-mixed, though nothing is scaled."""
+        if not gradient_clip_val:
+            return
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if gradient_clip_algorithm in (None, "norm"):
+            torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+        else:
+            torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val)
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimizer and its schedule."""
+        optimizer, schedule = self.optimizer(self.trainer.max_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def optimizer(self, max_steps: int) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+        """Build the optimizer and its learning-rate schedule, for training with or without a trainer.
+
+        Step s, counted from 0, uses lr (s + 1) / (warmup + 1) during warm-up, lr itself at s = warmup, and
+        min_lr at s = max_steps - 1, with a cosine between them. If warm-up leaves no step after its peak
+        (max_steps <= warmup + 1), there is no decay: training ends on the warm-up, at lr at most; a single
+        step without warm-up uses lr.
+        """
+        optimizer = self.make_optimizer(
+            self.model, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay
+        )
+        floor = self.min_lr / self.lr
+
+        def compute_lr_factor(step: int) -> float:
+            if step < self.warmup:
+                return (step + 1) / (self.warmup + 1)
+            progress = (step - self.warmup) / max(1, max_steps - 1 - self.warmup)
+            return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, compute_lr_factor)

@@ -1,0 +1,130 @@
+"""Notes about the loggers of a store, readable without importing a logger.
+
+They hold the steps that each logger has of a run, the reason why a command went offline, and the W&B folders
+that await `wandb sync`.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from attnlab.config import resolve_wandb_mode
+from attnlab.store.atomic_files import read_json, replace_atomically
+
+NOTE_FILE = "loggers.json"  # in a run's folder
+COMMAND_VARIABLE = "ATTNLAB_COMMAND"  # identifies one command in all its processes
+WANDB = "wandb"
+WANDB_KEYS = ("mode", "project", "entity", "report", "workspace", "patience")  # of the group `logger`
+# Imports of `wandb.init`: half a second of CPU time for each process that lacks them.
+WANDB_IMPORTS = ("wandb", "wandb.apis.public", "requests", "yaml")
+ON_DISK_MESSAGE = "the run's records are on disk"  # ends each line about a failed logger
+_LOCK = threading.Lock()
+
+
+def read_note(folder: Path, logger_name: str) -> dict[str, Any]:
+    """Return the note of a logger about a run.
+
+    Its keys are `last` (last step of each name), `tags`, `done`, and `upload` (W&B folders with an unfinished
+    upload).
+    """
+    content = read_json(folder / NOTE_FILE)
+    note = content.get(logger_name) if isinstance(content, dict) else None
+    return dict(note) if isinstance(note, dict) else {}
+
+
+def update_note(folder: Path, logger_name: str, **values: Any) -> None:
+    """Update keys in the note of a logger."""
+    with _LOCK:
+        content = read_json(folder / NOTE_FILE)
+        notes = dict(content) if isinstance(content, dict) else {}
+        notes[logger_name] = {**notes.get(logger_name, {}), **values}
+        with replace_atomically(folder / NOTE_FILE, sync=False) as temporary:
+            temporary.write_text(json.dumps(notes, indent=1) + "\n", encoding="utf-8")
+
+
+def list_loggers(group: Mapping[str, Any]) -> list[str]:
+    """Return the names of the loggers that the group `logger` configures."""
+    names = [
+        name
+        for name, logger_config in group.items()
+        if isinstance(logger_config, Mapping) and "_target_" in logger_config
+    ]
+    return names + ([WANDB] if resolve_wandb_mode(group.get("mode")) != "disabled" else [])
+
+
+def is_run_missing(folder: Path, logger_name: str, tag: str | None) -> bool:
+    """Whether a logger lacks a finished run, or W&B lacks its tag."""
+    note = read_note(folder, logger_name)
+    if not note and logger_name == WANDB and any(get_wandb_folder(folder).glob(f"*run-*-{folder.name}")):
+        return False  # logged by an earlier version
+    return not note.get("done") or (logger_name == WANDB and bool(tag) and tag not in note.get("tags", ()))
+
+
+def read_offline_reason(root: Path) -> str:
+    """Return why this command no longer contacts the W&B server; empty while it does."""
+    path = _get_offline_file(root)
+    return path.read_text(encoding="utf-8") if path and path.exists() else ""
+
+
+def go_offline(root: Path, reason: str) -> None:
+    """Start later runs of this command offline."""
+    if path := _get_offline_file(root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(reason, encoding="utf-8")
+
+
+def clear_offline(root: Path) -> None:
+    """Let the next command contact the server again."""
+    if path := _get_offline_file(root):
+        path.unlink(missing_ok=True)
+
+
+def _get_offline_file(root: Path) -> Path | None:
+    name = os.environ.get(COMMAND_VARIABLE)
+    return root / WANDB / f"{name}.offline" if name else None
+
+
+def get_wandb_folder(folder: Path) -> Path:
+    """Return the folder of a run's W&B files: below the run's folder, or below WANDB_DIR."""
+    return Path(os.environ.get("WANDB_DIR") or folder) / "wandb"
+
+
+def find_pending_uploads(folder: Path) -> list[Path]:
+    """Return the W&B folders of a run, or of the reports (`runs/wandb`), that await `wandb sync`."""
+    content = read_json(folder / NOTE_FILE)
+    notes = content.values() if isinstance(content, dict) else ()
+    unfinished = [Path(path) for note in notes for path in note.get("upload", ())]
+    name = folder.name if folder.name != WANDB else "*"
+    folders = [*get_wandb_folder(folder).glob(f"offline-run-*-{name}"), *unfinished]
+    return [path for path in folders if path.is_dir() and not any(path.glob("*.synced"))]
+
+
+def format_sync_command(root: Path, folders: Iterable[Path]) -> str:
+    """Return the shell command that uploads the folders, run from the working directory."""
+    online = [quote(str(path)) for path in folders if not path.name.startswith("offline-")]
+    wandb_dir = os.environ.get("WANDB_DIR")
+    offline = (
+        f"{quote(wandb_dir)}/wandb/offline-run-*"
+        if wandb_dir
+        else f"{quote(str(root))}/*/wandb/offline-run-*"
+    )
+    has_offline = any(path.name.startswith("offline-") for path in folders)
+    words = ["wandb sync", *["--include-online"][: len(online)], *[offline][:has_offline], *online]
+    return " ".join(words)
+
+
+def format_pending_uploads(root: Path, names: Iterable[str]) -> str:
+    """Return the closing line of a command about W&B runs that are only on disk; empty if none."""
+    folders = {name: find_pending_uploads(root / name) for name in {*names, WANDB}}
+    pending = [path for paths in folders.values() for path in paths]
+    if not pending:
+        return ""
+    n_runs = sum(map(bool, folders.values()))
+    reason = read_offline_reason(root)
+    runs = f"{n_runs} run{'s'[: n_runs != 1]}"
+    explanation = f" ({reason})" if reason else ""
+    return f"W&B: {runs} on disk only{explanation}; upload with: {format_sync_command(root, pending)}"

@@ -1,0 +1,62 @@
+"""Remeasure a finished run from its final weights, where the measuring code has changed.
+
+Nothing is trained, and all other parts stay as they were: curves, maps over training, times, peaks.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytorch_lightning as pl
+import torch
+from safetensors.torch import load_model
+
+from attnlab.model.build import build_model, instantiate_config, select_device
+from attnlab.store import run_directories
+from attnlab.training import final_metrics
+from attnlab.training.language_model import LanguageModel
+
+
+def measure_again(folder: Path) -> None:
+    """Measure the outdated parts of the result in `folder` again, and update its estimate.
+
+    The model is built from spec.json, which this command has written: run.json may come from anybody.
+    """
+    run_config = run_directories.load_run_config(folder)
+    result = run_directories.load_run_result(folder)
+    assert result is not None
+    assert result.is_done
+    outdated = result.list_outdated_parts(run_config.estimate)
+    config = run_config.config
+    torch.manual_seed(config["seed"])
+    data = instantiate_config(config["data"])
+    module: LanguageModel = instantiate_config(
+        config["optim"], model=build_model(config, data.task.vocab_size)
+    )
+    load_model(module.model, str(folder / "model.safetensors"))
+    if "accuracy" in outdated:
+        _run_validation(module, data, config["trainer"])
+    module = module.to(select_device(config))
+    rows = list(zip(*pq.read_table(folder / "curves.parquet").to_pydict().values(), strict=True))
+    updated = result.to_dict()
+    if set(outdated) == final_metrics.PART_MEASURERS.keys():  # no earlier measurement is trusted
+        reset_keys = ("metrics", "censored", "by_position", "leakage", "by_token_category", "generated_text")
+        updated |= {key: {} for key in reset_keys}
+    for part in outdated:
+        for key, value in final_metrics.PART_MEASURERS[part](module, data, rows, config["measure"]).items():
+            updated[key] = (
+                value
+                if key in ("undefined", "head_scores", "targets_by_position")
+                else {**updated[key], **value}
+            )
+    updated["measured_by"] = run_config.estimate.measured_by
+    updated["estimate"] = run_config.estimate
+    run_directories.write_run_result(folder, type(result).model_validate(updated))
+
+
+def _run_validation(module: LanguageModel, data: Any, trainer: dict[str, Any]) -> None:
+    """Repeat the last validation, whose results the module stores."""
+    pl.Trainer(
+        accelerator=trainer["accelerator"], devices=1, precision=trainer["precision"], logger=False,
+        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+    ).validate(module, data, verbose=False)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Validation before building (values and sizes), and one-line errors while building."""

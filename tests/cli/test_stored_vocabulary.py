@@ -1,0 +1,211 @@
+"""Stored vocabularies: `generate` and `inspect` need neither a run's text nor its original folder."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from untrained import write_untrained
+
+from attnlab.cli import main as entry
+from attnlab.store import run_directories
+from attnlab.store.guards import digests, ownership
+from attnlab.store.run_schema import RunResult
+
+RUN = "0123456789abcdef"
+NAMES = "\n".join(sorted({"".join(random.Random(n).choices("abdeiklmnorsu", k=5)) for n in range(60)}))
+DATA = {
+    "char": (["data/tokenizer=char"], "the fox"),
+    "byte": (["data/tokenizer=byte"], "the fox"),
+    "bpe": (["data/tokenizer=bpe", "data.tokenizer.vocab_size=270"], "the fox"),
+    "names": (["data=names", "data.path={names}"], "alba"),
+    "words": ([], "k1 v2 k3"),
+}
+RECALL = {
+    "_target_": "attnlab.data.data_module.DataModule",
+    "task": {"_target_": "attnlab.data.recall.AssociativeRecall", "_partial_": True},
+    "batch_size": 4, "val_batch_size": 8, "val_windows": 8, "seed": 0,
+    "length": 16, "vocabulary": 16, "pairs": 2, "power": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def write_run(compose: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
+    """`write_run(kind)`: write an untrained run on data of this kind and return its folder."""
+
+    def make(kind: str, *overrides: str) -> Path:
+        (tmp_path / "names.txt").write_text(NAMES)
+        options = [option.format(names=tmp_path / "names.txt") for option in DATA[kind][0]]
+        config = compose(*options, *overrides)
+        config["data"] = RECALL if kind == "words" else config["data"]
+        return write_untrained(tmp_path / "runs", RUN, config)
+
+    return make
+
+
+@pytest.fixture
+def run_verbs(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
+    """`run_verbs(folder, kind)`: run `generate` and `inspect`; return worst status, stdout and stderr."""
+
+    def call(folder: Path, kind: str) -> tuple[int, str, str]:
+        prompt = DATA[kind][1]
+        statuses = [
+            entry.main(
+                ["generate", f"checkpoint={folder}", f"prompt={prompt}", "new_tokens=8", "temperature=9"]
+            ),
+            entry.main(["inspect", f"checkpoint={folder}", f"text={prompt}", f"to={tmp_path / 'page'}"]),
+        ]
+        return max(statuses), *capfd.readouterr()
+
+    return call
+
+
+def delete_texts(tmp_path: Path) -> None:
+    """Remove the texts and the caches made from them."""
+    for path in (tmp_path / "book.txt", tmp_path / "names.txt"):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+
+
+@pytest.mark.usefixtures("blank_charts")
+@pytest.mark.parametrize("kind", DATA)
+def test_moved_run_without_its_text_gives_the_same_output(
+    kind: str, write_run: Callable[..., Path], run_verbs: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = write_run(kind)
+    status, output, _ = run_verbs(folder, kind)
+    assert status == 0
+    assert output.startswith(DATA[kind][1])
+    delete_texts(tmp_path)
+    moved_folder = folder.rename(tmp_path / "elsewhere")
+    assert run_verbs(moved_folder, kind)[:2] == (0, output.replace(str(folder), str(moved_folder)))
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_edited_text_does_not_change_the_output_of_a_run(
+    write_run: Callable[..., Path], run_verbs: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder, book = write_run("char"), tmp_path / "book.txt"
+    status, output, _ = run_verbs(folder, "char")
+    assert status == 0
+    book.write_text(book.read_text().replace("the lazy", "the ABCy"))  # changes the ids of most characters
+    assert run_verbs(folder, "char")[:2] == (0, output)
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_run_without_vocabulary_requires_its_unchanged_data(
+    write_run: Callable[..., Path], run_verbs: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder, book = write_run("char"), tmp_path / "book.txt"
+    output = run_verbs(folder, "char")
+    (folder / "vocabulary.json").unlink()
+    assert run_verbs(folder, "char") == output
+    book.write_text(book.read_text().replace("the lazy", "the hazy"))  # same characters, different text
+    lines = [f"attnlab: {folder} has no vocabulary.json, and {book} is not what it was trained on: "]
+    book_gone = f"attnlab: {folder} has no vocabulary.json, and its data cannot be read (data.path={book}: "
+    for line in (*lines, book_gone):
+        status, out, errors = run_verbs(folder, "char")
+        assert (status, out) == (2, "")
+        assert [error_line.startswith(line) for error_line in errors.splitlines()] == [True, True]
+        assert all(error_line.endswith("train the run again") for error_line in errors.splitlines())
+        delete_texts(tmp_path)
+
+
+def swap_first_letters(content: str) -> str:
+    state = json.loads(content)["state"]
+    return json.dumps({"kind": "char", "state": state[1] + state[0] + state[2:]})
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        swap_first_letters,
+        lambda content: content[:20],
+        lambda content: content.replace('"char"', '"chat"'),
+        lambda content: content.replace('"char"', '"bpe"'),
+        lambda content: json.dumps({"kind": "words", "state": "{}"}),
+        lambda content: json.dumps({"kind": "char", "state": ""}),
+        lambda content: json.dumps({"kind": "char", "state": [1]}),
+        lambda content: json.dumps(["char"]),
+        lambda content: "",
+    ],
+)
+def test_broken_vocabulary_is_rejected_in_one_line(
+    damage: Callable[[str], str],
+    has_record: bool,
+    write_run: Callable[..., Path],
+    run_verbs: Callable[..., Any],
+) -> None:
+    folder = write_run("char")
+    if has_record:
+        record = RunResult(
+            id=RUN,
+            status="done",
+            seed=0,
+            config={},
+            metrics={"val/loss": 1.0},
+            files=digests.hash_run_files(folder),
+        )
+        run_directories.write_run_result(folder, record)
+    file = folder / "vocabulary.json"
+    file.write_text(damage(file.read_text()))
+    status, out, errors = run_verbs(folder, "char")
+    assert (status, out) == (2, "")
+    assert len(errors.splitlines()) == 2  # one per verb
+    assert all(line.startswith(f"attnlab: {file} is not ") for line in errors.splitlines())
+
+
+@pytest.mark.parametrize("state", ["{", "[1]", "{}"])
+@pytest.mark.parametrize("kind", ["bpe", "words", "mine.Codec"])
+def test_invalid_codec_state_is_rejected_in_one_line(
+    kind: str, state: str, write_run: Callable[..., Path], run_verbs: Callable[..., Any]
+) -> None:
+    folder = write_run("char")
+    spec = json.loads((folder / "spec.json").read_text())
+    del spec["estimate"]["data"]["vocabulary"]  # no digest to compare with
+    (folder / "spec.json").write_text(json.dumps(spec))
+    (folder / "vocabulary.json").write_text(json.dumps({"kind": kind, "state": state}))
+    status, out, errors = run_verbs(folder, "char")
+    assert (status, out) == (2, "")
+    assert [line.count(f"{folder / 'vocabulary.json'} cannot be read: ") for line in errors.splitlines()] == [
+        1,
+        1,
+    ]
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_user_tokenizer_is_loaded_from_the_run_folder(
+    write_run: Callable[..., Path],
+    run_verbs: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "backwards.py").write_text(
+        "from attnlab.data.tokenizers import CharTokenizer\n\n\n"
+        "class Backwards(CharTokenizer):\n"
+        "    def fit(self, training, validation):\n"
+        "        state = super().fit(training, validation)[::-1]\n"
+        "        self.load(state)\n"
+        "        return state\n\n"
+        "    def load(self, state):\n"
+        "        super().load(state[::-1])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert entry.main(["--trust", "backwards"]) == 0
+    folder = write_run("char", "data.tokenizer._target_=backwards.Backwards")
+    assert json.loads((folder / "vocabulary.json").read_text())["kind"] == "backwards.Backwards"
+    output = run_verbs(folder, "char")
+    assert output[0] == 0
+    delete_texts(tmp_path)
+    assert run_verbs(folder, "char")[:2] == output[:2]
+
+
+def test_clean_removes_the_vocabulary_file(write_run: Callable[..., Path]) -> None:
+    folder = write_run("char")
+    assert ownership.remove_run(folder) == []
+    assert not folder.exists()

@@ -1,0 +1,131 @@
+"""The first screen: one sentence with its cost, arms best first, terms explained; and the slide."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from synthetic import World, build_context, build_provenance, replace_result, write_runs
+from worlds import EVIL, SyntheticReports
+
+from attnlab.report.answer import build_answer
+from attnlab.report.charts import vega_layers
+from attnlab.report.pages.glossary import DEFINITIONS, Glossary
+from attnlab.report.pages.summary import MAX_ARMS, render_slide
+from attnlab.report.report_builder import build_report
+from attnlab.report.schema import Report
+
+
+def make_report(folder: Path, world: World, **changes: Any) -> Report:
+    return build_report(build_context(world, **changes), write_runs(folder, world), None, build_provenance())
+
+
+def test_sentence_has_cost_effect_interval_and_scope(synthetic_reports: SyntheticReports) -> None:
+    report = synthetic_reports["good"][0]
+    sentence = build_answer(report).sentence
+    [row] = [row for row in report.effects if row.arm == "gqa" and row.primary]
+    assert sentence.startswith(
+        "gqa vs mha: halves the KV cache per token; Δ val/loss = +0.004 nats, 95% CI ["
+    )
+    low, high = (
+        float(end) for end in re.search(r"\[(\S+), (\S+)\]", sentence.replace("\N{MINUS SIGN}", "-")).groups()
+    )
+    assert (low, high) == pytest.approx((row.low, row.high), abs=0.6 * 10**-row.digits)
+    assert sentence.endswith(
+        "], margin ±0.03: equivalent (SUPPORTED); at size debug (120,000 parameters), on text, 5 seeds."
+    )
+
+
+def test_sentence_gives_the_arm_minus_the_baseline(tmp_path: Path) -> None:
+    better = make_report(tmp_path / "better", World(effects={"mha": 0.0, "gqa": -0.5}))
+    assert "; Δ val/loss = −0.500 nats, 95% CI [−0.5" in build_answer(better).sentence
+    assert ": not equivalent (REFUTED); " in build_answer(better).sentence
+    inconclusive = make_report(tmp_path / "open", World(effects={"mha": 0.0, "gqa": 0.028}))
+    assert ", margin ±0.03: INCONCLUSIVE; " in build_answer(inconclusive).sentence
+
+
+def test_sentence_gives_the_reason_if_nothing_is_comparable(
+    tmp_path: Path, synthetic_reports: SyntheticReports
+) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.004}, parameters={"gqa": 150_000})
+    unfair = make_report(tmp_path, world)
+    assert build_answer(unfair).sentence.startswith(
+        "gqa vs mha: parameters declared controlled, but 150,000 in gqa and 120,000 in mha "
+        "(NOT COMPARABLE); at"
+    )
+    nothing = build_answer(synthetic_reports["nothing"][0]).sentence
+    assert nothing.startswith("gqa vs mha: no paired seed of gqa and mha was completed (NO RESULT)")
+    bare = make_report(tmp_path / "bare", World(), claims=[])
+    assert build_answer(bare).sentence.startswith(
+        "No claim was declared: mha came out with the lowest val/loss of 3"
+    )
+
+
+def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path) -> None:
+    report = make_report(tmp_path, World(effects={"mha": 0.0, "mqa": 0.06, "gqa": -0.01}))
+    rows = build_answer(report).arms
+    assert [row.arm for row in rows] == ["gqa", "mha", "mqa"]
+    for row in rows:
+        values = [run.metrics["val/loss"] for run in report.runs if run.arm == row.arm]
+        assert row.result.mean == pytest.approx(sum(values) / len(values))
+        assert row.result.low < row.result.mean < row.result.high
+    upward = make_report(tmp_path / "up", World(effects={"mha": 0.0, "mqa": 0.06}), direction="higher")
+    assert [row.arm for row in build_answer(upward).arms] == ["mqa", "mha"]
+
+
+def list_verdicts(folder: Path, steps: int | None = None, **changes: Any) -> list[str]:
+    """List the verdicts of the claims, with `changes` in every run result and so many training steps."""
+    world, runs = World(effects={"mha": 0.0, "gqa": -0.5}), []
+    for run in write_runs(folder, world):
+        estimate = run.result.estimate
+        shorter = estimate if steps is None else estimate.model_copy(update={"steps": steps})
+        config = run.result.config | changes.get("config", {})
+        runs.append(replace_result(run, **changes | {"estimate": shorter, "config": config}))
+    report = build_report(build_context(world), runs, None, build_provenance())
+    return [claim.verdict for claim in report.verdict.claims]
+
+
+def test_untrained_models_decide_counted_claims_only(tmp_path: Path) -> None:
+    assert list_verdicts(tmp_path / "whole") == ["REFUTED", "SUPPORTED"]
+    assert list_verdicts(tmp_path / "few", steps=4) == ["UNTRAINED", "SUPPORTED"]
+    guess = {"val/loss": math.log(97), "val/best_loss": math.log(97)}
+    assert list_verdicts(tmp_path / "guess", metrics=guess) == ["UNTRAINED", "SUPPORTED"]
+    assert list_verdicts(tmp_path / "parent", steps=4, config={"parent": "mha"}) == ["REFUTED", "SUPPORTED"]
+
+
+def test_term_is_explained_once_and_markup_is_escaped() -> None:
+    glossary = Glossary()
+    first = glossary.explain_terms(f"costs 0.1 nats {EVIL} against the margin")
+    assert first.count('class="term"') == 2
+    assert "<img" not in first
+    assert DEFINITIONS["margin"] in first
+    assert 'class="term"' not in glossary.explain_terms("nats and margins")
+    assert 'class="term"' not in Glossary().explain_terms("an alarming pharmacy"), "no words inside others"
+
+
+def test_no_two_of_43_arms_share_color_and_shape() -> None:
+    arms = [f"arm {i}" for i in range(43)]
+    assert len(set(vega_layers.assign_styles(arms, arms[0]).values())) == 43
+
+
+@pytest.mark.rare(sample=1)
+@pytest.mark.parametrize("name", ["good", "broken", "nothing", "single"])
+def test_slide_has_answer_arms_and_claims(name: str, synthetic_reports: SyntheticReports) -> None:
+    report, folder = synthetic_reports[name]
+    sheet = ElementTree.fromstring(render_slide(report))
+    texts = [part.text for part in sheet.iter() if part.tag.endswith("text")]
+    assert build_answer(report).sentence[:40] in " ".join(texts)
+    for row in build_answer(report).arms[:MAX_ARMS]:
+        assert row.arm in texts
+    for claim in report.verdict.claims:
+        assert claim.verdict in texts
+    assert (folder / "summary.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_slide_states_the_number_of_omitted_arms(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, **{f"arm{i}": 0.01 * i for i in range(1, 12)}})
+    report = make_report(tmp_path, replace(world, seeds=[0, 1]), claims=[])
+    assert f"and {12 - MAX_ARMS} more arms in the report" in render_slide(report)

@@ -1,0 +1,146 @@
+"""Rendering in a separate process: failures cost figures, never the page, which lists the missing ones."""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import World, build_context, build_provenance, write_runs
+
+from attnlab.report.charts import chart_renderer
+from attnlab.report.charts.comparison_figures import Figure
+from attnlab.report.pages.html import list_page_figures
+from attnlab.report.pages.report_files import render_report, write_report
+from attnlab.report.report_builder import build_report
+
+POINT: dict[str, Any] = {
+    "data": {"values": [{"x": 1, "arm": "a\0b"}]},
+    "mark": "point",
+    "encoding": {"x": {"field": "x"}, "y": {"field": "arm", "type": "nominal"}},
+}
+
+
+@pytest.fixture
+def report_folder(synthetic_reports: dict, tmp_path: Path) -> Path:
+    """A copy of a whole report."""
+    return Path(shutil.copytree(synthetic_reports["single"][1], tmp_path / "single"))
+
+
+def install_renderer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *lines: str) -> None:
+    """Replace the renderer program for one test."""
+    file = tmp_path / "draws.py"
+    file.write_text("\n".join(("import os, sys, time, signal", *lines)))
+    monkeypatch.setattr(chart_renderer.svg, "__file__", str(file))
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def test_all_figures_are_rendered_by_one_process(
+    report_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, run = [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **more: (calls.append(args), run(*args, **more))[1])
+    before = read_files(report_folder)
+    render_report(report_folder)
+    assert len(calls) == 1
+    assert read_files(report_folder) == before
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (("os.kill(os.getpid(), signal.SIGKILL)",), "the process that draws was ended by SIGKILL"),
+        (("sys.exit(3)",), "the process that draws ended with status 3"),
+        (("time.sleep(60)",), "the process that draws took more than 0.3 s"),
+    ],
+)
+def test_failed_renderer_costs_no_page(
+    synthetic_reports: dict,
+    report_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: tuple[str, ...],
+    reason: str,
+) -> None:
+    install_renderer(monkeypatch, tmp_path, *lines)
+    monkeypatch.setattr(chart_renderer, "TIMEOUT", 0.3)
+    page = render_report(report_folder).read_text("utf-8")
+    figures = (
+        len(list_page_figures(synthetic_reports["single"][0])) + 3 + 1
+    )  # beside the Markdown, and the slide
+    message = f"{figures} of {figures} pictures could not be drawn ({reason})"
+    assert message in page[: page.index('class="claims"')]
+    assert f"Not drawn: {list_page_figures(synthetic_reports['single'][0])[0].label[:30]}" in page
+    assert not list((report_folder / "figures").iterdir()), "what is old there would be taken for new"
+    short = (report_folder / "report.md").read_text("utf-8").replace("\\", "")
+    assert message in short
+    assert "![" not in short
+
+
+def test_figures_finished_before_a_crash_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    half = """open(sys.argv[2], "w").write('["svg", "<svg/>"]\\n["svg", "<sv')"""
+    install_renderer(monkeypatch, tmp_path, half, "os.abort()")
+    charts = chart_renderer.render_charts([Figure("one", POINT, "a point"), Figure("two", POINT, "a point")])
+    assert charts.svgs == {"one": "<svg/>"}
+    assert charts.errors == {"two": "the process that draws was ended by SIGABRT"}
+
+
+def test_invalid_figure_costs_no_other_figure() -> None:
+    good, bad = Figure("good", POINT, "a point"), Figure("bad", {"mark": 7}, "no chart")
+    charts = chart_renderer.render_charts([bad, good], [Figure("beside", POINT, "a point")])
+    assert list(charts.svgs) == ["good"]
+    assert charts.pngs["beside"].startswith(b"\x89PNG")
+    assert list(charts.errors) == ["bad"]
+    assert charts.error_messages[0].startswith("1 of 3 pictures could not be drawn (ValueError: ")
+
+
+def test_page_is_written_without_a_renderer_process(
+    report_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert "no process could be started to draw: No such file" in render_report(report_folder).read_text(
+        "utf-8"
+    )
+
+
+@pytest.mark.rare
+def test_nul_in_a_name_is_replaced(tmp_path: Path) -> None:
+    charts = chart_renderer.render_charts(
+        [Figure("svg", POINT, "a point")], [Figure("png", POINT, "a point")]
+    )
+    assert charts.errors == {}
+    assert "a\ufffdb" in charts.svgs["svg"]
+    world = World(seeds=[0, 1], tokens=["a\0b", "c", "d"], note="\0")
+    report = build_report(build_context(world), runs := write_runs(tmp_path, world), None, build_provenance())
+    page = write_report(tmp_path / "report", report, runs).read_text("utf-8")
+    assert "could not be drawn" not in page
+
+
+def limit_address_space() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (4 * 10**9, 4 * 10**9))
+
+
+@pytest.mark.rare
+def test_address_space_limit_costs_figures_only(report_folder: Path) -> None:
+    line = [sys.executable, "-m", "attnlab", "report", str(report_folder)]
+    ended = subprocess.run(line, preexec_fn=limit_address_space, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "pictures could not be drawn (the process that draws was ended by" in (
+        report_folder / "report.html"
+    ).read_text("utf-8")
+
+
+@pytest.mark.rare
+def test_closed_standard_input_costs_nothing(report_folder: Path) -> None:
+    before = read_files(report_folder)
+    line = [sys.executable, "-m", "attnlab", "report", str(report_folder)]
+    ended = subprocess.run(line, preexec_fn=lambda: os.close(0), capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert read_files(report_folder) == before

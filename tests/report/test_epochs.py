@@ -1,0 +1,68 @@
+"""Epochs of each arm: a budget row, and a warning on the first screen if they are too many."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+from synthetic import World, build_context, build_provenance, replace_result, write_runs
+
+from attnlab.cli.verbs.schema import build_schema
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.report_builder import build_report
+from attnlab.report.schema import Report
+from attnlab.report.verdicts.results import Run
+from attnlab.store.config_groups import format_repetition_warning
+
+
+def make_report(folder: Path, epochs: dict[str, float]) -> Report:
+    world = World(effects={"mha": 0.0, "gqa": 0.01}, seeds=[0, 1, 2])
+
+    def with_epochs(run: Run) -> Run:
+        assert run.result
+        return replace_result(
+            run, estimate=run.result.estimate.model_copy(update={"epochs": epochs.get(run.arm)})
+        )
+
+    return build_report(
+        build_context(world),
+        [with_epochs(run) for run in write_runs(folder, world)],
+        None,
+        build_provenance(),
+    )
+
+
+def test_too_many_epochs_give_a_warning_above_the_claims(tmp_path: Path, blank_charts: None) -> None:
+    report = make_report(tmp_path, {"mha": 7.1, "gqa": 7.1})
+    warning = "Each arm read its text 7.1 times; beyond 4 repetitions are worth less (Muennighoff 2023)."
+    assert warning in report.verdict.run_warnings
+    jsonschema.validate(report.to_dict(), build_schema("report"))
+    page = render_html(report)
+    assert page.index(warning) < page.index('<section id="budget">')
+    assert warning in render_markdown(report, {}).partition("## Fair fight?")[0]
+
+
+def test_budget_has_a_row_for_epochs(tmp_path: Path) -> None:
+    report = make_report(tmp_path, {"mha": 0.979, "gqa": 1.958})
+    [row] = [row for row in report.budget.rows if row.key == "epochs"]
+    assert (row.mark, [cell.value for cell in row.cells]) == ("differs", [0.979, 1.958])
+    assert row.label == "epochs: times that the text is read"
+    assert report.verdict.run_warnings == []
+
+
+def test_sampled_tasks_and_older_runs_have_no_epochs_row(tmp_path: Path) -> None:
+    assert "epochs" not in [row.key for row in make_report(tmp_path, {}).budget.rows]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "start"),
+    [
+        ({"a": 4.0, "b": None}, None),
+        ({"a": 4.1, "b": 4.1}, "each arm read its text 4.1 times; "),
+        ({"a": 4.1, "b": 2.0}, "a read its text 4.1 times; "),
+        ({"a": 4.1, "b": 1800.0, "c": None}, "a, b read their text 4.1 to 1,800 times; "),
+    ],
+)
+def test_repetition_warning_lists_only_arms_above_the_limit(epochs: dict, start: str | None) -> None:
+    sentence = format_repetition_warning(epochs)
+    assert sentence is None if start is None else sentence.startswith(start)

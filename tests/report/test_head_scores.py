@@ -1,0 +1,153 @@
+"""Patterns of attention heads by fixed rules, and the heads and maps a report shows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic import (
+    World,
+    build_context,
+    build_provenance,
+    collect_maps,
+    replace_result,
+    select_page_maps,
+    write_runs,
+)
+from worlds import SyntheticReports
+
+from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
+from attnlab.report.charts import series_figures
+from attnlab.report.pages.html import render_html
+from attnlab.report.report_builder import build_report
+from attnlab.report.schema import MissingScore
+from attnlab.report.tables.head_maps import select_maps
+from attnlab.report.tables.number_format import get_chance_by_arm
+
+CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("scores", "names"),
+    [
+        ({}, []),
+        ({"induction": 0.31}, ["induction"]),
+        ({"induction": 0.3}, []),
+        ({"copying": 0.01}, ["copying"]),
+        ({"copying": -0.5}, []),
+        ({"copying": None}, []),
+        ({"sink": 0.31}, ["sink"]),
+        ({"entropy": 0.91}, ["uniform"]),
+        ({"entropy": 0.9}, []),
+        ({"local": 0.71}, ["local"]),
+        ({"positional": 0.91}, ["positional"]),
+        ({"positional": 0.95, "local": 0.99, "entropy": 0.1}, ["positional", "local"]),
+        ({"induction": 0.8, "copying": 0.4, "sink": 0.1}, ["induction", "copying"]),
+    ],
+)
+def test_head_matches_the_patterns_whose_rules_it_satisfies(scores: dict, names: list[str]) -> None:
+    assert match_patterns(scores, CHANCE) == names
+
+
+def test_score_below_chance_matches_no_pattern() -> None:
+    assert match_patterns({"local": 0.8}, {"local": 0.84}) == []
+    assert match_patterns({"local": 0.8}, {}) == ["local"]
+
+
+def test_every_pattern_rule_can_hold() -> None:
+    assert match_patterns(dict.fromkeys((rule.score for rule in PATTERN_RULES.values()), 1.01), {}) == list(
+        PATTERN_RULES
+    )
+
+
+def test_pattern_counts_are_means_over_seeds(synthetic_reports: SyntheticReports) -> None:
+    report = synthetic_reports["good"][0]
+    runs = next(score for score in report.heads.scores if score.name == "sink").runs
+    above_threshold = [sum(v > 0.3 for row in run.values for v in row) for run in runs if run.arm == "gqa"]
+    row = next(row for row in report.heads.patterns if row.name == "sink")
+    count = next(count for count in row.counts if count.arm == "gqa")
+    assert (count.low, count.high, count.seeds) == (min(above_threshold), max(above_threshold), 5)
+    assert count.mean == pytest.approx(sum(above_threshold) / 5)
+
+
+def test_top_heads_have_the_highest_scores_of_all_arms_and_seeds(synthetic_reports: SyntheticReports) -> None:
+    report = synthetic_reports["good"][0]
+    picks = select_page_maps(*synthetic_reports["good"]).picks
+    for top in picks.top:
+        score = next(score for score in report.heads.scores if score.name == top.score)
+        all_scores = sorted((v for run in score.runs for row in run.values for v in row), reverse=True)
+        assert [entry.scores[top.score][0][0] for entry in top.heads] == all_scores[:8]
+    assert picks.total == 3 * 5 * 8
+
+
+def test_random_heads_are_reproducible(tmp_path: Path) -> None:
+    picks_by_run = []
+    for name in "ab":
+        runs = write_runs(tmp_path / name, World())
+        report = build_report(build_context(World()), runs, None, build_provenance())
+        picks_by_run.append(select_maps(report, collect_maps(runs)).picks)
+    places = [
+        [(entry.arm, entry.seed, entry.layers, entry.head_numbers) for entry in picks.random]
+        for picks in picks_by_run
+    ]
+    assert places[0] == places[1]
+    assert len(places[0]) == 8
+    assert len({seed for _, seed, *_ in places[0]}) > 1, "sampled from more runs than the one shown"
+
+
+def test_missing_score_has_a_reason_and_no_table(synthetic_reports: SyntheticReports) -> None:
+    heads = synthetic_reports["good"][0].heads
+    assert "copying" not in {score.name for score in heads.scores}
+    reason = "Toy heads have no value matrix of their own to follow"
+    assert MissingScore(arm="gqa", label="copying (OV)", reason=reason) in heads.absent
+
+
+def test_chance_level_is_the_measured_one(synthetic_reports: SyntheticReports) -> None:
+    chance = {score.name: score.chance for score in synthetic_reports["good"][0].heads.scores}
+    assert chance == {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049}
+
+
+def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> None:
+    world = World({"mha": 0.0, "gqa": 0.004})
+    runs = []
+    for run in write_runs(tmp_path, world):
+        scores = dict(run.result.head_scores)
+        chance = scores.pop("chance") | {"sink": {"mha": 0.25, "gqa": 0.5}[run.arm]}
+        if run.arm == "gqa":  # one head per layer, on a text of another length
+            scores = {k: [row[:1] for row in v] if isinstance(v, list) else v for k, v in scores.items()}
+            run = replace(run, maps=None)
+        runs.append(replace_result(run, head_scores=scores | {"chance": chance}))
+    report = build_report(build_context(world), runs, None, build_provenance())
+    sink = next(score for score in report.heads.scores if score.name == "sink")
+    assert sink.chance is None, "the arms have no common level"
+    assert get_chance_by_arm(sink) == {"mha": 0.25, "gqa": 0.5}
+    heads = {count.arm: count.heads for count in report.heads.patterns[0].counts}
+    assert heads["gqa"] < heads["mha"]
+    page = render_html(report)
+    assert all(f'</data> of <data value="{count}">' in page for count in heads.values())
+    strip = next(
+        one for one in series_figures.build_strip_figures(report) if one.label.startswith("attention sink")
+    )
+    levels = [layer["encoding"]["y"].get("datum") for layer in strip.spec["layer"] if layer]
+    assert [level for level in levels if level is not None] == [0.25, 0.5]
+
+
+def test_fewer_attention_layers_in_the_first_arm_omit_no_map(tmp_path: Path) -> None:
+    deep = World({"mha": 0.0, "gqa": 0.004}, layers=6)
+    runs = []
+    for run in write_runs(tmp_path, deep):
+        if run.arm == "mha":
+            first_layers = {name: run.maps[name][:2] for name in ("visible", "groups")}
+            first_layers["maps"] = run.maps["maps"][:, :2]
+            scores = {
+                name: [*table[:2], *[[]] * 4] if isinstance(table, list) else table
+                for name, table in run.result.head_scores.items()
+            }
+            run = replace_result(
+                replace(run, maps={**run.maps, **first_layers, "layers": np.arange(2)}), head_scores=scores
+            )
+        runs.append(run)
+    report = build_report(build_context(deep), runs, None, build_provenance())
+    selection = select_maps(report, collect_maps(runs))
+    assert [len(entry.layers) for entry in selection.maps] == [2, 6]
+    assert (selection.layers_shown, selection.layers, report.heads.layers) == (6, 6, 6)

@@ -1,0 +1,94 @@
+"""A report cites its preregistration from the log, and the changes made after results were known."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from synthetic import World, build_context, build_provenance, write_runs
+
+from attnlab.report.charts.chart_renderer import RenderedCharts
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.report_builder import build_report
+from attnlab.report.schema import Report
+from attnlab.report.verdicts.results import SweepContext
+from attnlab.store.guards import ownership, preregistrations
+
+WORLD = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
+
+
+def preregister_context(root: Path, finished: int = 0, **changes: Any) -> SweepContext:
+    """Build a context preregistered in the log of `root`, after `finished` of its pairs were finished."""
+    context = build_context(WORLD, **changes)
+    arms = context.experiment.arms
+    ids = {arm: {seed: f"{arm}{seed}" for seed in WORLD.seeds} for arm in arms}
+    for arm in arms:
+        for seed in WORLD.seeds[:finished]:
+            (root / ids[arm][seed]).mkdir(parents=True, exist_ok=True)
+            (root / ids[arm][seed] / "run.json").write_text('{"status": "done"}')
+    no_digests = dict.fromkeys(arms)
+    entry = preregistrations.preregister(
+        root, context.experiment.name, context.experiment, no_digests, no_digests, ids, "typed"
+    )
+    return build_context(WORLD, preregistration=entry, **changes)
+
+
+@pytest.fixture
+def build_from_context(tmp_path: Path) -> Any:
+    runs = write_runs(tmp_path / "trained", WORLD)
+    return lambda question: build_report(question, runs, None, build_provenance())
+
+
+def test_report_has_the_log_entry_to_the_last_digit(tmp_path: Path, build_from_context: Any) -> None:
+    claim = {"says": "no worse", "arm": "gqa", "is": "below", "threshold": 1 / 3}
+    report = build_from_context(preregister_context(tmp_path, claims=[claim]))
+    line = json.loads((tmp_path / ownership.PREREGISTRATION_LOG).read_text().splitlines()[0])
+    assert json.loads(json.dumps(report.to_dict()["preregistration"])) == line
+    assert line["content"]["claims"][0]["threshold"] == 1 / 3
+    assert Report.model_validate(report.to_dict()) == report
+    with pytest.raises(ValidationError, match="preregistration"):
+        Report.model_validate({**report.to_dict(), "preregistration": {"hash": "cut"}})
+
+
+@pytest.mark.parametrize(
+    ("finished", "sentence"), [(0, "None of 3 pairs of runs were"), (1, "1 of 3 pairs of runs was")]
+)
+def test_pages_cite_the_entry_and_the_pairs_finished_before_it(
+    tmp_path: Path, build_from_context: Any, finished: int, sentence: str
+) -> None:
+    report = build_from_context(preregister_context(tmp_path, finished))
+    entry = report.preregistration
+    for page in (render_html(report, RenderedCharts()), render_markdown(report)):
+        plain = page.replace("\\", "").replace("&#39;", "'")
+        assert (
+            f"Declared on {entry.time}: entry {entry.hash[:16]} of the store's declarations.jsonl, "
+            f"gqa_vs_mha, size debug. {sentence} finished before that."
+        ) in plain
+    assert not report.verdict.exploratory
+
+
+@pytest.mark.parametrize("preregistered", [{"margin": 0.05}, None])
+def test_change_after_results_makes_all_claims_exploratory(
+    tmp_path: Path, build_from_context: Any, preregistered: dict[str, Any] | None
+) -> None:
+    preregister_context(tmp_path, 2)
+    report = build_from_context(preregister_context(tmp_path, 2, margin=0.04, preregistered=preregistered))
+    *deviations, last_deviation = report.verdict.deviations
+    assert deviations == (["margin: declared 0.05, used 0.04"] if preregistered else [])
+    assert "after 2 pairs of results were known" in last_deviation
+    assert last_deviation.endswith("margin: first 0.03, now 0.04")
+    assert report.verdict.exploratory
+    assert all(claim.exploratory for claim in report.verdict.claims)
+    for page in (render_html(report, RenderedCharts()), render_markdown(report)):
+        assert "EXPLORATORY" in page
+        assert last_deviation in page.replace("\\", "")
+
+
+def test_report_without_an_entry_cites_none(build_from_context: Any) -> None:
+    report = build_from_context(build_context(WORLD))
+    assert report.preregistration is None
+    assert Report.model_validate(report.to_dict()) == report
+    assert "Declared on" not in render_html(report, RenderedCharts())
+    assert "Declared on" not in render_markdown(report)

@@ -1,0 +1,337 @@
+"""Combined reports of several sizes or corpora, from simulated losses with a known truth."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import build_claim_result
+
+from attnlab.report.charts import chart_renderer
+from attnlab.report.charts.chart_renderer import RenderedCharts
+from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
+from attnlab.report.replications import arm_pairs, corpus_comparison, ladder_page
+from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
+from attnlab.report.schema import REPORT_VERSION, Report, RunRow
+from attnlab.store.run_schema import Budget
+
+SIZES = {"40k": (16, 1e10), "S": (16, 6e10), "250k": (8, 4e11), "625k": (4, 2.5e12)}
+
+
+def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", verdict="SUPPORTED") -> Report:
+    """Losses of two arms: the baseline's fall with compute, the other's are `effect` above them."""
+    rng = np.random.default_rng([ord(c) for c in name])
+    base = 2 + 20 * flops**-0.1
+    budget = {"flops_per_token": flops / 1e6, "tokens": 10**6, "parameters": 5, "steps": 7, "lr": 0.003}
+
+    def run(arm, seed, loss):
+        return {
+            "arm": arm, "seed": seed, "id": f"{arm}{seed}", "axes": {}, "status": "done", "seconds": 2.0,
+            "started": None, "metrics": {"val/loss": loss}, "budget": budget, "memory": {}, "speed": {},
+        }  # fmt: skip
+
+    runs, pairs = [], []
+    for seed in range(seeds):
+        shared = base + rng.normal(0, 0.02)
+        other = shared + effect + rng.normal(0, 0.004)
+        runs += [run("two", seed, shared), run("four", seed, other)]
+        pairs += [{"seed": seed, "value": other, "against": shared, "difference": other - shared}]
+    sensitivity = {"sign_flip": None, "leave_one_out": None, "pairing": None, "outliers": []}
+    ends = {"low": effect - 0.01, "high": effect + 0.01, "level": 0.95}
+    claim = build_claim_result(
+        effect - 0.01, effect + 0.01, verdict, says="four costs nothing", arm="four", against="two",
+        threshold=0.02, planned=seeds, decision={"n": seeds},
+    ).to_dict()  # fmt: skip
+    exact = {
+        "says": "it is counted", "metric": "parameters", "basis": "exact",
+        "decision": {**claim["decision"], "exact": True},
+    }  # fmt: skip
+    row = {
+        **sensitivity, **ends, "arm": "four", "against": "two", "metric": "val/loss", "label": "val/loss",
+        "unit": "nats", "primary": True, "margin": 0.02, "n": seeds, "planned": seeds, "digits": 3,
+        "mean": effect, "sd": 0.004, "training_equivalent": None, "alpha": 0.05, "p": None, "p_holm": None,
+        "p_equivalent": None, "p_noninferior": None, "verdict": "NON-INFERIOR", "reasons": [], "pairs": pairs,
+    }  # fmt: skip
+    ladder = {
+        "name": "steps", "rungs": {name: [] for name in SIZES}, "seeds": {name: 4 for name in SIZES},
+        "rates": {"rung": "S", "power": -0.125}, "margin": 0.02, "margin_reason": "because",
+    }  # fmt: skip
+    nowhere = dict.fromkeys(
+        ("commit", "dirty", "dirty_diff", "packages", "device", "date", "preregistration_sha256", "versions")
+    )
+    return Report.model_validate({
+        "schema": REPORT_VERSION,
+        "replication": {
+            "kind": kind, "name": name, "combined_report": together, "rates": None, "ladder": ladder,
+        },
+        "experiment": {
+            "name": "heads", "question": "Do four help?", "size": None, "arms": ["two", "four"],
+            "baseline": "two", "seeds": [*range(seeds)], "looks": None, "controlled": [], "match": "params",
+            "match_by": None, "unmatched": [], "leakage": [], "metric": "val/loss", "direction": "lower",
+            "margin": 0.02, "margin_text": None, "margin_reason": "because",
+        },
+        "verdict": {
+            "claims": [claim, {**claim, **exact}], "exploratory": False, "not_preregistered": False,
+            "deviations": [], "headline": "1 SUPPORTED", "finished": len(runs), "planned": len(runs),
+            "not_comparable": [], "run_warnings": [],
+        },
+        "budget": {
+            "rows": [], "controlled": [], "seeds": [], "match": "params", "match_by": None, "unmatched": [],
+            "lr_tuning": "", "tuning": None,
+        },
+        "effects": [row],
+        "runs": runs,
+        "reproduce": {
+            **nowhere, "command": "python -m attnlab", "preregistered": {}, "changed": [], "data": [],
+            "runs": [], "environment": {}, "mixed": [],
+        },
+        "failures": {"runs": [], "counts": [], "status_counts": [], "caveats": []},
+        "config": {"arms": ["two", "four"], "rows": [], "layers": [], "baseline_config": {}},
+        **{key: [] for key in ("tradeoff", "length", "steps_to_threshold", "warnings")},
+        **dict.fromkeys(
+            ("corpora", "leakage", "compute_calibration", "curves", "positions", "heads", "text", "timing",
+             "preregistration")
+        ),
+    })  # fmt: skip
+
+
+def with_runs(original: Report, change: Callable[[RunRow], dict[str, Any]]) -> Report:
+    """The same report with changed runs."""
+    return original.model_copy(update={"runs": [run.model_copy(update=change(run)) for run in original.runs]})
+
+
+def with_status(original: Report, index: int, status: str) -> Report:
+    """The same report, one of its runs with another status."""
+    changed = original.runs[index]
+    return with_runs(original, lambda run: {"status": status} if run is changed else {})
+
+
+def create_ladder(*effects):
+    """A ladder with these effects, from the smallest size to the largest."""
+    return {
+        f"heads@steps.{name}": create_report("rung", name, effect, seeds=seeds, flops=flops)
+        for (name, (seeds, flops)), effect in zip(SIZES.items(), effects, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("effects", "verdict"),
+    [
+        ((0.01, 0.01, 0.01, 0.01), "HOLDS"),
+        ((0.0, 0.0, 0.0, 0.0), "HOLDS"),
+        ((0.02, 0.06, 0.1, 0.14), "GROWS"),
+        ((-0.14, -0.1, -0.06, -0.02), "SHRINKS"),
+        ((0.06, 0.02, -0.02, -0.06), "FLIPS"),
+    ],
+)
+def test_ladder_verdict_matches_the_truth_and_its_sentence_has_both_ends(effects, verdict):
+    [row] = build_ladder_report(create_ladder(*effects)).comparisons
+    assert (row.arm, row.against, row.verdict) == ("four", "two", verdict)
+    for effect, rung in zip(effects, row.effects, strict=True):
+        assert rung.mean == pytest.approx(effect, abs=0.01)
+        assert rung.low < effect + 0.01
+        assert rung.high > effect - 0.01
+    assert " at 40k, " in row.sentence
+    assert " at 625k " in row.sentence
+    assert row.holdout.hit is True
+    step = (effects[-1] - effects[0]) / 2.4  # a tenfold is a little less than a step and a half
+    assert row.extrapolation.mean == pytest.approx(effects[-1] + step, abs=0.03)
+
+
+def test_tenfold_parameters_extrapolate_compute_growth():
+    reports = create_ladder(0.02, 0.06, 0.1, 0.14)
+    assert build_ladder_report(reports).comparisons[0].at_tenfold_parameters is None, (
+        "all have the same parameters"
+    )
+
+    def grow_parameters(run):
+        parameters = 1e-3 * run.budget.training_flops**0.5
+        return {"budget": run.budget.model_copy(update={"parameters": parameters})}
+
+    [row] = build_ladder_report(
+        {title: with_runs(one, grow_parameters) for title, one in reports.items()}
+    ).comparisons
+    assert row.at_tenfold_parameters.compute == pytest.approx(100)
+    slope = row.slope.mean
+    assert row.at_tenfold_parameters.mean - row.extrapolation.mean == pytest.approx(slope)
+    assert (
+        row.at_tenfold_parameters.high - row.at_tenfold_parameters.low
+        > row.extrapolation.high - row.extrapolation.low
+    )
+    assert "; at ten times its size, 100 times its compute as these rungs grow: +0.2" in row.sentence
+
+
+def test_exploratory_ladder_is_marked_everywhere():
+    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
+    preregistered = build_ladder_report(reports)
+    departed = reports["heads@steps.S"]
+    departed = departed.model_copy(
+        update={"verdict": departed.verdict.model_copy(update={"exploratory": True})}
+    )
+    exploratory = build_ladder_report({**reports, "heads@steps.S": departed})
+    for ladder, is_exploratory in ((preregistered, False), (exploratory, True)):
+        outputs = (
+            ladder_page.render_ladder_html(ladder, RenderedCharts({})),
+            ladder_page.render_ladder_markdown(ladder),
+            "\n".join(ladder_page.format_ladder_lines(ladder)),
+        )
+        assert ["EXPLORATORY" in output for output in outputs] == [is_exploratory] * 3
+        assert ladder_page.summarize_scaling_verdicts([ladder]) == {
+            ("heads", "four", "two"): f"HOLDS (40k to 625k{', exploratory' if is_exploratory else ''})"
+        }
+    assert "exploratory" not in ladder_page.format_decision_accuracy(
+        [preregistered]
+    ) + ladder_page.format_decision_accuracy([exploratory])
+    accuracy = ladder_page.format_decision_accuracy([preregistered, exploratory])
+    assert "Of 2 ladders: " in accuracy
+    assert "alike in 6 of 6 cases" in accuracy
+    assert "Without the exploratory ones: Of 1 ladder: " in accuracy
+    assert "alike in 3 of 3 cases" in accuracy
+
+
+def test_outlying_largest_size_is_a_holdout_miss():
+    [row] = build_ladder_report(create_ladder(0.01, 0.01, 0.01, 0.2)).comparisons
+    assert row.holdout.hit is False
+    assert row.verdict != "HOLDS"
+    assert "not where the others point" in row.sentence
+
+
+def test_arm_with_higher_loss_has_a_multiplier_below_one():
+    [base, arm] = build_ladder_report(create_ladder(0.05, 0.05, 0.05, 0.05)).losses
+    assert base.multiplier is None
+    assert {"0 %", "25 %", "50 %", "75 %"} <= arm.multiplier.floors.keys()
+    assert all(cell.value < 0.9 for cell in arm.multiplier.floors.values())
+    assert arm.multiplier.lowest < arm.multiplier.highest
+
+
+@pytest.mark.parametrize("machine", [True, False])
+def test_failed_run_leaves_no_verdict(machine):
+    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
+    lowest = with_status(reports["heads@steps.40k"], 1, "killed" if machine else "diverged")
+    [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
+    assert row.verdict == ("HOLDS" if machine else "CANNOT TELL")
+    assert ("runs failed at 40k (1)" in row.reason) is not machine
+    assert len(row.effects[0].differences) == 15
+
+
+def test_ladder_without_a_finished_pair_has_no_verdict():
+    missing = {"status": "missing", "metrics": {}, "budget": Budget()}
+    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
+    [row] = build_ladder_report(
+        {title: with_runs(one, lambda run: missing) for title, one in reports.items()}
+    ).comparisons
+    assert (row.verdict, row.extrapolation, row.line) == ("CANNOT TELL", None, [])
+
+
+def test_decision_accuracy_counts_claims_decided_at_adjacent_sizes():
+    accuracy = summarize_decision_accuracy(
+        [["SUPPORTED", "SUPPORTED", "REFUTED", "INCONCLUSIVE"], [None, "SUPPORTED", "SUPPORTED"]]
+    )
+    assert "alike in 2 of 3 cases" in accuracy.sentence
+    assert "in 2 further cases" in accuracy.sentence
+    assert "no claim was decided" in summarize_decision_accuracy([["INCONCLUSIVE", "SUPPORTED"]]).sentence
+
+
+def test_sizes_are_ordered_by_compute():
+    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
+    stored = {
+        title: Report.model_validate_json(json.dumps(reports[title].to_dict(), sort_keys=True))
+        for title in sorted(reports)
+    }
+    assert [rung.name for rung in build_ladder_report(stored).sizes] == ["40k", "S", "250k", "625k"]
+    assert build_ladder_report(stored) == build_ladder_report(reports)
+
+
+def test_ladder_page_is_rendered_from_its_data_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        ladder_page,
+        "render_charts",
+        lambda figures: RenderedCharts({figure.name: f"<svg>{figure.name}</svg>" for figure in figures}),
+    )
+    folder = tmp_path / "heads@steps"
+    page = ladder_page.write_ladder(folder, create_ladder(0.01, 0.01, 0.01, 0.01))
+    html, note = page.read_text(), (folder / "ladder.md").read_text()
+    for text in (
+        "HOLDS",
+        "four against two",
+        'href="../heads%40steps.40k/report.html"',
+        "<svg>effect0</svg>",
+        "<svg>losses</svg>",
+    ):
+        assert text in html
+    assert "**HOLDS**, four against two" in note
+    original = html
+    page.unlink()
+    assert ladder_page.render_ladder(folder).read_text() == original
+    document = json.loads((folder / LADDER_FILE).read_text())
+    (folder / LADDER_FILE).write_text(json.dumps({**document, "schema": 0}))
+    with pytest.raises(ValueError, match="has schema 0"):
+        load_ladder(folder)
+
+
+@pytest.mark.parametrize(("rate", "has_caveat"), [(0.003, False), (0.006, True)])
+def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
+
+    def set_rate(run):
+        lr = rate if run.arm == "four" else 0.003
+        return {"budget": run.budget.model_copy(update={"lr": lr})}
+
+    reports = create_ladder(-0.02, -0.04, -0.06, -0.08)
+    ladder = build_ladder_report({title: with_runs(one, set_rate) for title, one in reports.items()})
+    caveat = (
+        "Tuned at S, four has the learning rate 0.006 and two 0.003; nobody tuned them at the other rungs"
+    )
+    for output in (
+        ladder_page.render_ladder_html(ladder, RenderedCharts({})),
+        ladder_page.render_ladder_markdown(ladder),
+        "\n".join(ladder_page.format_ladder_lines(ladder)),
+    ):
+        assert (caveat in output) == has_caveat
+    alone = ladder.model_copy(update={"ladder": ladder.ladder.model_copy(update={"rates": None})})
+    assert caveat not in ladder_page.render_ladder_markdown(alone)
+    [sizes] = ladder_page.summarize_scaling_verdicts([ladder]).values()
+    assert ("(40k to 625k, rates differ)" in sizes) == has_caveat
+
+
+def test_ladder_figures_can_be_rendered():
+    ladder = build_ladder_report(create_ladder(0.01, 0.02, 0.03, 0.04))
+    figures = [
+        *ladder_page.ladder_figures.build_ladder_effect_figures(ladder, 640),
+        *ladder_page.ladder_figures.build_loss_figures(ladder, 640),
+    ]
+    rendered = chart_renderer.render_charts(figures)
+    assert not rendered.errors
+    assert set(rendered.svgs) == {"effect0", "losses"}
+
+
+def test_every_report_compares_all_corpora():
+    reports = {
+        "heads": create_report("corpus", "plain", 0.05, seeds=8, flops=1e10, together="heads"),
+        "heads@code": create_report(
+            "corpus", "code", 0.01, seeds=8, flops=1e10, together="heads", verdict="REFUTED"
+        ),
+    }
+    compared = corpus_comparison.add_corpus_comparison(reports)
+    assert compared["heads"].corpora == compared["heads@code"].corpora
+    [claim] = compared["heads"].corpora.claims  # exact claims are equal on every corpus
+    assert [(row.corpus, row.verdict, row.title) for row in claim.rows] == [
+        ("plain", "SUPPORTED", "heads"), ("code", "REFUTED", "heads@code"),
+    ]  # fmt: skip
+    assert "it differs by text" in claim.heterogeneity
+    rows = compared["heads"].corpora.arms
+    assert [(row.corpus, row.title) for row in rows] == [("plain", "heads"), ("code", "heads@code")]
+    for row in rows:
+        assert [(cell.arm, cell.state) for cell in row.cells] == [
+            ("two", None),
+            ("four", "non-inferior"),
+        ]
+
+
+def test_differences_use_seeds_that_both_arms_finished():
+    finished = create_report("corpus", "plain", 0.05, seeds=3, flops=1e10)
+    killed = with_status(finished, 0, "killed")
+    assert len(arm_pairs.compute_differences(killed, "four", "two", "val/loss")) == 2
+    assert arm_pairs.count_failed_runs(killed, "two") == 0
+    assert arm_pairs.count_failed_runs(with_status(finished, 0, "diverged"), "two") == 1
+    assert arm_pairs.get_training_flops(finished, "four") == pytest.approx(1e10)

@@ -1,0 +1,348 @@
+"""Known effects give the expected verdicts, numbers and warnings."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+from synthetic import (
+    World,
+    build_context,
+    build_provenance,
+    build_timing,
+    draw_noise,
+    replace_result,
+    write_runs,
+)
+from worlds import SyntheticReports
+
+from attnlab.cli.verbs.schema import build_schema
+from attnlab.report.report_builder import build_report, compute_claim_statuses
+from attnlab.report.schema import LayerKinds, Report
+from attnlab.report.tables.config_diff import list_layer_kinds
+from attnlab.report.tables.wording import describe_claim
+from attnlab.report.verdicts.results import Run
+
+SCHEMA = build_schema("report")
+
+
+def make_report(folder: Path, world: World, **changes: object) -> Report:
+    return build_report(
+        build_context(world, **changes), write_runs(folder, world), build_timing(world), build_provenance()
+    )
+
+
+def without_length(run: Run, **changes: object) -> Run:
+    """Remove a metric from a run that other runs measure."""
+    metrics = {name: value for name, value in run.result.metrics.items() if name != "length/2x"}
+    return replace_result(run, metrics=metrics, **changes)
+
+
+def list_verdicts(report: Report) -> list[str]:
+    return [claim.verdict for claim in report.verdict.claims]
+
+
+@pytest.mark.parametrize(
+    ("effect", "sd", "effect_verdict", "claim_verdict"),
+    [
+        (0.004, 0.008, "EQUIVALENT", "SUPPORTED"),
+        (-0.2, 0.008, "BETTER by more than the margin", "REFUTED"),
+        (0.2, 0.008, "WORSE by more than the margin", "REFUTED"),
+        (0.04, 0.015, "WORSE, size undecided", "INCONCLUSIVE"),
+        (-0.01, 0.035, "NON-INFERIOR", "INCONCLUSIVE"),
+        (0.02, 0.2, "INCONCLUSIVE", "INCONCLUSIVE"),
+    ],
+)
+def test_known_effect_gets_its_verdict(
+    tmp_path: Path, effect: float, sd: float, effect_verdict: str, claim_verdict: str
+) -> None:
+    report = make_report(
+        tmp_path, World(effects={"mha": 0.0, "gqa": effect}, sd=sd, seeds=[0, 1, 2, 3, 4, 5])
+    )
+    assert report.effects[0].verdict == effect_verdict
+    assert list_verdicts(report)[0] == claim_verdict
+
+
+def test_length_beyond_learned_positions_is_listed_as_undefined(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.01}, sd=0.01, seeds=[0, 1], extra={"length/2x": 2.0})
+    runs = [
+        without_length(run, undefined=("length/2x",)) if run.arm == "gqa" else run
+        for run in write_runs(tmp_path, world)
+    ]
+    [table] = build_report(build_context(world), runs, build_timing(world), build_provenance()).length
+    [row] = table.rows
+    assert [cell.arm for cell in row.cells] == ["mha"]
+    assert row.undefined == ["gqa"]
+
+
+def test_mean_sd_and_pairs_equal_the_known_ones(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.0123}, sd=0.007, seeds=[3, 5, 8, 13])
+    row = make_report(tmp_path, world).effects[0]
+    assert row.mean == pytest.approx(0.0123, abs=1e-9)
+    assert row.sd == pytest.approx(0.007, abs=1e-9)
+    assert [pair.seed for pair in row.pairs] == [3, 5, 8, 13]
+    assert [p.difference for p in row.pairs] == pytest.approx(
+        list(0.0123 + draw_noise(world, "gqa")), abs=1e-9
+    )
+
+
+def test_effect_verdict_uses_the_alpha_of_its_claim(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.016, "mqa": 0.03}, sd=0.019, seeds=list(range(8)))
+    alone = [{"says": "s", "arm": "gqa", "is": "within", "threshold": 0.03}]
+    others = [{"says": str(i), "arm": "mqa", "is": "above", "threshold": i / 100} for i in (1, 2, 3)]
+    row = make_report(tmp_path / "alone", world, claims=alone).effects[0]
+    assert (row.verdict, row.alpha) == ("EQUIVALENT", 0.05)
+    report = make_report(tmp_path / "many", world, claims=alone + others)
+    row, claim = report.effects[0], report.verdict.claims[0]
+    assert claim.verdict == "INCONCLUSIVE"
+    assert row.alpha == claim.decision.alpha < 0.05
+    assert row.verdict != "EQUIVALENT"
+
+
+def test_higher_is_better_metric_flips_the_verdict(tmp_path: Path) -> None:
+    report = make_report(tmp_path, World(effects={"mha": 0.0, "gqa": 0.2}), direction="higher")
+    assert report.effects[0].verdict.startswith("BETTER")
+
+
+def test_unequal_controlled_budget_is_not_comparable_with_a_reason(tmp_path: Path) -> None:
+    report = make_report(tmp_path, World(parameters={"gqa": 130_000}))
+    first = report.verdict.claims[0]
+    assert first.verdict == "NOT COMPARABLE"
+    assert first.not_comparable == ["parameters declared controlled, but 130,000 in gqa and 120,000 in mha"]
+    assert list_verdicts(report)[1] == "SUPPORTED", "the other arm's budget is equal"
+
+
+def test_unmatched_arm_stays_comparable(tmp_path: Path) -> None:
+    report = make_report(tmp_path, World(parameters={"gqa": 130_000}), unmatched=["gqa"])
+    assert "NOT COMPARABLE" not in list_verdicts(report)
+    [row] = [row for row in report.budget.rows if row.key == "parameters"]
+    assert (row.mark, row.cells[1].value) == ("differs", 130_000), "and the page shows it"
+    report = make_report(
+        tmp_path / "both", World(parameters={"gqa": 130_000, "mqa": 130_000}), unmatched=["gqa"]
+    )
+    assert list_verdicts(report)[:2] == ["SUPPORTED", "NOT COMPARABLE"], "the other one was to be"
+
+
+@pytest.mark.parametrize(("seeds", "n_deviations"), [([0, 1, 2, 3], 0), ([1, 2, 3, 4], 1)])
+def test_looks_define_the_seeds_if_the_file_has_none(
+    tmp_path: Path, seeds: list[int], n_deviations: int
+) -> None:
+    preregistered = {"seeds": None, "looks": [2, 4]}
+    context = build_context(World(seeds=seeds), looks=[2, 4], preregistered=preregistered)
+    built = build_report(context, write_runs(tmp_path, World(seeds=seeds)), None, build_provenance())
+    assert len(built.verdict.deviations) == n_deviations
+
+
+def test_claim_about_an_arm_a_ladder_omits_is_no_deviation(tmp_path: Path) -> None:
+    world = World()
+    declared = build_context(world).preregistered
+    extra_claim = {**declared["claims"][0], "arm": "left_out"}
+    with_extra = make_report(
+        tmp_path, world, preregistered={**declared, "claims": [*declared["claims"], extra_claim]}
+    )
+    assert with_extra.verdict.deviations == []
+    fewer = make_report(
+        tmp_path / "fewer", world, preregistered={**declared, "claims": declared["claims"] * 2}
+    )
+    assert len(fewer.verdict.deviations) == 1
+
+
+@pytest.mark.parametrize(("parameters", "mark"), [(121_000, "equal"), (122_000, "differs")])
+def test_parameters_have_one_percent_tolerance(tmp_path: Path, parameters: int, mark: str) -> None:
+    rows = make_report(tmp_path, World(parameters={"gqa": parameters})).budget.rows
+    assert next(row for row in rows if row.key == "parameters").mark == mark
+
+
+def test_difference_in_an_uncontrolled_budget_stays_comparable(tmp_path: Path) -> None:
+    report = make_report(tmp_path, World(parameters={"gqa": 130_000}), controlled=["tokens"])
+    assert "NOT COMPARABLE" not in list_verdicts(report)
+
+
+def test_failed_seed_drops_its_pair_but_not_the_denominator(tmp_path: Path) -> None:
+    status = {("gqa", 1): "diverged", ("mha", 3): "missing"}
+    report = make_report(tmp_path, World(status=status))
+    row = report.effects[0]
+    assert (row.n, row.planned) == (3, 5)
+    assert {(run.arm, run.seed, run.status) for run in report.failures.runs} == {
+        ("mha", 3, "missing"),
+        ("gqa", 1, "diverged"),
+    }
+    assert report.failures.runs[-1].tail[1] == "RuntimeError: something gave way"
+
+
+@pytest.mark.parametrize(
+    ("arm", "relation", "verdict"),
+    [("gqa", "above", "SUPPORTED"), ("gqa", "below", "REFUTED"), ("gqa", "within", "REFUTED"),
+     ("mha", "below", "SUPPORTED"), ("mha", "above", "REFUTED"), ("mha", "within", "REFUTED")],
+)  # fmt: skip
+def test_arm_that_always_diverges_is_worse(tmp_path: Path, arm: str, relation: str, verdict: str) -> None:
+    world = World(seeds=list(range(8)), status={(arm, seed): "diverged" for seed in range(8)})
+    claim = {"says": "gqa is worse, or is not", "arm": "gqa", "is": relation, "threshold": 0.03}
+    [result] = make_report(tmp_path, world, claims=[claim]).verdict.claims
+    assert (result.verdict, result.basis) == (verdict, "ranks")
+    assert (result.decision.p <= 0.05) is (verdict == "SUPPORTED")
+    assert "median Δ val/loss = not finite, " in describe_claim(result)
+
+
+def test_one_seed_decides_counted_claims_only(tmp_path: Path) -> None:
+    report = make_report(tmp_path, World(seeds=[0]))
+    assert list_verdicts(report) == ["INCONCLUSIVE", "INCONCLUSIVE", "SUPPORTED"]
+    assert report.effects[0].low is None
+
+
+def test_sweep_without_finished_runs_is_no_result(tmp_path: Path) -> None:
+    report = make_report(
+        tmp_path, World(status={(a, s): "crashed" for a in ("mha", "gqa", "mqa") for s in range(5)})
+    )
+    assert report.verdict.headline == "NO RESULT"
+    assert set(list_verdicts(report)) == {"NO RESULT"}
+    assert len(report.failures.runs) == 15
+
+
+def test_counted_claim_is_exact_and_uses_no_alpha(tmp_path: Path) -> None:
+    decision = make_report(tmp_path, World()).verdict.claims[2].decision
+    assert decision.exact
+    assert decision.estimate == 0.5
+    assert decision.alpha is None
+
+
+def test_timed_claim_is_decided_by_a_bootstrap(tmp_path: Path) -> None:
+    claim = {
+        "says": "gqa decodes faster",
+        "arm": "gqa",
+        "metric": "decode_ms_per_token",
+        "compare": "ratio",
+        "is": "below",
+        "threshold": 1.0,
+    }
+    result = make_report(tmp_path, World(), claims=[claim]).verdict.claims[0]
+    assert result.basis == "timing"
+    assert result.decision.estimate == pytest.approx(1.3 / 1.4)
+    assert result.decision.low <= 1.3 / 1.4 <= result.decision.high < 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "deviation"),
+    [
+        ("seeds", [0, 1, 2, 3, 4], "seeds: declared 0, 1, 2, used 0, 1, 2, 3, 4"),
+        ("margin", 0.03, "margin: declared 0.01, used 0.03"),
+    ],
+)
+def test_deviation_is_named_and_makes_claims_exploratory(
+    tmp_path: Path, key: str, value: object, deviation: str
+) -> None:
+    world = World()
+    preregistered = {**build_context(world).preregistered, key: [0, 1, 2] if key == "seeds" else 0.01}
+    report = make_report(tmp_path, world, preregistered=preregistered)
+    assert report.verdict.deviations == [deviation]
+    assert all(", exploratory)" in describe_claim(claim) for claim in report.verdict.claims)
+    assert not make_report(tmp_path / "same", world).verdict.exploratory
+
+
+def test_pareto_front_excludes_dominated_arms(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.05, "mqa": 0.02})
+    panel = next(p for p in make_report(tmp_path, world).tradeoff if p.key == "kv_bytes_per_token")
+    assert panel.pareto_front == ["mqa", "mha"]
+
+
+def test_config_diff_has_only_keys_that_differ(tmp_path: Path) -> None:
+    rows = make_report(tmp_path, World()).config.rows
+    assert [row.key for row in rows] == ["model.attention.heads.n_kv_heads", "model.ffn_width"]
+    assert [cell.value for cell in rows[0].cells] == [4, 2, 1]
+
+
+def test_unmeasured_metric_has_no_row_unless_no_run_finished(tmp_path: Path) -> None:
+    world = World(extra={"length/2x": 2.0}, status={("mqa", seed): "crashed" for seed in range(5)})
+    runs = [without_length(run) if run.arm == "gqa" else run for run in write_runs(tmp_path, world)]
+    context = build_context(world, metrics=["length/2x"])
+    rows = [
+        (row.arm, row.metric, row.n) for row in build_report(context, runs, None, build_provenance()).effects
+    ]
+    assert rows == [("gqa", "val/loss", 5), ("mqa", "val/loss", 0), ("mqa", "length/2x", 0)]
+
+
+def test_cache_size_that_contradicts_the_formula_gives_a_warning(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path, World())
+    runs[0].result.memory["kv_bytes_per_token_live"] += 1
+    report = build_report(build_context(World()), runs, None, build_provenance())
+    assert any("the live cache holds 1025 B" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize("name", ["good", "broken", "nothing", "single"])
+def test_every_report_matches_the_json_schema(synthetic_reports: SyntheticReports, name: str) -> None:
+    jsonschema.validate(synthetic_reports[name][0].to_dict(), SCHEMA, cls=jsonschema.Draft202012Validator)
+
+
+def test_report_and_statistics_do_not_import_torch() -> None:
+    loaded = "attnlab.stats, attnlab.report.report_builder, attnlab.report.pages.report_files"
+    code = f"import sys, {loaded}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_stopped_seed_is_drawn_but_does_not_shorten_the_mean_curve(tmp_path: Path) -> None:
+    curves = make_report(tmp_path, World(status={("gqa", 1): "diverged"})).curves
+    lengths = {line.seed: len(line.tokens) for line in curves.lines if line.arm == "gqa"}
+    assert lengths[1] < lengths[0]
+    mean = next(line for line in curves.means if line.arm == "gqa")
+    assert (len(mean.tokens), mean.seeds) == (lengths[0], 4)
+    assert len(next(line for line in curves.mean_differences if line.arm == "gqa").tokens) == lengths[0]
+
+
+def test_nonuniform_layers_are_listed_by_kind() -> None:
+    delta = {"_target_": "attnlab.attention.mixers.delta.GatedDeltaNet", "dim": 64}
+    full = {"_target_": "attnlab.attention.layer.Attention", "heads": {"_target_": "a.B"}}
+    window = {"masks": {"local": {"_target_": "attnlab.attention.masks.window.window", "size": 16}}}
+    models = {
+        "alike": {"attention": full, "layers": None, "n_layers": 3},
+        "same": {"attention": full, "layers": [{}, {}], "n_layers": 3},
+        "hybrid": {"attention": full, "mixer": delta, "layers": [{}, {}, full], "n_layers": 4},
+        "local": {"attention": full, "layers": [window, {"rotary": None}], "n_layers": 3},
+    }
+
+    def get_runs(arm: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(result=SimpleNamespace(config={"model": models[arm]}))]
+
+    hybrid, local = list_layer_kinds(SimpleNamespace(arms=list(models), get_runs=get_runs))
+    assert hybrid == LayerKinds(arm="hybrid", layers=[0, 0, 1, 0], kinds=["GatedDeltaNet", "Attention"])
+    kinds = ["Attention (masks.local: window)", "Attention (rotary: null)"]
+    assert local == LayerKinds(arm="local", layers=[0, 1, 0], kinds=kinds)
+
+
+@pytest.mark.parametrize("status", ["killed", "host_out_of_memory"])
+def test_lost_run_is_no_outcome_and_leaves_claims_pending(tmp_path: Path, status: str) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.004, "mqa": 0.06})
+    assert list_verdicts(make_report(tmp_path / "whole", world)) == ["SUPPORTED"] * 3
+    world.status = {("gqa", 4): status, ("mqa", 2): "crashed"}
+    report = make_report(tmp_path / "lost", world)
+    counts = {row.arm: (row.planned, row.failed, row.lost) for row in report.failures.counts}
+    assert counts == {"mha": (5, 0, 0), "gqa": (5, 0, 1), "mqa": (5, 1, 0)}
+    assert report.failures.status_counts == [("crashed", 1), ("lost to the machine", 1)]
+    assert report.verdict.run_warnings[0].startswith(
+        "Lost to the machine: gqa seed 4. A lost run is no outcome"
+    )
+    assert list_verdicts(report) == ["INCONCLUSIVE", "SUPPORTED", "SUPPORTED"], (
+        "a crash is an end, and a count no matter"
+    )
+    pending, decided, _ = report.verdict.claims
+    assert "Not all seeds are in, 4 of 5 paired seeds." in describe_claim(pending)
+    assert (pending.basis, pending.interim_analyses.completed, pending.decision.n) == ("t", [], 4)
+    assert len(decided.interim_analyses.completed) == 1
+    jsonschema.validate(report.to_dict(), SCHEMA)
+
+
+def test_lost_run_keeps_earlier_interim_analyses_and_required_seeds(
+    tmp_path: Path,
+) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.03}, sd=0.03, seeds=[0, 1, 2, 3, 4, 5])
+    context = build_context(world, looks=[2, 4, 6])
+    world.status = {("gqa", seed): "missing" for seed in (4, 5)}
+    [whole, _] = compute_claim_statuses(context, write_runs(tmp_path / "whole", world))
+    assert (whole.completed_analyses, whole.required_seeds, whole.is_pending) == (2, 6, True)
+    world.status[("gqa", 3)] = "killed"
+    [lost, _] = compute_claim_statuses(context, write_runs(tmp_path / "lost", world))
+    assert (lost.completed_analyses, lost.required_seeds, lost.is_pending) == (1, 4, True)
+    world.status[("gqa", 3)] = "crashed"
+    [crashed, _] = compute_claim_statuses(context, write_runs(tmp_path / "crashed", world))
+    assert crashed.completed_analyses == 2

@@ -1,0 +1,26 @@
+"""A resumed run reports how closely it reproduces the original."""
+
+import pytest
+from synthetic import World, build_context, build_provenance, replace_result, write_runs
+
+from attnlab.report.report_builder import build_report
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "expected"),
+    [
+        ("cuda", 0.002, ["the loss was 0.002 nats off"]), ("cuda", 0.0, ["the loss was 0 nats off"]),
+        ("cuda", None, ["no step was trained twice"]), ("cpu", 0.0, []), ("cpu", None, []),
+        ("cpu", 0.1, ["the loss was 0.1 nats off"]),
+    ],
+)  # fmt: skip
+def test_resumed_run_reports_its_deviation(tmp_path, device, error, expected) -> None:
+    runs = write_runs(tmp_path, World())
+    rows = ({"step": 3, "again": 4, "off": error}, {"step": 9, "again": 0, "off": None})
+    runs[0] = replace_result(
+        runs[0], resumed=rows, environment=runs[0].result.environment | {"device": device}
+    )
+    warnings = build_report(build_context(World()), runs, None, build_provenance()).warnings
+    warnings = [warning for warning in warnings if "checkpoint" in warning]
+    assert len(warnings) == len(expected)
+    assert all(text in warning for text, warning in zip(expected, warnings, strict=True))

@@ -1,0 +1,122 @@
+"""The learning-rate search in a report: every rate tried, the rung that dropped it, and the cost."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rates import build_tuning_result
+from synthetic import World, build_context, build_provenance, write_runs
+
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.report_builder import build_report
+from attnlab.report.schema import Report, TuningResult
+
+ARMS = ("mha", "gqa")
+
+
+def compute_loss(rate: float, seed: int) -> float:
+    return math.inf if rate > 0.01 and seed == 101 else abs(math.log10(rate / 0.01)) + seed / 1000
+
+
+def approximately(value: float) -> Any:
+    return pytest.approx(value, abs=1e-3)
+
+
+@pytest.fixture
+def build_from_tuning(tmp_path: Path) -> Any:
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
+    runs = write_runs(tmp_path, world)
+
+    def build(tuning: TuningResult) -> Report:
+        report = build_report(build_context(world, tuning=tuning), runs, None, build_provenance())
+        assert Report.model_validate(report.to_dict()) == report
+        return report
+
+    return build
+
+
+def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) -> None:
+    report = build_from_tuning(build_tuning_result(ARMS, compute_loss))
+    page = render_html(report)
+    assert [row.to_dict() for row in report.budget.tuning.arms[0].rows] == [
+        {"lr": 0.001, "values": [1.1, None, None], "median": None, "picked": False,
+         "outcome": "dropped in the first rung"},
+        {"lr": 0.003, "values": [approximately(0.6229), approximately(0.6239), approximately(0.6249)],
+         "median": approximately(0.6239), "picked": False, "outcome": "second rung"},
+        {"lr": 0.01, "values": [0.1, 0.101, 0.102], "median": 0.101, "picked": True, "outcome": "picked"},
+        {"lr": 0.03333, "values": [approximately(0.6229), "diverged", approximately(0.6249)],
+         "median": approximately(0.6249), "picked": False, "outcome": "second rung, beyond the grid"},
+    ]  # fmt: skip
+    table = re.search(
+        r'<div class="scroll" tabindex="0"><table><caption>Every learning rate.*?</div>', page, re.S
+    )
+    assert table, "what is wider than the screen is scrolled by itself"
+    for text in ("diverged", "dropped in the first rung", "second rung, beyond the grid", "seed 101"):
+        assert text in table[0]
+    assert re.search(r"mha <span.*?>100</data> tokens.*?>0.56</data>× its comparison", table[0])
+    sentence = report.budget.lr_tuning
+    assert sentence.count(". ") == 1, "two sentences"
+    assert "3 rates with seed 100 (the first rung)" in sentence
+    assert "neighbours with 101, 102 too (the second), each time for 33 % of its steps" in sentence
+    assert "the best median val/loss" in sentence
+    assert sentence.endswith("3 times at most; all that took 56 % of the comparison's tokens")
+    lines = [line for line in render_markdown(report, {}).splitlines() if line.startswith("| gqa | 0.0")]
+    assert lines[2] == "| gqa | 0.01 | 0.100 | 0.101 | 0.102 | 0.101 | **picked** |"
+    assert lines[0] == "| gqa | 0.001 | 1.100 | – | – | – | dropped in the first rung |"
+
+
+def test_robust_selection_is_described_by_its_rule(tmp_path: Path) -> None:
+    def look_up_loss(rate: float, seed: int) -> float:
+        return {0.001: 0.6, 0.003: 0.505, 0.01: 0.5}.get(rate, 0.7)
+
+    picks = {}
+    for robust in (None, 0.01):
+        world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1])
+        context = build_context(world, tuning=build_tuning_result(ARMS, look_up_loss, robust=robust))
+        budget = build_report(
+            context, write_runs(tmp_path / str(robust), world), None, build_provenance()
+        ).budget
+        picks[robust] = [row.lr for row in budget.tuning.arms[0].rows if row.picked]
+        assert ("whose mean val/loss is at most 0.01 worse" in budget.lr_tuning) == (robust is not None)
+    assert picks == {None: [0.01], 0.01: [0.003]}
+
+
+def test_tuning_cost_is_relative_to_the_seeds_needed_so_far(tmp_path: Path) -> None:
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
+    context = build_context(world, tuning=build_tuning_result(ARMS, compute_loss), required_seeds={"gqa": 2})
+    arms = build_report(context, write_runs(tmp_path, world), None, build_provenance()).budget.tuning.arms
+    ratios = {arm.arm: arm.comparison_ratio for arm in arms}
+    assert ratios == {"mha": pytest.approx(100 / 180), "gqa": pytest.approx(100 / 120)}
+
+
+def test_warnings_for_grid_edge_missing_pick_and_other_settings(build_from_tuning: Any) -> None:
+    def join_warnings(**changes: Any) -> str:
+        return " ".join(build_from_tuning(build_tuning_result(ARMS, **changes)).warnings)
+
+    edge_warning = "gqa: the learning rate picked, 0.01, is at the end of those tried"
+    assert edge_warning in join_warnings(look_up_loss=compute_loss, extend=0)
+    assert edge_warning not in join_warnings(look_up_loss=compute_loss)
+    assert "has no run" not in join_warnings(look_up_loss=compute_loss)
+    warnings = join_warnings(look_up_loss=lambda rate, seed: None if seed == 101 else rate)
+    assert "gqa: its learning rate is not known: no result at 3.703e-05 with seed 101" in warnings
+    assert "so it has no run" in warnings
+    assert "gqa: its learning rate was tuned for other settings" in join_warnings(
+        look_up_loss=compute_loss, settings="config-b"
+    )
+
+
+@pytest.mark.parametrize(("excess", "is_warned"), [(0.0, False), (0.5, False), (0.7, True), (math.inf, True)])
+def test_warning_for_a_picked_rate_with_one_bad_seed(
+    build_from_tuning: Any, excess: float, is_warned: bool
+) -> None:
+    """The median of the other rate is 0.52 worse, and so is its worst seed."""
+
+    def look_up_loss(rate: float, seed: int) -> float:
+        return compute_loss(rate, seed) + (excess if rate == 0.01 and seed == 102 else 0.0)
+
+    warnings = " ".join(build_from_tuning(build_tuning_result(ARMS, look_up_loss)).warnings)
+    warning = "gqa: by the worst of its tuning seeds 0.003 would have been picked, not 0.01"
+    assert (warning in warnings) == is_warned

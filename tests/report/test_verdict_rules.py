@@ -1,0 +1,209 @@
+"""Decision rules for the verdicts of claims and effects."""
+
+import math
+
+import numpy as np
+import pytest
+
+from attnlab import stats
+from attnlab.report.schema import EffectVerdict, Verdict
+from attnlab.report.verdicts.verdict_rules import (
+    EFFECT_MEANINGS,
+    count_decimals,
+    decide_claim_verdict,
+    decide_effect_verdict,
+)
+from attnlab.stats import ClaimTest, PairedDifferences, decide_claims, estimate_paired_difference
+from attnlab.store.experiment_schema import RELATIONS
+
+S, R, I = Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE  # noqa: E741
+
+
+def draw_differences(mean: float, sd: float, n: int) -> np.ndarray:
+    """Draw differences with exactly this mean and standard deviation."""
+    noise = np.random.default_rng(n).normal(0, 1, n)
+    return mean + sd * (noise - noise.mean()) / noise.std(ddof=1)
+
+
+def decide(relation, threshold, interval, n=6, comparable=True, center=0.0):
+    holds = interval and stats.is_inside_region(
+        RELATIONS[relation].compute_region(threshold, center), interval
+    )
+    return decide_claim_verdict(holds, n=n, comparable=comparable)
+
+
+@pytest.mark.parametrize(
+    ("relation", "threshold", "low", "high", "verdict"),
+    [
+        ("within", 0.03, -0.02, 0.02, S),
+        ("within", 0.03, 0.01, 0.02, S),
+        ("within", 0.03, 0.04, 0.09, R),
+        ("within", 0.03, -0.09, -0.04, R),
+        ("within", 0.03, 0.01, 0.04, I),
+        ("within", 0.03, -0.04, 0.01, I),
+        ("within", 0.03, -0.09, 0.09, I),
+        ("within", 0.03, -0.02, 0.03, I),
+        ("within", 0.03, 0.03, 0.09, R),  # touching the threshold is not satisfying it
+        ("below", 0.03, -0.50, 0.02, S),
+        ("below", 0.03, 0.04, 0.09, R),
+        ("below", 0.03, 0.02, 0.04, I),
+        ("below", 0.03, 0.01, 0.03, I),
+        ("below", 0.03, 0.03, 0.09, R),
+        ("above", 0.01, 0.02, 0.90, S),
+        ("above", 0.01, -0.09, 0.00, R),
+        ("above", 0.01, 0.00, 0.04, I),
+        ("above", 0.01, 0.01, 0.03, I),
+        ("above", 0.01, -0.09, 0.01, R),
+        ("below", -0.01, -0.05, -0.02, S),
+        ("above", -0.03, -0.02, 0.5, S),
+        ("below", 0.55, 0.5, 0.5, S),
+        ("below", 0.5, 0.5, 0.5, R),
+        ("above", 0.4, 0.5, 0.5, S),  # exact
+        ("below", 0.03, -math.inf, 0.02, S),  # ranks with diverged runs
+        ("below", 0.03, -math.inf, -math.inf, S),
+        ("below", 0.03, -math.inf, 0.04, I),
+        ("below", 0.03, math.inf, math.inf, R),
+        ("above", 0.0, 0.01, math.inf, S),
+        ("above", 0.0, math.inf, math.inf, S),
+        ("above", 0.0, -math.inf, math.inf, I),
+        ("above", 0.0, -math.inf, -math.inf, R),
+        ("within", 0.03, math.inf, math.inf, R),
+        ("within", 0.03, -math.inf, 0.02, I),
+    ],
+)
+def test_claim_is_decided_by_the_whole_interval(relation, threshold, low, high, verdict):
+    assert decide(relation, threshold, (low, high), n=6) == verdict
+
+
+@pytest.mark.parametrize(("interval", "verdict"), [((0.98, 1.02), S), ((1.1, 1.2), R), ((0.94, 1.0), I)])
+def test_ratio_is_within_its_threshold_of_one(interval, verdict):
+    assert decide("within", 0.05, interval, n=6, center=1.0) == verdict
+
+
+@pytest.mark.parametrize(
+    ("n", "comparable", "interval", "verdict"),
+    [
+        (0, True, None, Verdict.NO_RESULT),
+        (0, False, None, Verdict.NO_RESULT),
+        (1, True, None, I),
+        (1, False, None, Verdict.NOT_COMPARABLE),
+        (6, False, (-0.01, 0.01), Verdict.NOT_COMPARABLE),
+        (6, False, (0.04, 0.09), Verdict.NOT_COMPARABLE),
+    ],
+)
+def test_missing_or_incomparable_pairs_take_precedence(n, comparable, interval, verdict):
+    assert decide("within", 0.03, interval, n=n, comparable=comparable) == verdict
+
+
+def test_nan_interval_is_an_error():
+    with pytest.raises(AssertionError):
+        decide("below", 0.03, (math.nan, math.nan))
+
+
+EFFECTS = [  # 95% interval, 90% interval; lower is better, margin 0.03
+    ((0.04, 0.09), (0.05, 0.08), EffectVerdict.WORSE_MORE),
+    ((-0.09, -0.04), (-0.08, -0.05), EffectVerdict.BETTER_MORE),
+    ((-0.02, 0.02), (-0.01, 0.01), EffectVerdict.EQUIVALENT),
+    ((-0.04, 0.04), (-0.02, 0.02), EffectVerdict.EQUIVALENT),  # the 90% interval decides
+    (
+        (0.01, 0.02),
+        (0.012, 0.018),
+        EffectVerdict.EQUIVALENT,
+    ),  # certainly nonzero, and certainly below the margin
+    ((0.01, 0.09), (0.02, 0.08), EffectVerdict.WORSE),
+    ((0.03, 0.09), (0.04, 0.08), EffectVerdict.WORSE),  # touching the margin is not more than it
+    ((-0.09, -0.01), (-0.08, -0.02), EffectVerdict.BETTER),
+    ((-0.09, 0.04), (-0.08, 0.02), EffectVerdict.NOT_WORSE),
+    ((-0.09, 0.04), (-0.08, 0.03), EffectVerdict.INCONCLUSIVE),
+    ((-0.02, 0.09), (-0.01, 0.08), EffectVerdict.INCONCLUSIVE),
+    ((-0.09, 0.09), (-0.08, 0.08), EffectVerdict.INCONCLUSIVE),
+    (None, None, EffectVerdict.INCONCLUSIVE),
+]
+
+
+@pytest.mark.parametrize(("interval", "tolerance", "verdict"), EFFECTS)
+def test_effect_verdict_by_interval(interval, tolerance, verdict):
+    assert decide_effect_verdict(interval, tolerance, 0.03) == verdict
+
+
+@pytest.mark.parametrize(("interval", "tolerance", "verdict"), EFFECTS)
+def test_effect_verdicts_mirror_if_higher_is_better(interval, tolerance, verdict):
+    flipped = [None if ends is None else (-ends[1], -ends[0]) for ends in (interval, tolerance)]
+    assert decide_effect_verdict(*flipped, 0.03, "higher") == verdict
+
+
+def test_effect_table_covers_all_verdicts():
+    without_size = {
+        EffectVerdict.EXPLORATORY,
+        EffectVerdict.NO_RESULT,
+        EffectVerdict.NOT_COMPARABLE,
+    }  # no judgment of the effect's size
+    assert (
+        {verdict for *_, verdict in EFFECTS} | {EffectVerdict.LEAKING}
+        == set(EFFECT_MEANINGS)
+        == set(EffectVerdict) - without_size
+    )
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        ((0.04, 0.09), EffectVerdict.WORSE),
+        ((-0.09, -0.04), EffectVerdict.BETTER),
+        ((-0.01, 0.01), EffectVerdict.INCONCLUSIVE),
+    ],
+)
+def test_effect_without_a_margin_has_only_a_direction(interval, verdict):
+    assert decide_effect_verdict(interval, interval, None) == verdict
+
+
+def test_invalid_direction_is_an_error():
+    with pytest.raises(ValueError, match="direction='min'"):
+        decide_effect_verdict((0.0, 1.0), (0.1, 0.9), 0.03, "min")
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "n", "verdict"),
+    [
+        (0.0, 0.005, 8, EffectVerdict.EQUIVALENT),
+        (0.1, 0.02, 8, EffectVerdict.WORSE_MORE),
+        (-0.1, 0.02, 8, EffectVerdict.BETTER_MORE),
+        (0.05, 0.03, 8, EffectVerdict.WORSE),
+        (-0.05, 0.03, 8, EffectVerdict.BETTER),
+        (-0.02, 0.04, 8, EffectVerdict.NOT_WORSE),
+        (0.0, 0.1, 3, EffectVerdict.INCONCLUSIVE),
+        (0.02, 0.05, 5, EffectVerdict.INCONCLUSIVE),
+        (0.0, 0.0, 4, EffectVerdict.INCONCLUSIVE),  # ties prove nothing
+    ],
+)
+def test_known_effects_get_the_right_verdict(mean, sd, n, verdict):
+    values = draw_differences(mean, sd, n)
+    assert (
+        decide_effect_verdict(
+            estimate_paired_difference(values).interval,
+            estimate_paired_difference(values, 0.9).interval,
+            0.03,
+        )
+        == verdict
+    )
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "verdict"), [(0.0, 0.005, S), (0.1, 0.02, R), (-0.1, 0.02, R), (0.02, 0.05, I)]
+)
+def test_known_data_decide_a_claim_of_equivalence(mean, sd, verdict):
+    (decision,) = decide_claims(
+        [
+            ClaimTest(
+                PairedDifferences(draw_differences(mean, sd, 6)), RELATIONS["within"].compute_region(0.03)
+            )
+        ]
+    )
+    assert decide("within", 0.03, decision.interval, n=decision.n) == verdict
+
+
+@pytest.mark.parametrize(
+    ("width", "digits"), [(0.03, 3), (0.0099, 4), (0.1, 2), (5, 1), (47, 0), (4e5, 0), (0, 3), (None, 3)]
+)
+def test_decimals_show_two_digits_of_the_width(width, digits):
+    assert count_decimals(width) == digits

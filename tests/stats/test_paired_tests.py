@@ -1,0 +1,138 @@
+"""Paired tests against scipy and statsmodels."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+from statsmodels.stats.weightstats import DescrStatsW
+
+from attnlab.stats import (
+    BootstrapDraws,
+    ExactEvidence,
+    PairedDifferences,
+    compute_region_p_value,
+    estimate_paired_difference,
+    run_noninferiority_test,
+    run_tost,
+)
+
+SAMPLES = [np.random.default_rng(n).normal(0.01, 0.02, n) for n in (2, 3, 6, 11, 31)]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=len)
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.983])
+def test_paired_estimate_equals_scipys_paired_t_test(sample, level):
+    base = np.linspace(2, 3, len(sample))
+    result, expected = estimate_paired_difference(sample, level), scipy_stats.ttest_rel(base + sample, base)
+    interval = expected.confidence_interval(level)
+    assert result.n == len(sample)
+    assert (result.mean, result.sd) == pytest.approx((sample.mean(), sample.std(ddof=1)), rel=1e-12)
+    assert result.interval == pytest.approx((interval.low, interval.high), abs=1e-10)
+    assert result.p == pytest.approx(expected.pvalue, abs=1e-10)
+
+
+def test_paired_interval_has_nominal_coverage():
+    draws = np.random.default_rng(0).normal(0.3, 1, (20_000, 6))
+    low, high = np.array([PairedDifferences(row).interval(0.95) for row in draws]).T
+    assert 0.93 < np.mean((low < 0.3) & (high > 0.3)) < 0.97
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=len)
+@pytest.mark.parametrize("margin", [0.005, 0.02, 0.1])
+def test_tost_agrees_with_statsmodels(sample, margin):
+    expected = DescrStatsW(sample).ttost_mean(-margin, margin)[0]
+    assert run_tost(sample, margin).p == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.05 / 3, 0.001])
+@pytest.mark.parametrize("margin", [0.012, 0.02, 0.03, 0.05])
+def test_interval_and_p_value_of_equivalence_agree(alpha, margin):
+    decided = [
+        (t.passed, t.p <= alpha, -margin < t.low and t.high < margin, t.level)
+        for t in (run_tost(sample, margin, alpha) for sample in SAMPLES)
+    ]
+    assert all(by_end == by_p == by_interval for by_end, by_p, by_interval, _ in decided)
+    assert {level for *_, level in decided} == {1 - 2 * alpha}
+
+
+def test_noninferiority_equals_scipys_one_sided_test():
+    sample = SAMPLES[2]
+    expected = scipy_stats.ttest_1samp(sample, 0.03, alternative="less")
+    bound, result = expected.confidence_interval(0.95).high, run_noninferiority_test(sample, 0.03)
+    assert result.low is None
+    assert (result.high, result.p) == pytest.approx((bound, expected.pvalue), abs=1e-10)
+    assert result.passed == (expected.pvalue < 0.05)
+
+
+def test_noninferiority_mirrors_where_higher_is_better():
+    costs, gains = (
+        run_noninferiority_test(SAMPLES[2], 0.03),
+        run_noninferiority_test(-SAMPLES[2], 0.03, direction="higher"),
+    )
+    assert (gains.low, gains.high, gains.p, gains.passed) == (-costs.high, None, costs.p, costs.passed)
+
+
+def test_one_pair_has_only_a_mean():
+    result = estimate_paired_difference([0.25])
+    assert (result.n, result.mean, result.sd, result.interval, result.p) == (1, 0.25, None, None, None)
+    assert not run_tost([0.0], 1.0).passed
+    assert not run_noninferiority_test([0.0], 1.0).passed
+
+
+@pytest.mark.parametrize("values", [[0.1] * 3, [0.0] * 2, [0.1, 0.1 + 1e-17, 0.30000000000000004 - 0.2]])
+def test_ties_are_no_evidence(values):
+    result, tost = estimate_paired_difference(values), run_tost(values, 0.2)
+    assert (result.interval, result.p, result.tied) == (None, None, True)
+    assert (tost.passed, tost.p) == (False, None)
+
+
+@pytest.mark.parametrize("bad", [[], [0.1, math.nan], [math.inf], [[1.0, 2.0]]], ids=str)
+@pytest.mark.parametrize(
+    "test",
+    [estimate_paired_difference, lambda d: run_tost(d, 1.0), lambda d: run_noninferiority_test(d, 1.0)],
+    ids=["paired", "tost", "noninferior"],
+)
+def test_invalid_differences_are_rejected(test, bad):
+    with pytest.raises(ValueError, match="differences: "):
+        test(bad)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: estimate_paired_difference([1, 2], level=95),
+        lambda: run_tost([1, 2], 0),
+        lambda: run_tost([1, 2], math.nan),
+        lambda: run_noninferiority_test([1, 2], -0.03),
+        lambda: run_noninferiority_test([1, 2], math.nan),
+        lambda: run_noninferiority_test([1, 2], 0.03, direction="min"),
+    ],
+)
+def test_impossible_settings_are_rejected(call):
+    with pytest.raises(ValueError, match=r"level|threshold|margin|direction"):
+        call()
+
+
+@pytest.mark.parametrize(("value", "p"), [(0.4, 0.0), (0.5, 1.0), (0.6, 1.0)])
+def test_exact_value_is_certain_and_excludes_its_threshold(value, p):
+    assert compute_region_p_value(ExactEvidence(value), (-math.inf, 0.5)) == p
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "estimate"),
+    [([0.0, 0.0, 0.0], 0, 0, 0), ([0.0, 1e-9, 0.0], 0, 1e-9, 1e-9), ([0.1, 0.0, -0.3], -0.3, 0.1, -0.3)],
+)
+def test_identity_holds_only_if_every_pair_does(values, low, high, estimate):
+    result = ExactEvidence(*values)
+    assert (result.n, result.interval(0.95), result.estimate) == (3, (low, high), estimate)
+    assert compute_region_p_value(result, (-1e-12, 1e-12)) == (0.0 if high == low == 0 else 1.0)
+    assert compute_region_p_value(result, (-0.5, 0.5)) == 0.0
+    with pytest.raises(ValueError, match="exact value: nan at position 1"):
+        ExactEvidence(0.0, math.nan)
+
+
+def test_bootstrap_p_value_counts_draws_on_the_wrong_side():
+    draws = BootstrapDraws(20, 0.5, np.arange(99) / 99)
+    assert draws.p_above(9.5 / 99) == (1 + 10) / (1 + 99)
+    assert draws.p_below(89.5 / 99) == (1 + 9) / (1 + 99)

@@ -1,0 +1,190 @@
+"""Output of `plan` and `status`: tables, forecasts, warnings and JSON."""
+
+import json
+
+import pytest
+
+from attnlab.store import run_directories
+from attnlab.store.run_schema import Failure, RunResult
+from attnlab.sweep.status import display
+
+
+@pytest.fixture
+def print_plan(plan_toy, tmp_path, capsys):
+    """`print_plan(settings, ...)`: the output of `plan` for the toy experiment with replaced estimates."""
+
+    def call(settings=None, **estimate):
+        [plan] = plan_toy("+experiment=heads")
+        changed = [run.with_changes(estimate=run.estimate.model_copy(update=estimate)) for run in plan.runs]
+        plan.runs = changed
+        display.show_plans("plan", [plan], tmp_path, {"slots": 2, **(settings or {})}, list)
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("epochs", "data", "cell"),
+    [(0.979, {}, "0.979"), (1800.0, {}, "1,800"), (None, {"train_tokens": 0}, "drawn"), (None, {}, "?")],
+)
+def test_plan_shows_the_epochs_of_each_run(print_plan, epochs, data, cell):
+    head, *rows = print_plan(epochs=epochs, data=data).splitlines()[1:4]
+    at = head.index("epochs") + len("epochs")
+    assert {row[:at].split()[-1] for row in rows} == {cell}
+
+
+def test_plan_warns_of_too_many_epochs(print_plan):
+    warning = "warning: each arm read its text 7.1 times; beyond 4 repetitions are worth less"
+    assert warning in print_plan(epochs=7.1)
+    assert "warning" not in print_plan(epochs=4.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "room", "message"),
+    [
+        ({}, 30e9, None),
+        (
+            {},
+            15e9,
+            "10.0 GB of memory, 2 at a time, and there are 15.0 GB (cpu): set sweep.slots=1, sweep.halve",
+        ),
+        ({"slots": 1}, 15e9, None),
+        ({"slots": 1}, 9e9, "10.0 GB of memory, and there are 9.0 GB (cpu): set sweep.halve_batch=true"),
+        ({}, None, None),
+    ],
+)
+def test_plan_warns_of_runs_that_exceed_the_device_memory(print_plan, settings, room, message):
+    out = print_plan(
+        settings, memory_bytes=int(10e9), device_memory_bytes=None if room is None else int(room)
+    )
+    assert (message in out) if message else "warning" not in out
+    assert "10,000 MB" in out
+
+
+@pytest.fixture
+def show_view(plan_toy, tmp_path, capsys):
+    """`show_view(view, *overrides)`: the output of a view for the toy experiment, planned `times` times."""
+
+    def call(view, *overrides, times=1):
+        plans = [plan for _ in range(times) for plan in plan_toy("+experiment=heads", *overrides)]
+        display.show_plans(view, plans, tmp_path, {"slots": 2}, list)
+        return capsys.readouterr().out
+
+    return call
+
+
+def write_finished_run(run, root, seconds):
+    (root / run.id).mkdir()
+    run_directories.write_run_result(
+        root / run.id,
+        RunResult(id=run.id, status="done", seed=run.seed, config=run.config, metrics={"val/loss": 1.0},
+                  estimate=run.estimate, seconds=seconds),
+    )  # fmt: skip
+
+
+def test_time_is_unknown_before_any_run_has_finished(show_view):
+    plan = show_view("plan", "seed=0,1")
+    assert "6 to train, 0 done: time unknown\n" in plan
+    assert sum("unknown  to train" in line for line in plan.splitlines()) == 6
+    assert "of the work, time left unknown\n" in show_view("status", "seed=0,1")
+
+
+def test_finished_runs_give_the_time_of_their_arm_and_a_guess_for_others(plan_toy, show_view, tmp_path):
+    [plan] = plan_toy("+experiment=heads", "seed=0,1")
+    write_finished_run(plan.runs[0], tmp_path, 600.0)
+    out = show_view("plan", "seed=0,1")
+    assert "5 to train, 1 done: about " in out
+    assert "(~ is a guess from the FLOPs of other runs: none of the arm has finished)" in out
+    assert "of one slot left" in show_view("status", "seed=0,1")
+    for run in plan.runs[1:]:
+        if run.seed == plan.runs[0].seed:
+            write_finished_run(run, tmp_path, 1200.0)
+    out = show_view("plan", "seed=0,1")
+    assert "3 to train, 3 done: about 25 min on 2 slots, 50 min in all\n" in out
+
+
+def test_interim_range_ends_with_all_planned_seeds(plan_toy, show_view, tmp_path):
+    overrides = ("seeds=null", "looks=[2,4]", "seed=range(4)")
+    assert (
+        "interim analyses at 2, 4 seeds: 6 more runs, time unknown (next interim analysis) "
+        "... 10 more runs, time unknown (all planned seeds)\n"
+    ) in show_view("plan", *overrides)
+    [plan] = plan_toy("+experiment=heads", *overrides)
+    for run in plan.runs:
+        if run.seed == 0:
+            write_finished_run(run, tmp_path, 600.0)
+    assert (
+        "3 more runs, about 15 min on 2 slots (next interim analysis) "
+        "... 7 more runs, about 35 min on 2 slots (all planned seeds)\n"
+    ) in show_view("plan", *overrides)
+
+
+def test_total_of_several_plans_counts_shared_runs_once(show_view):
+    assert "together: 6 to train by now, time unknown\n" in show_view("plan", "seed=0,1", times=2)
+    overrides = ("seeds=null", "looks=[2,4]", "seed=range(4)")
+    assert (
+        "together: 6 to train by now, time unknown ... 10 with all planned seeds, time unknown\n"
+    ) in show_view("plan", *overrides, times=2)
+
+
+def test_table_has_a_row_per_run_or_with_many_runs_per_arm(plan_toy, tmp_path, capsys):
+    for seeds, by_arm in (("0,1", False), ("range(20)", True)):
+        [plan] = plan_toy("+experiment=heads", f"seed={seeds}")
+        for view in ("plan", "status"):
+            display.show_plans(view, [plan], tmp_path, {"slots": 2}, list)
+            lines = capsys.readouterr().out.splitlines()
+            head = next(i for i, line in enumerate(lines) if line.startswith("arm "))
+            last = head + 1 + (len(plan.group_runs_by_arm()) if by_arm else len(plan.all_runs))
+            rows = [line.split() for line in lines[head + 1 : last]]
+            if by_arm:
+                assert [row[:3] for row in rows] == [[arm, "20", "0-19"] for arm in plan.group_runs_by_arm()]
+                assert all("20 to train" in " ".join(row) for row in rows)
+            else:
+                assert [row[2] for row in rows] == [run.id for run in plan.all_runs]
+
+
+def test_json_has_counts_states_budgets_and_forecasts(plan_toy, tmp_path, capsys):
+    [plan] = plan_toy("+experiment=heads", "seed=range(20)")
+    for view in ("plan_json", "status_json"):
+        display.show_plans(view, [plan], tmp_path, {"slots": 2}, list)
+        [content] = json.loads(capsys.readouterr().out)
+        assert content["counts"] == {"to train": len(plan.all_runs)}
+        assert [run["id"] for run in content["runs"]] == [run.id for run in plan.all_runs]
+        assert {run["axes"]["heads"] for run in content["runs"]} >= {"two"}
+        assert all(run["budget"]["parameters"] for run in content["runs"])
+        assert all(("forecast" in run) == (view == "plan_json") for run in content["runs"])
+        assert isinstance(content["notes"], list)
+
+
+def test_table_with_a_row_per_arm_lists_failed_runs(plan_toy, tmp_path, capsys):
+    [plan] = plan_toy("+experiment=heads", "seed=range(20)")
+    run = plan.runs[7]
+    record = RunResult(
+        id=run.id, status="crashed", seed=run.seed, config=run.config, failure=Failure(message="it broke")
+    )
+    (tmp_path / run.id).mkdir()
+    run_directories.write_run_result(tmp_path / run.id, record)
+    display.show_plans("status", [plan], tmp_path, {"slots": 2}, list)
+    out = capsys.readouterr().out
+    assert f"{run.arm} seed={run.seed} {run.id}: crashed  it broke" in out
+    assert "19 to train, 1 crashed" in out or "1 crashed, 19 to train" in out
+    assert out.index("of the work") < out.index("arm "), "the summary is on top"
+
+
+@pytest.mark.rare
+def test_report_of_a_running_sweep_shows_that_it_is_interim(attnlab):
+    now = ("+experiment=heads", "seed=0,1", "++sweep.show=report")
+    status, _, errors = attnlab(*now)
+    assert (status, "no run of it has ended yet" in errors) == (2, True)
+    assert attnlab("+experiment=heads", "seed=0")[0] == 0
+    attempts = attnlab.load_attempts()
+    status, out, errors = attnlab(*now)
+    assert status == 0, errors
+    assert "report: " in out
+    assert attnlab.load_attempts() == attempts
+    reports = {path: json.loads(path.read_text()) for path in attnlab.folder.glob("reports/*/report.json")}
+    [page] = [path for path, report in reports.items() if report["verdict"]["planned"] > len(attempts)]
+    verdict = reports[page]["verdict"]
+    notice = f"Written while runs may be under way: {len(attempts)} of {verdict['planned']} are finished."
+    assert verdict["run_warnings"][0].startswith(notice)
+    assert notice in page.with_name("report.html").read_text()

@@ -1,0 +1,214 @@
+"""Validation of experiment files: an invalid experiment fails before any run, with the line at fault."""
+
+import pytest
+
+from attnlab.cli.hydra_errors import format_hydra_error
+from attnlab.errors import InvalidConfig
+
+VALID = """\
+# @package _global_
+# Question: is it checked?
+name: mine
+question: Is it checked?
+arms: [two, one, four]
+arm_overrides:
+  one: [heads=one]
+  two: [heads=two]
+  four: [heads=four]
+baseline: two
+seeds: [0]
+controlled: [parameters]
+match: params
+match_by: model.width
+metric: val/loss
+metrics: [train/loss]
+direction: lower
+margin: 0.5
+margin_reason: the toy moves in steps of one.
+claims:
+  - {says: one is no worse, arm: one, is: below, threshold: 0.5}
+  - says: four heads are no worse
+    arm: four
+    metric: train/loss
+    compare: difference
+    is: below
+    threshold: 0.5
+model: {metric_names: [val/loss, train/loss, length/1.5]}
+"""
+
+
+@pytest.fixture
+def plan_file(plan_toy, tmp_path):
+    """`plan_file(text, ...)`: the plan of the user's experiment file with this text."""
+
+    def call(text, *more):
+        file = tmp_path / "own" / "experiment" / "mine.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        search_path = f"hydra.searchpath=['file://{tmp_path / 'own'}']"
+        [plan] = plan_toy(search_path, "+experiment=mine", *more)
+        return plan
+
+    return call
+
+
+def get_error(plan_file, text, *more):
+    """Return the error that planning the text raises, after checking that it is one line."""
+    with pytest.raises(InvalidConfig) as error:
+        plan_file(text, *more)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_valid_experiment_is_planned(plan_file):
+    assert plan_file(VALID).title == "mine"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("[parameters]", "[paramters]", 12, "no run has a resource paramters (nearest: parameters"),
+        ("[parameters]", "[params, tokns]", 12, "no run has a resource tokns (nearest: tokens"),
+        ("metric: val/loss", "metric: val/los", 15, "no run measures val/los (nearest: val/loss"),
+        ("[train/loss]", "[trian/loss]", 16, "no run measures trian/loss (nearest: train/loss"),
+        ("direction: lower", "direction: lowr", 17, "direction='lowr' is not one of lower, higher"),
+        ("margin: 0.5", "margin: small", 18, "mine: margin: "),
+        ("margin: 0.5", "margin: -0.5", 18, "no margin is below 0"),
+        ("is: below, th", "is: under, th", 21, "is: must be one of below, above, within, got 'under'"),
+        ("arm: one,", "arm: onne,", 21, "about arm onne, which it lacks (nearest: one"),
+        ("threshold: 0.5}", "treshold: 0.5}", 21, "claim 1 of mine"),
+        ("{says: one is no worse, ", "{", 21, "claim 1 of mine has no says"),
+        ("says: one is no worse", "says: ''", 21, "says nothing"),
+        ("is: below, threshold: 0.5}", "is: within, threshold: 0}", 21, "claim 1 of mine: is: within"),
+        ("is: below, threshold: 0.5}", "is: within, threshold: -1}", 21, "give a number above 0"),
+        ("threshold: 0.5}", "threshold: 0, compare: ratio}", 21, "a ratio is never below 0"),
+        ("is: below, threshold", "threshold", 21, "claim 1 of mine has no is"),
+        ("is: below, threshold: 0.5}", "is: below}", 21, "claim 1 of mine has no threshold"),
+        ("arm: one,", "arm: two,", 21, "compares arm two with the baseline, which it is"),
+        ("arm: one,", "arm: one, against: one,", 21, "compares arm one with itself"),
+        ("metric: train/loss\n", "metric: val/lost\n", 24, "no run of arm four measures val/lost"),
+        ("metric: train/loss\n", "metric: length/2\n", 24, "for length/2, add it to measure.lengths"),
+        ("compare: difference", "compare: diffrence", 25, "compare='diffrence' is not one of difference"),
+        ("    is: below\n", "    is: below\n    maring: 0.1\n", 27, "maring is no key of it"),
+        ("one: [heads=one]", "one: heads=one", 7, "give a list of overrides"),
+        ("one: [heads=one]", "one: ['seed=3']", 7, "arm one of mine sets seed"),
+        ("one: [heads=one]", "one: [heads]", 7, "heads: not an override"),
+        ("one: [heads=one]", "one: [+model.scale=inf]", 7, "model.scale=inf is not a finite"),
+        ("[two, one, four]", "[two, oen]", 5, "no arm oen (nearest: one"),
+        ("baseline: two", "baseline: tow", 10, "is not among arms"),
+        ("seeds: [0]", "seeds: [0, 0]", 11, "name a seed twice"),
+        ("seeds: [0]", "seeds: [0]\ntune: {lr: [0.1], seeds: [100]}", 12, "two or more rates above 0"),
+        ("match: params", "match: parms", 13, "nearest: params"),
+        ("name: mine", "name: ../evil", 3, "name='../evil' is no plain word"),
+        ("name: mine", "name: /tmp/evil", 3, "no plain word"),
+        ("name: mine", "name: ${size}", 3, "no plain word"),
+        ("name: mine", "name: [mine]", 3, "no plain word"),
+    ],
+)  # fmt: skip
+def test_invalid_key_fails_with_its_line(plan_file, old, new, line, message):
+    assert old in VALID
+    text = get_error(plan_file, VALID.replace(old, new, 1))
+    assert text.startswith(f"own/experiment/mine.yaml:{line}: ")
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "mine.yaml: empty"),
+        ("- a list\n", "mine.yaml:1: a list"),
+        (VALID.partition("\n")[2], "mine.yaml:1: the first line must be # @package _global_"),
+        (f"# Prose comes first.\n{VALID}", "mine.yaml:1: the first line must be # @package _global_"),
+        (VALID.replace("seeds: [0]", "seeds: [0]\nmetric: x"), "mine.yaml:16: metric comes a second time"),
+        (VALID.replace("    arm: four\n", "    arm: four\n    arm: x\n"), "mine.yaml:24: arm comes a second"),
+        (VALID.replace("  one: [", "\tone: ["), "mine.yaml:7: not YAML"),
+        (VALID.replace("name: mine", 'name: "mine'), "mine.yaml:3: not YAML: a quote is opened here"),
+        (VALID.replace("arms: [two", "arms: [[two"), "mine.yaml:6: not YAML"),
+        (b"# @package _global_\nname: \xff\n", "mine.yaml: not UTF-8"),
+        (VALID.replace("name:", "defaults: [mine]\nname:"), "mine.yaml:3: its defaults lead back to it"),
+        (VALID.replace("arms: [two, one, four]\n", ""), "mine.yaml: "),
+    ],
+)  # fmt: skip
+def test_invalid_file_fails_in_one_line(plan_file, text, message):
+    assert message in get_error(plan_file, text)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("controlled=[paramters]", "on the command line (controlled=[paramters]): controlled of mine"),
+        ("metric=val/los", "on the command line (metric=val/los): metric of mine"),
+        ("name=../evil", "on the command line (name=../evil): name='../evil' is no plain word"),
+        ("seed=1,1", "on the command line (seed=1,1): seeds [1, 1]"),
+        ("margin=null", "on the command line (margin=null): mine has no margin"),
+    ],
+)
+def test_error_names_command_line_as_origin(plan_file, line, message):
+    assert get_error(plan_file, VALID, line).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"), [("2024", "2024"), ("2024_05", "2024_05"), ("007", "007"), ("1e3", "1e3")]
+)
+def test_numeric_name_keeps_spelling(plan_file, spelling, name):
+    assert plan_file(VALID.replace("name: mine", f"name: {spelling}")).title == name
+
+
+def test_error_in_inherited_file_names_that_file(plan_file, tmp_path):
+    base = tmp_path / "own" / "experiment" / "base.yaml"
+    base.parent.mkdir(parents=True)
+    base.write_text(VALID.replace("[parameters]", "[paramters]"))
+    text = get_error(plan_file, "# @package _global_\ndefaults: [base]\nname: mine\n")
+    assert text.startswith("own/experiment/base.yaml:12: ")
+
+
+def test_circular_defaults_fail_with_closing_line(plan_file, tmp_path):
+    base = tmp_path / "own" / "experiment" / "base.yaml"
+    base.parent.mkdir(parents=True)
+    base.write_text("# @package _global_\ndefaults:\n  - /experiment: mine\n")
+    text = get_error(plan_file, "# @package _global_\ndefaults: [base]\nname: mine\n")
+    assert text == "own/experiment/base.yaml:3: its defaults lead back to it: mine > base > mine"
+
+
+def test_unknown_metrics_pass_without_declared_metric_names(plan_file):
+    text = VALID.replace("model: {metric_names: [val/loss, train/loss, length/1.5]}\n", "")
+    assert plan_file(text.replace("metric: train/loss", "metric: of/my/own")).title == "mine"
+
+
+def test_claim_about_excluded_arm_is_validated(plan_file):
+    text = get_error(plan_file, VALID.replace("is: below, th", "is: under, th"), "arms=[two,four]")
+    assert text.startswith("own/experiment/mine.yaml:21: ")
+
+
+def test_claim_about_excluded_arm_is_dropped(plan_file):
+    assert [claim.arm for claim in plan_file(VALID, "arms=[two,four]").experiment.claims] == ["four"]
+
+
+def test_hydra_error_names_arm_and_line(plan_file):
+    with pytest.raises(Exception, match="tow") as error:
+        plan_file(VALID.replace("[heads=one]", "[heads=tow]"))
+    assert format_hydra_error(error.value, []).startswith(
+        "own/experiment/mine.yaml:7: arm one: heads has no option tow"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "[parameters]",
+            "[paramters]",
+            "own/experiment/mine.yaml:12: controlled of mine: no run has a resource param",
+        ),
+        ("name: mine", "name: ../evil", "own/experiment/mine.yaml:3: name='../evil' is no plain word"),
+    ],
+)
+def test_invalid_experiment_exits_with_status_2_and_writes_nothing(attnlab, old, new, message):
+    file = attnlab.folder / "own" / "experiment" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(VALID.replace(old, new))
+    status, _, err = attnlab("--config-dir", "own", "+experiment=mine")
+    assert status == 2
+    assert f"attnlab: {message}" in err
+    assert not attnlab.load_attempts()
+    assert {path.name for path in attnlab.folder.iterdir()} <= {"own", ".cache"}

@@ -1,0 +1,185 @@
+"""All invariants on shipped values: each alone, any two together, and any three for quick invariants.
+
+A failure names the combination. Combinations that cannot work are declared in
+`testing.invariants.unsupported_combinations`, strictly.
+"""
+
+from functools import cache
+
+import pytest
+
+from attnlab import testing
+from attnlab.testing.invariants import INVARIANTS
+from attnlab.testing.invariants.unsupported_combinations import (
+    UNSUPPORTED_COMBINATIONS,
+    find_unsupported_combination,
+    list_impossible_choices,
+)
+from attnlab.testing.invariants.variant_composition import (
+    AXES,
+    BASE_SIZES,
+    DEFAULT_CHOICES,
+    PARAMETRIZATION,
+    build_covering_array,
+    combine_choices,
+    iter_single_axis_variants,
+    list_options,
+    vary_one_axis,
+)
+
+SINGLE_VALUE_ONLY = {  # independent of combinations, or expensive (splits at every token)
+    "same_seed_same_bits",
+    "layers_share_no_parameters",
+    "trains",
+    "decode_equals_full_pass",
+    "measurements_succeed",
+    "declared_costs_match_counts",
+    "long_sequences_do_not_leak",
+    "long_sequences_decode",
+    "dropout_preserves_mean",
+    "activations_are_width_invariant",
+}
+QUICK = {
+    "builds",
+    "kernel_returns_requested_outputs",
+    "cache_reorder",
+    "masked_keys_get_no_gradient",
+    "weights_sum_to_one",
+    "right_padding",
+    "left_padding",
+    "packed_documents",
+}
+# slow with flex on a CPU
+SLOW = {"decode_equals_full_pass", "long_sequences_do_not_leak", "long_sequences_decode"}
+# invariants that a kernel alone can break
+FLEX = {*QUICK, "kernel_matches_reference", "fully_masked_rows_are_zero", "scale"}
+EACH_TIME = ("mha",)  # heads combined in every test run; other heads only in rare tests
+CACHES = {"static": ("causal", "prefix", "full"), "sliding": ("window", "window_sinks")}
+
+
+@cache
+def build_crossed_rows(strength):
+    """Build rows in which any values of any `strength` axes meet, in the layers of both blocks.
+
+    flex is slow on a CPU and has tests of its own below.
+    """
+    axes = {axis: list_options(axis) for axis in AXES if axis != "decode"}
+    kernels_and_models = {"kernel": ["eager", "sdpa"], "model": ["gpt", "llama"]}
+    return build_covering_array({**axes, **kernels_and_models}, strength, list_impossible_choices())
+
+
+def find_undeclared_failures(variants, invariant_names):
+    """List failed outcomes, and unsupported ones without a declaration."""
+    failures = []
+    for variant in variants:
+        for outcome in testing.evaluate_variant(variant, invariant_names):
+            is_undeclared = (
+                outcome.status == "unsupported"
+                and find_unsupported_combination(outcome.invariant, variant.choices) is None
+            )
+            if is_undeclared or outcome.status == "failed":
+                failures.append(str(outcome))
+    return failures
+
+
+ALL_INVARIANTS = {invariant.name for invariant in INVARIANTS}
+
+
+@pytest.mark.rare(sample=11)
+@pytest.mark.parametrize("axis", ["model", *AXES, PARAMETRIZATION])
+def test_each_value_alone_satisfies_all_invariants(axis):
+    """Check each value alone; the default values make one model, tested only once."""
+    for option in list_options(axis):
+        if option != {**DEFAULT_CHOICES, PARAMETRIZATION: "standard"}.get(axis):
+            assert (
+                find_undeclared_failures(
+                    [vary_one_axis(axis, option)], FLEX if option == "flex" else ALL_INVARIANTS
+                )
+                == []
+            )
+
+
+@pytest.mark.rare(sample=3)
+@pytest.mark.parametrize("option", list_options("layers"))
+def test_each_layer_kind_of_a_hybrid_satisfies_all_invariants(option):
+    sizes = (*BASE_SIZES, "kernel=eager", "heads=gqa")
+    variants = testing.compose_variants([f"layers={option}", *sizes])
+    assert len(variants) == (1 if option in ("uniform", "cross_layer") else 2)
+    assert find_undeclared_failures(variants, ALL_INVARIANTS) == []
+
+
+def test_rank_one_tensor_product_satisfies_all_invariants():
+    variants = testing.compose_variants(
+        ["heads=tpa", "model.attention.heads.rank=1", *BASE_SIZES, "kernel=eager"]
+    )
+    assert find_undeclared_failures(variants, ALL_INVARIANTS) == []
+
+
+@pytest.mark.rare
+def test_flex_satisfies_all_but_slow_invariants():
+    assert find_undeclared_failures([vary_one_axis("kernel", "flex")], ALL_INVARIANTS - SLOW) == []
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        pytest.param(each, marks=[] if each in EACH_TIME else [pytest.mark.rare])
+        for each in list_options("heads")
+    ],
+)
+def test_all_pairs_of_values_satisfy_invariants(heads):
+    variants = [combine_choices(**row) for row in build_crossed_rows(2) if row["heads"] == heads]
+    assert len(variants) >= len(list_options("position"))
+    assert find_undeclared_failures(variants, ALL_INVARIANTS - SINGLE_VALUE_ONLY) == []
+
+
+@pytest.mark.rare(sample=2)
+@pytest.mark.parametrize("heads", list_options("heads"))
+def test_all_triples_of_values_satisfy_quick_invariants(heads):
+    variants = [combine_choices(**row) for row in build_crossed_rows(3) if row["heads"] == heads]
+    assert len(variants) >= len(list_options("position")) * len(list_options("score"))
+    assert find_undeclared_failures(variants, QUICK) == []
+
+
+@pytest.mark.rare
+def test_flex_matches_reference_on_every_value():
+    axes = {axis: list_options(axis) for axis in AXES if axis not in ("kernel", "decode")}
+    variants = [combine_choices(**row, kernel="flex") for row in build_covering_array(axes, strength=1)]
+    assert find_undeclared_failures(variants, {"kernel_matches_reference"}) == []
+
+
+@pytest.mark.parametrize("heads", list_options("heads"))
+def test_every_cache_decodes_all_heads(heads):
+    pairs = [(decode, mask) for decode, masks in CACHES.items() for mask in masks]
+    variants = [combine_choices(heads=heads, mask=mask, decode=decode) for decode, mask in pairs]
+    invariant_names = {"decode_equals_full_pass", "left_padded_decode", "cache_reorder", "state_size"}
+    assert find_undeclared_failures(variants, invariant_names) == []
+
+
+def test_declared_impossible_choices_are_unsupported():
+    for choices in list_impossible_choices():
+        (outcome,) = testing.evaluate_variant(
+            combine_choices(**dict(choice.split("=") for choice in choices)), {"builds"}
+        )
+        assert outcome.status == "unsupported", choices
+
+
+def test_every_unsupported_declaration_is_tested():
+    rows = [*build_crossed_rows(2), *({"model": model} for model in list_options("model"))]
+    rows += [{"kernel": "flex"}, {"decode": "sliding", "mask": "window_sinks"}]
+    tested_choices = [frozenset(f"{axis}={option}" for axis, option in row.items()) for row in rows]
+    tested_choices += list_impossible_choices()  # above
+    assert [
+        combination
+        for combination in UNSUPPORTED_COMBINATIONS
+        if not any(choices.issuperset(combination.choices) for choices in tested_choices)
+    ] == []
+
+
+def test_every_invariant_applies_to_some_variant():
+    applied_names = {
+        invariant.name
+        for variant in iter_single_axis_variants()
+        for invariant in testing.find_applicable_invariants(variant)
+    }
+    assert ALL_INVARIANTS - applied_names == set()
