@@ -110,7 +110,7 @@ def main(arguments: list[str]) -> int:
     except InvalidConfig as error:
         print(error)
         return _WRONG_DEVICE
-    times = TimingResult.model_validate(importlib.import_module(MEASURE_MODULE).measure(folders))
+    times = TimingResult.model_validate(importlib.import_module(MEASURE_MODULE).measure_timings(folders))
     write_json(path, times.to_dict())
     return 0
 

@@ -195,8 +195,10 @@ def _measure_text(
     module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return losses of a corpus per byte and by token category, and a generated sample."""
+    losses = measure_bits_per_byte(module.model, data.task, module.device)
     return {
-        "metrics": measure_bits_per_byte(module.model, data.task, module.device),
+        "metric_definitions": index_by_name(BITS_PER_BYTE) if losses else {},
+        "metrics": losses,
         "by_token_category": measure_category_losses(module.model, data.task, module.device),
         "generated_text": sample_continuation(module.model, data),
     }

@@ -103,6 +103,15 @@ def test_arms_are_named_by_their_overrides(arms, names):
     assert build_experiment(arms, [])[0]["arms"] == names
 
 
+def test_a_comparison_never_has_the_name_of_an_experiment(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mha_vs_gqa.yaml").touch()
+    assert build_experiment([["heads=gqa"], ["heads=mha"]], [])[0]["name"] == "compare_gqa_vs_mha"
+    arms = [["heads=mha"], ["heads=gqa"]]
+    assert build_experiment(arms, [])[0]["name"] == "mha_vs_gqa"
+    assert build_experiment(arms, [], [tmp_path])[0]["name"] == "compare_mha_vs_gqa"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -55,6 +55,16 @@ def test_remeasured_parts_equal_those_measured_after_training(finished_run):
     assert (finished_run / "model.safetensors").read_bytes() == weights
 
 
+def test_a_remeasured_metric_has_its_definition(finished_run):
+    definitions = run_directories.load_run_result(finished_run).metric_definitions
+    name = "val/bits_per_byte"
+    assert name in definitions
+    rest = {key: value for key, value in definitions.items() if key != name}
+    outdate(finished_run, "text", metric_definitions=rest)
+    remeasure.measure_again(finished_run)
+    assert run_directories.load_run_result(finished_run).metric_definitions == definitions
+
+
 def test_other_parts_stay_unchanged(finished_run):
     outdate(finished_run, "heads", metrics={"val/loss": 0.5}, head_scores={})
     remeasure.measure_again(finished_run)

@@ -13,7 +13,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from attnlab.cli.hydra_runner import extract_hydra_flags, run_hydra
+from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
+from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.store.config_groups import TopLevelGroup
 from attnlab.sweep.plan import overrides
@@ -35,8 +36,8 @@ COMPUTE_CALIBRATION = {"seeds": [200, 201, 202]}  # default for a margin in trai
 def main(options: argparse.Namespace) -> int:
     """Run the comparison and return the exit status of its sweep."""
     arms, rest = split_arms(options.words)
-    experiment, rest = build_experiment(arms, rest)
     flags = extract_hydra_flags(options)
+    experiment, rest = build_experiment(arms, rest, list_config_dirs(flags))
     typed = shlex.join(["python", "-m", "attnlab", "compare", *options.words, *flags])
     status = run_inline_experiment(experiment, rest, flags, typed)
     name = experiment["name"]
@@ -77,10 +78,13 @@ def split_arms(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:
     return arms, rest
 
 
-def build_experiment(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def build_experiment(
+    arms: Sequence[Sequence[str]], rest: Sequence[str], config_dirs: Sequence[Path] = (CONF,)
+) -> tuple[dict[str, Any], list[str]]:
     """Build the experiment that compares later arms with the first, and return the words that it leaves over.
 
-    Words of `rest` that set keys of the experiment replace its defaults.
+    Words of `rest` that set keys of the experiment replace its defaults. Its name is none of an experiment
+    in `config_dirs`: Hydra would run that one, and its report would be overwritten.
     """
     names = [_format_arm_name(arm) for arm in arms]
     if len(set(names)) < len(names):
@@ -88,8 +92,11 @@ def build_experiment(arms: Sequence[Sequence[str]], rest: Sequence[str]) -> tupl
     explicit_settings, remaining = _extract_settings(rest)
     settings = _apply_defaults(explicit_settings)
     question = f"Does {' or '.join(' '.join(arm) for arm in arms[1:])} do as well as {' '.join(arms[0])}?"
+    name = "_vs_".join(names)
+    if any((folder / "experiment" / f"{name}.yaml").is_file() for folder in config_dirs):
+        name = f"compare_{name}"
     experiment = {
-        "name": "_vs_".join(names), "question": question, "arms": names,
+        "name": name, "question": question, "arms": names,
         "arm_overrides": {name: list(arm) for name, arm in zip(names, arms, strict=True)},
         "baseline": names[0], **settings,
         "claims": [_build_claim(name, names[0], settings) for name in names[1:]],

@@ -20,8 +20,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from attnlab.cli.flags import BUDGET_NAMES
-from attnlab.cli.hydra_runner import extract_hydra_flags
+from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs
 from attnlab.cli.verbs import compare
+from attnlab.config import CONF
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.report.schema import Report, RunRow, Verdict, load_report
 from attnlab.store.fingerprint import flatten_config
@@ -49,8 +50,8 @@ COST_KEYS = ("parameters", "flops_per_token", "kv_bytes_per_token", "tokens", "l
 def main(options: argparse.Namespace) -> int:
     """Print the verdict and return its exit status."""
     start_time = time.time()
-    experiment, rest = build_judge_experiment(options)
     flags = extract_hydra_flags(options)
+    experiment, rest = build_judge_experiment(options, list_config_dirs(flags))
     flag_words = [
         word
         for flag in ("metric", "margin", "budget")
@@ -70,7 +71,9 @@ def main(options: argparse.Namespace) -> int:
     return status if status and exit_status == EXIT_BY_VERDICT[Verdict.NO_RESULT][0] else exit_status
 
 
-def build_judge_experiment(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def build_judge_experiment(
+    options: argparse.Namespace, config_dirs: Sequence[Path] = (CONF,)
+) -> tuple[dict[str, Any], list[str]]:
     """Build the experiment with baseline A and treatment B; return it and the remaining words."""
     if len(options.words) < 2:
         raise InvalidConfig('judge which two? As in: python -m attnlab judge "heads=mha" "heads=gqa"')
@@ -94,7 +97,7 @@ def build_judge_experiment(options: argparse.Namespace) -> tuple[dict[str, Any],
     override_keys = overrides.index_by_key(words)
     if "looks" not in override_keys and "seed" not in override_keys:
         words.append(INTERIM_ANALYSES)
-    experiment, remaining = compare.build_experiment(arms, words)
+    experiment, remaining = compare.build_experiment(arms, words, config_dirs)
     first, second = experiment["arms"]
     [claim] = experiment["claims"]
     claim["says"] = f"{second} is better than {first} by more than the margin"
