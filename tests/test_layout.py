@@ -115,8 +115,8 @@ def test_files_named_in_a_document_exist(doc):
         assert any((place / name).exists() for place in (HOME, ROOT, CONF, HOME / "docs")), name
 
 
-def test_readme_has_at_most_180_lines():
-    assert len((HOME / "README.md").read_text().splitlines()) <= 180
+def test_readme_has_at_most_150_lines():
+    assert len((HOME / "README.md").read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize("doc", PAGES)

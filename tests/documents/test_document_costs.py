@@ -1,6 +1,6 @@
 """Costs of attention printed by the gollm chapter on self-attention, counted by this code.
 
-Comments note its errors. docs/bibliography.md lists the chapter as document 004.
+Comments note its errors. docs/bibliography.md lists the chapter by its title.
 """
 
 import pytest
