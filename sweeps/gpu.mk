@@ -2,7 +2,8 @@
 # goes on with what is missing, on another machine too where runs/ and build/ went along. Not of a virtual environment: PY=python3.
 PY ?= $(BIN)/python
 GPU := build/gpu
-TIMED := timeout --signal=INT --kill-after=20 520
+# Without --foreground the signal would arrive twice, and the second one kills.
+TIMED := timeout --foreground --signal=INT --kill-after=20 520
 BENCH = mkdir -p $(GPU) && $(TIMED) $(PY) -m attnlab bench
 RUN = $(TIMED) $(PY) -m attnlab
 

@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from attnlab.attention.contracts import Mask
 from attnlab.attention.masks.data_masks import make_batch_mask
 from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
@@ -41,7 +42,8 @@ class LanguageModel(pl.LightningModule):
         lr: Peak learning rate, reached linearly over `warmup` steps; parameter groups scale it.
         min_lr: Learning rate at the trainer's last step, reached by a cosine.
         optimizer: `optimizer(model, lr=, betas=, weight_decay=)` builds the optimizer with its groups.
-        compile: Whether to compile the model.
+        compile: Whether to compile the model, together with the loss in training: a compiled loss stores no
+            float32 copy of the logits.
     """
 
     def __init__(
@@ -67,18 +69,19 @@ class LanguageModel(pl.LightningModule):
         self.weight_decay = weight_decay
         self.seed = seed
         self.make_optimizer = optimizer
-        self._forward_model = torch.compile(model) if compile else model
+        self._compute_logits = torch.compile(_compute_logits) if compile else _compute_logits
+        self._compute_losses = torch.compile(_compute_losses) if compile else _compute_losses
         self.last_loss: Tensor | None = None  # of the last complete optimizer step
         self._step_loss: Any = None  # sum over the forward passes of the current step
         self.validation_results: dict[str, Any] = {}
 
     def logits(self, batch: Batch) -> Tensor:
         """Return [B, T, vocabulary]; padding and other documents are masked."""
-        return self._forward_model(batch["tokens"], mask=make_batch_mask(batch))
+        return self._compute_logits(self.model, batch["tokens"], make_batch_mask(batch))
 
     def losses(self, batch: Batch) -> Tensor:
         """Return the cross-entropy per target [B, T] in nats, 0 for unscored targets."""
-        return cross_entropy(self.logits(batch), batch["targets"])
+        return self._compute_losses(self.model, batch["tokens"], batch["targets"], make_batch_mask(batch))
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Seed this step as a function of (seed, step), and with several devices of the rank."""
@@ -211,3 +214,11 @@ class LanguageModel(pl.LightningModule):
             return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, compute_lr_factor)
+
+
+def _compute_logits(model: Transformer, tokens_BT: Tensor, mask: Mask | None) -> Tensor:
+    return model(tokens_BT, mask=mask)
+
+
+def _compute_losses(model: Transformer, tokens_BT: Tensor, targets_BT: Tensor, mask: Mask | None) -> Tensor:
+    return cross_entropy(model(tokens_BT, mask=mask), targets_BT)

@@ -4,7 +4,7 @@ import platform
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,12 @@ def save_run(folder: Path, run_result: RunResult, curves: Iterable[tuple[int, in
 
 def describe_environment(device: str, provenance: Use) -> dict[str, Any]:
     """Return where the run ran, its package versions, and the commit of attnlab in its config."""
-    packages = {
-        name: version(name)
-        for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb")
-    }
+    packages = {}
+    for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:  # a checkout without W&B trains with logger=none
+            continue
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

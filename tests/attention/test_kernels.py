@@ -13,7 +13,7 @@ from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.flex import Flex
-from attnlab.attention.kernels.sdpa import sdpa
+from attnlab.attention.kernels.sdpa import _attend_by_products, sdpa
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
 from attnlab.attention.rotary import Rope
@@ -199,3 +199,17 @@ def test_compiled_model_trains_on_any_length(heads, compile_whole_graph):
             logits, expected = compiled(draw_tokens(rows, length)), model(draw_tokens(rows, length))
             torch.testing.assert_close(logits, expected)
             logits.sum().backward()
+
+
+@pytest.mark.parametrize("bias_kind", ["none", "boolean", "additive"])
+def test_products_for_one_query_agree_with_torch(bias_kind):
+    """A GPU takes these products for one token over grouped heads; they run on a CPU only here."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, n, 8, generator=generator, dtype=torch.float64) for n in (4, 7, 7))
+    bias = {
+        "none": None,
+        "boolean": torch.arange(7).expand(2, 3, 4, 7) < 5,
+        "additive": torch.randn(2, 3, 4, 7, generator=generator, dtype=torch.float64),
+    }[bias_kind]
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.3)
+    torch.testing.assert_close(_attend_by_products(q, k, v, 0.3, bias), expected, atol=1e-6, rtol=0)

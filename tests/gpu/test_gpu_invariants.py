@@ -16,6 +16,11 @@ from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.model.generation import Decoder
 from attnlab.testing.invariants.variant_composition import list_options
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # inside torch.compile
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # the float32 here is exact
+]
+
 SIZES = ("model.dim=128", "model.n_heads=4", "data.length=128")
 AXES = ("heads", "position", "convolution", "score", "normalizer", "mask", "epilogue")
 EVERY = [f"{axis}={value}" for axis in AXES for value in list_options(axis)]
@@ -24,6 +29,12 @@ COMPILED = [  # one of each kind of score and mask, since compiling takes second
     "score=forget", "mask=window", "mask=window_sinks", "mask=prefix", "epilogue=sinks",
 ]  # fmt: skip
 TOLERANCES = {"32-true": 1e-4, "bf16-mixed": 5e-2}  # relative to the largest value, by precision
+
+
+@pytest.fixture(autouse=True)
+def _compile_anew():
+    """Forget compiled graphs, since torch keeps eight of a function and then runs it uncompiled."""
+    torch.compiler.reset()
 
 
 def make_layer_and_input(choice):
@@ -89,7 +100,6 @@ def test_flex_agrees_with_float64_in_float32(choice, card):
     assert_agreement(choice, Flex(), "32-true", card)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside torch.compile
 @pytest.mark.parametrize(
     "choice",
     ["heads=mha", "heads=gqa", "heads=mqa", "heads=mla", "heads=gta", "position=alibi", "epilogue=gate"],

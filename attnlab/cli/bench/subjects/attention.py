@@ -50,6 +50,7 @@ def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], 
         for backward in (False, True):
             group = f"T = {length}, " + ("forward and backward" if backward else "forward")
             log(group)
+            torch.compiler.reset()  # torch keeps eight graphs of a function, and then runs it uncompiled
             workloads = {
                 name: make_timer(
                     _make_workload(kernel, length, n_heads, width, device, dtype, backward), 1, device

@@ -68,6 +68,7 @@ def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], 
     n_heads = config["model"]["n_heads"]
     for n_kv_heads in sorted({n_heads, max(1, n_heads // 4), 1}, reverse=True):
         log(f"{n_kv_heads} KV heads")
+        torch.compiler.reset()  # otherwise the second shape of a function is compiled for all shapes
         model = _build_gqa_model(config, n_kv_heads).to(device=device, dtype=dtype)
         bench.rows += _measure_generation(config, model, n_kv_heads, limits, device, log, rounds)
     _measure_contexts(config, limits, device, dtype, bench, log, rounds)

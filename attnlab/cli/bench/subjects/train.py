@@ -96,8 +96,8 @@ def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], 
 
 def _measure_steps(
     group: str, config: Mapping[str, Any], limits: Roofline, log: Callable[[str], None], rounds: int
-) -> list[BenchRow]:
-    """Measure bare loops, then whole Lightning fits against the bare loop.
+) -> Iterator[BenchRow]:
+    """Measure bare loops, then whole Lightning fits against the bare loop; yield the rows of each.
 
     Bare loops alternate step by step, so that load on the machine affects all of them. On a GPU they
     alternate after several steps, to avoid a synchronization per step.
@@ -106,28 +106,19 @@ def _measure_steps(
     device = select_device(config)
     model = config["model"]
     vocab_size = data.task.vocab_size
-    compiled = torch.compile if config["optim"]["compile"] else lambda network: network
+    compiled = torch.compile if config["optim"]["compile"] else lambda function: function
     steps = DEBUG_STEPS if is_debug(config) else TIMED_STEPS
     burst = 1 if device == "cpu" else steps
 
     def time_nanogpt(fused: bool) -> Iterator[float]:
         shape = (data.task.length, model["dim"], model["n_heads"], model["n_layers"])
         network: Any = NanoGpt(vocab_size, *shape).to(device)
-        call_network = compiled(network)
-
-        def compute_loss(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            return call_network(batch["tokens"], batch["targets"])
-
+        compute_loss = compiled(network)
         yield from _time_training_loop(config, data, network, compute_loss, fused, repeat(burst))
 
     def time_attnlab(bursts: Iterable[int]) -> Iterator[float]:
         network: Any = build_model(config, vocab_size).to(device)
-        call_network = compiled(network)
-
-        def compute_loss(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            logits = call_network(batch["tokens"]).flatten(0, 1).float()
-            return torch.nn.functional.cross_entropy(logits, batch["targets"].flatten())
-
+        compute_loss = partial(compiled(_compute_loss), network)
         yield from _time_training_loop(config, data, network, compute_loss, True, bursts)
 
     def time_bare_loop() -> float:
@@ -162,8 +153,7 @@ def _measure_steps(
         flops = count_flops_per_token(build_model(config, vocab_size), data.task.length)
     tokens = data.batch_size * data.task.length
     roofline_ms = limits.minimum_ms(0, flops * tokens)
-    rows = []
-    n_turns = max(1, rounds * steps // (2 * burst))
+    n_turns = max(rounds, rounds * steps // (2 * burst))
     fits = {"our bare loop": time_bare_loop, "through Lightning": time_lightning, BATCH_WAIT: time_batch_wait}
     for title, workloads, n_rounds in (
         (f"{group}, bare loops", {name: loop.__next__ for name, loop in loops.items()}, n_turns),
@@ -176,15 +166,19 @@ def _measure_steps(
             for name, values in samples.items()
             if name != BATCH_WAIT
         }
-        rows += build_rows(title, samples, "ms", dict.fromkeys(facts, roofline_ms), facts, notes)
-    return rows
+        yield from build_rows(title, samples, "ms", dict.fromkeys(facts, roofline_ms), facts, notes)
+
+
+def _compute_loss(network: Any, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    logits = network(tokens).flatten(0, 1).float()
+    return torch.nn.functional.cross_entropy(logits, targets.flatten())
 
 
 def _time_training_loop(
     config: Mapping[str, Any],
     data: Any,
     network: Any,
-    compute_loss: Callable[[Mapping[str, torch.Tensor]], torch.Tensor],
+    compute_loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     fused: bool,
     bursts: Iterable[int],
 ) -> Iterator[float]:
@@ -201,7 +195,7 @@ def _time_training_loop(
         for step in islice(steps, burst):
             batch = {k: v.to(device) for k, v in data.task.train_batch(0, step, data.batch_size).items()}
             with torch.autocast(device, torch.bfloat16, enabled=is_bf16(config)):
-                loss = compute_loss(batch)
+                loss = compute_loss(batch["tokens"], batch["targets"])
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
             optimizer.step()
