@@ -42,8 +42,11 @@ def make_loader(conf: Path, *search_folders: Path) -> ConfigLoader:
     `search_folders` are the folders that a command line adds to the search path.
     """
     config_files.register_config_source(search_folders)
-    with initialize_config_dir(str(conf), version_base="1.3"):
-        return GlobalHydra.instance().config_loader()
+    try:
+        with initialize_config_dir(str(conf), version_base="1.3"):
+            return GlobalHydra.instance().config_loader()
+    finally:
+        config_files.register_config_source()
 
 
 @cache

@@ -49,6 +49,8 @@ def run_hydra(line: Sequence[str]) -> int:
         if is_broken_pipe(exit_error):
             raise
         return exit_error.code if isinstance(exit_error.code, int) else 0 if exit_error.code is None else 2
+    finally:
+        config_files.register_config_source()  # another command of this process has other folders
     return 0
 
 

@@ -122,7 +122,7 @@ class WandbSettings:
         arguments: dict[str, Any] = {
             **_add_environment_labels(run),
             "project": self.project or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT,
-            "entity": self.entity,
+            "entity": self.entity or os.environ.get("WANDB_ENTITY"),
             "dir": None if os.environ.get("WANDB_DIR") else str(folder),
             "resume": "allow",
             "settings": wandb.Settings(**settings),
