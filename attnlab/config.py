@@ -24,13 +24,14 @@ def describe_option_conflict(override: str, group: str, value: Any) -> str | Non
     if not isinstance(value, list) or group in MULTI_OPTION_GROUPS or group.startswith("hydra/"):
         return None
     return (
-        f"{override}: a run has one option of {group}: {_suggest_override(override.partition('=')[0], value)}"
+        f"{override}: a run takes one option of {group}: "
+        f"{_suggest_override(override.partition('=')[0], value)}"
     )
 
 
 def _suggest_override(group: str, options: Sequence[Any]) -> str:
     if not options:
-        return f"name it, as in {group}=OPTION"
+        return f"write {group}=OPTION"
     single_option = f"write {group}={options[0]}"
     option_list = ",".join(map(str, options))
     return (
@@ -43,7 +44,7 @@ def _suggest_override(group: str, options: Sequence[Any]) -> str:
 def _divide(number: int, divisor: int) -> int:
     """Divide integers exactly, so that `gqa` with an odd number of heads is an error."""
     if divisor < 1 or number % divisor:
-        raise ValueError(f"{number} does not divide into {divisor} equal parts")
+        raise ValueError(f"{number} is not divisible by {divisor}: choose a multiple of {divisor}")
     return number // divisor
 
 

@@ -124,11 +124,11 @@ def format_suggestions(name: str, known_names: Iterable[str], max_suggestions: i
     """
     *parents, last = name.split(".")
     if last in RENAMED:
-        return f" ({name} is called {'.'.join([*parents, RENAMED[last]])} now)"
+        return f" ({name} was renamed to {'.'.join([*parents, RENAMED[last]])})"
     known_names = sorted({str(known) for known in known_names})
     close = difflib.get_close_matches(name, known_names, n=max_suggestions, cutoff=0.5)
     if close:
         return f" (nearest: {', '.join(close)})"
     if known_names and len(known_names) <= 12:
-        return f" (there are: {', '.join(known_names)})"
+        return f" (available: {', '.join(known_names)})"
     return ""

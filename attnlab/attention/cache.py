@@ -84,7 +84,8 @@ class StaticCache(CarriedStateMixin):
         end = begin + n_new
         if end > self.length:
             raise ValueError(
-                f"the static cache has room for {self.length} tokens, {end} came: raise decode.cache.length"
+                f"the static cache holds {self.length} tokens, but the sequence has {end}: raise "
+                "decode.cache.length"
             )
         if self.state is None or self.positions is None:
             self.state = tuple(part.new_zeros(*part.shape[:2], self.length, part.shape[3]) for part in state)
@@ -153,7 +154,7 @@ class SlidingWindowCache(CarriedStateMixin):
             and not torch.equal(positions_BT, positions_BT[:1].expand_as(positions_BT))
         ):
             raise Unsupported(
-                "decode=sliding keeps first tokens of one place only: prompts of unequal length need keep=0"
+                "decode=sliding with keep > 0 does not support prompts of unequal length: use keep=0"
             )
         self.n_seen += positions_BT.shape[1]
         state, positions_BT = concatenate_states(self.state, self.positions, state, positions_BT)
@@ -201,7 +202,9 @@ def create_layer_caches(make_cache: Callable[..., Any], layers: Sequence[Any]) -
     if getattr(make_cache, "takes_layer", False) and not any(
         Capabilities.from_part(cache).max_cached_tokens for cache in caches
     ):
-        raise Unsupported("decode=sliding: no layer's mask has a window to roll in: use decode=dynamic")
+        raise Unsupported(
+            "decode=sliding needs a mask with a window, and no layer has one: use decode=dynamic"
+        )
     return caches
 
 

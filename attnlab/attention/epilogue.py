@@ -57,7 +57,7 @@ class Gate(nn.Module):
     ) -> None:
         super().__init__()
         if channels is not None and not 1 <= channels <= dim:
-            raise ValueError(f"a gate reads 1 to {dim} channels (model.dim), got {channels}")
+            raise ValueError(f"a gate needs 1 to {dim} channels (model.dim), got {channels}")
         self.n_heads = n_heads
         self.per_feature = not per_head
         self.channels = channels
@@ -78,8 +78,8 @@ class Gate(nn.Module):
         gate = gate.view(B, T, self.n_heads, gate.shape[-1] // self.n_heads).transpose(1, 2)
         if gate.shape[-1] not in (1, out_BHTV.shape[-1]):
             raise Unsupported(
-                f"a gate of {gate.shape[-1]} features a head does not fit heads whose values have "
-                f"{out_BHTV.shape[-1]}: use epilogue=gate_per_head"
+                f"a gate with {gate.shape[-1]} features per head does not fit values with "
+                f"{out_BHTV.shape[-1]} features per head: use epilogue=gate_per_head"
             )
         return out_BHTV * gate
 
@@ -123,8 +123,8 @@ class ConvolutionEpilogue(nn.Module):
         flat = merge_heads(out_BHTV)
         if flat.shape[-1] != self.channels:
             raise Unsupported(
-                f"a convolution of {self.channels} channels does not fit heads whose values have "
-                f"{flat.shape[-1]} together: use another epilogue"
+                f"a convolution with {self.channels} channels does not fit heads with "
+                f"{flat.shape[-1]} value channels in total: use another epilogue"
             )
         B, H, T, V = out_BHTV.shape
         return self.convolution(flat, recurrent_state, "epilogue").view(B, T, H, V).transpose(1, 2)

@@ -84,7 +84,7 @@ class Attention(LayerCosts):
             for name, part in (parts or {}).items():
                 if not callable(part):
                     raise ValueError(
-                        f"model.attention.{group}.{name} is {part!r}, which is no function: return the "
+                        f"model.attention.{group}.{name} is {part!r}, not a function: return the "
                         f"{group[:-1]} from its factory, or leave the part out with "
                         f"~model.attention.{group}.{name}"
                     )
@@ -113,11 +113,13 @@ class Attention(LayerCosts):
         needs_expanded = selection is not None or (epilogue is not None and epilogue_capabilities.per_feature)
         self.can_absorb = heads_capabilities.can_absorb and not needs_expanded
         if (writes_shared_kv or self.reads_shared_kv) and forgetting is not None:
-            raise Unsupported("keys that are shared between layers cannot be forgotten: use another score")
+            raise Unsupported("a forget gate does not support keys shared between layers: use another score")
         if self.reads_shared_kv and writes_shared_kv:
-            raise Unsupported("heads that borrow keys have none of their own to lend")
+            raise Unsupported(
+                "heads that read shared keys cannot also write them: set writes_shared_kv: false"
+            )
         if self.passes_values and (self.reads_shared_kv or heads_capabilities.normalizes_heads):
-            raise Unsupported("these heads have no values of their own to leave out: use another epilogue")
+            raise Unsupported("this epilogue needs heads with their own values: use another epilogue")
         if rotary is not None:
             rotary(torch.zeros(1, 1))(torch.zeros(1, 1, 1, heads.rope_dim))  # fails early on an odd width
 
@@ -159,7 +161,7 @@ class Attention(LayerCosts):
         """
         if cache is not None and self.changes_with_length:
             raise Unsupported(
-                "a rotation whose scaling changes with the length cannot be cached: use decode=none"
+                "RoPE scaling that changes with the sequence length cannot be cached: use decode=none"
             )
         positions = TokenPositions.resolve_positions(positions, cache, x_BTM)
         stateful_inputs = {"recurrent_state": RecurrentState(positions, mask, cache)} if self.lookback else {}
@@ -216,7 +218,7 @@ class Attention(LayerCosts):
         if self.reads_shared_kv:
             if shared_tensors is None or "keys" not in shared_tensors:
                 raise Unsupported(
-                    "a layer that borrows keys needs an earlier one with writes_shared_kv: true"
+                    "a layer that reads shared keys needs an earlier layer with writes_shared_kv: true"
                 )
             state, keys = shared_tensors["keys"]
         else:

@@ -86,9 +86,9 @@ class Rotation:
         width = round(x_BHTD.shape[-1] * self.fraction)
         if width < 2 or width % 2:
             raise ValueError(
-                f"rotary needs an even number of features to turn, got {width} "
-                f"(fraction {self.fraction} of a head width of {x_BHTD.shape[-1]}): "
-                "change the head width or model.attention.rotary.fraction"
+                f"RoPE needs an even number of features, got {width} "
+                f"(fraction {self.fraction} of head_dim={x_BHTD.shape[-1]}): "
+                "change head_dim or model.attention.rotary.fraction"
             )
         cos, sin = self.get_table(width, x_BHTD.dtype)
         features = x_BHTD if self.fraction == 1.0 else x_BHTD[..., :width]

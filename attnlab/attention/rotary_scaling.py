@@ -103,7 +103,7 @@ class Yarn:
     def _blend_by_index(self, frequencies: Tensor, base: float) -> Tensor:
         """Blend with a ramp between the features whose turns are `fast` and `slow`."""
         if not base > 1:
-            raise ValueError(f"yarn by index needs a rotary base above 1, got {base}")
+            raise ValueError(f"yarn by index needs a RoPE base above 1, got {base}")
         count = len(frequencies)
         width = 2 * len(frequencies)
         first, last = (
@@ -165,4 +165,4 @@ def _blend_frequencies(frequencies: Tensor, factor: float, trained: int, slow: f
 
 def _require_factor(factor: float) -> None:
     if not factor >= 1:
-        raise ValueError(f"rotary scaling needs factor >= 1, got {factor}")
+        raise ValueError(f"RoPE scaling needs factor >= 1, got {factor}")

@@ -29,14 +29,14 @@ MAX_THREADS = 1024  # of generate and bench
 DESCRIPTION = """\
 attnlab: experiments on attention. One command trains all arms over all seeds and writes a report.
 
-  python -m attnlab +experiment=NAME                   run an experiment; the same command again carries on
+  python -m attnlab +experiment=NAME                   run an experiment; repeat the command to resume it
   python -m attnlab +experiment=NAME size=S seed=0,1   at another size, with other seeds
   python -m attnlab +experiment=NAME 'arms=[mha,gqa]'  some of its arms
-  python -m attnlab heads=gqa position=rope            one run, stored like any other
+  python -m attnlab heads=gqa position=rope            one run, cached like the others
   python -m attnlab --cfg job +experiment=NAME         print the composed config
-  python -m attnlab --config-dir DIR heads=mine        with config groups of your own
-  python -m attnlab VERB --help                        what a verb takes, with examples
-  python -m attnlab --trust mine                       let stored runs name the module mine from now on"""
+  python -m attnlab --config-dir DIR heads=mine        with your own config groups
+  python -m attnlab VERB --help                        arguments and examples of a verb
+  python -m attnlab --trust mine                       trust the module mine in stored run configs"""
 
 
 def parse_verb_line(verb_name: str, line: Sequence[str]) -> argparse.Namespace:
@@ -55,8 +55,8 @@ def parse_verb_line(verb_name: str, line: Sequence[str]) -> argparse.Namespace:
     ):
         raise InvalidConfig(
             f"{verb_name} needs {verb.input_key}=, "
-            f"and one of {'=, '.join(model_keys[:-1])}= and {model_keys[-1]}=. "
-            f"As in: {PROGRAM} {verb_name} {verb.examples[0]}"
+            f"and one of {'=, '.join(model_keys[:-1])}= and {model_keys[-1]}=, "
+            f"as in {PROGRAM} {verb_name} {verb.examples[0]}"
         )
     return options
 
@@ -87,102 +87,103 @@ def build_parsers(epilog: str = "") -> tuple[VerbParser, dict[str, VerbParser]]:
 
 
 _MODEL_KEYS = (
-    KeyArgument("run", "a run's id, or as much of it as no other run's begins with"),
+    KeyArgument("run", "id of a run, or a unique prefix of it"),
     KeyArgument(
-        "checkpoint", "a run's folder, its model.safetensors, or a Hugging Face folder with its tokenizer"
+        "checkpoint", "run directory, its model.safetensors, or Hugging Face folder with its tokenizer"
     ),
-    KeyArgument("runs", "the store that run= is looked up in", parse_text, "runs"),
+    KeyArgument("runs", "folder of the run directories, for run=", parse_text, "runs"),
 )
 _TRUST_NOTE = (
-    "Of what a run's config names, parts of attnlab are built, and modules that you let in: --trust MODULE."
+    "A run config may instantiate classes of attnlab and of the modules that you trust: --trust MODULE."
 )
 
 # Verbs in the order of the help text.
 VERBS = {
     "list": Verb(
         "attnlab.cli.verbs.list:main",
-        "the experiments and the options of every axis; with names, what each of them is",
+        "list experiments and the options of every axis; with names, describe them",
         "[NAME ...] [--config-dir DIR] [--json]",
         ("", "heads gqa_vs_mha"),
         flags.add_list_flags,
     ),
     "plan": Verb(
         "attnlab.cli.verbs.plan:print_plan",
-        "what a command would train, with figures, and what is done already",
+        "show the runs of a command: finished, still to train, estimated time and memory",
         "[NAME] [OVERRIDE ...] [--json]",
         ("gqa_vs_mha", "+experiment=gqa_vs_mha size=M seed=0,1"),
         flags.add_plan_flags,
     ),
     "status": Verb(
         "attnlab.cli.verbs.plan:print_status",
-        "where the runs of a command stand now; --watch until they end",
+        "show the state of a command's runs; --watch refreshes until they end",
         "[NAME] [OVERRIDE ...] [--watch] [--json]",
         ("gqa_vs_mha", "+experiment=gqa_vs_mha seed=0,1 --watch"),
         flags.add_status_flags,
     ),
     "ladder": Verb(
         "attnlab.cli.verbs.plan:run_ladder",
-        "an experiment at every size of a ladder: does its answer hold with size?",
+        "run an experiment at every size of a ladder, to test whether its result changes with size",
         "+experiment=NAME [ladder=NAME] [OVERRIDE ...]",
         ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha ladder=two_cores 'arms=[mha,gqa]'"),
         flags.add_hydra_flags,
-        details="The same as +experiment=NAME ladder=two_cores, and `plan` and `status` take that. Each rung "
-        "is a comparison\nwith a report of its own; NAME@two_cores has what they say together.",
+        details="Equivalent to +experiment=NAME ladder=two_cores, which `plan` and `status` accept too. Each "
+        "ladder size is\na comparison with its own report; NAME@two_cores combines their results.",
     ),
     "compare": Verb(
         "attnlab.cli.verbs.compare:main",
-        "arms from the command line, as in compare heads=mha heads=gqa",
+        "compare arms given on the command line, as in compare heads=mha heads=gqa",
         "ARM ARM [ARM or OVERRIDE ...]",
         ('"heads=mha" "heads=gqa position=rope"', "heads=mha heads=gqa heads=mqa seed=0,1 margin=0.05"),
         flags.add_hydra_flags,
-        details="The first arm is the baseline. A later word that sets what an arm sets is "
-        "an arm too; any\nother is for all arms. The margin is what 5 % less training would cost, "
-        "which takes six runs of the\nbaseline to tell; margin=0.05 is in nats and takes none.",
+        details="The first arm is the baseline. A later word that sets a key of another arm is an arm too; "
+        "any other word\napplies to all arms. The default margin is the loss equivalent to 5% less training "
+        "compute, which needs\nsix calibration runs of the baseline; margin=0.05 is in nats and needs none.",
     ),
     "judge": Verb(
         "attnlab.cli.verbs.judge:main",
-        "is B better than A? A verdict as JSON, and an exit status, for programs that propose changes",
+        "test whether B is better than A; verdict as JSON and as exit status, for automated search",
         "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...]",
         ('"heads=mha" "heads=gqa position=rope"', "heads=mha mine.yaml --margin 0.02 --budget parameters"),
         flags.add_judge_flags,
-        details="A and B are overrides, or yaml files of a run's config. Better: by more than the margin. "
-        "More\nseeds are trained while that is open. Ends with 0 better, 3 not better, 4 undecided, 5 not\n"
-        "comparable, 2 bad input, 1 where a run failed and nothing was decided.",
+        details="A and B are overrides or yaml files of a run config. Better means better by more than the "
+        "margin. More\nseeds are trained while the claim is inconclusive. Exit status: 0 better, 3 not "
+        "better, 4 inconclusive,\n5 not comparable, 2 invalid input, 1 a run failed and no decision.",
     ),
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",
-        "the store's size; removes old runs that nothing refers to, after asking",
+        "show disk use; remove old unreferenced runs after confirmation",
         "[KEY=VALUE ...] [--forget NAME] [--yes]",
         ("--yes --forget mha_vs_gqa", "paths.runs=/data/runs paths.reports=reports paths.reports=old days=7"),
         flags.add_clean_flags,
         (
-            KeyArgument("paths.runs", "the store", parse_text, "runs"),
+            KeyArgument("paths.runs", "folder of the run directories", parse_text, "runs"),
             KeyArgument(
-                "paths.reports", "reports, whose runs stay; as often as needed", parse_text, ["reports"], True
+                "paths.reports", "report folder whose runs are kept; repeatable", parse_text, ["reports"],
+                True,
             ),
-            KeyArgument("days", "newer runs stay", parse_natural, 30),
+            KeyArgument("days", "keep runs that are newer", parse_natural, 30),
         ),
-        details="A run stays while a report lists it, a process trains it, or it is new. Reports are "
-        "searched\nin paths.reports and where the commands of this store wrote theirs. The runs of a "
-        "command that\nwas killed, or whose report is not known here, stay until it is forgotten by name.",
+        details="A run is kept if a report lists it, a process trains it, or it is newer than `days`. "
+        "Reports are searched\nin paths.reports and in the report folders of earlier commands. If a command "
+        "was killed or its report was\nnot found, its runs are kept until --forget NAME releases them.",
     ),
     "report": Verb(
         "attnlab.cli.verbs.report:main",
-        "render a report, or a folder of them with index and ledger, from its data; --diff A B compares two",
+        "render a report, or a folder of reports with index and ledger; --diff A B compares two",
         "FOLDER | --diff A B | --now OVERRIDE ... [--json]",
         ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
         flags.add_report_flags,
     ),
     "claims": Verb(
         "attnlab.cli.verbs.claims:main",
-        "run again what reference reports found, and fail where it is not so",
+        "re-run reference experiments, and fail if a verdict changes",
         "[FOLDER] [OVERRIDE ...] [--all] [--json]",
         ("reports/reference", "reports/reference --all logger=none"),
         flags.add_claims_flags,
     ),
     "inspect": Verb(
         "attnlab.cli.verbs.inspect:main",
-        "where a trained model looks in a text of yours",
+        "show the attention maps of a trained model on a given text",
         "KEY=VALUE ...",
         (
             'experiment=gqa_vs_mha arm=gqa seed=400 text="the cat sat on the mat" layer=1 head=0',
@@ -191,38 +192,38 @@ VERBS = {
         flags.add_word_arguments,
         (
             *_MODEL_KEYS,
-            KeyArgument("experiment", "what trained it, with arm=, seed= and where need be size= or data="),
-            KeyArgument("arm", "its arm"),
-            KeyArgument("seed", "its seed (left out, the lowest that is finished)", parse_integer),
-            KeyArgument("text", "what it reads"),
-            KeyArgument("layer", "this layer alone", parse_integer),
-            KeyArgument("head", "this head alone", parse_integer),
-            KeyArgument("top", "links shown of every token", parse_positive, 3),
-            KeyArgument("to", "the page's folder (default reports/inspect/NAME)", parse_text),
+            KeyArgument("experiment", "experiment of the run; add arm=, seed=, and if needed size= or data="),
+            KeyArgument("arm", "arm of the run"),
+            KeyArgument("seed", "seed of the run (default: lowest finished seed)", parse_integer),
+            KeyArgument("text", "input text"),
+            KeyArgument("layer", "show only this layer", parse_integer),
+            KeyArgument("head", "show only this head", parse_integer),
+            KeyArgument("top", "strongest links shown per token", parse_positive, 3),
+            KeyArgument("to", "output folder (default reports/inspect/NAME)", parse_text),
         ),
-        details=f"The page opens at the layer and head that are named.\n{_TRUST_NOTE}",
+        details=f"The page opens at the given layer and head.\n{_TRUST_NOTE}",
         input_key="text",
         accepts_overrides=True,
     ),
     "check": Verb(
         "attnlab.cli.verbs.check:main",
-        "run the conformance laws over the shipped variants, or over your own",
+        "run the conformance tests on the shipped variants, or on your own",
         "[OVERRIDE ...] [--config-dir DIR]",
         ("heads=gqa", "--config-dir myconf mask=banded"),
         flags.add_check_flags,
-        details="Ends with 1 where a law failed.",
+        details="Exit status 1 if a variant breaks an invariant.",
     ),
     "new": Verb(
         "attnlab.cli.new.new_command:main",
-        "a mask, heads, a task, ... of your own: a module, a yaml and a test that work, to be changed",
+        "create your own mask, heads, task, ...: a working module, yaml and test to edit",
         "KIND NAME [--into FOLDER]",
         ("mask banded", "experiment sooner --into mine"),
         flags.add_new_flags,
-        details="Nothing is overwritten. What to run next is printed.",
+        details="Existing files are never overwritten. The command prints the next steps.",
     ),
     "generate": Verb(
         "attnlab.cli.verbs.generate:main",
-        "what a trained model writes after a prompt, as it writes it",
+        "stream text that a trained model generates after a prompt",
         "KEY=VALUE ...",
         (
             'run=ID prompt="the " new_tokens=200 temperature=0.8 top_p=0.95 seed=1',
@@ -231,60 +232,60 @@ VERBS = {
         flags.add_word_arguments,
         (
             *_MODEL_KEYS,
-            KeyArgument("prompt", "what it goes on from"),
+            KeyArgument("prompt", "text to continue"),
             KeyArgument(
-                "new_tokens", "how many tokens it writes at most",
+                "new_tokens", "maximum number of generated tokens",
                 limit_parser(MAX_NEW_TOKENS, parse_integer), 200,
             ),
-            KeyArgument("stop", "text whose last token ends it"),
-            KeyArgument("temperature", "0 takes the likeliest token", parse_number),
-            KeyArgument("top_k", "draw among so many of the likeliest tokens", parse_integer),
-            KeyArgument("top_p", "draw among the likeliest tokens that share this probability", parse_number),
-            KeyArgument("seed", "decides what is drawn", parse_integer),
-            KeyArgument("decode", "another cache, a value of the axis decode"),
-            KeyArgument("compile", "compile the step of one token; needs decode=static", parse_boolean),
-            KeyArgument("threads", "of the CPU", limit_parser(MAX_THREADS), 1),
+            KeyArgument("stop", "text whose last token ends the generation"),
+            KeyArgument("temperature", "sampling temperature; 0 takes the most likely token", parse_number),
+            KeyArgument("top_k", "sample from this many most likely tokens", parse_integer),
+            KeyArgument("top_p", "sample from the most likely tokens with this probability", parse_number),
+            KeyArgument("seed", "seed of the sampling", parse_integer),
+            KeyArgument("decode", "cache, an option of the group decode"),
+            KeyArgument("compile", "compile the decoding step; needs decode=static", parse_boolean),
+            KeyArgument("threads", "CPU threads", limit_parser(MAX_THREADS), 1),
         ),
         details=_TRUST_NOTE,
         input_key="prompt",
     ),
     "bench": Verb(
         "attnlab.cli.bench.bench_command:main",
-        f"{', '.join(BENCH_SUBJECTS[:-1])} or {BENCH_SUBJECTS[-1]}, side by side; --json",
+        f"benchmark {', '.join(BENCH_SUBJECTS[:-1])} or {BENCH_SUBJECTS[-1]}",
         "NAME [KEY=VALUE ...] [--json]",
         ("decode", "start experiment=gqa_vs_mha rounds=5 --json"),
         flags.add_bench_flags,
         (
             KeyArgument(
-                "threads", "of the CPU; left out, one where this process measures", limit_parser(MAX_THREADS)
+                "threads", "CPU threads (default 1 if measured in this process)", limit_parser(MAX_THREADS)
             ),
             KeyArgument(
-                "rounds", "how often each thing is measured; left out, the subject's own", parse_positive
+                "rounds", "measurements of each row (default depends on NAME)", parse_positive
             ),
         ),
-        details="Other words are overrides of the config that is measured; for start, experiment=NAME and "
-        "overrides of its\ncommand. size=debug is the smallest setting of every NAME: a tiny model, few "
-        "lengths and steps. Where a\npart fails (exit status 1), on SIGTERM (143) and on Ctrl-C (130), the "
-        "rows measured before are\nprinted.",
+        details="Other words are overrides of the measured config; `bench start` takes experiment=NAME and "
+        "overrides of its\ncommand. size=debug selects the smallest setting of every NAME: a tiny model, few "
+        "lengths and steps. If a\nmeasurement fails (exit status 1), on SIGTERM (143) and on Ctrl-C (130), "
+        "the command prints the rows\nmeasured before.",
         accepts_overrides=True,
     ),
     "corpus": Verb(
         "attnlab.cli.verbs.corpus:main",
-        "what a text is made of (show), or all of it in one file that travels (export)",
+        "describe the sources of a corpus (show), or write it to one portable file (export)",
         "show|export OVERRIDE ... [to=FILE]",
         ("show data=code", "export data=code to=code.gz"),
         flags.add_word_arguments,
         (
             KeyArgument(
-                "to", "the file that export writes; one with other content is left as it is", parse_text
+                "to", "output file of export; a file with other content is never overwritten", parse_text
             ),
         ),
-        details="The words are overrides of a run's config, of which data= and what is below it count.",
+        details="The words are overrides of a run config; only data= and its keys have an effect.",
         accepts_overrides=True,
     ),
     "complete": Verb(
         "attnlab.cli.shell_completion:main",
-        "what a shell loads to complete attnlab's words",
+        "print a shell script that completes attnlab commands",
         "bash|zsh|fish",
         ("bash > ~/.attnlab.bash", "fish > ~/.config/fish/completions/attnlab.fish"),
         flags.add_complete_flags,
@@ -293,7 +294,7 @@ VERBS = {
     ),
     "schema": Verb(
         "attnlab.cli.verbs.schema:main",
-        "the JSON schema of an experiment file, or of a run's spec, record or report",
+        "print the JSON schema of an experiment file, run config, run result or report",
         "[NAME]",
         ("", "experiment > experiment.json"),
         flags.add_schema_flags,

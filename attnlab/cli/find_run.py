@@ -50,7 +50,7 @@ def find_experiment_run(arguments: Mapping[str, Any], options: Sequence[str]) ->
     arms = sorted({run_arm for _, run_arm, _ in experiment_runs})
     arm = arguments.get("arm")
     if arm is None:
-        raise InvalidConfig(f"experiment={name} of which arm? Add arm={'|'.join(arms) or 'NAME'}")
+        raise InvalidConfig(f"experiment={name} needs an arm: add arm={'|'.join(arms) or 'NAME'}")
     ids = [(id_, seed) for id_, run_arm, seed in experiment_runs if run_arm == arm]
     finished = [candidate for candidate in _iterate_matching_runs(store, ids, options) if candidate.is_done]
     seed = arguments.get("seed", min((candidate.seed for candidate in finished), default=0))
@@ -62,7 +62,7 @@ def find_experiment_run(arguments: Mapping[str, Any], options: Sequence[str]) ->
         escape_unprintable(f"run {newest.spec.id}: {arm}, seed {seed}, {_format_axes(newest.spec.use.axes)}")
     )
     for other in others:
-        print(escape_unprintable(f"there is run={other.spec.id} too: {_format_axes(other.spec.use.axes)}"))
+        print(escape_unprintable(f"also finished: run={other.spec.id}, {_format_axes(other.spec.use.axes)}"))
     return store / newest.spec.id
 
 
@@ -94,9 +94,9 @@ def _build_not_found_error(
     criteria = "".join(f", {word}" for word in (*seed_words, *options))
     finished_note = f"; finished seeds: {format_seeds(seeds)}" if seeds else ""
     problem = (
-        f"no finished run of {name}, arm {arm}{criteria} in {arguments['runs']}{suggestions}{finished_note}"
+        f"{arguments['runs']} has no finished run of {name}, arm {arm}{criteria}{suggestions}{finished_note}"
     )
-    return InvalidConfig(f"{problem}; train its runs with: {training_command}")
+    return InvalidConfig(f"{problem}: train it with {training_command}")
 
 
 def _iterate_experiment_runs(store: Path, experiment: str) -> Iterator[tuple[str, str, int]]:
@@ -118,7 +118,7 @@ def _has_option(spec: RunConfig, option: str) -> bool:
     key, _, value = option.partition("=")
     if key not in spec.use.axes:
         suggestions = format_suggestions(key, [*spec.use.axes, *SELECTION_KEYS])
-        raise InvalidConfig(f"{option}: no axis of the run, and no key{suggestions}")
+        raise InvalidConfig(f"{option}: not an axis or key of the run{suggestions}")
     return spec.use.axes[key] == value
 
 

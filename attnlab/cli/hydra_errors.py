@@ -24,14 +24,14 @@ def format_hydra_error(error: BaseException, config_dirs: Sequence[Path]) -> str
 def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
     text = _join_causes(error)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not an override; write key=value ({_extract_user_lines(error.message)})"
+        return f"{error.override}: not an override: write key=value ({_extract_user_lines(error.message)})"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return _explain_missing_option(str(error.missing_cfg_file), error.options or (), config_dirs)
     if match := re.search(r"Could not override '([^']+)'\. No match in the defaults list", text):
         return _explain_unselected_group(match[1], config_dirs)
     if match := re.search(r"Could not override '([^']+)'", text):
         suggestions = format_suggestions(match[1], _list_override_keys(config_dirs))
-        return f"no key {match[1]}{suggestions}; to add it, write +{match[1]}=..."
+        return f"unknown key {match[1]}{suggestions}: to add it, write +{match[1]}=..."
     if match := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
         return f"{match[1]} has no value: set {match[1]}=..."
     if match := re.search(r"^(?:Type|Value)Error raised while resolving.*?full_key: (\S+)", text, re.DOTALL):
@@ -69,7 +69,7 @@ def _explain_interpolation(key: str, message: str, config_dirs: Sequence[Path]) 
     lines = re.findall(rf"^{re.escape(last)}:(.*)", yaml_text, re.MULTILINE)
     referenced_keys = sorted({other for line in lines for other in re.findall(r"\$\{([\w.]+)\}", line)})
     return (
-        f"{key} is worked out of {' and '.join(referenced_keys)}: {message}" if referenced_keys else message
+        f"{key} is computed from {' and '.join(referenced_keys)}: {message}" if referenced_keys else message
     )
 
 
@@ -79,14 +79,14 @@ def _explain_missing_option(config_path: str, options: Iterable[str], config_dir
         path.stem for folder in config_dirs for path in (folder / group).glob("*.yaml")
     ]
     if not group:
-        return f"no config file {option}{format_suggestions(option, known_options)}"
+        return f"unknown config file {option}{format_suggestions(option, known_options)}"
     return f"{group} has no option {option}{format_suggestions(option, known_options)}"
 
 
 def _explain_unselected_group(group: str, config_dirs: Sequence[Path]) -> str:
     if any(any((folder / group).glob("*.yaml")) for folder in config_dirs):
-        return f"{group} is not selected by default: write +{group}=... to add it"
-    return f"no group {group}{format_suggestions(group, _list_override_keys(config_dirs))}"
+        return f"{group} has no default option: write +{group}=... to select one"
+    return f"unknown group {group}{format_suggestions(group, _list_override_keys(config_dirs))}"
 
 
 def _list_override_keys(config_dirs: Sequence[Path]) -> set[str]:

@@ -71,7 +71,7 @@ def _reject_unknown_flags(line: Sequence[str]) -> None:
     for flag in (word.partition("=")[0] for word in line if word.startswith("--")):
         if not any(known_flag.startswith(flag) for known_flag in HYDRA_FLAGS):
             suggestions = format_suggestions(flag, [*HYDRA_FLAGS, "--trust"])
-            raise InvalidConfig(f"no flag {flag}{suggestions}; see python -m attnlab --help")
+            raise InvalidConfig(f"unknown flag {flag}{suggestions}: see python -m attnlab --help")
 
 
 def extract_hydra_flags(options: argparse.Namespace) -> list[str]:
@@ -90,12 +90,12 @@ def explain_error(error: Exception, line: Sequence[str]) -> str | None:
 
         return format_hydra_error(error, list_config_dirs(line))
     if type(error).__module__.split(".")[0] == "yaml":  # in a folder that a config adds to the search path
-        return f"not YAML: {' '.join(str(error).split())}"
+        return f"invalid YAML: {' '.join(str(error).split())}"
     if isinstance(error, ModuleNotFoundError) and error.name and _is_raised_in(error, ("attnlab",)):
         missing = error.name.partition(".")[0]
         return (
-            f"{missing} is not installed for {sys.executable}: use the Python that attnlab is installed in "
-            "(after `make experiment`: . .venv/bin/activate), or pip install it"
+            f"{missing} is not installed for {sys.executable}: use the Python environment of "
+            "attnlab (after `make experiment`: . .venv/bin/activate), or pip install it"
         )
     if isinstance(error, ValueError) and _is_raised_in(error, ("attnlab", "hydra")):
         return " ".join(str(error).split())

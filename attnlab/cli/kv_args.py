@@ -25,7 +25,7 @@ class KeyArgument:
 def parse_text(value: str) -> str:
     """Return non-empty text."""
     if not value:
-        raise ValueError("it must not be empty")
+        raise ValueError("must not be empty")
     return value
 
 
@@ -34,20 +34,20 @@ def parse_integer(value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise ValueError("it must be a whole number") from None
+        raise ValueError("must be an integer") from None
 
 
 def parse_positive(value: str) -> int:
     """Parse an integer of at least 1."""
     if not value.isdecimal() or int(value) < 1:
-        raise ValueError("it must be a whole number of at least 1")
+        raise ValueError("must be an integer of at least 1")
     return int(value)
 
 
 def parse_natural(value: str) -> int:
     """Parse an integer of at least 0."""
     if not value.isdecimal():
-        raise ValueError("it must be a whole number of at least 0")
+        raise ValueError("must be an integer of at least 0")
     return int(value)
 
 
@@ -56,7 +56,7 @@ def limit_parser(limit: int, parse_value: Callable[[str], int] = parse_positive)
 
     def parse_bounded(value: str) -> int:
         if len(value) > 4000 or parse_value(value) > limit:
-            raise ValueError(f"it must be at most {limit:,}")
+            raise ValueError(f"must be at most {limit:,}")
         return parse_value(value)
 
     return parse_bounded
@@ -67,13 +67,13 @@ def parse_number(value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise ValueError("it must be a number") from None
+        raise ValueError("must be a number") from None
 
 
 def parse_boolean(value: str) -> bool:
     """Parse `true` or `false`."""
     if value.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
+        raise ValueError("must be true or false")
     return value.lower() == "true"
 
 
@@ -97,7 +97,7 @@ def parse_known_keys(words: Sequence[str], keys: Sequence[KeyArgument]) -> tuple
         except ValueError as error:
             raise InvalidConfig(f"{word}: {error}") from None
         if name in values and not by_name[name].is_repeatable:
-            raise InvalidConfig(f"{word}: {name}= is given twice, name it once")
+            raise InvalidConfig(f"{word}: {name}= is given twice: give it once")
         values[name] = [*values.get(name, []), parsed_value] if by_name[name].is_repeatable else parsed_value
     return {key.name: key.default for key in keys if key.default is not None} | values, other_words
 
@@ -108,7 +108,7 @@ def parse_only_keys(verb: str, words: Sequence[str], keys: Sequence[KeyArgument]
     if other_words:
         suggestions = format_suggestions(other_words[0].partition("=")[0], [key.name for key in keys])
         raise InvalidConfig(
-            f"{verb} does not know {other_words[0]!r}{suggestions}: see python -m attnlab {verb} --help"
+            f"{verb}: unknown word {other_words[0]!r}{suggestions}: see python -m attnlab {verb} --help"
         )
     return values
 

@@ -23,8 +23,8 @@ HELP_EPILOG = """\
 groups (GROUP=OPTION; any key of the config can be set as KEY=VALUE, KEY=A,B sweeps):
 {groups}
 
-Hydra's own flags work as everywhere: --hydra-help lists them.
-Exit status: 0 done, 1 a run failed, 2 nothing was started, 130 and 143 interrupted."""
+Hydra's own flags work too: --hydra-help lists them.
+Exit status: 0 done, 1 a run failed, 2 invalid command (nothing was started), 130 or 143 interrupted."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +61,7 @@ def _dispatch_line(line: Sequence[str]) -> int:
         return _run_verb(line[0], line[1:])
     if line[0].isidentifier():
         raise InvalidConfig(
-            f"no command {line[0]}{format_suggestions(line[0], VERBS)}: see python -m attnlab --help"
+            f"unknown command {line[0]}{format_suggestions(line[0], VERBS)}: see python -m attnlab --help"
         )
     return run_hydra(line)
 
@@ -97,9 +97,10 @@ def _apply_trust_flags(line: Sequence[str]) -> list[str]:
         package = module.partition(".")[0]
         if package.isidentifier() and importlib.util.find_spec(package) is None:  # imports nothing
             raise InvalidConfig(
-                f"--trust {module}: there is no such module here: say it where `import {module}` works"
+                f"--trust {module}: module not found: run the command in a folder where `import "
+                f"{module}` works"
             )
-        print(f"{module} is trusted from now on: {trust.trust_module(module)}", file=sys.stderr)
+        print(f"trusted module {module} recorded in {trust.trust_module(module)}", file=sys.stderr)
     return remaining
 
 
@@ -110,7 +111,7 @@ def _run_verb(name: str, line: Sequence[str]) -> int:
     except SystemExit:  # argparse printed the requested help
         return 0
     module, _, function = VERBS[name].entry_point.partition(":")
-    with exit_handling.exit_on_interrupt(), notify_if_slow(f"loading what {name} works with"):
+    with exit_handling.exit_on_interrupt(), notify_if_slow(f"loading the modules of {name}"):
         main = getattr(importlib.import_module(module), function)
     return int(main(options) or 0)
 

@@ -18,7 +18,7 @@ class VerbParser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
-        self.add_argument("--version", action="version", version=VERSION, help="attnlab's, and leave")
+        self.add_argument("--version", action="version", version=VERSION, help="print the version and exit")
 
     @property
     def verb_name(self) -> str:
@@ -29,7 +29,7 @@ class VerbParser(argparse.ArgumentParser):
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
     def error(self, message: str) -> NoReturn:
-        raise InvalidConfig(f"{self.verb_name}: {message}; see {self.prog} --help")
+        raise InvalidConfig(f"{self.verb_name}: {message}: see {self.prog} --help")
 
     def parse_line(self, line: Sequence[str]) -> argparse.Namespace:
         """Parse a line; raise InvalidConfig with suggestions for an unknown flag."""
@@ -39,7 +39,7 @@ class VerbParser(argparse.ArgumentParser):
             flags = [name for action in actions for name in action.option_strings]
             suggestions = format_suggestions(unknown_words[0].partition("=")[0], flags)
             raise InvalidConfig(
-                f"{self.verb_name} does not know {unknown_words[0]}{suggestions}; see {self.prog} --help"
+                f"{self.verb_name}: unknown flag {unknown_words[0]}{suggestions}: see {self.prog} --help"
             )
         return options
 

@@ -74,7 +74,8 @@ def load_trained_model(arguments: Mapping[str, Any], overrides: Sequence[str] = 
     if (folder / "config.json").is_file():
         return _load_hugging_face(folder)
     raise InvalidConfig(
-        f"checkpoint={folder} has neither spec.json (a run's folder) nor config.json (a Hugging Face folder)"
+        f"checkpoint={folder} has neither spec.json (run directory) nor config.json (Hugging Face "
+        "folder): give the folder of a model"
     )
 
 
@@ -84,7 +85,9 @@ def _find_run_by_prefix(store: Path, name: str) -> Path:
     matches = [path for path in run_folders if name and path.name.startswith(name)]
     if len(matches) != 1:
         suggestions = format_suggestions(name, [path.name for path in matches or run_folders])
-        raise InvalidConfig(f"run={name}: {len(matches) or 'no'} runs of that name in {store}{suggestions}")
+        raise InvalidConfig(
+            f"run={name}: {len(matches) or 'no'} runs in {store} have an id that starts with it{suggestions}"
+        )
     return matches[0]
 
 
@@ -96,9 +99,11 @@ def _load_run(folder: Path) -> TrainedModel:
     record = run_directories.load_run_result(folder) or run_directories.load_edited_result(folder)[0]
     needed = [digests.WEIGHTS_FILE, digests.VOCABULARY_FILE]
     for name, fault in (digests.find_broken_files(folder, record, needed) if record else {}).items():
-        raise InvalidConfig(f"{folder / name} {fault}; {_RETRAIN_HINT}")
+        raise InvalidConfig(f"{folder / name} {fault}: {_RETRAIN_HINT}")
     if not weights.is_file():
-        raise InvalidConfig(f"{folder} has no {digests.WEIGHTS_FILE}: the run did not finish")
+        raise InvalidConfig(
+            f"{folder} has no {digests.WEIGHTS_FILE} because the run did not finish: run its command again"
+        )
     text = _load_codec(folder, config, record.estimate if record else spec.estimate)
     _validate_weights(weights, config, text.codec.vocab_size)
     model = build_model(config, text.codec.vocab_size)
@@ -141,7 +146,7 @@ def _load_codec(folder: Path, config: Mapping[str, Any], estimate: RunEstimate) 
     file = folder / digests.VOCABULARY_FILE
     expected_digest = estimate.data.get("vocabulary")
     if expected_digest is not None and stored_vocabulary.compute_digest() != expected_digest:
-        raise InvalidConfig(f"{file} is not the vocabulary that the run was trained with; {_RETRAIN_HINT}")
+        raise InvalidConfig(f"{file} differs from the vocabulary of training: {_RETRAIN_HINT}")
     tokenizer_config = config["data"].get("tokenizer")
     try:
         codec = stored_vocabulary.load_codec(
@@ -149,7 +154,7 @@ def _load_codec(folder: Path, config: Mapping[str, Any], estimate: RunEstimate) 
         )
     except ValueError as error:
         raise InvalidConfig(
-            f"{file} cannot be read: {' '.join(str(error).split())[:200]}; {_RETRAIN_HINT}"
+            f"{file} cannot be read: {' '.join(str(error).split())[:200]}: {_RETRAIN_HINT}"
         ) from error
     return _RunCodec(
         codec, " " if stored_vocabulary.kind == "words" else "", estimate.context or config["data"]["length"]
@@ -166,10 +171,9 @@ def _load_unchanged_task(folder: Path, config: Mapping[str, Any], estimate: RunE
     else:
         if task.fingerprint == estimate.data.get("sha256"):
             return task
-        problem = f"{corpus_name} is not what it was trained on"
+        problem = f"{corpus_name} differs from the training data"
     raise InvalidConfig(
-        f"{folder} has no {digests.VOCABULARY_FILE}, and {problem}: "
-        "put the data back as they were, or train the run again"
+        f"{folder} has no {digests.VOCABULARY_FILE}, and {problem}: restore the data, or train the run again"
     )
 
 
@@ -183,12 +187,17 @@ def _validate_weights(weights: Path, config: Mapping[str, Any], vocab_size: int)
             names = file.keys()
             stored = {name: tuple(file.get_slice(name).get_shape()) for name in names}
         if config["model"]["n_layers"] > len(stored):
-            raise ValueError(f"{config['model']['n_layers']:,} layers, and {len(stored)} tensors")
+            raise ValueError(
+                f"{config['model']['n_layers']:,} layers in the config, but only {len(stored)} tensors "
+                "in the file"
+            )
         with torch.device("meta"):
             state = build_model(config, vocab_size).state_dict()
         for name, shape in stored.items():
             if name in state and tuple(state[name].shape) != shape:
-                raise ValueError(f"{name} is {shape}, and the config asks for {tuple(state[name].shape)}")
+                raise ValueError(
+                    f"{name} has shape {shape}, but the config requires {tuple(state[name].shape)}"
+                )
     except Exception as error:  # safetensors and torch raise different types
         raise InvalidConfig(f"{weights} cannot be loaded: {' '.join(str(error).split())[:200]}") from error
 
@@ -200,7 +209,8 @@ def _load_hugging_face(folder: Path) -> TrainedModel:
 
     if not (folder / "tokenizer.json").is_file():
         raise InvalidConfig(
-            f"{folder} has no tokenizer.json, so text cannot be turned into its tokens: put it there"
+            f"{folder} has no tokenizer.json, so text cannot be tokenized: copy the tokenizer.json "
+            "of the model there"
         )
     model_config, model = conversion.load_hf_model(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

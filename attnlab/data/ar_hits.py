@@ -35,7 +35,9 @@ class ArHitsTask(TextTask):
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, rare: float, cache: str, **options: Any) -> None:
         if not 0 < rare <= 1:
-            raise ValueError(f"data.rare={rare}: a share of the training text, above 0 and at most 1")
+            raise ValueError(
+                f"data.rare must be a proportion of the training text, above 0 and at most 1, got {rare}"
+            )
         super().__init__(corpus, tokenizer, cache=cache, **options)
         self.rare = rare
         self._cache = cache

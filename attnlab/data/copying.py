@@ -28,8 +28,9 @@ class Copying(SyntheticTask):
         check_whole_numbers(1, symbols=symbols, longest=longest, val_longest=val_longest)
         if type(length) is not int or length < 2 * max(longest, val_longest) + 1:
             raise ValueError(
-                f"data.length={length}: a string of {max(longest, val_longest)}, its mark and its copy take"
-                f" {2 * max(longest, val_longest) + 1} tokens"
+                f"data.length={length} is too short: a string of {max(longest, val_longest)}, its mark "
+                "and its copy"
+                f" take {2 * max(longest, val_longest) + 1} tokens; raise data.length"
             )
         self.longest = longest
         self.val_longest = val_longest

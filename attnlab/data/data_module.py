@@ -48,7 +48,7 @@ class DataModule(pl.LightningDataModule):
             ("num_workers", num_workers, 0),
         ):
             if not isinstance(value, int) or value < minimum:
-                raise ValueError(f"data.{key}={value}: it must be a whole number, at least {minimum}")
+                raise ValueError(f"data.{key} must be an integer of at least {minimum}, got {value}")
         self.task = task(**options)
         self.batch_size = batch_size
         self.seed = seed
@@ -61,7 +61,7 @@ class DataModule(pl.LightningDataModule):
         trainer = self.trainer
         assert trainer is not None
         if trainer.max_steps < 1:
-            raise ValueError(f"trainer.max_steps={trainer.max_steps}: a run needs a fixed number of steps")
+            raise ValueError(f"trainer.max_steps must be at least 1, got {trainer.max_steps}")
         passes = trainer.accumulate_grad_batches
         draw = partial(
             self._draw_step_batches, passes=passes, rank=trainer.global_rank, ranks=trainer.world_size

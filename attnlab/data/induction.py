@@ -24,10 +24,10 @@ class Induction(SyntheticTask):
         if not shortest <= longest <= vocabulary:
             raise ValueError(
                 f"data.shortest={shortest}, data.longest={longest}, data.vocabulary={vocabulary}:"
-                f" they must not fall in this order"
+                " each must be at least as large as the one before it"
             )
         if type(length) is not int or length <= longest:
-            raise ValueError(f"data.length={length}: a window must be longer than data.longest={longest}")
+            raise ValueError(f"data.length={length} is too short: it must exceed data.longest={longest}")
         self.shortest = shortest
         self.longest = longest
         super().__init__(

@@ -34,7 +34,7 @@ class NamesTask:
         self, corpus: Corpus, length: int, val_fraction: float, val_windows: int | None, pack: int
     ) -> None:
         if pack < 1:
-            raise ValueError(f"data.pack={pack}: a window holds at least one name")
+            raise ValueError(f"data.pack must be at least 1 name per window, got {pack}")
         validate_split(length, val_fraction, val_windows)
         names = sorted(
             {name for line in corpus.load_text().splitlines() if (name := line.strip())}, key=_hash_name
@@ -42,14 +42,15 @@ class NamesTask:
         longest = max(names, key=len)
         if len(longest) + 1 > length:
             raise ValueError(
-                f"{corpus.key}: {longest!r} has {len(longest)} characters, more than the {length - 1} that"
-                f" data.length={length} has room for; use data.length={len(longest) + 1}"
+                f"{corpus.key}: {longest!r} has {len(longest)} characters, but data.length={length} "
+                "allows only"
+                f" {length - 1}; use data.length={len(longest) + 1}"
             )
         held_out = round(len(names) * val_fraction)
         if not held_out:
             raise ValueError(
-                f"{corpus.key}: {len(names)} names leave none for validation; give more names or a larger"
-                f" data.val_fraction than {val_fraction}"
+                f"{corpus.key}: {len(names)} names leave none for validation; give more names or raise"
+                f" data.val_fraction={val_fraction}"
             )
         self._codec = NameCodec()
         self._codec_state = self._codec.fit("".join(names), "")
@@ -151,5 +152,7 @@ def names_task(
     elif name is not None and path is None:
         corpus = load_hub_corpus(name, config, split, field, None, False, None, cache)
     else:
-        raise ValueError("give one of data.path (a file, one name a line) and data.name (a hub data set)")
+        raise ValueError(
+            "set either data.path (a file with one name per line) or data.name (a data set on the hub)"
+        )
     return NamesTask(corpus, length, val_fraction, val_windows, pack)

@@ -29,13 +29,15 @@ class Needle(SyntheticTask):
         check_whole_numbers(0, earliest=earliest)
         distances = list(distances)
         if not distances or any(type(d) is not int or d < 1 for d in distances):
-            raise ValueError(f"data.distances={distances}: give whole numbers of at least 1, as in [2,8,32]")
+            raise ValueError(
+                f"data.distances must be integers of at least 1, as in [2,8,32], got {distances}"
+            )
         if distances != sorted(set(distances)):
-            raise ValueError(f"data.distances={distances}: name each once, the shortest first")
+            raise ValueError(f"data.distances must be in increasing order without repeats, got {distances}")
         if type(length) is not int or earliest + distances[-1] >= length:
             raise ValueError(
-                f"data.length={length}: a needle at {earliest} and a distance of {distances[-1]} take"
-                f" {earliest + distances[-1] + 1} tokens"
+                f"data.length={length} is too short: a needle at position {earliest} and a distance of"
+                f" {distances[-1]} take {earliest + distances[-1] + 1} tokens; raise data.length"
             )
         self.values = values
         self.earliest = earliest

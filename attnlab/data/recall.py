@@ -31,16 +31,16 @@ class AssociativeRecall(SyntheticTask):
         check_whole_numbers(4, vocabulary=vocabulary)
         if vocabulary % 2 or vocabulary < 2 * pairs:
             raise ValueError(
-                f"data.vocabulary={vocabulary}: half of it are keys, so it must be even, and at least twice"
-                f" data.pairs={pairs}"
+                f"data.vocabulary must be even and at least {2 * pairs} (twice data.pairs), got {vocabulary}:"
+                " half of its symbols are keys"
             )
         if length < 4 * pairs:
             raise ValueError(
-                f"data.length={length}: {pairs} pairs and a slot for each query take {4 * pairs} tokens;"
-                " lower data.pairs"
+                f"data.length={length} is too short: {pairs} pairs and a slot for each query take {4 * pairs}"
+                " tokens; raise data.length or lower data.pairs"
             )
         if not power > 0:
-            raise ValueError(f"data.power={power}: it must be above 0; 1 spreads the queries evenly")
+            raise ValueError(f"data.power must be above 0, got {power}; 1 spreads the queries evenly")
         self.n_keys = vocabulary // 2
         self.pairs = pairs
         slots = torch.arange(1, (length - 2 * pairs) // 2 + 1, dtype=torch.float64)

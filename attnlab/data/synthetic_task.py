@@ -38,7 +38,7 @@ class SyntheticTask(ABC):
         **settings: object,
     ) -> None:
         if not isinstance(val_windows, int) or val_windows < 1:
-            raise ValueError(f"data.val_windows={val_windows}: it must be a whole number, at least 1")
+            raise ValueError(f"data.val_windows must be an integer of at least 1, got {val_windows}")
         self.name = str(settings.pop("name"))
         self.words = tuple(words)
         self.conditions = tuple(conditions)
@@ -88,7 +88,7 @@ def check_whole_numbers(minimum: int, **options: object) -> None:
     """
     for key, value in options.items():
         if type(value) is not int or value < minimum:
-            raise ValueError(f"data.{key}={value}: it must be a whole number, at least {minimum}")
+            raise ValueError(f"data.{key} must be an integer of at least {minimum}, got {value}")
 
 
 def name_distance_classes(max_distance: int) -> list[str]:

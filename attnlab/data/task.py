@@ -85,8 +85,8 @@ def validate_split(length: int, val_fraction: float, val_windows: int | None) ->
         ValueError: a setting is out of range.
     """
     if not isinstance(length, int) or length < 2:
-        raise ValueError(f"data.length={length}: a window has at least 2 tokens")
+        raise ValueError(f"data.length must be at least 2 tokens, got {length}")
     if not 0 < val_fraction <= 0.5:
-        raise ValueError(f"data.val_fraction={val_fraction}: it must be above 0 and at most 0.5")
+        raise ValueError(f"data.val_fraction must be above 0 and at most 0.5, got {val_fraction}")
     if val_windows is not None and (not isinstance(val_windows, int) or val_windows < 1):
-        raise ValueError(f"data.val_windows={val_windows}: it must be at least 1, or null for all of them")
+        raise ValueError(f"data.val_windows must be at least 1, or null for all windows, got {val_windows}")

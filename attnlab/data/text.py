@@ -81,7 +81,8 @@ class TextTask:
                 shortest = math.ceil((length + 1) / val_fraction)
                 raise ValueError(
                     f"{corpus.key}: the {part} text has {len(tokens)} tokens ({self.unit}), but one window of"
-                    f" data.length={length} takes {length + 1}; lower data.length, or give a text of at least"
+                    f" data.length={length} takes {length + 1}; lower data.length, or give a text of "
+                    "at least"
                     f" {shortest} tokens (at data.val_fraction={val_fraction})"
                 )
         # A window scores `length` tokens and reads one more before them, so adjacent windows share one token.
@@ -113,7 +114,8 @@ class TextTask:
         possible = (self.val_tokens - 1) // length
         if not possible:
             raise ValueError(
-                f"measure.lengths: the validation text has {self.val_tokens} tokens, and the longest takes"
+                f"measure.lengths: the validation text has {self.val_tokens} tokens, but the longest "
+                "window takes"
                 f" {length + 1}; lower data.length, or raise data.val_fraction"
             )
         rows = np.arange(min(count, possible))
@@ -166,7 +168,7 @@ def _load_memmap(file: Path) -> np.ndarray:
 def _write_tokens(parts: tuple[str, str], tokenizer: Tokenizer, cache: Path, folder: Path) -> None:
     """Tokenize both parts and write the folder of the token cache."""
     state = _fit_or_load_tokenizer(parts, tokenizer, cache)
-    _print_progress(sum(map(len, parts)), "turning {} million characters into tokens ({})", tokenizer.unit)
+    _print_progress(sum(map(len, parts)), "tokenizing {} million characters ({})", tokenizer.unit)
     with write_folder_atomically(folder) as temporary_folder:
         write_file_atomically(temporary_folder / "tokenizer", state.encode())
         dtype = np.min_scalar_type(tokenizer.vocab_size - 1)
@@ -214,7 +216,7 @@ def _fit_or_load_tokenizer(parts: tuple[str, str], tokenizer: Tokenizer, cache: 
         state = cache_file.read_bytes().decode()
         tokenizer.load(state)
         return state
-    _print_progress(len(parts[0]), "learning the tokens ({1}) of {0} million characters", tokenizer.key)
+    _print_progress(len(parts[0]), "fitting the tokenizer ({1}) to {0} million characters", tokenizer.key)
     state = tokenizer.fit(*parts)
     write_file_atomically(cache_file, state.encode())
     return state
@@ -222,7 +224,11 @@ def _fit_or_load_tokenizer(parts: tuple[str, str], tokenizer: Tokenizer, cache: 
 
 def _print_progress(characters: int, message: str, name: str) -> None:
     if characters >= PROGRESS_MIN_CHARS:
-        print(message.format(round(characters / 1e6), name) + ", once", file=sys.stderr, flush=True)
+        print(
+            message.format(round(characters / 1e6), name) + "; the result is cached",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def pydocs_text(**options: Any) -> TextTask:

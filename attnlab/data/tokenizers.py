@@ -70,7 +70,7 @@ class CharTokenizer:
 
     def load(self, state: str) -> None:
         if not state:
-            raise ValueError("a vocabulary has at least one character")
+            raise ValueError("a vocabulary needs at least one character")
         self.characters = state
         self.code_points = _get_code_points(state)
         self.vocab_size = len(state)
@@ -83,7 +83,7 @@ class CharTokenizer:
             index = int(unknown.argmax())
             raise ValueError(
                 f"{text[index]!r} (U+{ord(text[index]):04X}, character {index}) is not among"
-                f" the {len(self.code_points)} characters of the data; leave it out, or train with"
+                f" the {len(self.code_points)} characters of the data; remove it, or train with"
                 " data/tokenizer=byte"
             )
         return ids
@@ -129,8 +129,8 @@ class BpeTokenizer:
     def __init__(self, vocab_size: int) -> None:
         if vocab_size < 257:
             raise ValueError(
-                f"data.tokenizer.vocab_size={vocab_size}: byte pairs start from 256 bytes; give at least 257,"
-                " or use data/tokenizer=byte"
+                f"data.tokenizer.vocab_size must be at least 257, since byte pairs start from 256 bytes, got"
+                f" {vocab_size}: raise it, or use data/tokenizer=byte"
             )
         self.vocab_size = vocab_size
         self.key = f"bpe {vocab_size} pieces {self.piece_chars} tokenizers {version('tokenizers')}"
@@ -209,7 +209,7 @@ class WordCodec:
         """Set the vocabulary from `state`, a JSON list of words."""
         words = json.loads(state)
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError("it is no list of words")
+            raise ValueError("it is not a list of words")
         self.words = words
         self.vocab_size = len(words)
         self._ids = {word: i for i, word in enumerate(words)}
@@ -219,7 +219,7 @@ class WordCodec:
         for word in words:
             if word not in self._ids:
                 raise ValueError(
-                    f"the data has no word {word!r}: give words from {self.words[0]} to {self.words[-1]}"
+                    f"the data has no word {word!r}: use words from {self.words[0]} to {self.words[-1]}"
                 )
         return np.array([self._ids[word] for word in words], np.int64)
 

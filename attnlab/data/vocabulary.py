@@ -62,11 +62,11 @@ class Vocabulary:
         """
         codec = _CODECS[self.kind]() if self.kind in _CODECS else custom_codec
         if codec is None or self.kind not in (*_CODECS, _name_codec_kind(codec)):
-            raise ValueError(f"kind {self.kind!r} is none of {', '.join(_CODECS)}")
+            raise ValueError(f"kind {self.kind!r} is not known (known: {', '.join(_CODECS)})")
         try:
             codec.load(self.state)
         except Exception as error:  # the tokenizers library raises exceptions of its own
-            raise ValueError(f"its state is no {self.kind} vocabulary ({error})") from error
+            raise ValueError(f"its state is not a {self.kind} vocabulary ({error})") from error
         return codec
 
 
@@ -88,7 +88,7 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
         case {"kind": str(kind), "state": str(state)}:
             return Vocabulary(kind, state)
     raise InvalidConfig(
-        f"{file} is not what the run wrote: cut short or changed; train the run again, with "
+        f"{file} is truncated or was changed after the run wrote it: train the run again with "
         "sweep.retry_failed=true"
     )
 

@@ -12,7 +12,7 @@ from attnlab.store.run_schema import Metric
 
 SOLVED_ACCURACY = 0.9
 ACCURACY = Metric("val/accuracy", direction="higher", kind="share")
-STEPS_TO_90 = Metric("steps_to_90", "steps to 90 % accuracy", "steps", kind="censored")
+STEPS_TO_90 = Metric("steps_to_90", "steps to 90% accuracy", "steps", kind="censored")
 
 
 def recall_metric(condition: str) -> Metric:

@@ -67,8 +67,9 @@ def validate_head_counts(model: Transformer) -> None:
     counts = sorted({layer.heads.n_heads for layer in find_attention_layers(model).values()})
     if len(counts) > 1:
         raise ValueError(
-            f"layers of attention with {', '.join(map(str, counts[:-1]))} and {counts[-1]} heads: maps and "
-            "scores of heads are taken of layers that have as many; set one model.n_heads for all"
+            f"attention layers have {', '.join(map(str, counts[:-1]))} and {counts[-1]} heads, but maps "
+            "and head "
+            "scores need the same number in every layer: set one model.n_heads for all"
         )
 
 

@@ -41,7 +41,9 @@ def count_generation_cost(
 ) -> GenerationCost:
     """Count costs while generating with the eager reference; FLOPs are those of matrix products, by torch."""
     layers = [block.mixer for block in model.blocks]
-    assert all(isinstance(layer, Attention) for layer in layers), "counts are of attention"
+    assert all(isinstance(layer, Attention) for layer in layers), (
+        "costs can be counted only for attention layers"
+    )
     projections = [0] * len(layers)
     products = [0] * len(layers)
     reads = [0] * len(layers)
@@ -72,7 +74,7 @@ def count_generation_cost(
         finally:
             for hook in hooks:
                 hook.remove()
-    assert len(set(projections)) == len(set(products)) == 1, "layers differ"
+    assert len(set(projections)) == len(set(products)) == 1, "layers have different costs"
     return GenerationCost(projections[0], products[0], counter.get_total_flops(), sum(reads))
 
 

@@ -17,17 +17,15 @@ class PatternRule(NamedTuple):
 
 PATTERN_RULES = {
     "induction": PatternRule(
-        "induction", 0.3, "more than 0.3 of its attention goes to what followed earlier copies"
+        "induction", 0.3, "more than 0.3 of its attention goes to tokens that followed earlier copies"
     ),
-    "copying": PatternRule(
-        "copying", 0.0, "more than half of what it raises in the logits is the attended token"
-    ),
+    "copying": PatternRule("copying", 0.0, "more than half of the logit increase goes to the attended token"),
     "positional": PatternRule(
-        "positional", 0.9, "more than 90 % of its rows have their maximum at one offset"
+        "positional", 0.9, "more than 90% of its rows have their maximum at one offset"
     ),
     "local": PatternRule("local", 0.7, "more than 0.7 of its attention stays in the last 8 tokens"),
     "sink": PatternRule("sink", 0.3, "more than 0.3 of its attention goes to the first token"),
-    "uniform": PatternRule("entropy", 0.9, "its rows have more than 90 % of the entropy of uniform ones"),
+    "uniform": PatternRule("entropy", 0.9, "its rows have more than 90% of the entropy of uniform attention"),
 }
 
 

@@ -90,12 +90,12 @@ def compute_head_scores(model: Transformer, examples: Iterable[Tensor], length: 
         tables["positional"] = [counts.max(-1) / counts.sum(-1)]
     for name in ("previous", "duplicate", "entropy", "local"):
         if name not in tables:
-            notes[name] = "the probe texts are too short, or repeat no token"
+            notes[name] = "the probe sequences are too short or repeat no token"
     vocab_size = model.head.weight.shape[0]
     rows = make_repeated_tokens(length, vocab_size)
     period = rows.shape[1] // N_REPEATS
     if period < 2:
-        notes["induction"] = notes["copying"] = f"a context of {length} tokens has no room for repeats"
+        notes["induction"] = notes["copying"] = f"a context of {length} tokens is too short for repeats"
     else:
         _score_random_tokens(model, rows.to(device), period, tables, levels, notes)
     index_of_layer = {layer: index for index, layer in enumerate(find_attention_layers(model))}
@@ -120,7 +120,7 @@ def _score_random_tokens(
     layers = find_attention_layers(model).values()
     valueless_heads = sorted({type(x.heads).__name__ for x in layers if not _has_own_values(x.heads)})
     if valueless_heads:
-        notes["copying"] = f"{', '.join(valueless_heads)} have no values of their own to follow"
+        notes["copying"] = f"{', '.join(valueless_heads)} have no separate values"
     for row in rows:
         ids = row.cpu().numpy()
         length = len(row)

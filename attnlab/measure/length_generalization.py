@@ -40,7 +40,8 @@ def validate_lengths(lengths: Sequence[float], task: Any, trained_length: int | 
         return
     if not hasattr(task, "spans"):
         raise ValueError(
-            f"measure.lengths={list(lengths)}: {task.name} is no running text with longer windows"
+            f"measure.lengths={list(lengths)} needs a task with longer windows, and {task.name} has none:"
+            " set measure.lengths=[]"
         )
     task.spans(1, _scale_length(max(lengths), trained_length or task.length))
 

@@ -24,16 +24,22 @@ HEAD_SCORES = {
     "previous": ScoreInfo("previous token", "mean attention from each token to the one before it", 0.3),
     "current": ScoreInfo("current token", "mean attention of a token to itself", 0.3),
     "duplicate": ScoreInfo("duplicate token", "attention to earlier copies of the same token", 0.3),
-    "induction": ScoreInfo("induction", "attention to what followed the earlier copies of this token", 0.3),
+    "induction": ScoreInfo(
+        "induction", "attention to the tokens that followed earlier copies of this token", 0.3
+    ),
     "copying": ScoreInfo(
-        "copying (OV)", "share of the rise in logits that goes to the attended token, -1 to 1", 0.0
+        "copying (OV)",
+        "proportion of the logit increase that goes to the attended token, scaled to [-1, 1]",
+        0.0,
     ),
     "sink": ScoreInfo("attention sink", "mean attention to the first token", 0.3),
-    "entropy": ScoreInfo("entropy", "of each row, as a share of the uniform one: 1 is uniform", 0.9),
+    "entropy": ScoreInfo("entropy", "entropy of each row relative to uniform attention: 1 is uniform", 0.9),
     "local": ScoreInfo("local (8 tokens)", "mean attention to the last 8 tokens", 0.7),
-    "distance": ScoreInfo("mean distance", "how far back attention reaches, in tokens"),
+    "distance": ScoreInfo("mean distance", "attention-weighted distance to the keys, in tokens"),
     "confidence": ScoreInfo("confidence", "mean of the largest weight of each row", 0.5),
-    "positional": ScoreInfo("positional", "share of rows whose maximum sits at one offset", 0.9),
+    "positional": ScoreInfo(
+        "positional", "proportion of rows whose maximum is at the most common offset", 0.9
+    ),
 }
 
 

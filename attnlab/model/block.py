@@ -43,7 +43,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         if shared_norm and (norms == "post" or not parallel):
-            raise ValueError("shared_norm needs parallel: true, and norms of what is read: pre or sandwich")
+            raise ValueError("shared_norm: true needs parallel: true and norms: pre or sandwich")
         self.mixer_reads = residual(dim) if residual else None
         self.ffn_reads = residual(dim) if residual and not shared_norm else None
         has_input_norm = norms != "post"

@@ -76,7 +76,7 @@ def _instantiate_nested(value: Any) -> Any:
 def _require_value(value: Any, config: Mapping[str, Any]) -> Any:
     if value is None:
         target = config["path"] if config["_target_"] == "hydra.utils.get_method" else config["_target_"]
-        raise ValueError(f"{target} returned None: does it end without a return statement?")
+        raise ValueError(f"{target} returned None: add a return statement")
     return value
 
 
@@ -124,7 +124,8 @@ def select_device(config: Mapping[str, Any]) -> str:
     has_cuda = torch.cuda.is_available()
     if accelerator in ("gpu", "cuda") and not has_cuda:
         raise ValueError(
-            f"trainer.accelerator={accelerator}: there is no CUDA device here; use trainer.accelerator=cpu"
+            f"trainer.accelerator={accelerator} needs a CUDA device, and this machine has none: use "
+            "trainer.accelerator=cpu"
         )
     return "cuda" if has_cuda and accelerator != "cpu" else "cpu"
 

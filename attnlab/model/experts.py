@@ -35,7 +35,9 @@ class Experts(nn.Module):
     ) -> None:
         super().__init__()
         if not 1 <= n_chosen <= n_experts:
-            raise ValueError(f"a mixture chooses 1 to all of its experts, got {n_chosen} of {n_experts}")
+            raise ValueError(
+                f"a mixture of experts needs 1 <= n_chosen <= n_experts, got {n_chosen} and {n_experts}"
+            )
         self.n_experts = n_experts
         self.n_chosen = n_chosen
         self.sharpness = sharpness

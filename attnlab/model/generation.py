@@ -48,11 +48,11 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise ValueError(f"temperature={self.temperature}: it must be a finite number, at least 0")
+            raise ValueError(f"temperature={self.temperature}: must be a finite number of at least 0")
         if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k={self.top_k}: it must be at least 1")
+            raise ValueError(f"top_k={self.top_k}: must be at least 1")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p={self.top_p}: it must be above 0 and at most 1")
+            raise ValueError(f"top_p={self.top_p}: must be above 0 and at most 1")
 
     def draw_uniform(self, rows: int, count: int) -> Tensor | None:
         """Draw float64 numbers in [0, 1) of shape [rows, count]; None for greedy decoding."""
@@ -105,9 +105,11 @@ class Decoder:
         self, model: Transformer, make_cache: Callable[..., Any] | None, compile: bool = False
     ) -> None:
         if compile and not (make_cache and self._has_static_caches(model, make_cache)):
-            raise ValueError("decode.compile=true needs a cache that stays where it is: use decode=static")
+            raise ValueError("decode.compile=true needs a cache of fixed size: use decode=static")
         if compile and any(getattr(block.mixer, "selection", None) for block in model.blocks):
-            raise ValueError("decode.compile=true: the number of blocks is no constant: use another mask")
+            raise ValueError(
+                "decode.compile=true needs a mask with a constant number of blocks: use another mask"
+            )
         on_gpu = model.embedding.weight.is_cuda
         copies = dict[int, Tensor]()
         self.model, self.step_model = (
@@ -200,16 +202,19 @@ class Decoder:
         length = tokens.shape[1] + new_tokens
         vocabulary = self.model.embedding.num_embeddings
         if tokens.numel() < 1:
-            raise ValueError("the prompt is empty: generation goes on from at least one token")
+            raise ValueError("the prompt is empty: give at least one token")
         if new_tokens < 1:
-            raise ValueError(f"new_tokens={new_tokens}: it must be at least 1")
+            raise ValueError(f"new_tokens={new_tokens}: must be at least 1")
         if not 0 <= tokens.min() <= tokens.max() < vocabulary:
-            raise ValueError(f"the prompt holds a token outside the vocabulary of {vocabulary}")
+            raise ValueError(f"the prompt contains a token outside the vocabulary of {vocabulary}")
         longest = getattr(self.model.positions, "length", None)
         if longest is not None and length - 1 > longest:
             raise ValueError(
-                f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones need {length - 1} positions; "
-                f"the model has learned {longest}: ask for fewer, or train with another position"
+                f"prompts of {tokens.shape[1]} tokens and {new_tokens} new tokens need {length - 1} "
+                "positions, "
+                f"but the model has {longest} learned positions: generate fewer tokens, or train with "
+                "another "
+                "position"
             )
 
     def _prefill(
@@ -226,8 +231,8 @@ class Decoder:
         capacity = Capabilities.from_part(caches[0]).capacity
         if capacity is not None and tokens.shape[1] + new_tokens - 1 > capacity:
             raise ValueError(
-                f"prompts of {tokens.shape[1]} tokens and {new_tokens} new ones do not fit into a static "
-                f"cache of {capacity}: raise decode.cache.length"
+                f"prompts of {tokens.shape[1]} tokens and {new_tokens} new tokens do not fit into a static "
+                f"cache of {capacity} tokens: raise decode.cache.length"
             )
         chunk = self.prefill_chunk or tokens.shape[1]
         for n in range(0, tokens.shape[1], chunk):
@@ -314,7 +319,7 @@ def pad_left(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
     """
     longest = max((len(prompt) for prompt in prompts), default=0)
     if not longest or not all(len(prompt) for prompt in prompts):
-        raise ValueError("the prompt is empty: generation goes on from at least one token")
+        raise ValueError("the prompt is empty: give at least one token")
     tokens = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
     pads = torch.tensor([longest - len(prompt) for prompt in prompts])
     return tokens, torch.arange(longest) - pads[:, None] if pads.any() else None

@@ -143,7 +143,7 @@ def map_scaling_rows(model: Any) -> dict[str, ScalingRow]:
             continue
         if kind not in base_rows:
             raise ValueError(
-                f"parametrization=mup has no row for {name}: declare what it is (`kinds` of its module), or "
+                f"parametrization=mup has no rule for {name}: declare its kind (`kinds` of its module), or "
                 "set parametrization=standard"
             )
         dim = model.embedding.embedding_dim

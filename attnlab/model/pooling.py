@@ -86,16 +86,16 @@ def pool_heads(
         ValueError: The heads cannot be pooled.
     """
     if how not in POOL_METHODS:
-        raise ValueError(f"heads are pooled by {', '.join(POOL_METHODS)}, not {how!r}")
+        raise ValueError(f"pooling method {how!r} is not known (known: {', '.join(POOL_METHODS)})")
     if isinstance(source, Transformer):
         return _pool_model(source, n_kv_heads, how, seed)
     if head_dim is None:
-        raise ValueError("a state dict does not say how wide its heads are: pass head_dim, or the model")
+        raise ValueError("a state dict does not contain the head dimension: pass head_dim, or the model")
     if any(LATENT_PREFIX in name for name in source):
-        raise ValueError("latent heads share one latent already: there are no key and value heads to pool")
+        raise ValueError("latent heads have no key and value heads to pool: they already share one latent")
     fused = [name for name in source if QKV_PREFIX in name]
     if not fused:
-        raise ValueError("the weights hold no attention heads to pool")
+        raise ValueError("the weights contain no attention heads to pool")
     state = dict(source)
     for name in fused:
         prefix = name.rpartition(QKV_PREFIX)[0]
@@ -116,12 +116,14 @@ def _pool_tensor(
     """Pool the k and v rows of one fused weight or bias; q, the first `q_rows` rows, does not change."""
     kv_rows = (len(fused) - q_rows) // 2
     if kv_rows <= 0:
-        raise ValueError("tied q, k, v are one projection: there are no key and value heads to pool")
+        raise ValueError("heads=tied_qkv has no separate key and value heads to pool")
     if kv_rows % head_dim or q_rows % head_dim:
-        raise ValueError(f"heads of width {head_dim} do not divide {name} of shape {tuple(fused.shape)}")
+        raise ValueError(f"head_dim={head_dim} does not divide {name} of shape {tuple(fused.shape)}")
     old_kv_heads = kv_rows // head_dim
     if n_kv_heads < 1 or old_kv_heads % n_kv_heads:
-        raise ValueError(f"{old_kv_heads} KV heads cannot be pooled into {n_kv_heads}: it must divide them")
+        raise ValueError(
+            f"{old_kv_heads} KV heads cannot be pooled into {n_kv_heads}: use a divisor of {old_kv_heads}"
+        )
     if old_kv_heads == n_kv_heads:
         return fused.clone()
     q, k, v = fused.split((q_rows, kv_rows, kv_rows))
@@ -136,10 +138,10 @@ def _pool_model(model: Transformer, n_kv_heads: int, how: str, seed: int) -> Tra
     model = copy.deepcopy(model)
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, Attention)}
     if not layers:
-        raise ValueError("the model holds no attention heads to pool")
+        raise ValueError("the model contains no attention heads to pool")
     for name, heads in ((f"{name}.heads", layer.heads) for name, layer in layers.items()):
         if not _can_pool(heads):
-            raise ValueError(f"{type(heads).__name__} have no key and value heads of their own to pool")
+            raise ValueError(f"{type(heads).__name__} have no separate key and value heads to pool")
         state = {f"{name}.{key}": tensor for key, tensor in heads.state_dict().items()}
         pooled_state = pool_heads(state, n_kv_heads, how, seed, heads.score_dim)
         q_rows = heads.n_heads * heads.head_dim

@@ -62,5 +62,6 @@ def _require_full_past(mask: Mask, x_BTM: Tensor, positions: Tensor | TokenPosit
     past = slots[:, None] >= slots[None, :]
     if not (visible | ~past | ~is_real).all():
         raise Unsupported(
-            "a recurrent mixer cannot forget part of its past: no packed documents, no left padding"
+            "a recurrent mixer does not support packed documents or left padding: it cannot mask part "
+            "of its past"
         )

@@ -93,7 +93,8 @@ class LearnedPositions(nn.Module):
         """
         if length > self.table.num_embeddings:
             raise ValueError(
-                f"learned positions end at {self.table.num_embeddings}: the sequence has {length} tokens"
+                f"the sequence has {length} tokens, but the model has {self.table.num_embeddings} "
+                "learned positions"
             )
         return self.table(positions_BT.clamp(min=0))
 
@@ -109,7 +110,7 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, dim: int, base: float = 10000.0, size: float = 1.0) -> None:
         super().__init__()
         if dim % 2:
-            raise ValueError(f"sinusoidal positions need an even width, got {dim}: change model.dim")
+            raise ValueError(f"sinusoidal positions need an even model.dim, got {dim}")
         self.dim = dim
         self.base = base
         self.size = size
@@ -288,7 +289,7 @@ def _require_masks(mixers: Sequence[Any]) -> None:
         if isinstance(mixer, Attention) and mixer.mask is None:
             raise ValueError(
                 f"model.attention.masks of layer {layer} is empty, so every token would see the tokens that "
-                "it predicts: add a mask, as in mask=causal, or say so with mask=full"
+                "it predicts: add a mask, as in mask=causal, or set mask=full if that is intended"
             )
 
 
@@ -300,6 +301,6 @@ def _require_shared_writers(mixers: Sequence[Any]) -> None:
         missing = [name for name in capabilities.reads_shared if name not in available]
         if missing:
             raise ValueError(
-                f"layer {layer} reads {' and '.join(missing)}, which no earlier layer publishes: change "
-                "model.layers (writes_shared_kv: true publishes keys)"
+                f"layer {layer} reads {' and '.join(missing)}, which no earlier layer writes: change "
+                "model.layers (writes_shared_kv: true writes keys)"
             )

@@ -122,7 +122,7 @@ def build_arms_table(
         rows.append(
             [row.arm, result, format_effect(effect) if effect else NONE, *ranking_cells, *costs, verdict]
         )
-    return ["arm", *(append_unit(label, unit) for label, unit in labels), "in words"], rows
+    return ["arm", *(append_unit(label, unit) for label, unit in labels), "verdict"], rows
 
 
 def get_primary_effects(report: Report) -> dict[str, Effect]:
@@ -203,7 +203,7 @@ def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
     """Format the answer: the experiment's first claim about its metric, with its cost."""
     claim = _find_headline_claim(report)
     if claim is None:
-        return f"No claim was declared{_format_best_arm(report, arms)}{_format_scope(report)}."
+        return f"No preregistered claim{_format_best_arm(report, arms)}{_format_scope(report)}."
     line = f"{claim.arm} vs {claim.against}: "
     if claim.verdict in DECIDED_VERDICTS:
         cost = _format_cost_change(report, claim.arm, claim.against)
@@ -268,7 +268,7 @@ def _format_best_arm(report: Report, arms: Sequence[AnswerArm]) -> str:
         return note
     extreme = "highest" if report.experiment.direction == "higher" else "lowest"
     metric = report.experiment.metric
-    return f": {ranked[0].arm} came out with the {extreme} {metric} of {len(ranked)} arms{note}"
+    return f": {ranked[0].arm} has the {extreme} {metric} of {len(ranked)} arms{note}"
 
 
 def _format_scope(report: Report, seeds: int | None = None) -> str:

@@ -108,7 +108,8 @@ class ResultFrames(ABC):
         steps = arrays["steps"].tolist()
         map_step = steps[-1] if step is None else step
         if map_step not in steps:
-            raise KeyError(f"{arm}, seed {seed}: maps were kept at the steps {', '.join(map(str, steps))}")
+            stored_steps = ", ".join(map(str, steps))
+            raise KeyError(f"{arm}, seed {seed}: no maps of step {map_step}: use one of {stored_steps}")
         weights = arrays["maps"][steps.index(map_step)]
         visible = np.broadcast_to(arrays["visible"][:, None], weights.shape)
         layer, *rest = np.nonzero(visible)
@@ -291,7 +292,7 @@ class StoreFrames(ResultFrames):
             raise KeyError(_describe_missing(self.path, arm, seed, pairs))
         if len(matching) > 1:
             ids = ", ".join(run.id for run in matching)
-            raise KeyError(f"{len(matching)} runs have maps of {arm}, seed {seed}: name one by its id: {ids}")
+            raise KeyError(f"{len(matching)} runs have maps of {arm}, seed {seed}: give the id of one: {ids}")
         return read_arrays(self._maps_path(matching[0]))
 
     def _maps_path(self, run: Run) -> Path:
@@ -353,11 +354,13 @@ def _select_converter(name: str) -> Callable[[pa.Table], Any]:
     """The function from an arrow table to the library's frame."""
     converters = {"pandas": _to_pandas, "polars": _to_polars, "pyarrow": lambda table: table}
     if name not in converters:
-        raise InvalidConfig(f"frames={name}: pandas, polars or pyarrow{format_suggestions(name, converters)}")
+        raise InvalidConfig(
+            f"frames={name}: use pandas, polars or pyarrow{format_suggestions(name, converters)}"
+        )
     try:
         import_module(name)
     except ImportError as error:
-        raise InvalidConfig(f"frames={name}: it is not installed: pip install {name}") from error
+        raise InvalidConfig(f"frames={name}: {name} is not installed: pip install {name}") from error
     return converters[name]
 
 

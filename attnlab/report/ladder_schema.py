@@ -184,7 +184,7 @@ def load_ladder(folder: Path) -> LadderReport:
     try:
         document = json.loads(source.read_text("utf-8"))
         if document["schema"] != VERSION:
-            raise ValueError(f"it has schema {document['schema']}, this version reads {VERSION}")
+            raise ValueError(f"its schema is {document['schema']}, but this version reads {VERSION}")
         return LadderReport.model_validate(document)
     except ValidationError as error:
         raise ValueError(f"{convert_validation_error(error, str(source))}; run its command again") from error

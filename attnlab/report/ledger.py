@@ -26,52 +26,52 @@ from attnlab.report.tables.wording import CONFIDENCE_LEVEL
 
 REPORT_COMMAND = "python -m attnlab report"  # the command that generates both pages
 GENERATED_MARKERS = (
-    "makes it from the reports beside it",
+    "generates this page from the reports beside it",
+    "makes it from the reports beside it",  # of earlier versions
     f'name="generator" content="{REPORT_COMMAND}',
 )  # phrases that only generated pages have
 HEADER = """# Ledger
 
-Every claim that was put to the test, what its source says, and what was found here. `{mark} {folder}`
-makes it from the reports beside it, with a page for each report; ledger.html is the same table with filters.
-The project's README says how to read a verdict. Documents 000 to 004 are the introductions to attention whose
-claims the suite began from; papers are named by author, year and arXiv number.
+Every tested claim, the finding of its source, and the result here. `{mark} {folder}`
+generates this page from the reports beside it, with a page for each report; ledger.html is the same table
+with filters. The README of the project explains the verdicts. Papers are cited by author, year and arXiv id,
+other documents by title.
 
 {totals}
 """
-CLAIM_HEADERS = ("experiment", "claim", "what is asked")
-SOURCE_HEADERS = ("source", "what it says", "verdict here")
+CLAIM_HEADERS = ("experiment", "claim", "tested")
+SOURCE_HEADERS = ("source", "finding of the source", "verdict")
 HYPOTHESES_SECTION = """
 ## Hypotheses
 
-What could have come out otherwise: {tally}. Beside each effect stands its {level} % interval; what decided is
-the interval at the level that was left to the claim among those of its report. Of what is open stands how
-many seeds would decide it in four of five such sweeps, if the truth is as it was seen, and how long these
-would train, one run at a time, which is what was not paid; more seeds than were declared are another
-experiment, on seeds that nobody has seen.
+Claims that the measurements could refute: {tally}. Each effect has its {level}% confidence interval. The
+interval in "decided on" has the confidence level of the alpha that Holm's method allocates to the claim. For
+inconclusive claims: seeds needed for 80% power at the observed effect, and their training time, one run at a
+time. More seeds than preregistered require a new experiment on fresh (held-out) seeds.
 """
 DISPUTED_SECTION = """
 ## Where sources disagree
 
-Both sides, and what was found here.
+Both sources, and the result here.
 """
 IDENTITIES_SECTION = """
 ## Identities
 
-What holds by construction, a count, an equality or a theorem: {tally}. They fail only through a bug.
+Claims that hold by construction (a count, an equality or a theorem): {tally}. Only a bug can refute them.
 """
 REPORTS_SECTION = """
-## What was run
+## Reports
 """
 OUTDATED_PAGE = "OUTDATED.md"
-OUTDATED_NOTE = """Code that alters numbers has changed since some reports were made:
-[OUTDATED.md](OUTDATED.md) lists them with the changes.
+OUTDATED_NOTE = """Code that affects numbers has changed since some reports were generated:
+[OUTDATED.md](OUTDATED.md) lists these reports and the changes.
 """
 FALSE_POSITIVES_SECTION = """
-## Where nothing differs
+## False positives
 
-The {runs} different runs of `aa_null`, dealt at random into pairs {rounds} times: how often each rule accepts
-what is false (a difference of nothing, or of just the margin). Nominal are 5 % at most. So few runs leave the
-rate uncertain: a rule would fail where its lower bound, over bootstrap samples of the runs, were above 5 %.
+The {runs} different runs of `aa_null`, paired at random {rounds} times: how often each rule accepts a false
+claim (a true difference of zero, or of exactly the margin). The nominal rate is at most 5%. So few runs leave
+the rate uncertain: a rule fails if its lower bound, over bootstrap samples of the runs, is above 5%.
 """
 
 
@@ -96,7 +96,9 @@ def write_ledger(folder: Path) -> list[Path]:
             else GENERATED_MARKERS[0]
         )
         if not any(text in start for text in GENERATED_MARKERS):
-            raise ValueError(f"{path}: is no ledger, and one would replace it; move it out of the way")
+            raise ValueError(
+                f"{path}: not a ledger page of attnlab, and the ledger would overwrite it: move it away"
+            )
     for path, content in pages.items():
         write_atomically(path, content.encode())
     write_index(folder)
@@ -117,13 +119,13 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
         _format_table(
             (
                 *CLAIM_HEADERS,
-                "why there",
+                "rationale",
                 *SOURCE_HEADERS,
-                f"effect [{format_percent(CONFIDENCE_LEVEL)} %]",
+                f"effect, {format_percent(CONFIDENCE_LEVEL)}% CI",
                 "decided on",
                 "seeds",
-                "with size",
-                "on other texts",
+                "across sizes",
+                "on other corpora",
             ),
             [
                 (
@@ -142,7 +144,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
         *_build_disputed_section(hypotheses),
         IDENTITIES_SECTION.format(tally=format_verdict_counts(identities)),
         _format_table(
-            (*CLAIM_HEADERS, *SOURCE_HEADERS, "found", "seeds"),
+            (*CLAIM_HEADERS, *SOURCE_HEADERS, "result", "seeds"),
             [
                 (*_build_claim_cells(row), *_build_source_cells(row), row.effect, row.seeds)
                 for row in identities
@@ -151,7 +153,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
         REPORTS_SECTION,
         OUTDATED_NOTE if (folder / OUTDATED_PAGE).exists() else "",
         _format_table(
-            ("experiment", "question", "cost", "command", "made by commit"),
+            ("experiment", "question", "cost", "command", "commit"),
             [
                 (
                     _format_report_link(report),
@@ -165,7 +167,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
         ),
     ]
     if false_positives:
-        rules = _format_table(("rule", "accepts what is false", "lower bound"), false_positives.rules)
+        rules = _format_table(("rule", "false-positive rate", "lower bound"), false_positives.rules)
         parts += [
             FALSE_POSITIVES_SECTION.format(runs=false_positives.runs, rounds=false_positives.rounds),
             rules,
@@ -188,7 +190,7 @@ def _build_disputed_section(ledger_rows: Sequence[LedgerRow]) -> list[str]:
         for row in ledger_rows
         if row.conflicting_source
     ]
-    head = ("experiment", "claim", "source", "and another", "verdict here", "effect", "with size")
+    head = ("experiment", "claim", "source", "conflicting source", "verdict", "effect", "across sizes")
     return [DISPUTED_SECTION, _format_table(head, rows)] if rows else []
 
 

@@ -97,7 +97,9 @@ def load_ledger(
     """
     sources = sorted(folder.glob("*/report.json"))
     if not sources:
-        raise ValueError(f"{folder}: no */report.json here; give the folder that holds the reports' folders")
+        raise ValueError(
+            f"{folder}: no */report.json found: give the folder that contains the report folders"
+        )
     all_reports = {quote(source.parent.name): load_report(source) for source in sources}
     reports = {
         name: report
@@ -176,11 +178,11 @@ def _format_required_seeds(claim: ClaimResult, runs: Sequence[RunRow]) -> str:
     if estimate is None or claim.verdict != Verdict.INCONCLUSIVE:
         return ""
     if not estimate.seeds:
-        return "; no number would decide it"
+        return "; no number of seeds would decide it"
     arms = {claim.arm, claim.against}
     seconds_by_arm = [[run.seconds or 0.0 for run in runs if run.arm == arm] for arm in arms]
     hours = estimate.seeds * sum(fmean(seconds) for seconds in seconds_by_arm if seconds) / 3600
-    return f"; about {estimate.seeds:,} would {estimate.ends} it ({hours:.2g} h of training)"
+    return f"; about {estimate.seeds:,} for 80% power to {estimate.ends} it ({hours:.2g} h of training)"
 
 
 def _format_corpus_verdicts(report: Report, claim: ClaimResult) -> str:

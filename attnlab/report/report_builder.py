@@ -123,9 +123,7 @@ def _describe_unfinished_runs(sweep: SweepResults) -> list[str]:
     planned = len(sweep.planned_runs)
     if not sweep.context.is_running or finished == planned:
         return []
-    return [
-        f"Written while runs may be under way: {finished} of {planned} are finished. A verdict may change."
-    ]
+    return [f"Preliminary report: {finished} of {planned} runs have finished, so verdicts may change."]
 
 
 def _list_incomparable_pairs(
@@ -172,18 +170,18 @@ def collect_warnings(
     warnings = []
     if not has_preregistration:
         warnings.append(
-            "Nothing says what the experiment file declares, so departures from it could not be checked."
+            "The preregistration of this experiment is missing, so deviations from it could not be checked."
         )
     n_seeds = min(len(sweep.get_runs(arm)) for arm in sweep.arms)
     if n_seeds < 6:
         floor = 2.0 ** (1 - n_seeds)
         warnings.append(
-            f"With {n_seeds} seeds the exact sign-flip test cannot go below {floor:.3g}: "
-            "read the interval instead."
+            f"With {n_seeds} seed{'s' * (n_seeds != 1)} the exact sign-flip test has no p-value below "
+            f"{floor:.3g}: use the interval instead."
         )
     for row in budget_check.rows:
         if row.controlled and row.mark == "unknown":
-            warnings.append(f"{row.label} declared controlled, but no finished run says what it was.")
+            warnings.append(f"{row.label}: controlled, but no finished run has a value.")
     for arm in sweep.treatment_arms:
         if reasons := comparability.list_incomparability_reasons(
             sweep, budget_check, arm, sweep.baseline, sweep.experiment.metric
@@ -195,8 +193,8 @@ def collect_warnings(
         parts = run.result.split if run.result else 1
         if parts > 1:
             warnings.append(
-                f"{run.arm}, seed {run.seed}: each batch was trained in {parts} parts for want of memory; "
-                "the effective batch is the same, the speed and the peak of memory are not."
+                f"{run.arm}, seed {run.seed}: each batch was split into {parts} micro-batches to fit in "
+                "memory; the effective batch size is unchanged, but speed and peak memory are not."
             )
     warnings += [sentence for run in sweep.planned_runs if (sentence := describe_resumption(run))]
     for run in sweep.planned_runs:
@@ -205,8 +203,8 @@ def collect_warnings(
         live = memory.get("kv_bytes_per_token_live")
         if formula is not None and live is not None and formula != live:
             warnings.append(
-                f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, "
-                f"the formula says {formula}."
+                f"{run.arm}, seed {run.seed}: the live cache holds {live} B per token, but the formula gives "
+                f"{formula} B."
             )
     return warnings
 
@@ -219,11 +217,11 @@ def describe_resumption(run: Run) -> str:
     error = max((row["off"] for row in result.resumed if row["off"] is not None), default=None)
     if not error and result.environment.get("device") == "cpu":
         return ""
-    comparison = "no step was trained twice, which would have shown how close it comes to what it was"
+    comparison = "no step was trained twice, so its deviation from an uninterrupted run is unknown"
     comparison = (
-        comparison if error is None else f"of a step that was trained twice the loss was {error:.2g} nats off"
+        comparison if error is None else f"the loss of a step trained twice differed by {error:.2g} nats"
     )
-    return f"{run.arm}, seed {run.seed}: it went on from a checkpoint; {comparison}."
+    return f"{run.arm}, seed {run.seed}: resumed from a checkpoint; {comparison}."
 
 
 def to_plain_json(value: Any) -> Any:
@@ -271,7 +269,7 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
         if training_keys and any(key.startswith("model.") for key in differing):
             sentences.append(
                 f"{arm} changes the model and also {', '.join(training_keys)}: its difference from "
-                f"{sweep.baseline} is that of both."
+                f"{sweep.baseline} is the combined effect."
             )
     return sentences
 
@@ -292,5 +290,7 @@ def describe_shared_seeds(sweep: SweepResults) -> list[str]:
             distinct = {*seeds}
             if len(seeds) > 1 and len(distinct) == 1 and None not in distinct:
                 shared = f"{part}.seed={distinct.pop()}"
-                sentences.append(f"All seeds of {arm} share {shared}: the interval covers less than it says.")
+                sentences.append(
+                    f"All seeds of {arm} share {shared}, so the interval understates the variation."
+                )
     return sentences

@@ -131,13 +131,13 @@ class InterimAnalyses(FrozenModel):
         """Format the interim analysis that decided the claim, or how many ran; empty for a fixed design."""
         if self.design != "looks":
             label = "Anytime-valid" if self.design == "anytime" else ""
-            return label if self.completed else "Not all seeds are in"
+            return label if self.completed else "Not all seeds have finished"
         planned = len(self.planned)
         if self.decided_at:
             return f"Stopped at interim analysis {self.decided_at} of {planned}"
         if not self.completed:
             return "Before the first interim analysis"
-        return f"Inconclusive after {len(self.completed)} of {planned} interim analyses"
+        return f"After {len(self.completed)} of {planned} interim analyses"
 
 
 class RequiredSeeds(FrozenModel):
@@ -1018,7 +1018,7 @@ def load_report(path: Path) -> Report:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read as a report: {error}; run its command again") from error
     if not isinstance(document, dict) or "schema" not in document or "verdict" not in document:
-        raise ValueError(f"{path}: is JSON, but not a report of attnlab")
+        raise ValueError(f"{path}: not a report of attnlab: give the folder of a report, or its report.json")
     if document["schema"] != REPORT_VERSION:
         raise ValueError(
             f"{path}: has schema {document['schema']}, this version reads {REPORT_VERSION}; "
@@ -1027,5 +1027,5 @@ def load_report(path: Path) -> Report:
     try:
         return Report.model_validate(document)
     except ValidationError as error:
-        message = convert_validation_error(error, "is not a whole report")
+        message = convert_validation_error(error, "is an incomplete report")
         raise ValueError(f"{path}: {message}; run its command again") from error

@@ -56,7 +56,7 @@ def estimate_proportion(count: int, n: int, level: float = 0.95) -> BinomialProp
         ValueError: `count` of `n` is not a fraction.
     """
     if not 0 <= count <= n or n < 1:
-        raise ValueError(f"solved: {count} of {n} runs is not a fraction")
+        raise ValueError(f"solved: {count} of {n} runs is not a proportion")
     from scipy import stats  # imported here: takes a second, which planning does not need
 
     interval = stats.binomtest(count, n).proportion_ci(validate_fraction(level, "level"), method="exact")
@@ -72,10 +72,14 @@ def compare_steps(a: Steps, b: Steps, budget: float, level: float = 0.95) -> Ste
         ValueError: the arms have different or no seeds, or a number of steps is not positive.
     """
     if len(a) != len(b) or not len(a):
-        raise ValueError(f"race: {len(a)} and {len(b)} runs; need the same seeds in both arms, at least one")
+        raise ValueError(
+            f"steps to threshold: {len(a)} and {len(b)} runs; both arms need the same seeds, at least one"
+        )
     for steps in (*a, *b):
         if steps is not None and not steps > 0:  # NaN too
-            raise ValueError(f"race: {steps} steps; give a positive number, or None where it was not reached")
+            raise ValueError(
+                f"steps to threshold: {steps} must be positive, or None if the threshold was not reached"
+            )
     times = np.array([budget if steps is None else min(steps, budget) for steps in (*a, *b)])
     reached = np.array([steps is not None and steps <= budget for steps in (*a, *b)])
     n, (a_times, b_times) = len(a), np.split(times, 2)

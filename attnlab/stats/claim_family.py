@@ -159,7 +159,7 @@ def is_inside_region(region: tuple[float, float], interval: tuple[float, float])
     A region without an end extends to infinity, which is the effect of an arm that diverged.
     """
     low, high = region
-    assert interval[0] <= interval[1], "low, then high, and no NaN"
+    assert interval[0] <= interval[1], "the interval must be (low, high) without NaN"
     if (low == -math.inf or low < interval[0]) and (high == math.inf or interval[1] < high):
         return True
     is_outside = (low != -math.inf and interval[1] <= low) or (high != math.inf and interval[0] >= high)

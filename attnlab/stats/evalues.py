@@ -70,7 +70,7 @@ class ProportionDifferences:
     def __init__(self, differences: Sequence[float] | np.ndarray):
         self.values = np.asarray(differences, dtype=float)
         if self.values.ndim != 1 or (self.values.size and not np.abs(self.values).max() <= 1):
-            raise ValueError("differences of shares: each must lie in [-1, 1]")
+            raise ValueError("differences of proportions: each must lie in [-1, 1]")
         self.n = int(self.values.size)
         self.estimate: float | None = float(self.values.mean()) if self.n else None
 

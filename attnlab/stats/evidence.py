@@ -35,7 +35,8 @@ def validate_finite(values: Values, label: str, min_count: int = 1) -> np.ndarra
     if not np.isfinite(array).all():
         position = int(np.argmin(np.isfinite(array)))
         raise ValueError(
-            f"{label}: {array[position]} at position {position}; leave a failed run out and count it"
+            f"{label}: {array[position]} at position {position}; exclude failed runs and count them "
+            "separately"
         )
     return array
 

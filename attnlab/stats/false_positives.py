@@ -73,7 +73,7 @@ DECISION_RULES: Mapping[str, DecisionRule] = {
     "above a threshold": _accepts_above,
     "within a margin": _accepts_within,
     "two claims under Holm": _accepts_any_claim,
-    "above a threshold, in looks": _accepts_at_any_analysis,
+    "above a threshold, interim analyses": _accepts_at_any_analysis,
 }
 
 

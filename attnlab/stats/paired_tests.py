@@ -94,7 +94,7 @@ def run_noninferiority_test(
 
 def _validate_margin(margin: float) -> None:
     if not 0 < margin < math.inf:
-        raise ValueError(f"margin={margin} must be positive: it is the largest cost that would be accepted")
+        raise ValueError(f"margin={margin} must be positive: it is the largest acceptable cost")
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _convert_doublings(doublings: float) -> float:
 
 
 def _get_mean(sample: PairedDifferences) -> float:
-    assert sample.estimate is not None, "finite() refuses an empty list"
+    assert sample.estimate is not None, "validate_finite() rejects an empty list"
     return sample.estimate
 
 

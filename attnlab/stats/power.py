@@ -168,13 +168,13 @@ def _find_deciding_bounds(mean: float, region: tuple[float, float]) -> tuple[boo
 
 def _validate_power(power: float, alpha: float) -> float:
     if not alpha < validate_fraction(power, "power"):
-        raise ValueError(f"power={power} must be above alpha={alpha}: a coin has that much")
+        raise ValueError(f"power={power} must be above alpha={alpha}: a random decision has that power")
     return power
 
 
 def _compute_t_quantile(n: int, tail: float) -> float:
     if n < 2:
-        raise ValueError(f"n={n}: it takes at least 2 paired seeds to test anything")
+        raise ValueError(f"n={n}: a test needs at least 2 paired seeds")
     return float(special.stdtrit(n - 1, tail))
 
 

@@ -104,7 +104,7 @@ def measure_pairing_gain(a: Values, b: Values) -> PairingGain:
     a = validate_finite(a, "first arm")
     b = validate_finite(b, "second arm")
     if a.size != b.size:
-        raise ValueError(f"pairing: {a.size} and {b.size} values; give the complete pairs only")
+        raise ValueError(f"pairing: {a.size} and {b.size} values; pass only complete pairs")
     if a.size < 2:
         return PairingGain(a.size, None, None)
     spread = (a - b).var(ddof=1)

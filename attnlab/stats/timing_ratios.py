@@ -51,7 +51,7 @@ def bootstrap_ratio(
     a = _build_block_table(a_blocks, "first arm")
     b = _build_block_table(b_blocks, "second arm")
     if len(a) != len(b):
-        raise ValueError(f"ratio: {len(a)} and {len(b)} blocks; interleaved arms have equally many")
+        raise ValueError(f"ratio: {len(a)} and {len(b)} blocks; interleaved arms need the same number")
     picks = np.random.default_rng(seed).integers(len(a), size=(resamples, len(a)))
     draws = np.median(a[picks], axis=(1, 2)) / np.median(b[picks], axis=(1, 2))
     return BootstrapDraws(len(a), float(np.median(a) / np.median(b)), draws)

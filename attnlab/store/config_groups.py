@@ -34,7 +34,7 @@ def _make_field(description: str, **bounds: Any) -> Any:
 
 
 def _make_integer_field(minimum: int, maximum: int) -> Any:
-    return _make_field(f"a whole number of at least {minimum}, and at most {maximum}", ge=minimum, le=maximum)
+    return _make_field(f"an integer from {minimum} to {maximum}", ge=minimum, le=maximum)
 
 
 _NON_NEGATIVE: Any = {"ge": 0, "le": MAX_FLOAT32, "allow_inf_nan": False}
@@ -55,8 +55,8 @@ class TopLevelGroup(ConfigGroup):
     """Keys outside all groups."""
 
     seed: int = _SEED_FIELD
-    replica: int | str = _make_field("a whole number or a text")
-    parent: str | None = _make_field("a run's id, an arm, or null", min_length=1)
+    replica: int | str = _make_field("an integer or a string")
+    parent: str | None = _make_field("the id of a run, an arm, or null", min_length=1)
     convert: dict[str, Any] | None = _make_field("{_target_: ...}, or null")
     measurement: dict[str, Any] | None = _make_field("{_target_: ...}, or null")
 
@@ -77,8 +77,8 @@ class MeasureGroup(ConfigGroup):
 class SweepGroup(ConfigGroup):
     """Execution settings; none of them is hashed into the run id."""
 
-    device: str | None = _make_field("a GPU's name as nvidia-smi has it, or null", min_length=1)
-    slots: int | None = _make_field("the number of runs at a time, or null", ge=1, le=10_000)
+    device: str | None = _make_field("the name of a GPU as printed by nvidia-smi, or null", min_length=1)
+    slots: int | None = _make_field("the number of concurrent runs, or null", ge=1, le=10_000)
     max_time: StrictNumber | None = _make_field(
         "seconds, or null for no limit", gt=0, le=MAX_STEPS, allow_inf_nan=False
     )
@@ -88,7 +88,7 @@ class SweepGroup(ConfigGroup):
     halve_batch: bool = _BOOLEAN_FIELD
     unchecked: bool = _BOOLEAN_FIELD
     checkpoint_every: int = _make_integer_field(1, MAX_STEPS)
-    train: str = _make_field("the name of a module", min_length=1)
+    train: str = _make_field("a module name", min_length=1)
 
 
 class PathsGroup(ConfigGroup):
@@ -109,7 +109,7 @@ class LoggerGroup(ConfigGroup):
     report: bool = _BOOLEAN_FIELD
     workspace: bool = _BOOLEAN_FIELD
     patience: StrictNumber = _make_field(
-        "more than 0 seconds, and at most a day's", gt=0, le=86400, allow_inf_nan=False
+        "a number of seconds above 0, at most 86400", gt=0, le=86400, allow_inf_nan=False
     )
 
 
@@ -161,7 +161,7 @@ class DataGroup(ConfigGroup):
     batch_size: int = _make_integer_field(1, MAX_TOKENS)
     val_batch_size: int = _make_integer_field(1, MAX_TOKENS)
     val_windows: int | None = _make_field(
-        "a whole number, at least 1, or null for all of them", ge=1, le=MAX_TOKENS
+        "an integer of at least 1, or null for all windows", ge=1, le=MAX_TOKENS
     )
     num_workers: int = _make_integer_field(0, MAX_WORKERS)
     max_epochs: StrictNumber | None = _make_field("a number above 0, or null", **_NON_NEGATIVE | {"gt": 0})
@@ -244,8 +244,8 @@ def format_repetition_warning(epochs_by_arm: Mapping[str, float | None]) -> str 
         else f"{format_epochs(minimum)} to {format_epochs(maximum)}"
     )
     return (
-        f"{arms} read {possessive} text {read} times; "
-        f"beyond {MAX_USEFUL_EPOCHS} repetitions are worth less (Muennighoff 2023)"
+        f"{arms} read {possessive} corpus {read} times; beyond {MAX_USEFUL_EPOCHS} epochs, "
+        "repeated tokens are worth less than new ones (Muennighoff 2023)"
     )
 
 

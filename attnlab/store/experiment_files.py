@@ -44,15 +44,17 @@ def validate_experiment_file(path: Path, find_file: ConfigFinder = lambda config
     """
     root = load_yaml_node(path)
     if root is None:
-        raise ExperimentFileError(path, None, "empty: an experiment states its name, its arms and more")
+        raise ExperimentFileError(path, None, "the file is empty: an experiment needs a name, arms and more")
     if not isinstance(root, yaml.MappingNode):
         kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
         raise ExperimentFileError(
-            path, _get_line_number(root), f"{kind}: an experiment is keys with values, as in name: mine"
+            path,
+            _get_line_number(root),
+            f"the file contains {kind}: an experiment is a mapping, as in name: mine",
         )
     if not _HEADER_PATTERN.match(_read_text(path)):
         raise ExperimentFileError(
-            path, 1, f"the first line must be {PACKAGE_HEADER}: without it no key is read"
+            path, 1, f"the first line must be {PACKAGE_HEADER}: without it, Hydra reads no key"
         )
     for _ in _iterate_base_files(path, find_file):
         pass
@@ -75,15 +77,17 @@ def load_yaml_node(path: Path) -> yaml.Node | None:
         problem = str(error.problem)
         mark = error.problem_mark
         if "quoted scalar" in str(error.context):
-            problem = "a quote is opened here and never closed"
+            problem = "a quote opened here is never closed"
             mark = error.context_mark
         elif error.context and error.context_mark is not None:
-            problem += f" ({error.context}, which began in line {error.context_mark.line + 1})"
-        raise ExperimentFileError(path, mark.line + 1 if mark else None, f"not YAML: {problem}") from error
+            problem += f" ({error.context}, which began on line {error.context_mark.line + 1})"
+        raise ExperimentFileError(
+            path, mark.line + 1 if mark else None, f"invalid YAML: {problem}"
+        ) from error
     except yaml.YAMLError as error:  # an invalid character
-        raise ExperimentFileError(path, None, f"not YAML: {' '.join(str(error).split())}") from error
+        raise ExperimentFileError(path, None, f"invalid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise ExperimentFileError(path, None, "not YAML that can be read: too deep") from error
+        raise ExperimentFileError(path, None, "invalid YAML: nested too deeply") from error
     return root
 
 
@@ -104,7 +108,9 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ExperimentFileError(path, None, f"not UTF-8 at byte {error.start}: save it as UTF-8") from error
+        raise ExperimentFileError(
+            path, None, f"invalid UTF-8 at byte {error.start}: save the file as UTF-8"
+        ) from error
     except OSError as error:
         raise ExperimentFileError(path, None, f"cannot be read: {error.strerror}") from error
 
@@ -119,7 +125,7 @@ def _reject_duplicate_keys(root: yaml.Node | None, path: Path, seen: set[int]) -
         key, value = item if isinstance(item, tuple) else (None, item)
         if isinstance(key, yaml.ScalarNode) and key.value != "<<":
             if first := lines.get(key.value):
-                problem = f"{key.value} comes a second time (first in line {first}): keep one"
+                problem = f"duplicate key {key.value} (first on line {first}): keep one"
                 raise ExperimentFileError(path, _get_line_number(key), problem)
             lines[key.value] = _get_line_number(key)
         _reject_duplicate_keys(value, path, seen)
@@ -139,7 +145,9 @@ def _iterate_base_files(
         base = find_file(f"{EXPERIMENT_GROUP}/{match[1]}") if match else None
         if base in trail:
             cycle = " > ".join(file.stem for file in (*trail[trail.index(base) :], base))
-            raise ExperimentFileError(path, _get_line_number(entry), f"its defaults lead back to it: {cycle}")
+            raise ExperimentFileError(
+                path, _get_line_number(entry), f"its defaults form a cycle, {cycle}: remove one"
+            )
         if base is not None:
             yield from _iterate_base_files(base, find_file, trail)
 

@@ -58,7 +58,7 @@ def to_canonical_json(value: Any) -> str:
     except InvalidConfig:
         raise
     except ValueError as error:
-        raise InvalidConfig(f"a number is not finite: {error}") from error
+        raise InvalidConfig(f"a config value is not finite ({error}): use a finite number") from error
 
 
 def _to_plain_value(value: Any, path: str) -> Any:
@@ -73,8 +73,8 @@ def _to_plain_value(value: Any, path: str) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     raise InvalidConfig(
-        f"{path.rstrip('.') or 'a value'} is a {type(value).__name__}, and an id is made of numbers, texts, "
-        "lists and mappings alone"
+        f"{path.rstrip('.') or 'a value'} is a {type(value).__name__}, but a run id can only "
+        "include numbers, strings, lists and mappings: change its type"
     )
 
 
@@ -82,7 +82,7 @@ def _to_key_string(key: Any, path: str) -> str:
     if key is None or isinstance(key, str | int | float):
         return str(key)
     raise InvalidConfig(
-        f"a key of {path.rstrip('.') or 'the config'} is a {type(key).__name__}: give a string"
+        f"a key of {path.rstrip('.') or 'the config'} is a {type(key).__name__}: use a string"
     )
 
 

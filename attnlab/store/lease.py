@@ -112,7 +112,7 @@ def _exit_if_taken_over(path: Path, token: str, temporary: Path | None = None) -
     if isinstance(owner, dict) and owner.get("token") != token:
         new_owner = describe_owner(path.parent)
     elif owner is None and (path.parent / "run.json").exists():
-        new_owner = "another process, which has ended it"
+        new_owner = "another process, which finished it"
     else:
         return
     if temporary is not None:

@@ -56,14 +56,14 @@ def _read_run_result(folder: Path) -> RunResult | str:
     path = folder / "run.json"
     content = read_json(path)
     if not isinstance(content, dict):
-        return f"{path} is missing or cut short"
+        return f"{path} is missing or truncated"
     require_current_version(content, path)
     try:
         run_result = RunResult.model_validate(content)
     except ValidationError as error:
         return str(convert_validation_error(error, str(path)))
     if run_result.id != folder.name:
-        return f"{path} is the record of run {run_result.id}"
+        return f"{path} is the result of run {run_result.id}"
     if edited_fields := digests.find_edited_fields(content):
         return f"{path} was edited after the run wrote it: {', '.join(edited_fields)}"
     return run_result
@@ -83,7 +83,7 @@ def load_run_config(folder: Path) -> RunConfig:
     path = folder / "spec.json"
     content = read_json(path)
     if not isinstance(content, dict):
-        raise InvalidConfig(f"{path} is missing or cut short: run the experiment's command again")
+        raise InvalidConfig(f"{path} is missing or truncated: run the experiment's command again")
     require_current_version(content, path)
     try:
         return RunConfig.model_validate(content)
@@ -191,5 +191,5 @@ def require_writable_folder(root: Path, key: str = "paths.runs") -> None:
             pass
     except OSError as error:
         raise InvalidConfig(
-            f"{key}={root} cannot be written ({error.strerror}): choose another folder"
+            f"{key}={root} is not writable ({error.strerror}): choose another folder"
         ) from error

@@ -252,9 +252,9 @@ class RunResult(FrozenModel):
     @model_validator(mode="after")
     def _require_metrics_or_failure(self) -> Self:
         if self.is_done and not self.metrics:
-            raise ValueError("a run that is done has metrics")
+            raise ValueError("a finished run must have metrics")
         if not self.is_done and self.failure is None:
-            raise ValueError("a run that is not done has a failure")
+            raise ValueError("an unfinished run must have a failure")
         return self
 
     @property
@@ -318,6 +318,6 @@ def require_current_version(content: dict[str, Any], path: Path) -> None:
     """
     if content.get("schema") != SCHEMA_VERSION:
         raise InvalidConfig(
-            f"{path} has schema {content.get('schema')}, this version reads {SCHEMA_VERSION}: "
-            f"move that store away, or point paths.runs at another folder"
+            f"{path} has schema {content.get('schema')}, but this version reads {SCHEMA_VERSION}: "
+            "move the folder away, or set paths.runs to another folder"
         )

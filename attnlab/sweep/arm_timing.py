@@ -29,7 +29,7 @@ MEASURE_MODULE = "attnlab.measure.step_timing"
 _WRONG_DEVICE = 3  # exit status: the runs were trained on another kind of device
 
 
-@notify_if_slow("timing the arms, one after the other")
+@notify_if_slow("timing the arms, one at a time")
 def measure_arm_times(
     folders: dict[str, Path], device_kind: str, context: Context | None, user_targets: Sequence[str] = ()
 ) -> tuple[TimingResult | None, str]:
@@ -68,11 +68,11 @@ def measure_arm_times(
     if process.poll_exit_code() == _WRONG_DEVICE:
         return (
             None,
-            f"there is no {device_kind} here; the same command on a machine that has one takes the times",
+            f"this machine has no {device_kind}: repeat the command on a machine that has one",
         )
     times = _load_times(path) if process.poll_exit_code() == 0 else None
     if times is None:
-        return None, f"timing failed with status {process.poll_exit_code()}: see {log}"
+        return None, f"the timing process exited with status {process.poll_exit_code()}: see {log}"
     return times, ""
 
 

@@ -130,7 +130,7 @@ class _Sweep:
             times = {i: self.time_arms(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, SigtermExit) as interrupt:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
-            print("interrupted: the runs were stopped; the same command carries on", flush=True)
+            print("interrupted: all runs were stopped; repeat the command to resume", flush=True)
         self.write_reports(plans, to_launch, times, publish=status < INTERRUPTED)
         required_runs = [
             *self.find_required_runs(plans),
@@ -145,11 +145,14 @@ class _Sweep:
     def write_report_now(self, plans: list[Plan]) -> int:
         """Write a report of the runs that have finished so far; train and time nothing."""
         if not all(plan.experiment for plan in plans):
-            raise InvalidConfig("report --now of what? Of an experiment: add +experiment=NAME")
+            raise InvalidConfig("report --now needs an experiment: add +experiment=NAME")
         if not any(
             run_directories.load_run_result(self.root / run.id) for plan in plans for run in plan.runs
         ):
-            raise InvalidConfig("report --now: no run of it has ended yet; `status` says how they stand")
+            raise InvalidConfig(
+                "report --now: no run of the experiment has ended yet; see the state of its runs with "
+                "`status`"
+            )
         run_directories.require_writable_folder(self.reports, "paths.reports")
         self.register_references(plans)
         self.write_reports(plans, [], {}, publish=False, now=True)
@@ -217,7 +220,7 @@ class _Sweep:
             if run.id not in launched_ids
         ]:
             launched_ids |= {run.id for run in batch}
-            print(f"tuning the learning rate: {len(batch)} runs to train", flush=True)
+            print(f"learning-rate tuning: {len(batch)} runs to train", flush=True)
             status = self.launch_runs(batch, plans) or status
             plans = self.extend_plans(plans)
             self.validate_plans(plans)
@@ -299,7 +302,7 @@ class _Sweep:
         user_targets = submission.list_user_targets(plan.all_runs)
         times, note = measure_arm_times(folders, kind, self.context, user_targets)
         if note:
-            print(f"no timing: {note}", flush=True)
+            print(f"step times not measured: {note}", flush=True)
         return times
 
     def write_reports(

@@ -66,7 +66,7 @@ def preregister(plan: Plan, root: Path, command_line: Sequence[str]) -> Preregis
     if broken := preregistrations.read_log(root).broken_lines:
         lines = ", ".join(map(str, broken))
         print(
-            f"{root / ownership.PREREGISTRATION_LOG}: broken and passed over: line {lines}",
+            f"{root / ownership.PREREGISTRATION_LOG}: invalid lines ignored: {lines}",
             file=sys.stderr,
             flush=True,
         )
@@ -83,7 +83,7 @@ class DraftReport:
     preregistration: Preregistration | None
 
 
-@notify_if_slow("working out the report")
+@notify_if_slow("computing the report")
 def assemble_report(
     plan: Plan,
     root: Path,
@@ -143,7 +143,7 @@ def publish_report(draft: DraftReport, root: Path, reports: Path) -> None:
     document = draft.document
     assert plan.experiment is not None
     folder = reports / plan.title
-    with notify_if_slow(f"drawing the report of {plan.title}"):
+    with notify_if_slow(f"rendering the report of {plan.title}"):
         page = write_report(folder, document, draft.runs)
     if plan.tuning is not None and plan.tuning_runs and not plan.untuned_arms:
         plan.tuning.write_yaml(folder / "tuned.yaml", plan.experiment.name)
@@ -206,7 +206,7 @@ def print_ladders(pages: Sequence[Path]) -> None:
 def announce_compute_calibration(runs: Sequence[RunConfig]) -> None:
     """Print the number of calibration runs to train, if there are any."""
     if runs:
-        print(f"what training is worth: {len(runs)} runs to train before any is compared", flush=True)
+        print(f"compute calibration: {len(runs)} baseline runs to train before the comparison", flush=True)
 
 
 def print_compute_calibration(plans: Sequence[Plan], root: Path) -> None:
@@ -224,7 +224,7 @@ def announce_interim_analysis(runs: Sequence[RunConfig]) -> None:
     seeds = sorted({run.seed for run in runs})
     arms = list(dict.fromkeys(run.arm for run in runs))
     seed_range = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
-    print(f"undecided: {len(runs)} more runs, {seed_range} of {', '.join(arms)}", flush=True)
+    print(f"inconclusive claims: {len(runs)} more runs, {seed_range} of {', '.join(arms)}", flush=True)
 
 
 def _count_outdated_parts(plan: Plan, root: Path) -> dict[str, int]:
@@ -256,10 +256,10 @@ class RunCounts:
     def describe(self) -> str:
         """Format the counts as one line, without counts of zero after the first three."""
         kinds = (
-            (self.edited, "edited, to be measured again, or trained where that is not enough"),
-            (self.to_remeasure, "to be measured again, by code that was changed"),
-            (self.later, "at later interim analyses, as far as claims are inconclusive then"),
-            (self.failed, "failed before (sweep.retry_failed=true runs them again)"),
+            (self.edited, "edited, to be measured again or trained again"),
+            (self.to_remeasure, "to be measured again because the measuring code changed"),
+            (self.later, "for later interim analyses of inconclusive claims"),
+            (self.failed, "failed earlier (sweep.retry_failed=true trains them again)"),
         )
         nonzero = [f"{count} {kind}" for count, kind in kinds if count]
         return ", ".join([f"{self.total} runs", f"{self.done} done", f"{self.to_train} to train", *nonzero])
@@ -303,9 +303,7 @@ def _describe_plan(plan: Plan, planning_seconds: float) -> list[str]:
         size = f"{len(plan.group_runs_by_arm())} arms x {len(plan.experiment.seeds)} seeds"
         lines.append(f"{plan.title}: {size}, planned and checked in {planning_seconds:.1f} s")
     if plan.tuning:
-        lines += [
-            f"{arm} is not trained: {plan.tuning.explain_missing_rate(arm)}" for arm in plan.untuned_arms
-        ]
+        lines += [f"{arm} not trained: {plan.tuning.explain_missing_rate(arm)}" for arm in plan.untuned_arms]
         lines += plan.tuning.describe_stale_rates()
     return lines
 

@@ -72,7 +72,11 @@ def main(arguments: list[str]) -> int:
         _log_report_run(folder, root, task["logger"])
     except Exception as error:  # of the server, the network or wandb
         trouble = " ".join(f"{type(error).__name__}: {error}".split())
-        print(f"W&B gave up on the report ({trouble}); the report is on disk", file=sys.stderr, flush=True)
+        print(
+            f"the upload of the report to W&B failed ({trouble}); the report is on disk",
+            file=sys.stderr,
+            flush=True,
+        )
         return 1
     return 0
 
@@ -98,7 +102,7 @@ def _log_report_run(folder: Path, root: Path, settings: Mapping[str, Any]) -> No
         finish_run(run, code, root / "wandb")
     if wandb.workspace:
         if reason := logger_notes.read_offline_reason(root):
-            raise RuntimeError(f"no workspace view is saved: {reason}")
+            raise RuntimeError(f"W&B workspace view not saved: {reason}")
         wandb_view.save_workspace(folder, root, settings)
 
 

@@ -73,7 +73,7 @@ def evaluate_invariant(
         detail = _find_smallest_failure(invariant, variant) or detail
     elif status == "passed" and unsupported_reason is not None:
         status = "failed"
-        detail = f"declared unsupported ({unsupported_reason}), but it works: take the declaration away"
+        detail = f"declared unsupported ({unsupported_reason}), but it works: remove the declaration"
     return Outcome(invariant.name, variant.name, status, detail, invariant.statement)
 
 
@@ -163,7 +163,7 @@ def cases(*variants: Variant, unsupported: Mapping[str, str] | None = None) -> C
     ]
     unknown = set(declared) - {case.invariant.name for case in applicable_cases}
     if unknown:
-        raise ValueError(f"unsupported names no law that applies: {', '.join(sorted(unknown))}")
+        raise ValueError(f"unsupported names invariants that do not apply: {', '.join(sorted(unknown))}")
     return pytest.mark.parametrize(
         "case",
         applicable_cases,

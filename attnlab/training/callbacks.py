@@ -113,7 +113,7 @@ class MapRecorder(StepCallback):
 
     def __init__(self, tokens: Tensor, points: int, max_steps: int) -> None:
         if points < 0:
-            raise ValueError(f"measure.maps must be 0 or more, got {points}")
+            raise ValueError(f"measure.maps must be at least 0, got {points}")
         self.tokens = tokens
         self.steps = (
             sorted({round(k * max_steps / max(points - 1, 1)) for k in range(points)})
@@ -172,7 +172,7 @@ class MapRecorder(StepCallback):
 
 def log_maps(loggers: Iterable[Any], maps: np.ndarray, layers: Sequence[int], step: int) -> None:
     """Log the encoded maps [layers, heads, T, T] of one step as one captioned picture per layer."""
-    legend = "a row per query, a column per key, black: no attention; heads from left to right"
+    legend = "one row per query, one column per key; black: no attention; heads from left to right"
     for n, layer in zip(layers, maps, strict=True):
         caption = [f"layer{n} after {step} steps: {legend}"]
         for logger in loggers:

@@ -150,7 +150,7 @@ def find_newest_checkpoint(folder: Path) -> Path | None:
 
 def _set_aside_foreign(path: Path, run_id: Any) -> None:
     """Rename a checkpoint of another run; earlier renamed files stay."""
-    reason = f"is of run {run_id}" if isinstance(run_id, str) else "does not say of which run it is"
+    reason = f"belongs to run {run_id}" if isinstance(run_id, str) else "has no run id"
     numbers = itertools.count(2)
     new_path = path.with_name(f"{path.name}.foreign")
     while new_path.exists():
@@ -158,5 +158,8 @@ def _set_aside_foreign(path: Path, run_id: Any) -> None:
     with suppress(FileNotFoundError):  # another rank was faster
         path.rename(new_path)
         print(
-            escape_unprintable(f"{path} {reason}: it is not resumed, and kept as {new_path.name}"), flush=True
+            escape_unprintable(
+                f"{path} {reason}: training does not resume from it; it was renamed to {new_path.name}"
+            ),
+            flush=True,
         )

@@ -103,9 +103,9 @@ def measure_final_metrics(
         "speed": {resources.THROUGHPUT.name: tokens_per_s},
         "kernels": {
             "max_abs_eager_fused": difference,
-            "note": "maps are read with the eager kernel"
+            "note": "maps are computed with the eager kernel"
             if difference is not None
-            else "no other kernel to compare with",
+            else "there is no other kernel to compare with",
         },
         "head_scores": _merge_parts(parts, "head_scores"),
         "leakage": _merge_parts(parts, "leakage"),

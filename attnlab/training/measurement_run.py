@@ -30,9 +30,9 @@ def build_checked_measurement(config: Mapping[str, Any], model: Transformer, dat
     measurement = instantiate_config(config["measurement"])
     name = config["measurement"].get("_target_")
     if not callable(measurement):
-        raise ValueError(f"measurement={name} makes a {type(measurement).__name__}, which cannot be called")
+        raise ValueError(f"measurement={name} builds a {type(measurement).__name__}, which is not callable")
     if is_shapes_only(measurement) and config["parent"]:
-        raise ValueError(f"measurement={name} looks at no weights: set parent=null")
+        raise ValueError(f"measurement={name} uses no weights: set parent=null")
     if hasattr(measurement, "check"):
         measurement.check(model, data)
     return measurement
@@ -72,7 +72,7 @@ def run_measurement(folder: Path, run_config: RunConfig) -> RunResult:
         measurement_result = measurement(module, data, device)
     for name, value in measurement_result.metrics.items():
         if not math.isfinite(value):
-            raise FloatingPointError(f"{name} is measured as {value}, which is no number")
+            raise FloatingPointError(f"{name} is {value}, which is not finite")
     memory = {
         **resources.count_kv_bytes(
             model, None if model_device == "meta" else data.probe_tokens(1).to(device)
@@ -88,7 +88,7 @@ def run_measurement(folder: Path, run_config: RunConfig) -> RunResult:
         memory=memory,
         leakage={} if model_device == "meta" else measure_leakage(model, load_first_batch(data, device)),
         speed={},
-        kernels={"max_abs_eager_fused": None, "note": "nothing was trained, and no maps were taken"},
+        kernels={"max_abs_eager_fused": None, "note": "measurement runs do not train and compute no maps"},
         head_scores={},
     )
     curves = [

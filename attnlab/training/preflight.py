@@ -55,7 +55,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     device_memory = memory_limits.validate_model_memory(config, model, data.task.vocab_size, device)
     if (prefix := find_longest_prefix(model)) >= data.task.length:
         raise ValueError(
-            f"model.attention.masks: a prefix of {prefix} tokens leaves no target outside it in windows of "
+            f"model.attention.masks: a prefix of {prefix} tokens covers every target in windows of "
             f"{data.task.length}: lower its n, or raise data.length"
         )
     device_kind = get_device_kind(device)
@@ -108,17 +108,17 @@ def _validate_config(config: Mapping[str, Any]) -> None:
     batch_size = config["data"]["batch_size"]
     if batch_size % devices:
         raise ValueError(
-            f"trainer.devices={devices}: give a whole number that divides data.batch_size={batch_size}"
+            f"trainer.devices={devices} does not divide data.batch_size={batch_size}: change one of them"
         )
     patches = len(config["model"].get("layers") or [])
     layers = config["model"]["n_layers"]
     if patches > layers:
         raise ValueError(
-            f"model.layers has {patches} patches for {layers} layers, so some say nothing: raise "
-            "model.n_layers, or leave some out"
+            f"model.layers has {patches} patches for only {layers} layers: raise "
+            "model.n_layers, or remove patches"
         )
     if config.get("convert") and not config["parent"]:
-        raise ValueError("convert is for the weights of another run: set parent, or convert=null")
+        raise ValueError("convert applies to the weights of another run: set parent, or convert=null")
 
 
 def _build_module(config: Mapping[str, Any], data: Any) -> tuple[Any, Transformer]:
@@ -150,7 +150,8 @@ def _select_device(config: Mapping[str, Any]) -> str:
     devices = config["trainer"]["devices"]
     if device == "cuda" and devices > torch.cuda.device_count():
         raise ValueError(
-            f"trainer.devices={devices}: there are {torch.cuda.device_count()} CUDA devices here"
+            f"trainer.devices={devices}, but this machine has only {torch.cuda.device_count()} CUDA devices:"
+            " lower trainer.devices"
         )
     return device
 
@@ -235,10 +236,11 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
             with torch.set_grad_enabled(device == "cpu"):
                 y = layer(x, shared_tensors=shared_tensors) if shares else layer(x)
         except RuntimeError as error:
-            raise ValueError(f"the parts of {mixer['_target_']} do not fit together: {error}") from error
+            raise ValueError(f"the parts of {mixer['_target_']} are incompatible: {error}") from error
         if y.shape != x.shape:
             raise ValueError(
-                f"{mixer['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer keeps the shape"
+                f"{mixer['_target_']} maps {tuple(x.shape)} to {tuple(y.shape)}: a mixer must preserve "
+                "the shape"
             )
         if y.requires_grad:
             y.sum().backward(retain_graph=shares)  # the next layer reads its shared tensors

@@ -94,7 +94,7 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
     steps = config["trainer"]["max_steps"]
     probe_window = choose_probe_window(data)
     maps = callbacks.MapRecorder(probe_window, config["measure"]["maps"], steps)
-    assert estimate.batch_tokens is not None, "a run that trains has batches"
+    assert estimate.batch_tokens is not None, "a training run needs batches"
     curves = callbacks.CurveRecorder(estimate.batch_tokens)
     progress_writer = callbacks.ProgressWriter(folder / "progress.json")
     data.micro_batches = run_config.use.split

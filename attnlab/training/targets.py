@@ -18,13 +18,13 @@ def validate_targets(config: Mapping[str, Any]) -> None:
     """
     for key, name in find_targets(config):
         if not isinstance(name, str) or "." not in name:
-            raise ValueError(f"{key}={name}: give a dotted name, as in package.module.Class")
+            raise ValueError(f"{key}={name} is not a dotted name, as in package.module.Class")
         try:
             target = locate_target(name)
         except LookupError as error:
             raise ValueError(f"{key}={name}: {error.args[0]}") from error
         if not callable(target) and not key.endswith(".path"):
-            raise ValueError(f"{key}={name} is a {type(target).__name__}, which cannot be called")
+            raise ValueError(f"{key}={name} is a {type(target).__name__}, which is not callable")
 
 
 def locate_target(name: str) -> Any:
@@ -38,7 +38,7 @@ def locate_target(name: str) -> Any:
     path = root
     if target is None:
         raise LookupError(
-            f"there is no module {root}; give the command where it can be imported, or install it"
+            f"there is no module {root}; install it, or run the command where it can be imported"
         )
     for part in attributes:
         if hasattr(target, part):

@@ -34,7 +34,9 @@ QUIET_SETTINGS = {
     "num_sanity_val_steps": 0,
 }
 
-_ALL_STEPS_REASON = "a run takes all of its trainer.max_steps, so that arms have seen as many tokens"
+_ALL_STEPS_REASON = (
+    "every run completes trainer.max_steps, so that all arms train on the same number of tokens"
+)
 _CHECKPOINTS_REASON = "attnlab saves checkpoints itself: set sweep.checkpoint_every"
 _TIME_REASON = "set sweep.max_time, in seconds"
 _PROGRESS_REASON = "`python -m attnlab status ... --watch` shows progress, and `plan` parameters and FLOPs"
@@ -42,7 +44,7 @@ _REJECTION_REASONS = {  # reason -> Trainer settings that the harness controls
     "batch n is a function of (seed, n): set trainer.max_steps, data.batch_size or data.val_windows":
         "limit_predict_batches limit_test_batches limit_train_batches limit_val_batches "
         "max_epochs min_epochs overfit_batches reload_dataloaders_every_n_epochs",
-    "every run validates and saves checkpoints: size=debug is the quick run": "barebones fast_dev_run",
+    "every run validates and saves checkpoints: use size=debug for a quick run": "barebones fast_dev_run",
     _ALL_STEPS_REASON: "min_steps",
     _TIME_REASON: "max_time",
     "set measure.every, in optimizer steps":
@@ -51,8 +53,8 @@ _REJECTION_REASONS = {  # reason -> Trainer settings that the harness controls
     _PROGRESS_REASON: "enable_model_summary enable_progress_bar",
     "set logger=none, or logger=wandb, which holds the whole config": "enable_autolog_hparams logger",
     "add them as +callbacks=NAME, or ++callbacks.mine={_target_: ...}": "callbacks",
-    "the store names a run's folder: set paths.runs": "default_root_dir",
-    "a run has one node and attnlab's plugins: set trainer.devices or trainer.precision":
+    "attnlab names the run directories: set paths.runs": "default_root_dir",
+    "a run uses one node and attnlab's own plugins: set trainer.devices or trainer.precision":
         "num_nodes plugins use_distributed_sampler",
 }  # fmt: skip
 REJECTED_SETTINGS = {key: reason for reason, keys in _REJECTION_REASONS.items() for key in keys.split()}
@@ -64,8 +66,8 @@ _REJECTED_CALLBACKS: dict[type[pl.Callback], str] = {
     callbacks.Timer: _TIME_REASON,
     callbacks.GradientAccumulationScheduler: "set trainer.accumulate_grad_batches",
     callbacks.BatchSizeFinder: "set data.batch_size",
-    callbacks.LearningRateFinder: "set tune in an experiment, and optim.lr elsewhere",
-    callbacks.LearningRateMonitor: "train/lr is among the curves of every run",
+    callbacks.LearningRateFinder: "set tune in an experiment, or optim.lr in a single run",
+    callbacks.LearningRateMonitor: "every run logs train/lr: remove this callback",
 }
 _CLOSED_GROUPS = ("measure", "sweep", "paths", "decode")  # keys not covered by a constructor signature
 _OPEN_GROUPS = ("data", "model", "size", "optim", "trainer", "logger", "callbacks", "hydra")
@@ -84,9 +86,7 @@ def validate_settings(config: Mapping[str, Any]) -> None:
     reject_environment_settings()
     _validate_trainer_keys(config["trainer"])
     if config.get("callbacks") and config.get("measurement"):
-        raise ValueError(
-            "callbacks look at a training, and a measurement trains nothing: drop one of the two"
-        )
+        raise ValueError("measurement runs do not train, so callbacks have no effect: remove one of them")
     trainer_config = {"trainer": config["trainer"], "callbacks": config.get("callbacks")}
     _try_building(to_canonical_json(trainer_config))
 
@@ -100,7 +100,7 @@ def build_callbacks(config: Mapping[str, Any]) -> list[pl.Callback]:
     """
     group = config.get("callbacks") or {}
     if not isinstance(group, Mapping):
-        raise ValueError(f"callbacks maps names to {{_target_: ...}}, one for each callback; got {group}")
+        raise ValueError(f"callbacks must map names to {{_target_: ...}}, one per callback, got {group}")
     return [
         _build_callback(f"callbacks.{name}", callback)
         for name, callback in group.items()
@@ -129,7 +129,7 @@ def reject_environment_settings() -> None:
     """
     for key in inspect.signature(pl.Trainer).parameters:
         if (name := f"PL_TRAINER_{key.upper()}") in os.environ:
-            raise ValueError(f"{name} is set, and would change runs behind their ids: unset it")
+            raise ValueError(f"{name} is set, but run ids do not include it: unset it")
 
 
 @contextmanager
@@ -156,8 +156,8 @@ def _reject_unknown_keys(config: Mapping[str, Any]) -> None:
     for key in config:
         if key not in groups:
             raise ValueError(
-                f"{key}: nothing reads a key of that name{format_suggestions(key, groups)}; "
-                f"values that other keys refer to go under {_FREE_GROUP}"
+                f"{key}: there is no such key{format_suggestions(key, groups)}; "
+                f"put values that other keys interpolate under {_FREE_GROUP}"
             )
     for group in _CLOSED_GROUPS:
         for key in config.get(group) or {}:
@@ -186,14 +186,14 @@ def _validate_trainer_keys(trainer: Mapping[str, Any]) -> None:
     """
     target = get_object(trainer["_target_"])
     if isinstance(target, type) and not issubclass(target, pl.Trainer):
-        raise ValueError(f"trainer._target_={trainer['_target_']} is no pytorch_lightning.Trainer")
+        raise ValueError(f"trainer._target_={trainer['_target_']} is not a pytorch_lightning.Trainer")
     parameters = inspect.signature(target).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     rejected_keys = {*inspect.signature(pl.Trainer).parameters} - {*config_groups.TrainerGroup.model_fields}
     for key in trainer:
         if key in rejected_keys:
             value = "" if isinstance(trainer[key], Mapping | list) else f"={trainer[key]}"
-            reason = REJECTED_SETTINGS.get(key, "attnlab has no use for this setting: leave it out")
+            reason = REJECTED_SETTINGS.get(key, "attnlab does not use this setting: remove it")
             raise ValueError(f"trainer.{key}{value}: {reason}")
         if not takes_any and key not in parameters and not key.startswith("_"):
             raise ValueError(
@@ -217,20 +217,22 @@ def _try_building(config_json: str) -> None:
         except Exception as error:  # Lightning's own exception class is no ValueError
             raise ValueError(f"trainer: {' '.join(str(error).split())}") from error
     if not isinstance(trainer, pl.Trainer):
-        raise ValueError(f"trainer._target_={settings['_target_']} makes no pytorch_lightning.Trainer")
+        raise ValueError(
+            f"trainer._target_={settings['_target_']} does not build a pytorch_lightning.Trainer"
+        )
 
 
 def _build_callback(key: str, config: Any) -> pl.Callback:
     if not isinstance(config, Mapping) or "_target_" not in config:
-        raise ValueError(f"{key}={config}: a callback is given as {{_target_: package.module.Class, ...}}")
+        raise ValueError(f"{key}={config} is not a callback: use {{_target_: package.module.Class, ...}}")
     try:
         callback = instantiate_config(config)
     except Exception as error:  # a user's constructor may raise anything
         raise ValueError(f"{key}: {' '.join(str(error).split()) or type(error).__name__}") from error
     if not isinstance(callback, pl.Callback):
         raise ValueError(
-            f"{key}._target_={config['_target_']} makes a {type(callback).__name__}, "
-            "which is no pytorch_lightning.Callback"
+            f"{key}._target_={config['_target_']} builds a {type(callback).__name__}, "
+            "which is not a pytorch_lightning.Callback"
         )
     for kind, reason in _REJECTED_CALLBACKS.items():
         if isinstance(callback, kind):

@@ -56,7 +56,7 @@ def load_parent_weights(
     folder = store / name
     result = run_directories.load_run_result(folder)
     if result is None or not result.is_done or not (folder / "model.safetensors").exists():
-        raise ValueError(f"parent={name}: there is no finished run of that id in {store}; train it first")
+        raise ValueError(f"parent={name}: no finished run in {store} has this id: train it first")
     if config.get("convert"):
         composed_names = {*trust.collect_config_names(config), *user_targets}
         trust.require_trusted_objects(result.config, folder / "run.json", composed_names)
@@ -73,7 +73,7 @@ def _convert_parent(source: Transformer, config: Mapping[str, Any]) -> Transform
     """Apply `convert` to the parent, with this run's number of KV heads."""
     heads = (config["model"].get("attention") or {}).get("heads") or {}
     if not isinstance(heads.get("n_kv_heads"), int):
-        raise ValueError("convert pools key and value heads, and model.attention.heads has no n_kv_heads")
+        raise ValueError("convert pools key and value heads, but model.attention.heads has no n_kv_heads")
     convert = {key: value for key, value in config["convert"].items() if key != "_partial_"}
     return instantiate_config(convert, source=source, n_kv_heads=heads["n_kv_heads"])
 
@@ -83,11 +83,11 @@ def _require_matching_shapes(model: Transformer, state: Mapping[str, Any], paren
     shared = {tensor.data_ptr() for key, tensor in own.items() if key in state}
     for key, tensor in own.items():
         if key not in state and tensor.data_ptr() not in shared:
-            raise ValueError(f"parent={parent} has no {key}, which this run's model has")
+            raise ValueError(f"parent={parent} has no tensor {key}, which this run's model needs")
         if key in state and state[key].shape != tensor.shape:
             raise ValueError(
-                f"parent={parent}: its {key} is {tuple(state[key].shape)}, "
-                f"this run has {tuple(tensor.shape)}; set convert, or make the models alike"
+                f"parent={parent}: its {key} has shape {tuple(state[key].shape)}, but this run's has "
+                f"{tuple(tensor.shape)}: set convert, or use the same model"
             )
     if extra := sorted(set(state) - set(own)):
-        raise ValueError(f"parent={parent} has {extra[0]}, for which this run's model has no place")
+        raise ValueError(f"parent={parent} has a tensor {extra[0]}, which this run's model lacks")

@@ -87,7 +87,8 @@ class BaseStoredRunLauncher(Launcher):
         for key in self.options:
             if key not in valid_keys:
                 raise InvalidConfig(
-                    f"hydra.launcher.{key} is no option of this launcher{format_suggestions(key, valid_keys)}"
+                    f"hydra.launcher.{key} is not an option of this launcher"
+                    f"{format_suggestions(key, valid_keys)}"
                 )
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
@@ -97,8 +98,8 @@ class BaseStoredRunLauncher(Launcher):
             InvalidConfig: always.
         """
         raise InvalidConfig(
-            f"hydra/launcher={self.pip_extra or 'pool'} trains stored runs of hydra/sweeper=attnlab: leave "
-            "the sweeper as it is, or choose a launcher of Hydra's own"
+            f"hydra/launcher={self.pip_extra or 'pool'} works only with hydra/sweeper=attnlab: "
+            "remove the sweeper override, or choose one of Hydra's launchers"
         )
 
     @abstractmethod

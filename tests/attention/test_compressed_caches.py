@@ -170,7 +170,7 @@ def test_padding_is_evicted_first():
     ("make", "message"),
     [
         (lambda: QuantizedCache(3), "2, 4, 8 or 16 bits"),
-        (lambda: QuantizedCache(4, keys="row"), "per token or channel"),
+        (lambda: QuantizedCache(4, keys="row"), "keys=token or keys=channel"),
         (lambda: QuantizedCache(4, group=0), "group >= 1"),
         (lambda: HeavyHitterCache(0), "size >= 1"),
         (lambda: HeavyHitterCache(4, 5), "recent <= size"),

@@ -159,7 +159,7 @@ def test_mask_that_sees_the_future_is_checked_at_every_step(heads):
     attention, x = Attention(HEADS["grouped"](), eager, {"own": future_mask}), torch.zeros(1, 5, 12)
     cache = DynamicCache()
     attention(x, cache=cache)
-    with pytest.raises(Unsupported, match="should have seen these later ones"):
+    with pytest.raises(Unsupported, match="shows tokens of this chunk to an earlier token"):
         attention(x[:, :1], cache=cache)
 
 

@@ -192,7 +192,7 @@ def test_memory_mixer_rejects_masks_that_hide_single_keys(mixer):
         return (kv_idx != 2) | (q_idx == 2)
 
     module = prepare_mixer(MIXERS[mixer]())
-    with pytest.raises(Unsupported, match="only padding and whole documents"):
+    with pytest.raises(Unsupported, match="only padding and document masks"):
         module(make_input(), mask=without_one)
     module(make_input(2), mask=make_document_mask(torch.tensor([[0] * 4 + [1] * 5, [0] * 7 + [2] * 2])))
 

@@ -105,19 +105,19 @@ def test_value_residual_mixes_own_and_first_layer_values():
 
 
 def test_reader_without_an_earlier_writer_is_rejected_at_construction():
-    with pytest.raises(ValueError, match="layer 0 reads keys, which no earlier layer publishes"):
+    with pytest.raises(ValueError, match="layer 0 reads keys, which no earlier layer writes"):
         make_model([make_reader(), make_writer()])
 
 
 def test_reader_layer_alone_is_rejected():
-    with pytest.raises(Unsupported, match="needs an earlier one with writes_shared_kv"):
+    with pytest.raises(Unsupported, match="needs an earlier layer with writes_shared_kv"):
         make_reader()(torch.zeros(1, 3, M))
 
 
 def test_unshareable_parts_are_rejected():
-    with pytest.raises(Unsupported, match="cannot be forgotten"):
+    with pytest.raises(Unsupported, match="does not support keys shared"):
         make_writer(forgetting=ForgetGate(M, H))
-    with pytest.raises(Unsupported, match="no values of their own"):
+    with pytest.raises(Unsupported, match="needs heads with their own values"):
         make_reader(epilogue=ExclusiveEpilogue())
 
 

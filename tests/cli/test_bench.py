@@ -143,9 +143,12 @@ def test_saved_bytes_grow_quadratically_in_eager_and_linearly_in_sdpa(monkeypatc
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["bench"], "name one of decode, contexts, train, attention, memory, start, data, sharing"),
+        (
+            ["bench"],
+            "unknown subject; use one of decode, contexts, train, attention, memory, start, data, sharing",
+        ),
         (["bench", "decod"], "(nearest: decode)"),
-        (["bench", "memory", "--jsn"], "bench does not know --jsn (nearest: --json"),
+        (["bench", "memory", "--jsn"], "bench: unknown flag --jsn (nearest: --json"),
         (["bench", "memory", "threads=0"], "threads=0"),
         (["bench", "memory", "rounds=x"], "rounds=x"),
     ],
@@ -223,7 +226,7 @@ class Processes:
         return subprocess.CompletedProcess(line, 0, self.plan if line[0] == "plan" else "", "")
 
 
-@pytest.mark.parametrize("plan_line", ["0 to train, 24 done", "0 to train by now, 24 done"])
+@pytest.mark.parametrize("plan_line", ["0 to train, 24 done", "0 to train now, 24 done"])
 def test_starts_alternate_and_include_a_finished_experiment(monkeypatch, plan_line):
     processes = Processes(f"24 done\n{plan_line}\n")
     monkeypatch.setattr(start, "run_command", processes)
@@ -244,7 +247,7 @@ def test_starts_alternate_and_include_a_finished_experiment(monkeypatch, plan_li
 
 
 @pytest.mark.parametrize(
-    "plan", ["3 to train, 21 done", "3 to train by now, 21 done", "0 to train, 23 done, 1 failed", ""]
+    "plan", ["3 to train, 21 done", "3 to train now, 21 done", "0 to train, 23 done, 1 failed", ""]
 )
 def test_unfinished_experiment_is_never_started(monkeypatch, plan):
     processes = Processes(plan)
@@ -317,7 +320,7 @@ def test_failing_part_keeps_the_previous_rows_and_prints_one_line(monkeypatch, c
     *_, last_line = errors.splitlines()
     assert re.fullmatch(
         r"attnlab: bench memory: AttributeError: no such part \(test_bench.py:\d+\); "
-        r"4 rows were measured before",
+        r"4 rows measured before it",
         last_line,
     )
     assert "Traceback" not in errors
@@ -380,7 +383,7 @@ def test_signal_prints_the_rows_so_far(monkeypatch, capfd, number, status):
             signal.signal(signal_number, handler)
     out, errors = capfd.readouterr()
     assert out.count("T = 16") == out.count("T = 32") == 2
-    message = f"attnlab: bench memory: ended by {number.name}; 4 rows were measured before"
+    message = f"attnlab: bench memory: stopped by {number.name}; 4 rows measured before it"
     assert errors.splitlines()[-1] == message
 
 

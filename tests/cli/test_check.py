@@ -78,7 +78,7 @@ def test_unknown_flag_is_rejected():
 
 
 def test_missing_config_dir_is_rejected(tmp_path):
-    with pytest.raises(InvalidConfig, match="no such folder"):
+    with pytest.raises(InvalidConfig, match="folder not found"):
         run("--config-dir", str(tmp_path / "none"))
 
 

@@ -112,8 +112,8 @@ def test_shortest_experiments_fill_the_time_budget_and_the_rest_is_named(more, r
     output = capsys.readouterr()
     assert f"{len(run.split())} of {len(run.split())} claims hold" in output.out
     assert output.err == (
-        "" if more else "2 of 4 experiments, in about 15 minutes where nothing is stored yet;"
-        " --all runs endless, long too\n"
+        "" if more else "re-testing 2 of 4 experiments, in about 15 minutes without cached runs;"
+        " --all adds endless, long\n"
     )  # fmt: skip
     single_root = tmp_path / "lone"
     write_report(single_root / "endless", claim(), seconds=[4000])
@@ -204,7 +204,9 @@ def test_invalid_override_is_an_input_error_and_no_changed_claim(tmp_path, capsy
         calls.append(overrides)
         return 2
 
-    with pytest.raises(InvalidConfig, match="one was refused as foo=1, so nothing was tried"):
+    with pytest.raises(
+        InvalidConfig, match="the command of one failed validation with foo=1, so nothing was re-tested"
+    ):
         rerun_claims(reject, tmp_path / "reference", "foo=1")
     assert len(calls) == 1
     assert "NO RESULT" not in capsys.readouterr().out
@@ -222,7 +224,7 @@ def test_reference_of_another_schema_version_is_an_error(tmp_path):
 
 
 def test_missing_folder_is_named(tmp_path):
-    with pytest.raises(InvalidConfig, match="nowhere: no such folder"):
+    with pytest.raises(InvalidConfig, match="nowhere: folder not found"):
         rerun_claims(FakeRunner(), tmp_path / "nowhere")
 
 
@@ -260,6 +262,6 @@ def test_experiment_name_of_an_untrusted_report_must_be_plain(name, tmp_path):
     write_report(tmp_path / "reference" / "one", claim())
     write_report(tmp_path / "reference" / "two", claim(), name=name or "\n")
     runs = FakeRunner(one=claim())
-    with pytest.raises(InvalidConfig, match="is no name of a file"):
+    with pytest.raises(InvalidConfig, match="is not a valid file name"):
         rerun_claims(runs, tmp_path / "reference")
     assert not runs.calls

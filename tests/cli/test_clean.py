@@ -98,14 +98,14 @@ def test_candidates_and_reasons_to_keep_are_listed_before_confirmation(store, ca
     assert run_clean(ask=lambda question: questions.append(question) or "") == 0
     out = capsys.readouterr().out
     assert f"to remove: runs/{ids['single']}  - run  2.0 MB\n" in out
-    assert "kept: 1 that a process holds, 0.0 MB\nkept: 1 that a report lists, 0.0 MB\n" in out
-    assert "kept: 1 that others of them started from, 0.0 MB\n" in out
-    assert questions == ["remove 2 that nothing refers to, 2.0 MB? [y/N] "]
+    assert "kept: 1 runs locked by a process, 0.0 MB\nkept: 1 runs listed in a report, 0.0 MB\n" in out
+    assert "kept: 1 runs that are parents of kept runs, 0.0 MB\n" in out
+    assert questions == ["remove 2 unreferenced runs, 2.0 MB? [y/N] "]
     assert out.endswith("nothing removed\n")
     assert len(list_run_ids(root)) == 5
     assert run_clean(ask=lambda _: "y") == 0
     assert list_run_ids(root) == {ids[name] for name in ("reported", "parent", "running")}
-    assert "removed 2 that nothing refers to, 2.0 MB\n" in capsys.readouterr().out
+    assert "removed 2 unreferenced runs, 2.0 MB\n" in capsys.readouterr().out
     assert run_clean("--yes") == 0
     assert "nothing to remove" in capsys.readouterr().out
 
@@ -128,25 +128,28 @@ def test_run_is_kept_until_it_reaches_the_age_limit(root, capsys, words, n_kept)
     store_run(root, "old", days=31)
     run_clean("--yes", *words)
     assert len(list_run_ids(root)) == n_kept
-    assert ("kept: 2 newer than 30 days" in capsys.readouterr().out) == (not words)
+    assert ("kept: 2 runs newer than 30 days" in capsys.readouterr().out) == (not words)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--force"], "clean does not know --force"),
-        (["runs"], "clean does not know 'runs'"),
+        (["--force"], "clean: unknown flag --force"),
+        (["runs"], "clean: unknown word 'runs'"),
         (["paths.run=here"], "nearest: paths.runs"),
-        (["paths.runs="], "paths.runs=: it must not be empty"),
+        (["paths.runs="], "paths.runs=: must not be empty"),
         (["--yes=1"], "clean: argument --yes"),
-        (["--forget", "ning", "--yes"], "--forget ning: nothing in runs is of that name"),
-        (["paths.reports=reprots", "--yes"], "paths.reports=reprots: there is no such folder"),
+        (["--forget", "ning", "--yes"], "--forget ning: no such experiment in runs"),
+        (["paths.reports=reprots", "--yes"], "paths.reports=reprots: folder not found"),
         (["paths.runs=a", "paths.runs=runs"], "paths.runs= is given twice"),
-        (["days=-1", "--yes"], "days=-1: it must be a whole number of at least 0"),
-        (["days=soon", "--yes"], "days=soon: it must be a whole number of at least 0"),
-        (["paths.runs=reports", "--yes"], "paths.runs=reports is no store of attnlab's: it has no .attnlab"),
-        (["paths.runs=gone", "--yes"], "paths.runs=gone: there is no such folder"),
-        (["paths.runs=file", "--yes"], "paths.runs=file: there is no such folder"),
+        (["days=-1", "--yes"], "days=-1: must be an integer of at least 0"),
+        (["days=soon", "--yes"], "days=soon: must be an integer of at least 0"),
+        (
+            ["paths.runs=reports", "--yes"],
+            "paths.runs=reports is not a folder of attnlab runs, because it has no .attnlab",
+        ),
+        (["paths.runs=gone", "--yes"], "paths.runs=gone: folder not found"),
+        (["paths.runs=file", "--yes"], "paths.runs=file: folder not found"),
     ],
 )
 def test_bad_input_is_one_line_with_exit_2_and_removes_nothing(store, capsys, words, message):
@@ -174,7 +177,7 @@ def test_foreign_files_folders_and_links_survive_and_are_named(root, tmp_path, c
     assert read_tree(root) == files_before
     assert (tmp_path / "another" / linked / "spec.json").exists()
     names = ", ".join(sorted([linked, "fedcba9876543210", "notes.txt", "src"]))
-    assert f"left alone: 4 that no run has written: {names}\n" in capsys.readouterr().out
+    assert f"ignored: 4 entries that no run wrote: {names}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,9 @@ def test_only_files_written_by_a_run_are_removed_from_its_folder(root, tmp_path,
     assert read_tree(root / noted) == {Path("notes.txt"): b"mine"}
     assert (root / noted / "wandb" / "mine").is_dir()
     assert (root / noted / "away").is_symlink()
-    assert f"{noted} stays for what no run has written: away, notes.txt, wandb" in capsys.readouterr().out
+    assert (
+        f"{noted} kept because of files that no run wrote: away, notes.txt, wandb" in capsys.readouterr().out
+    )
     assert (tmp_path / "precious").exists()
 
 
@@ -265,14 +270,14 @@ def test_run_locked_during_the_question_is_kept(root, capsys):
     release_lock.set()
     process.join()
     assert list_run_ids(root) == {name}
-    assert "stays" in capsys.readouterr().out
+    assert "kept: now locked by a process" in capsys.readouterr().out
 
 
 def test_command_started_during_the_question_keeps_its_runs(root, capsys):
     name = store_run(root, "single")
     run_clean(ask=lambda _: reference_runs(root, "mine", [name]) or "y")
     assert list_run_ids(root) == {name}
-    assert f"{name} stays: kept of mine, which has not finished" in capsys.readouterr().out
+    assert f"{name} kept: now of mine, which has not finished" in capsys.readouterr().out
 
 
 def test_failed_removal_is_named_with_exit_1(root, monkeypatch, capsys):
@@ -284,7 +289,7 @@ def test_failed_removal_is_named_with_exit_1(root, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", deny_unlink)
         assert run_clean("--yes") == 1
-    assert "could not be removed: [Errno 1] not permitted" in capsys.readouterr().out
+    assert "was not removed: [Errno 1] not permitted" in capsys.readouterr().out
 
 
 def test_reports_in_nested_and_linked_folders_keep_their_runs(root, tmp_path):
@@ -306,7 +311,7 @@ def test_unreadable_report_keeps_all_runs(root, capsys, text):
     write_report(Path("reports/deep/broken"), text=text)
     run_clean("--yes")
     assert list_run_ids(root) == ids
-    assert "kept: 2 since reports/deep/broken/report.json cannot be read" in capsys.readouterr().out
+    assert "kept: 2 runs because reports/deep/broken/report.json cannot be read" in capsys.readouterr().out
 
 
 def test_unreadable_reference_keeps_all_runs(root, capsys):
@@ -315,7 +320,7 @@ def test_unreadable_reference_keeps_all_runs(root, capsys):
     (root / "users" / "a.json").write_text("{")
     run_clean("--yes")
     assert list_run_ids(root) == {name}
-    assert "kept: 1 since runs/users/a.json cannot be read" in capsys.readouterr().out
+    assert "kept: 1 runs because runs/users/a.json cannot be read" in capsys.readouterr().out
 
 
 def test_report_json_of_another_program_keeps_nothing(root):
@@ -330,11 +335,11 @@ def test_unfinished_command_keeps_its_runs_until_forgotten(root, capsys):
     reference_runs(root, "mine", [name, "0" * 16])
     run_clean("--yes")
     assert list_run_ids(root) == {name}
-    assert "kept: 1 of mine, which has not finished (--forget mine)" in capsys.readouterr().out
+    assert "kept: 1 runs of mine, which has not finished (--forget mine)" in capsys.readouterr().out
     run_clean("--yes", "--forget", "mine")
     assert list_run_ids(root) == set()
     assert not list((root / "users").iterdir())
-    assert "forgotten: mine keeps no runs any more" in capsys.readouterr().out
+    assert "released the runs that only mine referenced" in capsys.readouterr().out
 
 
 def test_forgotten_command_stays_forgotten_while_a_report_keeps_its_runs(root):
@@ -378,14 +383,14 @@ def test_run_directory_moved_away_from_its_reports_keeps_its_runs(root, tmp_path
     Path("reports").rename("unknown")
     run_clean("--yes", "paths.runs=there/runs")
     assert list_run_ids(Path("there/runs")) == {name}
-    assert f"of mine, whose reports in {tmp_path}/reports cannot be seen from here" in capsys.readouterr().out
+    assert f"of mine, whose reports in {tmp_path}/reports are not accessible here" in capsys.readouterr().out
 
 
 def test_runs_copied_without_references_are_kept_until_forgotten(root, capsys):
     name = store_run(root, "one", "mine")
     run_clean("--yes")
     assert list_run_ids(root) == {name}
-    assert "of mine, whose report is not known here (--forget mine)" in capsys.readouterr().out
+    assert "of mine, whose report was not found (--forget mine)" in capsys.readouterr().out
     run_clean("--yes", "--forget", "mine")
     assert list_run_ids(root) == set()
 
@@ -394,7 +399,7 @@ def test_running_command_cannot_be_forgotten(root, capsys):
     name = store_run(root, "one", "mine")
     reference_runs(root, "mine", [name], running=True)
     with pytest.raises(
-        InvalidConfig, match=r"--forget mine: its command runs \(process \d+\); stop it first or"
+        InvalidConfig, match=r"--forget mine: its command is running \(process \d+\): stop it first, or"
     ):
         run_clean("--yes", "--forget", "mine")
     assert list_run_ids(root) == {name}

@@ -26,7 +26,7 @@ def test_words_that_set_keys_of_an_arm_are_arms_and_others_overrides(words, arms
 
 
 def test_one_arm_is_rejected():
-    with pytest.raises(InvalidConfig, match="two arms or more"):
+    with pytest.raises(InvalidConfig, match="two or more arms"):
         split_arms(["heads=mha"])
 
 
@@ -84,7 +84,7 @@ def test_default_margin_is_5_percent_of_training_compute(words, margin, compute_
 
 @pytest.mark.parametrize("words", [["metric=val/accuracy"], ["direction=higher"]])
 def test_metric_other_than_loss_requires_a_margin(words):
-    with pytest.raises(InvalidConfig, match=r"give its margin as a number, as in margin=0\.03"):
+    with pytest.raises(InvalidConfig, match=r"give the margin as a number, as in margin=0\.03"):
         build_experiment([["heads=mha"], ["heads=gqa"]], words)
 
 

@@ -25,7 +25,7 @@ def test_show_describes_a_corpus_without_tokenizing(run_corpus, tmp_path):
     assert status == 0
     assert "316 bytes" in out
     assert "files 2" in out
-    assert "made of one.txt, two.txt" in out
+    assert "sources: one.txt, two.txt" in out
     assert not (tmp_path / ".cache" / "tokens").exists()
 
 
@@ -38,7 +38,10 @@ def test_export_keeps_content_and_overwrites_nothing(run_corpus, tmp_path):
     assert run_corpus("export", "data=text", "data.path=*.txt", "to=both.gz")[0] == 0
     status, _, message = run_corpus("export", "data=text", "data.path=one.txt", "to=both.gz")
     assert status == 2
-    assert message == "attnlab: to=both.gz is there, with other content: name another file, or remove it\n"
+    assert (
+        message
+        == "attnlab: to=both.gz already exists with other content: choose another file, or remove it\n"
+    )
     assert (tmp_path / "both.gz").read_bytes() == bytes_before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".both")]
 
@@ -46,11 +49,11 @@ def test_export_keeps_content_and_overwrites_nothing(run_corpus, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["shwo", "data=pydocs"], "corpus shwo: name one of show, export (nearest: show)"),
-        (["show", "data=pydocs", "to=x"], "corpus export needs to=FILE, and corpus show takes none"),
-        (["export", "data=pydocs"], "corpus export needs to=FILE"),
-        (["export", "data=pydocs", "to=no/folder/x"], "to=no/folder/x: give a file in a folder that is"),
-        (["show", "data=recall"], "there is no text to show: give data=pydocs, text, code, hub or frozen"),
+        (["shwo", "data=pydocs"], "corpus shwo: unknown action; use one of show, export (nearest: show)"),
+        (["show", "data=pydocs", "to=x"], "to=FILE is required by corpus export and invalid for corpus show"),
+        (["export", "data=pydocs"], "to=FILE is required by corpus export"),
+        (["export", "data=pydocs", "to=no/folder/x"], "to=no/folder/x: its folder does not exist"),
+        (["show", "data=recall"], "the config selects no corpus: set data=pydocs, text, code, hub or frozen"),
         (["show", "data=text", "data.path=*.md"], "data.path=*.md: no file matches"),
         (["show", "data=text"], "data.path has no value"),
     ],

@@ -120,7 +120,7 @@ def test_experiment_run_is_found_and_the_page_opens_at_the_selected_head(
     output = capsys.readouterr().out.splitlines()
     assert output[:2] == [
         f"run {run_dir.name}: mha, seed 0, size=S",
-        f"there is run={other.name} too: size=debug",
+        f"also finished: run={other.name}, size=debug",
     ]
     page = (tmp_path / "out" / "inspect.html").read_text("utf-8")
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
@@ -130,11 +130,9 @@ def test_experiment_run_is_found_and_the_page_opens_at_the_selected_head(
     assert capsys.readouterr().out.startswith(f"run {other.name}: mha, seed 0, size=debug\n")
     assert run_inspect(*arguments, "seed=20") == 2
     output = capsys.readouterr().err
-    assert (
-        f"no finished run of exam, arm mha, seed=20 in {run_dir.parent}; finished seeds: 0; train" in output
-    )
+    assert "runs has no finished run of exam, arm mha, seed=20; finished seeds: 0: train it with" in output
     assert run_inspect(*arguments, "sise=debug") == 2
-    assert "sise=debug: no axis of the run" in capsys.readouterr().err
+    assert "sise=debug: not an axis or key of the run" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("blank_charts")
@@ -159,22 +157,22 @@ def test_hugging_face_folder_is_read_with_its_own_tokenizer(
         ([], "inspect needs text=, and one of run=, checkpoint= and experiment="),
         (["text=a", "run=x", "checkpoint=y"], "one of run=, checkpoint= and experiment="),
         (["text=a", "run=x", "seed=1"], "add experiment=NAME"),
-        (["text=a", "experiment=exam", "runs=nowhere"], "experiment=exam of which arm? Add arm=NAME"),
-        (["text=a", "experiment=exam", "runs={run_dir.parent}"], "Add arm=mha"),
+        (["text=a", "experiment=exam", "runs=nowhere"], "experiment=exam needs an arm: add arm=NAME"),
+        (["text=a", "experiment=exam", "runs={run_dir.parent}"], "add arm=mha"),
         (
             ["text=a", "experiment=exam", "arm=mha", "seed=3", "runs={run_dir.parent}"],
-            "train its runs with: python -m attnlab +experiment=exam seed=3",
+            "train it with python -m attnlab +experiment=exam seed=3",
         ),
         (
             ["text=a", "experiment=exam", "arm=gqa", "runs={run_dir.parent}"],
-            "train its runs with: python -m attnlab +experiment=exam\n",
+            "train it with python -m attnlab +experiment=exam\n",
         ),
         (["text=a", "experiment=exam", "arm=mah", "runs={run_dir.parent}"], "(nearest: mha)"),
-        (["txt=a"], "does not know 'txt=a' (nearest: text)"),
-        (["run=../{run_dir.name}", "text=a", "runs={run_dir}"], "no runs of that name in"),
-        (["run=*", "text=a", "runs={run_dir.parent}"], "no runs of that name in"),
-        (["run=none", "text=a", "runs=nowhere"], "no runs of that name in nowhere"),
-        (["checkpoint={run_dir}", "text=a", "layer=9"], "layer=9: it must be a whole number from 0 to 1"),
+        (["txt=a"], "unknown word 'txt=a' (nearest: text)"),
+        (["run=../{run_dir.name}", "text=a", "runs={run_dir}"], "no runs in"),
+        (["run=*", "text=a", "runs={run_dir.parent}"], "no runs in"),
+        (["run=none", "text=a", "runs=nowhere"], "no runs in nowhere"),
+        (["checkpoint={run_dir}", "text=a", "layer=9"], "layer=9: must be an integer from 0 to 1"),
         (["checkpoint={run_dir}", "text="], "text is empty"),
         (["checkpoint={run_dir}", "text=\N{SNOWMAN}"], "is not among the"),
         (["checkpoint={run_dir}/..", "text=a"], "has neither spec.json"),

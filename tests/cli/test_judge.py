@@ -116,9 +116,9 @@ def test_arm_may_be_a_yaml_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (make_options("heads=mha"), "judge which two"),
+        (make_options("heads=mha"), "judge needs two arms"),
         (make_options("heads=mha", "heads=gqa", budget="parameter"), "nearest: parameters"),
-        (make_options("heads=mha", "heads=gqa", "heads=mqa"), "would hide it"),
+        (make_options("heads=mha", "heads=gqa", "heads=mqa"), "set it in one place"),
         (make_options("heads=mha", "nowhere.yaml"), "nowhere.yaml"),
         (make_options("heads=mha", "heads=gqa", margin="some"), "give a number"),
     ],

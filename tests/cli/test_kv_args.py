@@ -35,12 +35,12 @@ def test_values_are_typed_and_defaults_fill_in():
 @pytest.mark.parametrize(
     ("parse_value", "value", "requirement"),
     [
-        (parse_integer, "1.5", "it must be a whole number"),
-        (parse_positive, "0", "it must be a whole number of at least 1"),
-        (parse_positive, "-1", "it must be a whole number of at least 1"),
-        (parse_number, "much", "it must be a number"),
-        (parse_boolean, "yes", "it must be true or false"),
-        (parse_text, "", "it must not be empty"),
+        (parse_integer, "1.5", "must be an integer"),
+        (parse_positive, "0", "must be an integer of at least 1"),
+        (parse_positive, "-1", "must be an integer of at least 1"),
+        (parse_number, "much", "must be a number"),
+        (parse_boolean, "yes", "must be true or false"),
+        (parse_text, "", "must not be empty"),
     ],
 )
 def test_value_of_a_wrong_type_is_rejected_with_its_requirement(parse_value, value, requirement):
@@ -50,7 +50,7 @@ def test_value_of_a_wrong_type_is_rejected_with_its_requirement(parse_value, val
 
 @pytest.mark.parametrize("word", ["stops=2", "steps", "+steps=2"])
 def test_unknown_word_is_rejected_or_returned(word):
-    with pytest.raises(InvalidConfig, match=r"^go does not know '.*' \(nearest: steps\)"):
+    with pytest.raises(InvalidConfig, match=r"^go: unknown word '.*' \(nearest: steps\)"):
         parse_only_keys("go", [word], KEYS)
     assert parse_known_keys([word, "rate=2"], KEYS) == ({"steps": 3, "rate": 2.0}, [word])
 

@@ -37,10 +37,10 @@ def run_main(monkeypatch, tmp_path, capfd):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["--multirn", "size=debug"], "no flag --multirn (nearest: --multirun"),
-        (["--trus=mine", "size=debug"], "no flag --trus (nearest: --trust"),
-        (["optim.lr=abc"], "optim.min_lr is worked out of optim.lr: "),
-        (["plan", "model.dim=abc"], "model.ffn_width is worked out of model.dim: "),
+        (["--multirn", "size=debug"], "unknown flag --multirn (nearest: --multirun"),
+        (["--trus=mine", "size=debug"], "unknown flag --trus (nearest: --trust"),
+        (["optim.lr=abc"], "optim.min_lr is computed from optim.lr: "),
+        (["plan", "model.dim=abc"], "model.ffn_width is computed from model.dim: "),
     ],
 )
 def test_unreadable_line_is_one_line_that_names_the_written_key(line, message, capfd):
@@ -109,7 +109,7 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
     status, out, _ = run_main("list", "experiments", "--config-dir", "own")
     assert status == 0
     lines = [line.strip() for line in out.splitlines()]
-    assert any(line.startswith("broken ") and "(not YAML: line 2)" in line for line in lines)
+    assert any(line.startswith("broken ") and "(invalid YAML: line 2)" in line for line in lines)
     assert any(line.startswith("latin ") for line in lines)
     assert any(line.startswith("whole ") and line.endswith("Does it stand?") for line in lines)
     assert any(line.startswith("gqa_vs_mha ") and line.endswith("?") for line in lines)
@@ -119,38 +119,38 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["lst"], "no command lst (nearest: list)"),
-        (["status"], "status what?"),
-        (["status", "heads=two", "--wach"], "status does not know --wach (nearest: --watch"),
+        (["lst"], "unknown command lst (nearest: list)"),
+        (["status"], "status needs an experiment"),
+        (["status", "heads=two", "--wach"], "status: unknown flag --wach (nearest: --watch"),
         (["plan", "heads=two", "--config-dir"], "plan: argument -cd/--config-dir: expected one argument"),
-        (["list", "hed"], "list hed: no group and no experiment (nearest: heads)"),
-        (["plan", "gqa_vs_mah"], "gqa_vs_mah: no experiment of that name (nearest: gqa_vs_mha"),
-        (["ladder", "gqa_vs_mah"], "gqa_vs_mah: no experiment of that name (nearest: gqa_vs_mha"),
-        (["list", "--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
-        (["report", "a", "--diff", "b", "c"], "report which?"),
+        (["list", "hed"], "list hed: not a group or experiment (nearest: heads)"),
+        (["plan", "gqa_vs_mah"], "gqa_vs_mah: unknown experiment (nearest: gqa_vs_mha"),
+        (["ladder", "gqa_vs_mah"], "gqa_vs_mah: unknown experiment (nearest: gqa_vs_mha"),
+        (["list", "--config-dir", "nowhere"], "--config-dir nowhere: folder not found: give an existing one"),
+        (["report", "a", "--diff", "b", "c"], "report needs a folder"),
         (["report", "--diff", "a"], "report: argument --diff: expected 2 arguments"),
-        (["schema", "spce"], "no schema spce (nearest: spec)"),
-        (["compare", "heads=two"], "compare takes two arms or more"),
+        (["schema", "spce"], "unknown schema spce (nearest: spec)"),
+        (["compare", "heads=two"], "compare needs two or more arms"),
         (["heads=tow"], "heads has no option tow (nearest: two)"),
-        (["head=two"], "no key head (nearest: heads"),
-        (["model.widht=3"], "no key model.widht (nearest: model.width"),
+        (["head=two"], "unknown key head (nearest: heads"),
+        (["model.widht=3"], "unknown key model.widht (nearest: model.width"),
         (["heads=one,tow"], "heads has no option tow (nearest: two)"),
         (["+experiment=haeds"], "experiment has no option haeds (nearest: heads"),
-        (["experiment=heads"], "write +experiment=... to add it"),
+        (["experiment=heads"], "write +experiment=... to select one"),
         (["+experiment=heads", "arms=[tow]"], "heads has no arm tow (nearest: two, twin"),
-        (["seed=a"], "seed=a: seeds are integers"),
+        (["seed=a"], "seed=a: seeds must be integers"),
         (["model.width=[3"], "model.width=[3"),
         (["model.width=0"], "model.width=0"),
         (["model.width=???"], "model.width has no value"),
-        (["heads=two", "parent=../x"], "parent=../x: give the id of a run in the store"),
-        (["+experiment=heads", "name=../x"], "name='../x' is no plain word"),
+        (["heads=two", "parent=../x"], "parent=../x: a path is not allowed"),
+        (["+experiment=heads", "name=../x"], "name='../x' is not a valid folder name"),
         (
             ["heads=two", "++sweep.show=wacht"],
             "sweep.show=wacht (nearest: watch): use python -m attnlab plan",
         ),
-        (["sweep.slots=0"], "sweep.slots must be the number of runs"),
+        (["sweep.slots=0"], "sweep.slots must be the number of concurrent runs"),
         (["sweep.max_time=-1"], "sweep.max_time must be seconds"),
-        (["paths.runs=/proc/nowhere"], "paths.runs=/proc/nowhere cannot be written"),
+        (["paths.runs=/proc/nowhere"], "paths.runs=/proc/nowhere is not writable"),
         (["--config-dir", "nowhere", "heads=two"], "nowhere"),
         (["-m", "--cfg", "job", "heads=two"], "Only one of"),
     ],
@@ -246,11 +246,11 @@ def test_list_names_the_error_of_each_invalid_file_and_shows_the_others(run_main
     assert (status, err) == (0, "")
     message = dict(line.strip().split(None, 1) for line in out.splitlines() if len(line.split()) > 1)
     assert message["whole"] == "Is it there?"
-    assert message["twice"] == "(name comes a second time (first in line 2): line 3)"
-    assert message["empty"] == "(empty)"
+    assert message["twice"] == "(duplicate key name (first on line 2): line 3)"
+    assert message["empty"] == "(the file is empty)"
     assert message["bullets"] == "(a list: line 1)"
     assert message["bare"] == "(the first line must be # @package _global_: line 1)"
-    assert message["tabbed"] == "(not YAML: line 3)"
-    assert message["quoted"] == "(not YAML: line 2)"
+    assert message["tabbed"] == "(invalid YAML: line 3)"
+    assert message["quoted"] == "(invalid YAML: line 2)"
     assert message["folder"].startswith("(cannot be read")
     assert message["gqa_vs_mha"].endswith("?")

@@ -173,20 +173,20 @@ def test_docs_show_exactly_the_written_files():
 @pytest.mark.parametrize(
     ("line", "next_commands"),
     [
-        (["masc", "mine"], "no kind masc (nearest: mask"),
-        (["mask", "class"], "a name is one lower-case word"),
-        (["mask", "my-mask"], "a name is one lower-case word"),
-        (["mask", "../mine"], "a name is one lower-case word"),
-        (["mask", "größe"], "a name is one lower-case word"),
-        (["mask", "Mine"], "a name is one lower-case word"),
-        (["mask", "off"], "a name is one lower-case word"),
-        (["mask", "causal"], "mask=causal ships"),
-        (["score", "alibi"], "position=alibi ships"),
-        (["task", "copy"], "data=copy ships"),
+        (["masc", "mine"], "unknown kind masc (nearest: mask"),
+        (["mask", "class"], "the name must be a lower-case identifier"),
+        (["mask", "my-mask"], "the name must be a lower-case identifier"),
+        (["mask", "../mine"], "the name must be a lower-case identifier"),
+        (["mask", "größe"], "the name must be a lower-case identifier"),
+        (["mask", "Mine"], "the name must be a lower-case identifier"),
+        (["mask", "off"], "the name must be a lower-case identifier"),
+        (["mask", "causal"], "has mask=causal"),
+        (["score", "alibi"], "has position=alibi"),
+        (["task", "copy"], "has data=copy"),
         (["heads", "torch"], "`import torch` finds another module"),
         (["heads", "json"], "`import json` finds another module"),
         (["heads", "nowhere_else"], "`import test_nowhere_else` finds another module"),
-        (["mask", "mine", "--into", "file"], "file is no folder"),
+        (["mask", "mine", "--into", "file"], "file is not a folder"),
         (["mask"], "the following arguments are required: NAME"),
     ],
 )
@@ -211,7 +211,7 @@ def test_existing_files_are_kept_and_nothing_is_written_partially(folder, capsys
         folder / existing_path
     ).write_text("mine")
     assert main(["new", "mask", "banded"]) == 2
-    assert f"{existing_path} is there already, nothing was written" in capsys.readouterr().err
+    assert f"{existing_path} already exists, so nothing was written" in capsys.readouterr().err
     (only_file,) = [path for path in folder.rglob("*") if not path.is_dir()]
     assert only_file == folder / existing_path
     assert only_file.is_symlink() or only_file.read_text() == "mine"
@@ -234,7 +234,7 @@ def test_failed_write_leaves_no_file(folder, monkeypatch, error, capsys):
 
 def test_two_names_may_share_a_folder(folder, capsys):
     assert run_new("mask", "banded", "--into", "my own") == 0
-    assert "next, after cd 'my own':" in capsys.readouterr().out
+    assert "next steps, after cd 'my own':" in capsys.readouterr().out
     assert run_new("mask", "other_banded", "--into", "my own") == 0
     assert list_files(folder) == {
         f"my own/{file}"

@@ -21,38 +21,41 @@ EXPERIMENT = (TOY / "conf" / "experiment" / "heads.yaml").read_text("utf-8")
     [
         (
             ["heads=[gqa,mha]"],
-            "heads=[gqa,mha]: a run has one option of heads: write heads=gqa alone, or sweep on the command "
-            "line with heads=gqa,mha\n",
+            "heads=[gqa,mha]: a run takes one option of heads: write heads=gqa alone, or sweep on the "
+            "command line with heads=gqa,mha\n",
         ),
-        (["heads=[gqa]"], "heads=[gqa]: a run has one option of heads: write heads=gqa\n"),
-        (["heads=[]"], "heads=[]: a run has one option of heads: name it, as in heads=OPTION\n"),
-        (["heads=[null]"], "heads=[null]: an option of a group is a name\n"),
-        (["-m", "position=[rope,alibi]"], "position=[rope,alibi]: a run has one option of position: "),
-        (["hydra.mode=RUN", "model=[llama,gpt]"], "model=[llama,gpt]: a run has one option of model: "),
-        (["heads=[gqa,mha],mqa"], "heads=[gqa,mha]: a run has one option of heads: "),
+        (["heads=[gqa]"], "heads=[gqa]: a run takes one option of heads: write heads=gqa\n"),
+        (["heads=[]"], "heads=[]: a run takes one option of heads: write heads=OPTION\n"),
+        (["heads=[null]"], "heads=[null]: give the name of an option\n"),
+        (["-m", "position=[rope,alibi]"], "position=[rope,alibi]: a run takes one option of position: "),
+        (["hydra.mode=RUN", "model=[llama,gpt]"], "model=[llama,gpt]: a run takes one option of model: "),
+        (["heads=[gqa,mha],mqa"], "heads=[gqa,mha]: a run takes one option of heads: "),
         (
             ["data/tokenizer=[bpe,char]"],
-            "data/tokenizer=[bpe,char]: a run has one option of data/tokenizer: write data/tokenizer=bpe ",
+            "data/tokenizer=[bpe,char]: a run takes one option of data/tokenizer: write data/tokenizer=bpe ",
         ),
         (
             ["+heads@second=[gqa,mha]"],
-            "+heads@second=[gqa,mha]: a run has one option of heads: write +heads@second=gqa alone",
+            "+heads@second=[gqa,mha]: a run takes one option of heads: write +heads@second=gqa alone",
         ),
         (
             ["+experiment=gqa_vs_mha", "mask=[full,window]"],
-            "mask=[full,window]: a run has one option of ",
+            "mask=[full,window]: a run takes one option of ",
         ),
         (
             ["+experiment=[aa_null,optim]"],
-            "+experiment=[aa_null,optim]: a run has one option ",
+            "+experiment=[aa_null,optim]: a run takes one option ",
         ),
-        (["plan", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run has one option of heads: "),
-        (["check", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run has one option of heads: "),
-        (["bench", "decode", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run has one option of heads: "),
-        (["compare", "heads=[gqa,mqa]", "heads=mha"], "arm gqa_mqa: heads=[gqa,mqa]: a run has one option "),
+        (["plan", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run takes one option of heads: "),
+        (["check", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run takes one option of heads: "),
+        (["bench", "decode", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run takes one option of heads: "),
+        (
+            ["compare", "heads=[gqa,mqa]", "heads=mha"],
+            "arm gqa_mqa: heads=[gqa,mqa]: a run takes one option ",
+        ),
         (
             ["compare", "heads=mha", "heads=gqa", "mask=[full,window]"],
-            "mask=[full,window]: a run has ",
+            "mask=[full,window]: a run takes ",
         ),
         (
             ["judge", "heads=[gqa,mqa]", "heads=mha", "--margin", "1"],
@@ -87,7 +90,7 @@ def test_option_list_in_an_experiment_file_is_rejected(plan_toy, tmp_path, old_t
     (folder / "experiment" / "heads.yaml").write_text(
         EXPERIMENT.replace(old_text, new_text), encoding="utf-8"
     )
-    with pytest.raises(error, match="a run has one option of heads") as raised:
+    with pytest.raises(error, match="a run takes one option of heads") as raised:
         plan_toy("+experiment=heads", conf=folder)
     if "two:" in old_text:
         assert "arm two: " in raised.value.__notes__[0]

@@ -104,7 +104,7 @@ def test_run_without_vocabulary_requires_its_unchanged_data(
     (folder / "vocabulary.json").unlink()
     assert run_verbs(folder, "char") == output
     book.write_text(book.read_text().replace("the lazy", "the hazy"))  # same characters, different text
-    lines = [f"attnlab: {folder} has no vocabulary.json, and {book} is not what it was trained on: "]
+    lines = [f"attnlab: {folder} has no vocabulary.json, and {book} differs from the training data: "]
     book_gone = f"attnlab: {folder} has no vocabulary.json, and its data cannot be read (data.path={book}: "
     for line in (*lines, book_gone):
         status, out, errors = run_verbs(folder, "char")

@@ -104,15 +104,13 @@ def test_mask_factory_without_return_fails_before_training(run_command):
 
 
 def test_empty_mapping_override_is_rejected():
-    with pytest.raises(
-        InvalidConfig, match=r"changes nothing of model\.attention\.masks; .* ~model\.attention"
-    ):
+    with pytest.raises(InvalidConfig, match=r"does not change model\.attention\.masks; .* ~model\.attention"):
         overrides.parse_overrides(["model.attention.masks={}"])
     assert overrides.parse_overrides(["+model.attention.scores={}", "model.attention.masks={a: 1}"])
 
 
 def test_leakage_is_preregistered_in_files_only():
-    with pytest.raises(InvalidConfig, match="only an experiment file says which arms see future tokens"):
+    with pytest.raises(InvalidConfig, match="only an experiment file can set leakage; remove it"):
         overrides.parse_command(["leakage=[b]"])
     with pytest.raises(InvalidConfig, match="only an experiment file"):
         overrides.parse_command(["+leakage=[b]"])
@@ -123,7 +121,10 @@ def test_leakage_is_preregistered_in_files_only():
     [
         ({"sees_future": 1, "next_token": 1}, "SEES FUTURE TOKENS"),
         ({"sees_future": 0, "sees_rows": 1, "next_token": 1}, "SEES OTHER ROWS"),
-        ({"sees_future": 0, "sees_rows": 0, "next_token": 1, "prefix": 8}, "sees its first 8 tokens whole"),
+        (
+            {"sees_future": 0, "sees_rows": 0, "next_token": 1, "prefix": 8},
+            "bidirectional over its first 8 tokens",
+        ),
         ({"sees_future": 0, "sees_rows": 0, "next_token": 1, "prefix": 0}, "no future tokens seen"),
         ({"sees_future": 1, "next_token": 0}, "s"),
         ({}, "s"),

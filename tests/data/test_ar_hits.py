@@ -59,5 +59,7 @@ def test_pair_counts_are_cached(make_ar_hits_task, monkeypatch):
 
 @pytest.mark.parametrize("rare", [0, 1.5])
 def test_a_rarity_outside_0_to_1_is_rejected(make_ar_hits_task, rare):
-    with pytest.raises(ValueError, match=rf"data\.rare={rare}: a share of the training text"):
+    with pytest.raises(
+        ValueError, match=f"data.rare must be a proportion of the training text, .* got {rare}"
+    ):
         make_ar_hits_task(rare=rare)

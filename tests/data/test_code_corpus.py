@@ -138,7 +138,8 @@ def test_validation_groups_fill_the_fraction_and_no_more():
 def test_an_error_names_missing_packages_and_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setattr(code, "PACKAGES", ("numpy", "no-such-thing"))
     with pytest.raises(
-        InvalidConfig, match=r"^data=code: no-such-thing not installed here: pip install .*data=f"
+        InvalidConfig,
+        match=r"^data=code needs packages that are not installed \(no-such-thing\): run .pip .*data=f",
     ):
         code.load_code_corpus(str(tmp_path))
 

@@ -117,13 +117,13 @@ def test_an_error_names_the_unreadable_file_of_a_pattern(tmp_path, load_file, mo
         load_file(tmp_path / "*.txt")
     (tmp_path / "b.txt").unlink()
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"text" * 99)[:-9])
-    with pytest.raises(ValueError, match=r"data\.path=.*c\.txt\.gz is broken: .*end"):
+    with pytest.raises(ValueError, match=r"data\.path=.*c\.txt\.gz is damaged: .*end"):
         load_file(tmp_path / "*")
     os.mkfifo(tmp_path / "d.txt")
-    with pytest.raises(ValueError, match=r"d\.txt is a pipe: match files alone"):
+    with pytest.raises(ValueError, match=r"d\.txt is a pipe: match regular files only"):
         load_file(tmp_path / "*.txt")
     monkeypatch.setattr(inputs, "MAX_DATA_FILES", 2)
-    with pytest.raises(ValueError, match=r"more than 2 files: name fewer"):
+    with pytest.raises(ValueError, match=r"more than 2 files: narrow the pattern"):
         load_file(tmp_path / "*")
 
 
@@ -145,9 +145,7 @@ def test_a_recently_written_file_is_hashed_each_time(tmp_path, load_file):
     assert not list(tmp_path.glob("cache/corpora/*"))
     (tmp_path / "book.txt").write_text("two")
     os.utime(tmp_path / "book.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(
-        ValueError, match="is not the text that it was when it was hashed: run the command ag"
-    ):
+    with pytest.raises(ValueError, match="changed after it was hashed: run the command ag"):
         first.load_text()
 
 
@@ -189,7 +187,7 @@ def test_a_local_folder_is_read_each_time(load_hub, tmp_path):
 
 @pytest.mark.usefixtures("local_data_set")
 def test_an_error_lists_the_fields_of_the_data_set(load_hub):
-    with pytest.raises(ValueError, match=r"no data\.field=body, only stars, text"):
+    with pytest.raises(ValueError, match=r"data\.field=body does not exist \(known: stars, text"):
         load_hub(field="body")
 
 
@@ -215,7 +213,7 @@ def test_hub_text_is_cached(load_hub, monkeypatch):
 
 
 def test_max_chars_below_one_is_rejected(load_hub):
-    with pytest.raises(ValueError, match=r"data\.max_chars=0: .* at least 1"):
+    with pytest.raises(ValueError, match=r"data\.max_chars must be at least 1"):
         load_hub(max_chars=0)
 
 

@@ -204,10 +204,10 @@ def test_the_validation_digest_depends_on_scored_tokens_only(make_data_module):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batch_size": 0}, r"data\.batch_size=0: .* at least 1"),
-        ({"batch_size": 2.5}, r"data\.batch_size=2\.5: it must be a whole number"),
-        ({"val_batch_size": -1}, r"data\.val_batch_size=-1: .* at least 1"),
-        ({"num_workers": -1}, r"data\.num_workers=-1: .* at least 0"),
+        ({"batch_size": 0}, r"data\.batch_size must .* at least 1, got 0"),
+        ({"batch_size": 2.5}, r"data\.batch_size must be an integer .* got 2\.5"),
+        ({"val_batch_size": -1}, r"data\.val_batch_size must .* at least 1, got -1"),
+        ({"num_workers": -1}, r"data\.num_workers must .* at least 0, got -1"),
     ],
 )
 def test_invalid_settings_are_rejected(make_data_module, changes, message):
@@ -216,5 +216,5 @@ def test_invalid_settings_are_rejected(make_data_module, changes, message):
 
 
 def test_a_run_without_max_steps_is_rejected(make_data_module):
-    with pytest.raises(ValueError, match=r"trainer\.max_steps=-1"):
+    with pytest.raises(ValueError, match=r"trainer\.max_steps must be at least 1, got -1"):
         fit(make_data_module(), -1, max_epochs=1)

@@ -80,33 +80,42 @@ def make_head(**changes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"some text", "it is no frozen corpus; a text of your own is data=text"),
-        (FILE_SIGNATURE + b"{}\n" + TEXT, "is damaged: its head cannot be read"),
+        (b"some text", "it is not a frozen corpus; for your own text, use data=text"),
+        (FILE_SIGNATURE + b"{}\n" + TEXT, "is damaged: its header cannot be read"),
         (FILE_SIGNATURE + json.dumps(make_head(more=1)).encode() + b"\n" + TEXT, "is damaged: its head"),
-        (FILE_SIGNATURE + json.dumps(make_head(bytes=3)).encode() + b"\n" + TEXT, "its text is not the one"),
-        (FILE_SIGNATURE + json.dumps(make_head()).encode() + b"\n" + TEXT + b"x", "its text is not the one"),
-        (FILE_SIGNATURE + json.dumps(make_head(name="\x1b[2J")).encode() + b"\n" + TEXT, "cannot be printed"),
+        (
+            FILE_SIGNATURE + json.dumps(make_head(bytes=3)).encode() + b"\n" + TEXT,
+            "its header describes a different text",
+        ),
+        (
+            FILE_SIGNATURE + json.dumps(make_head()).encode() + b"\n" + TEXT + b"x",
+            "its header describes a different text",
+        ),
+        (
+            FILE_SIGNATURE + json.dumps(make_head(name="\x1b[2J")).encode() + b"\n" + TEXT,
+            "contains an unprintable name",
+        ),
         (
             FILE_SIGNATURE + json.dumps(make_head(groups=[["a\n", len(TEXT)]])).encode() + b"\n" + TEXT,
-            "cannot be printed",
+            "contains an unprintable name",
         ),
         (
             FILE_SIGNATURE + json.dumps(make_head(groups=[["a", 3]])).encode() + b"\n" + TEXT,
-            "divides another text",
+            "group sizes in its header",
         ),
         (
             FILE_SIGNATURE
             + json.dumps(make_head(groups=[["a", -1], ["b", len(TEXT) + 1]])).encode()
             + b"\n"
             + TEXT,
-            "divides",
+            "the group sizes",
         ),
         (
             FILE_SIGNATURE
             + json.dumps(make_head(groups=[["a", 3], ["b", len(TEXT) - 3]])).encode()
             + b"\n"
             + TEXT,
-            "divides",
+            "the group sizes",
         ),
     ],
 )
@@ -126,5 +135,5 @@ def test_a_validated_file_is_not_decompressed_again(frozen_file, load_frozen, mo
 
 
 def test_a_missing_file_is_rejected(load_frozen, tmp_path):
-    with pytest.raises(ValueError, match=r"none\.gz: No such file .*corpus export` wrote"):
+    with pytest.raises(ValueError, match=r"none\.gz: No such file .*written by `.*corpus export`"):
         load_frozen(tmp_path / "none.gz")

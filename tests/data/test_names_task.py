@@ -136,13 +136,13 @@ def test_a_prompt_begins_with_the_start_token(make_names_task):
 @pytest.mark.parametrize(
     ("content", "changes", "message"),
     [
-        ("bea\nal\n", {"pack": 0}, "data.pack=0: a window holds at least one name"),
+        ("bea\nal\n", {"pack": 0}, "data.pack must be at least 1 name per window, got 0"),
         ("", {}, r"data\.path=.* is empty"),
         ("bea\ncleopatra", {}, r"'cleopatra' has 9 characters, .* data\.length=6 .* use data\.length=10"),
-        ("bea", {}, r"1 names leave none for validation; .* data\.val_fraction than 0\.25"),
-        ("bea", {"length": 1}, r"data\.length=1"),
-        ("bea", {"name": "some/set"}, r"give one of data\.path .* and data\.name"),
-        ("bea", {"path": None}, r"give one of data\.path .* and data\.name"),
+        ("bea", {}, r"1 names leave none for validation; .* raise data\.val_fraction=0\.25"),
+        ("bea", {"length": 1}, r"data\.length must be at least 2 tokens, got 1"),
+        ("bea", {"name": "some/set"}, r"set either data\.path .* or data\.name"),
+        ("bea", {"path": None}, r"set either data\.path .* or data\.name"),
     ],
 )
 def test_invalid_settings_are_rejected(make_names_task, content, changes, message):

@@ -159,11 +159,11 @@ def test_an_error_names_the_unknown_character_of_a_prompt(text_task):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"length": 1}, r"data\.length=1: a window has at least 2 tokens"),
-        ({"length": "64"}, r"data\.length=64: a window has at least 2 tokens"),
-        ({"val_fraction": 0}, r"data\.val_fraction=0: .* at most 0\.5"),
-        ({"val_fraction": 0.6}, r"data\.val_fraction=0\.6: .* at most 0\.5"),
-        ({"val_windows": 0}, r"data\.val_windows=0: .* at least 1, or null"),
+        ({"length": 1}, r"data\.length must be at least 2 tokens, got 1"),
+        ({"length": "64"}, r"data\.length must be at least 2 tokens, got 64"),
+        ({"val_fraction": 0}, r"data\.val_fraction must .* at most 0\.5, got 0"),
+        ({"val_fraction": 0.6}, r"data\.val_fraction must .* at most 0\.5, got 0\.6"),
+        ({"val_windows": 0}, r"data\.val_windows must be at least 1, or null"),
         (
             {"length": 202},
             r"novel\.txt: the validation text has 202 tokens \(char\), .* takes 203; .* at least 1015 tokens",

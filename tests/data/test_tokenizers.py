@@ -121,5 +121,5 @@ def test_bpe_learns_from_the_pieces_that_it_encodes(monkeypatch):
 
 
 def test_bpe_with_fewer_than_257_tokens_is_rejected():
-    with pytest.raises(ValueError, match=r"data\.tokenizer\.vocab_size=256: .* at least 257"):
+    with pytest.raises(ValueError, match=r"data\.tokenizer\.vocab_size must be at least 257, .* got 256"):
         BpeTokenizer(256)

@@ -107,5 +107,5 @@ def test_layers_with_different_numbers_of_heads_are_rejected(
     sizes = ["model.dim=32", "model.n_heads=4", "model.n_layers=2"]
     validate_head_counts(build_model(compose(*sizes), 23))
     config = compose(*sizes, "++model.layers=[{},{heads:{n_heads:2,n_kv_heads:2}}]")
-    with pytest.raises(ValueError, match="layers of attention with 2 and 4 heads"):
+    with pytest.raises(ValueError, match="attention layers have 2 and 4 heads"):
         validate_head_counts(build_model(config, 23))

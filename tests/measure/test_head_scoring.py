@@ -97,7 +97,7 @@ def test_a_model_without_attention_has_no_head_scores(compose: Callable[..., Any
 def test_a_context_too_short_for_repeats_has_a_note(compose: Callable[..., Any]) -> None:
     scores = compute_head_scores(build_test_model(compose, "heads=mha"), [torch.arange(5)[None]], 5)
     assert scores["induction"] is None
-    assert "no room" in scores["notes"]["induction"]
+    assert "too short" in scores["notes"]["induction"]
     assert scores["local"] is None
 
 

@@ -30,7 +30,7 @@ def test_smaller_rates_are_tried_if_all_diverged():
 
 
 def test_a_best_rate_beyond_all_extensions_is_an_error():
-    with pytest.raises(FloatingPointError, match="the best of 15 rates lies at an end of them"):
+    with pytest.raises(FloatingPointError, match="the best of 15 learning rates is at the edge of the grid"):
         search_grid(lambda n: float(-n), 3)
 
 
@@ -52,5 +52,5 @@ def test_every_rate_starts_from_the_same_weights(compose):
 
 @pytest.mark.parametrize(("first", "count"), [(0.0, 3), (0.1, 2)])
 def test_an_invalid_grid_is_rejected(first, count):
-    with pytest.raises(ValueError, match="a first rate above 0 and a count of 3 or more"):
+    with pytest.raises(ValueError, match="needs first > 0 and count >= 3"):
         LearningRateSearch(4, first, count, None)

@@ -113,7 +113,7 @@ def test_spans_are_validation_text_and_score_no_token_twice(compose):
     ("overrides", "message"),
     [
         (["measure.lengths=[0.5]"], r"measure\.lengths must be a list of multiples"),
-        (["measure.lengths=[1,200]"], r"the longest takes 3201"),
+        (["measure.lengths=[1,200]"], r"the longest window takes 3201"),
     ],
 )
 def test_unmeasurable_lengths_are_rejected(compose, overrides, message):
@@ -122,5 +122,5 @@ def test_unmeasurable_lengths_are_rejected(compose, overrides, message):
 
 
 def test_a_task_without_longer_windows_is_rejected():
-    with pytest.raises(ValueError, match="no running text"):
+    with pytest.raises(ValueError, match="needs a task with longer windows"):
         length_generalization.validate_lengths([1, 2], type("Task", (), {"name": "recall", "length": 8})())

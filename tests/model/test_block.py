@@ -82,7 +82,7 @@ def test_parts_of_a_parallel_block_read_their_own_depth_mixture():
 
 def test_shared_norm_without_two_input_norms_is_rejected():
     for options in ({}, {"norms": "sandwich"}, {"norms": "post", "parallel": True}):
-        with pytest.raises(ValueError, match="shared_norm needs parallel: true"):
+        with pytest.raises(ValueError, match="shared_norm: true needs parallel: true"):
             make_block(shared_norm=True, **options)
 
 

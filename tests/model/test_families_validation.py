@@ -85,14 +85,14 @@ def test_quantized_weights_are_rejected_in_every_family(edit_config, kind):
             {"rope_parameters": {"rope_type": "linear"}},
             "rope_parameters must hold full_attention",
         ),
-        ("gpt_oss", {"num_experts_per_tok": 9}, "9 of 5"),
+        ("gpt_oss", {"num_experts_per_tok": 9}, "got 9 and 5"),
         ("deepseek_v3", {"first_k_dense_replace": 1}, "first_k_dense_replace = 1 is not supported: experts"),
         ("deepseek_v3", {"rope_interleave": False}, "rope_interleave = False is not supported"),
         ("deepseek_v3", {"num_key_value_heads": 3}, "num_key_value_heads = 3 is not supported .only 6."),
         ("mpt", {"attn_config": {"clip_qkv": 6.0}}, "attn_config.clip_qkv = 6.0 is not supported"),
         ("mpt", {"attn_config": {"alibi": False}}, "attn_config.alibi = False is not supported"),
         ("falcon", {"num_ln_in_parallel_attn": 2}, "num_ln_in_parallel_attn = 2 is not supported"),
-        ("diffllama", {"num_key_value_heads": 3}, "even numbers of heads and KV heads"),
+        ("diffllama", {"num_key_value_heads": 3}, "an even n_heads and an even n_kv_heads"),
     ],
 )
 def test_unsupported_value_is_named(edit_config, kind, keys, message):

@@ -239,7 +239,7 @@ def test_unequal_prompts_are_left_padded_at_negative_positions():
 def test_generation_uses_all_learned_positions_and_no_more():
     model = make_model(positions=LearnedPositions(8, 24))
     assert generate(model, [[1, 2, 3]], 6, DynamicCache).shape == (1, 9)  # the last token needs no position
-    with pytest.raises(ValueError, match="need 9 positions; the model has learned 8"):
+    with pytest.raises(ValueError, match="need 9 positions, but the model has 8 learned"):
         generate(model, [[1, 2, 3]], 7, DynamicCache)
 
 

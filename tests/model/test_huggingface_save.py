@@ -25,7 +25,7 @@ def scaled_llama(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_kv_heads": 1}, "gpt2 .* model.attention.heads.n_kv_heads = 1 .only 3."),
+        ({"n_kv_heads": 1}, "gpt2, .* model.attention.heads.n_kv_heads = 1 .only 3."),
         ({"epilogue": True}, "model.attention.epilogue"),
         ({"bias": False}, "model.attention.heads.bias = False .only True."),
     ],
@@ -57,7 +57,7 @@ def test_layer_patch_with_an_effect_is_named(layers, where, scaled_llama):
     config, _, folder = scaled_llama
     config["layers"] = layers
     message = re.escape(
-        f"llama comes nearest and cannot have model.layers[{where}] = {json.dumps(layers[where])}"
+        f"the nearest, llama, does not support model.layers[{where}] = {json.dumps(layers[where])}"
     )
     with pytest.raises(ValueError, match=message) as error:
         save_hf_model(folder, build_model({"model": config}, 31), config, {"llama": LLAMA})
@@ -91,7 +91,7 @@ def test_mixer_key_is_compared_by_content(scaled_llama):
 
 def test_config_of_another_model_is_rejected(scaled_llama):
     config, model, folder = scaled_llama
-    with pytest.raises(ValueError, match="describes another model"):
+    with pytest.raises(ValueError, match="does not describe this model"):
         save_hf_model(folder, model, config | {"ffn_width": 11})
 
 

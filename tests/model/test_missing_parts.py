@@ -62,7 +62,7 @@ def test_nested_parts_are_instantiated_once_and_passed_unchanged():
 def test_mask_or_score_that_is_no_function_is_named(compose, group, parts):
     heads = instantiate_config(compose()["model"]["attention"]["heads"])
     with pytest.raises(
-        ValueError, match=rf"model\.attention\.{group}\.{next(iter(parts))} is .* no function"
+        ValueError, match=rf"model\.attention\.{group}\.{next(iter(parts))} is .*, not a function"
     ):
         Attention(heads, eager, **{group: parts})
 
@@ -71,7 +71,7 @@ def test_mask_or_score_that_is_no_function_is_named(compose, group, parts):
 def test_decoder_without_a_mask_is_rejected(compose, masks):
     config = compose()
     config["model"]["attention"]["masks"] = masks
-    with pytest.raises(ValueError, match="add a mask, as in mask=causal, or say so with mask=full"):
+    with pytest.raises(ValueError, match="add a mask, as in mask=causal, or set mask=full"):
         build_model(config, 31)
 
 

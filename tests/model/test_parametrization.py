@@ -97,7 +97,7 @@ class UndeclaredMixer(nn.Module):
 def test_parameter_of_unknown_kind_is_rejected(build):
     line = ("model.mixer={_target_: " + f"{__name__}.UndeclaredMixer, dim: 16" + "}",)
     assert map_scaling_rows(build(*line))["blocks.0.mixer.weight"].adam_lr == 1
-    with pytest.raises(ValueError, match=r"no row for blocks\.0\.mixer\.weight: declare"):
+    with pytest.raises(ValueError, match=r"no rule for blocks\.0\.mixer\.weight: declare"):
         build(*line, MUP)
 
 

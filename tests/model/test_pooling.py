@@ -160,20 +160,24 @@ DIFFERENTIAL = {"_target_": "attnlab.attention.heads.differential.DifferentialHe
         (
             lambda: build_pooling_model(**LATENT),
             (2, "mean"),
-            "LatentHeads have no key and value heads of their own",
+            "LatentHeads have no separate key and value heads",
         ),
         (
             lambda: build_pooling_model(bias=False, **DIFFERENTIAL),
             (2, "mean"),
-            "DifferentialHeads have no key and value",
+            "DifferentialHeads have no separate key and value",
         ),
         (lambda: build_pooling_model(**LATENT).state_dict(), (2, "mean", 0, WIDTH), "latent heads"),
         (lambda: build_pooling_model(HEADS, tied=True), (2, "mean"), "tied"),
         (lambda: build_pooling_model(), (4, "mean"), "6 KV heads cannot be pooled into 4"),
         (lambda: build_pooling_model(), (0, "mean"), "6 KV heads cannot be pooled into 0"),
-        (lambda: build_pooling_model(), (2, "median"), "mean, first, random, not 'median'"),
+        (
+            lambda: build_pooling_model(),
+            (2, "median"),
+            r"'median' is not known \(known: mean, first, random\)",
+        ),
         (lambda: build_pooling_model().state_dict(), (2, "mean"), "pass head_dim"),
-        (lambda: build_pooling_model().state_dict(), (2, "mean", 0, 7), "heads of width 7 do not divide"),
+        (lambda: build_pooling_model().state_dict(), (2, "mean", 0, 7), "head_dim=7 does not divide"),
         (lambda: {}, (2, "mean", 0, 7), "no attention heads"),
     ],
 )

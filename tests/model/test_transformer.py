@@ -68,7 +68,7 @@ class _FixedEmbedding(torch.nn.Module):
 
 def test_learned_positions_end_where_their_table_ends():
     table = LearnedPositions(7, 3)
-    with pytest.raises(ValueError, match="learned positions end at 7: the sequence has 8 tokens"):
+    with pytest.raises(ValueError, match="the sequence has 8 tokens, but the model has 7 learned positions"):
         table(torch.arange(8)[None], 8)
 
 

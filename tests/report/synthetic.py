@@ -266,7 +266,7 @@ def _write_run(folder: Path, world: World, arm: str, seed: int, loss: float, sta
             "induction": heads.T.reshape(heads.shape).tolist(),
             "copying": None,
             "chance": {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049},
-            "notes": {"copying": "Toy heads have no value matrix of their own to follow"},
+            "notes": {"copying": "Toy heads have no separate values"},
         }
         if done
         else {},

@@ -53,15 +53,12 @@ def test_sentence_gives_the_reason_if_nothing_is_comparable(
     world = World(effects={"mha": 0.0, "gqa": 0.004}, parameters={"gqa": 150_000})
     unfair = make_report(tmp_path, world)
     assert build_answer(unfair).sentence.startswith(
-        "gqa vs mha: parameters declared controlled, but 150,000 in gqa and 120,000 in mha "
-        "(NOT COMPARABLE); at"
+        "gqa vs mha: parameters: controlled, but 150,000 in gqa and 120,000 in mha (NOT COMPARABLE); at"
     )
     nothing = build_answer(synthetic_reports["nothing"][0]).sentence
-    assert nothing.startswith("gqa vs mha: no paired seed of gqa and mha was completed (NO RESULT)")
+    assert nothing.startswith("gqa vs mha: no paired seed of gqa and mha is complete (NO RESULT)")
     bare = make_report(tmp_path / "bare", World(), claims=[])
-    assert build_answer(bare).sentence.startswith(
-        "No claim was declared: mha came out with the lowest val/loss of 3"
-    )
+    assert build_answer(bare).sentence.startswith("No preregistered claim: mha has the lowest val/loss of 3")
 
 
 def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path) -> None:

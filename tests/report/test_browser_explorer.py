@@ -103,11 +103,11 @@ def test_difference_across_runs_starts_with_means(browser: Any, synthetic_report
     with Visit(browser, find_page(synthetic_reports, "good"), "#head=gqa/1/2") as visit:
         page = visit.page
         page.locator("#head-view select[name=mode]").select_option("difference")
-        playwright.expect(page.locator("#head-view .caution")).to_contain_text("Means over a layer's heads")
+        playwright.expect(page.locator("#head-view .caution")).to_contain_text("Layer means are compared")
         assert page.evaluate("location.hash") == "#head=gqa/1/mean&beside=mha/1/mean/0&difference"
         page.locator("#head-view select[name=head]").select_option("2")
         page.locator("#head-view select[name=head2]").select_option("3")
-        playwright.expect(page.locator("#head-view .caution")).to_contain_text("paired by hand")
+        playwright.expect(page.locator("#head-view .caution")).to_contain_text("You paired these two heads")
 
 
 def test_difference_map_equals_the_difference_of_maps(browser: Any, synthetic_reports: Mapping) -> None:

@@ -56,9 +56,9 @@ def test_all_figures_are_rendered_by_one_process(
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        (("os.kill(os.getpid(), signal.SIGKILL)",), "the process that draws was ended by SIGKILL"),
-        (("sys.exit(3)",), "the process that draws ended with status 3"),
-        (("time.sleep(60)",), "the process that draws took more than 0.3 s"),
+        (("os.kill(os.getpid(), signal.SIGKILL)",), "the rendering process was killed by SIGKILL"),
+        (("sys.exit(3)",), "the rendering process exited with status 3"),
+        (("time.sleep(60)",), "the rendering process took more than 0.3 s"),
     ],
 )
 def test_failed_renderer_costs_no_page(
@@ -75,9 +75,9 @@ def test_failed_renderer_costs_no_page(
     figures = (
         len(list_page_figures(synthetic_reports["single"][0])) + 3 + 1
     )  # beside the Markdown, and the slide
-    message = f"{figures} of {figures} pictures could not be drawn ({reason})"
+    message = f"{figures} of {figures} figures could not be rendered ({reason})"
     assert message in page[: page.index('class="claims"')]
-    assert f"Not drawn: {list_page_figures(synthetic_reports['single'][0])[0].label[:30]}" in page
+    assert f"Figure not rendered: {list_page_figures(synthetic_reports['single'][0])[0].label[:30]}" in page
     assert not list((report_folder / "figures").iterdir()), "what is old there would be taken for new"
     short = (report_folder / "report.md").read_text("utf-8").replace("\\", "")
     assert message in short
@@ -89,7 +89,7 @@ def test_figures_finished_before_a_crash_are_used(monkeypatch: pytest.MonkeyPatc
     install_renderer(monkeypatch, tmp_path, half, "os.abort()")
     charts = chart_renderer.render_charts([Figure("one", POINT, "a point"), Figure("two", POINT, "a point")])
     assert charts.svgs == {"one": "<svg/>"}
-    assert charts.errors == {"two": "the process that draws was ended by SIGABRT"}
+    assert charts.errors == {"two": "the rendering process was killed by SIGABRT"}
 
 
 def test_invalid_figure_costs_no_other_figure() -> None:
@@ -98,14 +98,14 @@ def test_invalid_figure_costs_no_other_figure() -> None:
     assert list(charts.svgs) == ["good"]
     assert charts.pngs["beside"].startswith(b"\x89PNG")
     assert list(charts.errors) == ["bad"]
-    assert charts.error_messages[0].startswith("1 of 3 pictures could not be drawn (ValueError: ")
+    assert charts.error_messages[0].startswith("1 of 3 figures could not be rendered (ValueError: ")
 
 
 def test_page_is_written_without_a_renderer_process(
     report_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "no process could be started to draw: No such file" in render_report(report_folder).read_text(
+    assert "the rendering process could not start: No such file" in render_report(report_folder).read_text(
         "utf-8"
     )
 
@@ -120,7 +120,7 @@ def test_nul_in_a_name_is_replaced(tmp_path: Path) -> None:
     world = World(seeds=[0, 1], tokens=["a\0b", "c", "d"], note="\0")
     report = build_report(build_context(world), runs := write_runs(tmp_path, world), None, build_provenance())
     page = write_report(tmp_path / "report", report, runs).read_text("utf-8")
-    assert "could not be drawn" not in page
+    assert "could not be rendered" not in page
 
 
 def limit_address_space() -> None:
@@ -132,7 +132,7 @@ def test_address_space_limit_costs_figures_only(report_folder: Path) -> None:
     line = [sys.executable, "-m", "attnlab", "report", str(report_folder)]
     ended = subprocess.run(line, preexec_fn=limit_address_space, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "pictures could not be drawn (the process that draws was ended by" in (
+    assert "figures could not be rendered (the rendering process was killed by" in (
         report_folder / "report.html"
     ).read_text("utf-8")
 

@@ -116,15 +116,19 @@ def test_conclusion_agrees_with_the_region_of_the_claim(
         ({"threshold": 0.0181}, "margin +0.0181"),
         ({"is": "above", "threshold": -0.03, "direction": "higher"}, "margin −0.03"),
         ({"is": "within", "threshold": 0.03}, "margin ±0.03"),
-        ({"threshold": -0.05}, "threshold −0.05"),
-        ({"threshold": 0.0}, "threshold 0"),
-        ({"is": "above", "threshold": 0.05}, "threshold +0.05"),
-        ({**KV, "threshold": 0.51}, "threshold 0.51×"),
+        ({"threshold": -0.05}, "claim Δ < −0.05"),
+        ({"threshold": 0.0}, "claim Δ < 0"),
+        ({"is": "above", "threshold": 0.0}, "claim Δ > 0"),
+        ({"is": "above", "threshold": 0.05}, "claim Δ > +0.05"),
+        ({**KV, "threshold": 0.51}, "claim ratio < 0.51×"),
         ({**KV, "threshold": 1.05}, "margin 1.05×"),
         ({**KV, "is": "above", "threshold": 0.95}, "margin 0.95×"),
         ({**KV, "is": "within", "threshold": 0.05}, "margin ±0.05×"),
-        ({"threshold": 0.0185, "threshold_text": "5 % of training"}, "margin +0.0185 (5 % of training)"),
-        ({"threshold": None, "threshold_text": "5 % of training"}, "threshold 5 % of training"),
+        (
+            {"threshold": 0.0185, "threshold_text": "5 % of training"},
+            "margin +0.0185 (5% of training compute)",
+        ),
+        ({"threshold": None, "threshold_text": "5 % of training"}, "threshold 5% of training compute"),
     ],
 )
 def test_threshold_is_a_margin_if_no_difference_satisfies_the_claim(
@@ -156,7 +160,7 @@ def test_ratio_has_no_sign_unit_or_direction(low: float, high: float, verdict: s
     claim = build_claim_result(low, high, verdict, **KV, threshold=0.9, basis="timing", planned=None)
     middle = f"{(low + high) / 2:.3f}×, 95% CI [{low:.3f}×, {high:.3f}×]"
     assert describe_claim(claim) == (
-        f"gqa vs mha: KV cache per token ratio = {middle}, threshold 0.9×: {words}. 6 timing blocks."
+        f"gqa vs mha: KV cache per token ratio = {middle}, claim ratio < 0.9×: {words}. 6 timing blocks."
     )
 
 
@@ -166,15 +170,15 @@ def test_counted_quantity_is_exact() -> None:
         0.5, 0.5, "SUPPORTED", **KV, threshold=0.55, basis="exact", planned=None, decision=exact
     )
     assert describe_claim(halved) == (
-        "gqa vs mha: KV cache per token ratio = 0.5×, exact, threshold 0.55×: below the threshold "
-        "(SUPPORTED). Exact."
+        "gqa vs mha: KV cache per token ratio = 0.5×, exact, claim ratio < 0.55×: below the threshold "
+        "(SUPPORTED)."
     )
-    assert explain_verdict(halved) == "It is counted, not estimated."
+    assert explain_verdict(halved) == "The value is counted, not estimated."
     fewer = build_claim_result(
         -512, -512, "REFUTED", label="parameters", unit="", threshold=-1000, basis="exact", decision=exact
     )
     assert format_claim(fewer) == (
-        "Δ parameters = −512, exact, threshold −1,000: not superior by that much (REFUTED)"
+        "Δ parameters = −512, exact, claim Δ < −1,000: not superior by that much (REFUTED)"
     )
 
 
@@ -200,7 +204,7 @@ def test_one_pair_has_no_interval_and_decides_nothing() -> None:
     )
     assert describe_claim(make_one_pair_claim(planned=1)).endswith(". 1 paired seed.")
     assert explain_verdict(make_one_pair_claim()) == (
-        "Without an interval nothing is decided, which is no evidence that the arms are equal."
+        "Without an interval the claim is undecided. This is no evidence that the arms are equal."
     )
 
 
@@ -215,7 +219,7 @@ def test_infinite_bound_is_written_as_infinity(low: float | None, high: float | 
         f"gqa vs mha: median Δ val/loss = +0.004 nats, 95% CI {ends}, margin +0.03: INCONCLUSIVE. "
         "6 paired seeds."
     )
-    assert explain_verdict(claim).startswith("The interval that decided reaches to both sides of the thr")
+    assert explain_verdict(claim).startswith("The deciding interval extends to both sides of a threshold")
 
 
 def test_infinite_median_keeps_the_finite_bound() -> None:
@@ -253,26 +257,26 @@ def test_undecided_claim_gives_the_reason_instead_of_numbers() -> None:
         == "A difference between these arms would not be due to attention alone."
     )
     untrained = build_claim_result(
-        -0.01, 0.02, "UNTRAINED", untrained_reason="trained for 4 steps of the 50 that it takes at least"
+        -0.01, 0.02, "UNTRAINED", untrained_reason="trained for 4 steps, below the minimum of 50"
     )
     assert describe_claim(untrained) == (
-        "gqa vs mha: gqa and mha were trained for 4 steps of the 50 that it takes at least (UNTRAINED). "
+        "gqa vs mha: gqa and mha were trained for 4 steps, below the minimum of 50 (UNTRAINED). "
         "6 paired seeds."
     )
-    assert explain_verdict(untrained).startswith("Models that have learned next to nothing cannot show")
+    assert explain_verdict(untrained).startswith("Models that have barely learned cannot show")
     without_pairs = make_undecided_claim("NO RESULT")
     assert describe_claim(without_pairs) == (
-        "gqa vs mha: no paired seed of gqa and mha was completed (NO RESULT). 0 of 6 paired seeds."
+        "gqa vs mha: no paired seed of gqa and mha is complete (NO RESULT). 0 of 6 paired seeds."
     )
-    assert explain_verdict(without_pairs) == "Nothing was measured that bears on the claim."
+    assert explain_verdict(without_pairs) == "No run has a measurement for this claim."
     untimed = make_undecided_claim("NO RESULT", basis="timing", planned=None)
     assert describe_claim(untimed) == (
-        "gqa vs mha: no timing block of gqa and mha was completed (NO RESULT). 0 timing blocks."
+        "gqa vs mha: no timing block of gqa and mha is complete (NO RESULT). 0 timing blocks."
     )
 
 
 def test_unknown_threshold_is_no_result_with_a_reason() -> None:
-    why = "a doubling of training may be worth nothing"
+    why = "the slope may be 0"
     claim = make_undecided_claim(
         "NO RESULT",
         threshold=None,
@@ -281,7 +285,7 @@ def test_unknown_threshold_is_no_result_with_a_reason() -> None:
         exploratory=True,
     )
     assert describe_claim(claim) == (
-        f"gqa vs mha: 5 % of training is not known in nats: {why} (NO RESULT, exploratory)."
+        f"gqa vs mha: 5% of training compute has no known value in nats: {why} (NO RESULT, exploratory)."
     )
     assert format_conclusion(claim) == "no result"
 
@@ -313,12 +317,12 @@ def make_analyses(decided_at: int | None, n_completed: int, design: str = "looks
     ("looks", "words"),
     [
         (make_analyses(2, 2), "Stopped at interim analysis 2 of 4, 6 paired seeds."),
-        (make_analyses(None, 3), "Inconclusive after 3 of 4 interim analyses, 6 paired seeds."),
-        (make_analyses(None, 4), "Inconclusive after 4 of 4 interim analyses, 6 paired seeds."),
+        (make_analyses(None, 3), "After 3 of 4 interim analyses, 6 paired seeds."),
+        (make_analyses(None, 4), "After 4 of 4 interim analyses, 6 paired seeds."),
         (make_analyses(None, 0), "Before the first interim analysis, 6 paired seeds."),
-        (make_analyses(None, 0, "fixed"), "Not all seeds are in, 6 paired seeds."),
+        (make_analyses(None, 0, "fixed"), "Not all seeds have finished, 6 paired seeds."),
         (make_analyses(1, 1, "anytime"), "Anytime-valid, 6 paired seeds."),
-        (make_analyses(None, 0, "anytime"), "Not all seeds are in, 6 paired seeds."),
+        (make_analyses(None, 0, "anytime"), "Not all seeds have finished, 6 paired seeds."),
         (make_analyses(1, 1, "fixed"), "6 paired seeds."),
         (None, "6 paired seeds."),
     ],
@@ -382,7 +386,7 @@ def test_deciding_interval_is_shown_if_the_95_percent_one_disagrees(
 def test_level_without_an_interval_is_named() -> None:
     own = {"low": None, "high": None, "level": 0.9875}
     line = describe_claim(build_claim_result(-0.125, -0.116, "INCONCLUSIVE", threshold=-0.01, decision=own))
-    assert ": INCONCLUSIVE; no interval at 98.8%, the level that decides. " in line
+    assert ": INCONCLUSIVE; no interval at the deciding level of 98.8%. " in line
 
 
 def test_deciding_interval_of_a_ratio_has_the_times_sign() -> None:
@@ -443,10 +447,7 @@ def test_effect_claim_and_corpus_row_have_one_format() -> None:
 
 
 def test_effect_verdict_is_explained_or_its_reasons_given() -> None:
-    assert (
-        explain_effect(make_effect())
-        == "any difference is smaller than the margin that was declared to matter"
-    )
+    assert explain_effect(make_effect()) == "any difference is smaller than the margin"
     incomparable = make_effect(
         verdict=EffectVerdict.NOT_COMPARABLE, mean=None, reasons=["other data", "gqa sees future tokens"]
     )

@@ -78,8 +78,8 @@ def test_incomparable_pair_has_no_difference_anywhere(tmp_path: Path) -> None:
 
 def test_leakage_reason_gives_the_loss_with_own_and_other_future(tmp_path: Path) -> None:
     first = make_report(tmp_path, World(leakage={"gqa": SEES})).verdict.claims[0]
-    reason = "gqa sees future tokens in 5 of 5 runs: a token costs 0.055 nats before its own future, "
-    reason += "4.2 before another"
+    reason = "gqa sees future tokens in 5 of 5 runs: loss 0.055 nats with the true future tokens, "
+    reason += "4.2 with substituted ones"
     assert first.not_comparable == [reason]
     assert describe_claim(first) == f"gqa vs mha: {reason} (NOT COMPARABLE). 5 paired seeds."
 
@@ -117,14 +117,14 @@ def test_leakage_by_design_is_decided_labeled_and_never_ranked(tmp_path: Path) -
 
 def test_arm_preregistered_to_leak_that_does_not_leak_is_reported(tmp_path: Path) -> None:
     report = make_report(tmp_path, World(leakage={"gqa": CAUSAL}), leakage=["gqa"])
-    assert "gqa is preregistered under leakage, and sees no future tokens." in report.leakage.notes
+    assert "gqa is preregistered under leakage, but sees no future tokens." in report.leakage.notes
     assert "gqa" in list_ranked_arms(report)
 
 
 def test_seeing_later_tokens_that_are_no_targets_stays_comparable(tmp_path: Path) -> None:
     report = make_report(tmp_path, World(leakage={"gqa": SEES | {"next_token": 0}}))
     assert "NOT COMPARABLE" not in list_verdicts(report)
-    assert "gqa sees later tokens, which are not the targets of this task." in report.failures.caveats
+    assert "gqa sees later tokens, but they are not targets of this task." in report.failures.caveats
 
 
 def test_targets_in_the_longest_prefix_are_excluded_from_every_arm(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_targets_in_the_longest_prefix_are_excluded_from_every_arm(tmp_path: Pat
             assert pair.value - whole.value == pytest.approx(shift)
             assert pair.against - whole.against == pytest.approx(shift)
     assert report.leakage.excluded_targets == 7
-    assert any(note.startswith("The first 7 targets of each window") for note in report.leakage.notes)
+    assert any("excludes the first 7 targets of each window" in note for note in report.leakage.notes)
 
 
 def test_metrics_that_cannot_exclude_a_prefix_are_not_comparable(tmp_path: Path) -> None:
@@ -153,10 +153,10 @@ def test_metrics_that_cannot_exclude_a_prefix_are_not_comparable(tmp_path: Path)
     ("facts", "says"),
     [
         ({"unit": "bpe", "validation": "12" * 32}, "per char in mha: compare val/bits_per_byte"),
-        ({"unit": "bpe", "validation": "12" * 32, "val_text": "9"}, "they share no text"),
+        ({"unit": "bpe", "validation": "12" * 32, "val_text": "9"}, "the arms share no validation corpus"),
         ({"validation": "12" * 32, "val_windows": 4}, "val_windows 4 and 128"),
         ({"validation": "12" * 32, "name": "induction", "val_text": "9"}, "use the same data for both"),
-        ({"validation": "12" * 32}, "other tokens or targets"),
+        ({"validation": "12" * 32}, "different tokens or targets"),
     ],
 )
 def test_losses_on_different_data_or_units_are_not_comparable(
@@ -245,7 +245,7 @@ def test_tokens_of_a_parent_count_in_the_budget(tmp_path: Path) -> None:
     ]
     report = build_report(build_context(world), runs, None, build_provenance())
     assert list_verdicts(report)[0] == "NOT COMPARABLE"
-    assert "tokens declared controlled" in describe_claim(report.verdict.claims[0])
+    assert "tokens: controlled" in describe_claim(report.verdict.claims[0])
 
 
 def test_arm_that_changes_model_and_training_gives_a_warning(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ BASE = {
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"leakage": ["c"]}, "it has no arm c"),
+        ({"leakage": ["c"]}, "unknown arm c"),
         ({"leakage": ["a"]}, "a is the baseline"),
         ({"leakage": "b"}, "leakage"),
         ({"arm_overrides": {"a": [], "b": ["sweep.train=mine"]}}, "set it on the command line"),
@@ -282,4 +282,4 @@ def test_invalid_arm_settings_are_errors(change: dict[str, Any], says: str) -> N
 def test_seeds_that_share_an_initialization_give_a_warning(tmp_path: Path) -> None:
     report = make_report(tmp_path, World(config={"gqa": {"optim": {"lr": 3e-3, "seed": 7}}}))
     shared = [line for line in report.warnings if line.startswith("All seeds of")]
-    assert shared == ["All seeds of gqa share optim.seed=7: the interval covers less than it says."]
+    assert shared == ["All seeds of gqa share optim.seed=7, so the interval understates the variation."]

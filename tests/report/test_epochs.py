@@ -34,19 +34,22 @@ def make_report(folder: Path, epochs: dict[str, float]) -> Report:
 
 def test_too_many_epochs_give_a_warning_above_the_claims(tmp_path: Path, blank_charts: None) -> None:
     report = make_report(tmp_path, {"mha": 7.1, "gqa": 7.1})
-    warning = "Each arm read its text 7.1 times; beyond 4 repetitions are worth less (Muennighoff 2023)."
+    warning = (
+        "Each arm read its corpus 7.1 times; beyond 4 epochs, repeated tokens are worth less than new ones "
+        "(Muennighoff 2023)."
+    )
     assert warning in report.verdict.run_warnings
     jsonschema.validate(report.to_dict(), build_schema("report"))
     page = render_html(report)
     assert page.index(warning) < page.index('<section id="budget">')
-    assert warning in render_markdown(report, {}).partition("## Fair fight?")[0]
+    assert warning in render_markdown(report, {}).partition("## Budget check")[0]
 
 
 def test_budget_has_a_row_for_epochs(tmp_path: Path) -> None:
     report = make_report(tmp_path, {"mha": 0.979, "gqa": 1.958})
     [row] = [row for row in report.budget.rows if row.key == "epochs"]
     assert (row.mark, [cell.value for cell in row.cells]) == ("differs", [0.979, 1.958])
-    assert row.label == "epochs: times that the text is read"
+    assert row.label == "epochs (passes over the training text)"
     assert report.verdict.run_warnings == []
 
 
@@ -58,9 +61,9 @@ def test_sampled_tasks_and_older_runs_have_no_epochs_row(tmp_path: Path) -> None
     ("epochs", "start"),
     [
         ({"a": 4.0, "b": None}, None),
-        ({"a": 4.1, "b": 4.1}, "each arm read its text 4.1 times; "),
-        ({"a": 4.1, "b": 2.0}, "a read its text 4.1 times; "),
-        ({"a": 4.1, "b": 1800.0, "c": None}, "a, b read their text 4.1 to 1,800 times; "),
+        ({"a": 4.1, "b": 4.1}, "each arm read its corpus 4.1 times; "),
+        ({"a": 4.1, "b": 2.0}, "a read its corpus 4.1 times; "),
+        ({"a": 4.1, "b": 1800.0, "c": None}, "a, b read their corpus 4.1 to 1,800 times; "),
     ],
 )
 def test_repetition_warning_lists_only_arms_above_the_limit(epochs: dict, start: str | None) -> None:

@@ -98,7 +98,7 @@ def test_random_heads_are_reproducible(tmp_path: Path) -> None:
 def test_missing_score_has_a_reason_and_no_table(synthetic_reports: SyntheticReports) -> None:
     heads = synthetic_reports["good"][0].heads
     assert "copying" not in {score.name for score in heads.scores}
-    reason = "Toy heads have no value matrix of their own to follow"
+    reason = "Toy heads have no separate values"
     assert MissingScore(arm="gqa", label="copying (OV)", reason=reason) in heads.absent
 
 

@@ -119,7 +119,8 @@ def test_page_and_markdown_show_every_interim_analysis(report):
 def test_fixed_design_has_no_interim_results_and_anytime_valid_has(make_report):
     report = make_report("anytime")
     assert all(
-        "one analysis, 16 seeds" in figure.label for [figure] in build_interim_figures(report, 560).values()
+        "single analysis, 16 seeds" in figure.label
+        for [figure] in build_interim_figures(report, 560).values()
     )
     assert render_html(report).count("Interim analyses of claim") == len(CLAIMS)
     report = make_report(None)
@@ -207,7 +208,7 @@ def test_inconclusive_claim_about_proportions_has_required_seeds():
     required_seeds = claim_results._estimate_required_seeds(claim, claim_decision)
     assert required_seeds.ends == "support"
     assert 4 < required_seeds.seeds < 100
-    text = "seeds in all would support it in 80 % of such sweeps, if the truth is as it was seen."
+    text = "seeds in total would support it with 80% power at the observed effect."
     assert _format_seeds_to_decide(required_seeds) == f"about {required_seeds.seeds} {text}"
     assert (
         claim_results._estimate_required_seeds(

@@ -64,8 +64,8 @@ def test_ledger_row_shows_the_claim_of_the_report(tmp_path):
     write_experiment_report(tmp_path, "other", cited=False, gqa=0.2)
     page = ledger.render_ledger_markdown(load_ledger(tmp_path / "reference"), tmp_path / "reference")
     hypotheses = parse_rows(page.partition("## Hypotheses")[2].partition("## Identities")[0])
-    identities = parse_rows(page.partition("## Identities")[2].partition("## What was run")[0])
-    reports = parse_rows(page.partition("## What was run")[2])
+    identities = parse_rows(page.partition("## Identities")[2].partition("## Reports")[0])
+    reports = parse_rows(page.partition("## Reports")[2])
     assert (len(hypotheses), len(identities), len(reports)) == (4, 2, 2)
     first, third = hypotheses[0], hypotheses[2]
     assert first[0] == "[mine, size debug](mine/report.md)"
@@ -80,7 +80,7 @@ def test_ledger_row_shows_the_claim_of_the_report(tmp_path):
     assert identities[0][6] == "0.5×, exact"
     assert reports[0][3] == "`python -m attnlab +experiment=mine`"
     assert "6 claims of 2 reports, 4 hypotheses and 2 identities: 1 REFUTED, 5 SUPPORTED." in page
-    assert "otherwise: 1 REFUTED, 3 SUPPORTED." in page
+    assert "could refute: 1 REFUTED, 3 SUPPORTED." in page
 
 
 def test_ledger_row_counts_the_seeds_that_decided(tmp_path):
@@ -105,7 +105,10 @@ def test_conflicting_sources_are_shown_with_the_result(tmp_path):
     [row] = parse_rows(page.partition("## Where sources disagree")[2].partition("## Identities")[0])
     assert row[2:5] == ["A / B 2001; C: as good", "D 2002: worse by 1", "SUPPORTED"]
     assert (
-        ledger.render_ledger_html(loaded, tmp_path / "reference").count("Otherwise D 2002: worse by 1") == 1
+        ledger.render_ledger_html(loaded, tmp_path / "reference").count(
+            "Conflicting source: D 2002: worse by 1"
+        )
+        == 1
     )
 
 
@@ -206,10 +209,10 @@ def test_runs_of_the_null_experiment_give_false_positive_rates(tmp_path, monkeyp
     monkeypatch.setattr("attnlab.stats.false_positives.POOLS", 4)
     write_experiment_report(tmp_path, "mine")
     folder = tmp_path / "reference"
-    assert "Where nothing differs" not in ledger.render_ledger_markdown(load_ledger(folder), folder)
+    assert "False positives" not in ledger.render_ledger_markdown(load_ledger(folder), folder)
     write_experiment_report(tmp_path, "aa_null")
     loaded = load_ledger(folder)
-    section = ledger.render_ledger_markdown(loaded, folder).partition("## Where nothing differs")[2]
+    section = ledger.render_ledger_markdown(loaded, folder).partition("## False positives")[2]
     assert "The 18 different runs" in section
     assert len([line for line in section.splitlines() if line.count("%") == 2]) == len(DECISION_RULES)
     assert "The 18 different runs" in ledger.render_ledger_html(loaded, folder)
@@ -248,8 +251,8 @@ def test_every_shipped_claim_is_self_contained_with_source_and_threshold_reason(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "; about 1,211 would refute it (4 h of training)"),
-        ({"required_seeds": {"seeds": None, "ends": "refute"}}, "; no number would decide it"),
+        ({}, "; about 1,211 for 80% power to refute it (4 h of training)"),
+        ({"required_seeds": {"seeds": None, "ends": "refute"}}, "; no number of seeds would decide it"),
         ({"required_seeds": None}, ""), ({"verdict": "SUPPORTED"}, ""),
     ],
 )  # fmt: skip

@@ -67,8 +67,8 @@ def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> No
     assert claim.direction == "higher"
     assert claim.decision.estimate == -2.0
     assert describe_claim(claim) == (
-        "gqa vs mha: Δ span of the wings = −2 cubits, exact, threshold −0.5: "
-        "inferior by more than the threshold (SUPPORTED). Exact."
+        "gqa vs mha: Δ span of the wings = −2 cubits, exact, claim Δ < −0.5: "
+        "inferior by more than the threshold (SUPPORTED)."
     )
     row = next(row for row in report.effects if row.metric == METRIC)
     assert (row.label, row.unit) == ("span of the wings", "cubits")
@@ -132,9 +132,7 @@ def test_user_resource_is_exact_and_a_controlled_budget_row(tmp_path: Path) -> N
         build_context(world, claims=[claim], controlled=["feathers"]), runs, None, build_provenance()
     )
     assert report.verdict.claims[0].basis == "exact"
-    assert report.verdict.claims[0].not_comparable == [
-        "feathers declared controlled, but 4 in gqa and 3 in mha"
-    ]
+    assert report.verdict.claims[0].not_comparable == ["feathers: controlled, but 4 in gqa and 3 in mha"]
 
 
 def test_tolerances_exist_for_numeric_resources_only() -> None:

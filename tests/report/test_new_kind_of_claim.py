@@ -114,7 +114,7 @@ def test_experiment_file_may_use_a_new_relation_with_a_valid_threshold(
 ) -> None:
     claim = Claim.model_validate({"says": "s", "arm": "a", "is": "between", "threshold": 0.05})
     assert claim.relation == Between()
-    with pytest.raises(ValueError, match="leaves no effect"):
+    with pytest.raises(ValueError, match="no effect can satisfy"):
         claim.relation.compute_region(-0.05)
 
 

@@ -53,7 +53,7 @@ def test_report_has_the_log_entry_to_the_last_digit(tmp_path: Path, build_from_c
 
 
 @pytest.mark.parametrize(
-    ("finished", "sentence"), [(0, "None of 3 pairs of runs were"), (1, "1 of 3 pairs of runs was")]
+    ("finished", "sentence"), [(0, "None of 3 pairs of runs"), (1, "1 of 3 pairs of runs")]
 )
 def test_pages_cite_the_entry_and_the_pairs_finished_before_it(
     tmp_path: Path, build_from_context: Any, finished: int, sentence: str
@@ -63,8 +63,8 @@ def test_pages_cite_the_entry_and_the_pairs_finished_before_it(
     for page in (render_html(report, RenderedCharts()), render_markdown(report)):
         plain = page.replace("\\", "").replace("&#39;", "'")
         assert (
-            f"Declared on {entry.time}: entry {entry.hash[:16]} of the store's declarations.jsonl, "
-            f"gqa_vs_mha, size debug. {sentence} finished before that."
+            f"Preregistered on {entry.time} (entry {entry.hash[:16]} of declarations.jsonl, "
+            f"gqa_vs_mha, size debug). {sentence} had finished by then."
         ) in plain
     assert not report.verdict.exploratory
 
@@ -76,7 +76,7 @@ def test_change_after_results_makes_all_claims_exploratory(
     preregister_context(tmp_path, 2)
     report = build_from_context(preregister_context(tmp_path, 2, margin=0.04, preregistered=preregistered))
     *deviations, last_deviation = report.verdict.deviations
-    assert deviations == (["margin: declared 0.05, used 0.04"] if preregistered else [])
+    assert deviations == (["margin: preregistered 0.05, used 0.04"] if preregistered else [])
     assert "after 2 pairs of results were known" in last_deviation
     assert last_deviation.endswith("margin: first 0.03, now 0.04")
     assert report.verdict.exploratory
@@ -90,5 +90,5 @@ def test_report_without_an_entry_cites_none(build_from_context: Any) -> None:
     report = build_from_context(build_context(WORLD))
     assert report.preregistration is None
     assert Report.model_validate(report.to_dict()) == report
-    assert "Declared on" not in render_html(report, RenderedCharts())
-    assert "Declared on" not in render_markdown(report)
+    assert "Preregistered on" not in render_html(report, RenderedCharts())
+    assert "Preregistered on" not in render_markdown(report)

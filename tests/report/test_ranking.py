@@ -70,7 +70,7 @@ def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_ar
         (expected.mean, expected.low, expected.high)
     )
     assert rows[0].difference.mean == rows[6].difference.mean == 0
-    assert "Who is ahead at equal bytes" in render_html(many_arms_report)
+    assert "Ranking at equal cache size" in render_html(many_arms_report)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,10 @@ def test_tenfold_parameters_extrapolate_compute_growth():
         row.at_tenfold_parameters.high - row.at_tenfold_parameters.low
         > row.extrapolation.high - row.extrapolation.low
     )
-    assert "; at ten times its size, 100 times its compute as these rungs grow: +0.2" in row.sentence
+    assert (
+        "; to ten times its parameters, 100 times its compute at the growth of this ladder: +0.2"
+        in row.sentence
+    )
 
 
 def test_exploratory_ladder_is_marked_everywhere():
@@ -184,17 +187,17 @@ def test_exploratory_ladder_is_marked_everywhere():
         [preregistered]
     ) + ladder_page.format_decision_accuracy([exploratory])
     accuracy = ladder_page.format_decision_accuracy([preregistered, exploratory])
-    assert "Of 2 ladders: " in accuracy
-    assert "alike in 6 of 6 cases" in accuracy
-    assert "Without the exploratory ones: Of 1 ladder: " in accuracy
-    assert "alike in 3 of 3 cases" in accuracy
+    assert "Over 2 ladders: " in accuracy
+    assert "agreed in 6 of 6 cases" in accuracy
+    assert "Without exploratory ladders: Over 1 ladder: " in accuracy
+    assert "agreed in 3 of 3 cases" in accuracy
 
 
 def test_outlying_largest_size_is_a_holdout_miss():
     [row] = build_ladder_report(create_ladder(0.01, 0.01, 0.01, 0.2)).comparisons
     assert row.holdout.hit is False
     assert row.verdict != "HOLDS"
-    assert "not where the others point" in row.sentence
+    assert "differs from the prediction from the others" in row.sentence
 
 
 def test_arm_with_higher_loss_has_a_multiplier_below_one():
@@ -228,7 +231,7 @@ def test_decision_accuracy_counts_claims_decided_at_adjacent_sizes():
     accuracy = summarize_decision_accuracy(
         [["SUPPORTED", "SUPPORTED", "REFUTED", "INCONCLUSIVE"], [None, "SUPPORTED", "SUPPORTED"]]
     )
-    assert "alike in 2 of 3 cases" in accuracy.sentence
+    assert "agreed in 2 of 3 cases" in accuracy.sentence
     assert "in 2 further cases" in accuracy.sentence
     assert "no claim was decided" in summarize_decision_accuracy([["INCONCLUSIVE", "SUPPORTED"]]).sentence
 
@@ -266,7 +269,7 @@ def test_ladder_page_is_rendered_from_its_data_alone(tmp_path, monkeypatch):
     assert ladder_page.render_ladder(folder).read_text() == original
     document = json.loads((folder / LADDER_FILE).read_text())
     (folder / LADDER_FILE).write_text(json.dumps({**document, "schema": 0}))
-    with pytest.raises(ValueError, match="has schema 0"):
+    with pytest.raises(ValueError, match="schema is 0"):
         load_ladder(folder)
 
 
@@ -279,9 +282,7 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
 
     reports = create_ladder(-0.02, -0.04, -0.06, -0.08)
     ladder = build_ladder_report({title: with_runs(one, set_rate) for title, one in reports.items()})
-    caveat = (
-        "Tuned at S, four has the learning rate 0.006 and two 0.003; nobody tuned them at the other rungs"
-    )
+    caveat = "At S, the tuned learning rates are 0.006 for four and 0.003 for two; they are not tuned at the"
     for output in (
         ladder_page.render_ladder_html(ladder, RenderedCharts({})),
         ladder_page.render_ladder_markdown(ladder),
@@ -291,7 +292,7 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
     alone = ladder.model_copy(update={"ladder": ladder.ladder.model_copy(update={"rates": None})})
     assert caveat not in ladder_page.render_ladder_markdown(alone)
     [sizes] = ladder_page.summarize_scaling_verdicts([ladder]).values()
-    assert ("(40k to 625k, rates differ)" in sizes) == has_caveat
+    assert ("(40k to 625k, learning rates differ)" in sizes) == has_caveat
 
 
 def test_ladder_figures_can_be_rendered():
@@ -318,7 +319,7 @@ def test_every_report_compares_all_corpora():
     assert [(row.corpus, row.verdict, row.title) for row in claim.rows] == [
         ("plain", "SUPPORTED", "heads"), ("code", "REFUTED", "heads@code"),
     ]  # fmt: skip
-    assert "it differs by text" in claim.heterogeneity
+    assert "the effect differs by corpus" in claim.heterogeneity
     rows = compared["heads"].corpora.arms
     assert [(row.corpus, row.title) for row in rows] == [("plain", "heads"), ("code", "heads@code")]
     for row in rows:

@@ -110,7 +110,7 @@ def test_unequal_controlled_budget_is_not_comparable_with_a_reason(tmp_path: Pat
     report = make_report(tmp_path, World(parameters={"gqa": 130_000}))
     first = report.verdict.claims[0]
     assert first.verdict == "NOT COMPARABLE"
-    assert first.not_comparable == ["parameters declared controlled, but 130,000 in gqa and 120,000 in mha"]
+    assert first.not_comparable == ["parameters: controlled, but 130,000 in gqa and 120,000 in mha"]
     assert list_verdicts(report)[1] == "SUPPORTED", "the other arm's budget is equal"
 
 
@@ -226,8 +226,8 @@ def test_timed_claim_is_decided_by_a_bootstrap(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "deviation"),
     [
-        ("seeds", [0, 1, 2, 3, 4], "seeds: declared 0, 1, 2, used 0, 1, 2, 3, 4"),
-        ("margin", 0.03, "margin: declared 0.01, used 0.03"),
+        ("seeds", [0, 1, 2, 3, 4], "seeds: preregistered 0, 1, 2, used 0, 1, 2, 3, 4"),
+        ("margin", 0.03, "margin: preregistered 0.01, used 0.03"),
     ],
 )
 def test_deviation_is_named_and_makes_claims_exploratory(
@@ -320,13 +320,13 @@ def test_lost_run_is_no_outcome_and_leaves_claims_pending(tmp_path: Path, status
     assert counts == {"mha": (5, 0, 0), "gqa": (5, 0, 1), "mqa": (5, 1, 0)}
     assert report.failures.status_counts == [("crashed", 1), ("lost to the machine", 1)]
     assert report.verdict.run_warnings[0].startswith(
-        "Lost to the machine: gqa seed 4. A lost run is no outcome"
+        "Lost to the machine: gqa seed 4. A lost run is no failure of its arm"
     )
     assert list_verdicts(report) == ["INCONCLUSIVE", "SUPPORTED", "SUPPORTED"], (
         "a crash is an end, and a count no matter"
     )
     pending, decided, _ = report.verdict.claims
-    assert "Not all seeds are in, 4 of 5 paired seeds." in describe_claim(pending)
+    assert "Not all seeds have finished, 4 of 5 paired seeds." in describe_claim(pending)
     assert (pending.basis, pending.interim_analyses.completed, pending.decision.n) == ("t", [], 4)
     assert len(decided.interim_analyses.completed) == 1
     jsonschema.validate(report.to_dict(), SCHEMA)

@@ -140,8 +140,8 @@ def break_type(report: dict[str, Any]) -> None:
     ("spoil", "message"),
     [
         (set_old_version, f"has schema 1, this version reads {REPORT_VERSION}; run its command again"),
-        (remove_ratio, "is not a whole report: budget.rows.0.cells.1.ratio: Field required; run its"),
-        (break_type, "is not a whole report: effects.0.n: Input should be a valid integer"),
+        (remove_ratio, "is an incomplete report: budget.rows.0.cells.1.ratio: Field required; run its"),
+        (break_type, "is an incomplete report: effects.0.n: Input should be a valid integer"),
     ],
 )
 def test_invalid_report_exits_with_2(
@@ -163,9 +163,9 @@ def test_invalid_report_exits_with_2(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "no report.json here"),
-        ("{}", "is JSON, but not a report of attnlab"),
-        ("[1, 2]", "is JSON, but not a report of attnlab"),
+        (None, "report.json not found"),
+        ("{}", "not a report of attnlab"),
+        ("[1, 2]", "not a report of attnlab"),
         ('{"schema": 2, "verd', "cannot be read as a report"),
         ("\udcff", "cannot be read as a report"),
     ],
@@ -185,7 +185,7 @@ def test_missing_or_foreign_report_exits_with_2(
 def test_truncated_run_result_is_named(synthetic_reports: SyntheticReports, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(b'{"schema": 1, "sta')
     with pytest.raises(
-        ValueError, match=r"run.json: cut short or broken; delete it and run the command again"
+        ValueError, match=r"run.json: truncated or invalid: delete it and run the command again"
     ):
         read_run(tmp_path, "mha", 0)
 
@@ -255,7 +255,7 @@ def test_broken_files_without_digests_cost_no_page(tmp_path: Path) -> None:
     ]
     warnings = build_report(build_context(world), runs, None, build_provenance()).verdict.run_warnings
     assert len(warnings) == 2
-    assert all("without its run.json" in sentence for sentence in warnings)
+    assert all("delete its run.json" in sentence for sentence in warnings)
 
 
 def test_report_verb_compares_two_reports(

@@ -149,7 +149,7 @@ def test_page_has_no_external_addresses(synthetic_reports: SyntheticReports, nam
 @pytest.mark.usefixtures("blank_charts")
 def test_page_without_maps_shows_the_command(synthetic_reports: SyntheticReports, tmp_path: Path) -> None:
     report, folder = synthetic_reports["good"]
-    missing, explorer = "are not beside this page (attention.npz)", 'id="head-view"'
+    missing, explorer = "(attention.npz) are not in the folder of this page", 'id="head-view"'
     with_maps = (folder / "report.html").read_text("utf-8")
     assert explorer in with_maps
     assert missing not in with_maps
@@ -226,7 +226,7 @@ def test_rendering_is_reproducible_in_any_process(
 
 
 def test_folder_without_a_report_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no report\.json here"):
+    with pytest.raises(ValueError, match=r"report\.json not found"):
         render_report(tmp_path)
 
 

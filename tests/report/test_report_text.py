@@ -105,8 +105,8 @@ def test_omitted_maps_are_listed(
     assert {len(one.layers) for one in less.earlier} == {1}
     assert len(less.seeds) == 2
     assert less.left_out == [
-        "Before the end of training 1 of the 2 layers shown are here.",
-        f"The layer means of {len(full.seeds) - 2} more runs are not here.",
+        "Maps from before the end of training cover 1 of the 2 layers shown.",
+        f"The layer means of {len(full.seeds) - 2} more runs are omitted.",
     ]
 
 

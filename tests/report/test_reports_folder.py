@@ -157,7 +157,7 @@ def test_foreign_page_is_not_replaced(folder: Path, name: str, capsys: pytest.Ca
     notes = "# My notes\n\n`python -m attnlab report reports` renders these.\n"
     (folder / name).write_text(notes)
     assert main(["report", str(folder)]) == 2
-    assert f"{name}: is no ledger, and one would replace it" in capsys.readouterr().err
+    assert f"{name}: not a ledger page of attnlab" in capsys.readouterr().err
     assert (folder / name).read_text() == notes
     assert set(read_sibling_files(folder)) == {name, "index.html", ".rendered.json"}
     assert (folder / "single" / "report.html").is_file()
@@ -178,5 +178,5 @@ def test_invalid_archive_does_not_stop_the_others(folder: Path, capsys: pytest.C
 def test_folder_without_reports_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     stderr = capsys.readouterr().err
-    assert f"{tmp_path}: no report.json here" in stderr
+    assert f"{tmp_path}: report.json not found" in stderr
     assert stderr.count("\n") == 1

@@ -9,9 +9,9 @@ from attnlab.report.report_builder import build_report
 @pytest.mark.parametrize(
     ("device", "error", "expected"),
     [
-        ("cuda", 0.002, ["the loss was 0.002 nats off"]), ("cuda", 0.0, ["the loss was 0 nats off"]),
+        ("cuda", 0.002, ["differed by 0.002 nats"]), ("cuda", 0.0, ["differed by 0 nats"]),
         ("cuda", None, ["no step was trained twice"]), ("cpu", 0.0, []), ("cpu", None, []),
-        ("cpu", 0.1, ["the loss was 0.1 nats off"]),
+        ("cpu", 0.1, ["differed by 0.1 nats"]),
     ],
 )  # fmt: skip
 def test_resumed_run_reports_its_deviation(tmp_path, device, error, expected) -> None:

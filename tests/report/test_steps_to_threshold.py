@@ -38,7 +38,7 @@ def test_reached_fraction_median_and_saved_steps(tmp_path: Path) -> None:
     assert rows["mqa"].median is None
     assert rows["gqa"].comparison.steps_saved.mean == pytest.approx((100 + 90 + 120 + 0 + 290 + 120) / 6)
     assert rows["mha"].comparison is None
-    assert table.label == "steps to 90 % accuracy"
+    assert table.label == "steps to 90% accuracy"
 
 
 def test_diverged_run_did_not_reach_and_crashed_run_is_left_out(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_claim_on_steps_is_decided_on_clipped_differences(
     (result,) = make_report(tmp_path, claims=[claim]).verdict.claims
     assert result.verdict == verdict
     assert result.basis == "ranks"
-    assert describe_claim(result).startswith(f"{arm} vs mha: median Δ steps to 90 % accuracy = +")
+    assert describe_claim(result).startswith(f"{arm} vs mha: median Δ steps to 90% accuracy = +")
     assert " steps, 95% CI [" in describe_claim(result)
     assert result.direction == "lower"
 
@@ -67,7 +67,7 @@ def test_claim_on_steps_is_decided_on_clipped_differences(
 def test_steps_can_be_the_primary_metric(tmp_path: Path) -> None:
     report = make_report(tmp_path, metric=METRIC, margin=50, claims=[])
     assert (report.effects[1].verdict, report.effects[1].margin) == ("WORSE by more than the margin", 50)
-    assert report.effects[0].label == "steps to 90 % accuracy"
+    assert report.effects[0].label == "steps to 90% accuracy"
 
 
 def test_direction_of_a_claim_changes_its_conclusion(tmp_path: Path) -> None:

@@ -80,13 +80,16 @@ def test_margin_in_training_compute_has_a_value_in_nats(report):
     margin = report.experiment.margin
     assert margin == 0.0185
     assert report.experiment.margin_text == (
-        "5 % of training, at most 0.03 nats: 0.0185 nats (a doubling is worth 0.250 nats [0.225, 0.275])"
+        "5% of training compute, at most 0.03 nats: 0.0185 nats "
+        "(loss per doubling of compute: 0.250 nats, 95% CI [0.225, 0.275])"
     )
     assert [claim.threshold for claim in report.verdict.claims] == [0.0185, 0.038, 0.05, 0.51]
     assert report.effects[0].margin == margin
     gqa = report.verdict.claims[0]
     assert gqa.verdict == "SUPPORTED"
-    assert ", margin +0.0185 (5 % of training, at most 0.03 nats): non-inferior (S" in describe_claim(gqa)
+    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): non-inferior (S" in describe_claim(
+        gqa
+    )
 
 
 def test_only_differences_in_loss_are_converted_to_training_compute(report):
@@ -128,7 +131,7 @@ def test_training_compute_appears_on_every_page_and_in_wandb(report, tmp_path):
     (tmp_path / "one" / "report.json").write_text(json.dumps(report.to_dict()))
     for page_path in ledger.write_ledger(tmp_path):
         assert texts[0] in page_path.read_text()
-        assert "5 % of training, at most 0.03 nats" in page_path.read_text()
+        assert "5% of training compute, at most 0.03 nats" in page_path.read_text()
 
 
 def test_half_of_odd_steps_is_rounded_up_and_stated(report):
@@ -150,20 +153,21 @@ def test_claim_is_matched_by_a_threshold_in_training_compute(report):
 
 
 def test_threshold_in_training_compute_without_a_slope_is_no_result(runs):
-    reason = "a doubling of training lowers the loss by 0.1 nats [-0.2, 0.4], which may be nothing"
+    reason = "doubling the training compute lowers the loss by 0.1 nats [-0.2, 0.4], an interval with 0"
     report = make_report(runs, build_calibration(reason=reason))
     assert Report.model_validate(report.to_dict()) == report
     [gqa, mqa, plain, cache] = report.verdict.claims
     assert [claim.verdict for claim in (gqa, mqa)] == ["NO RESULT"] * 2
     assert describe_claim(gqa) == (
-        f"gqa vs mha: 5 % of training, at most 0.03 nats is not known in nats: {reason} (NO RESULT)."
+        f"gqa vs mha: 5% of training compute, at most 0.03 nats has no known value in nats: {reason} "
+        "(NO RESULT)."
     )
     assert plain.verdict == "SUPPORTED", "a threshold in nats needs no slope"
     assert plain.training_equivalent is None
     assert cache.verdict == "SUPPORTED"
     assert report.experiment.margin is None
-    assert f"not known in nats: {reason}" in render_html(report)
-    assert f"not known in nats: {reason}" in render_markdown(report, {}).replace("\\", "")
+    assert f"unknown in nats: {reason}" in render_html(report)
+    assert f"unknown in nats: {reason}" in render_markdown(report, {}).replace("\\", "")
 
 
 def test_different_margin_in_training_compute_is_a_deviation(runs):
@@ -173,7 +177,10 @@ def test_different_margin_in_training_compute_is_a_deviation(runs):
         replace(context, compute_calibration=build_calibration()), runs, None, build_provenance()
     )
     [line] = report.verdict.deviations
-    assert line == "margin: declared 10 % of training, used 5 % of training, at most 0.03 nats"
+    assert (
+        line
+        == "margin: preregistered 10% of training compute, used 5% of training compute, at most 0.03 nats"
+    )
 
 
 def test_report_without_a_calibration_mentions_no_training_compute(runs):
@@ -181,7 +188,7 @@ def test_report_without_a_calibration_mentions_no_training_compute(runs):
     assert report.compute_calibration is None
     for page in (render_html(report), render_markdown(report, {})):
         assert "training compute" not in page
-        assert "training is worth" not in page
+        assert "per doubling" not in page
 
 
 @pytest.mark.parametrize(
@@ -193,7 +200,7 @@ def test_report_without_a_calibration_mentions_no_training_compute(runs):
         (-0.004, -0.008, -0.001, "−0.4% training compute, 95% CI [−0.8%, −0.1%]"),
         (0.0, -0.02, 0.02, "+0% training compute, 95% CI [−2%, +2%]"),
         (-0.5, None, -0.1, "−50% training compute, 95% CI [unbounded, −10%]"),
-        (-0.5, None, None, "−50% training compute, without bounds"),
+        (-0.5, None, None, "−50% training compute, 95% CI unbounded"),
         (3.0, 1.0, 12.5, "+300% training compute, 95% CI [+100%, +1,250%]"),
         (-0.998, -0.999, -0.9, "−99.8% training compute, 95% CI [−99.9%, −90%]"),
     ],

@@ -46,25 +46,25 @@ def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) 
          "outcome": "dropped in the first rung"},
         {"lr": 0.003, "values": [approximately(0.6229), approximately(0.6239), approximately(0.6249)],
          "median": approximately(0.6239), "picked": False, "outcome": "second rung"},
-        {"lr": 0.01, "values": [0.1, 0.101, 0.102], "median": 0.101, "picked": True, "outcome": "picked"},
+        {"lr": 0.01, "values": [0.1, 0.101, 0.102], "median": 0.101, "picked": True, "outcome": "selected"},
         {"lr": 0.03333, "values": [approximately(0.6229), "diverged", approximately(0.6249)],
-         "median": approximately(0.6249), "picked": False, "outcome": "second rung, beyond the grid"},
+         "median": approximately(0.6249), "picked": False, "outcome": "second rung, grid extension"},
     ]  # fmt: skip
     table = re.search(
-        r'<div class="scroll" tabindex="0"><table><caption>Every learning rate.*?</div>', page, re.S
+        r'<div class="scroll" tabindex="0"><table><caption>Every tried learning rate.*?</div>', page, re.S
     )
     assert table, "what is wider than the screen is scrolled by itself"
-    for text in ("diverged", "dropped in the first rung", "second rung, beyond the grid", "seed 101"):
+    for text in ("diverged", "dropped in the first rung", "second rung, grid extension", "seed 101"):
         assert text in table[0]
     assert re.search(r"mha <span.*?>100</data> tokens.*?>0.56</data>× its comparison", table[0])
     sentence = report.budget.lr_tuning
-    assert sentence.count(". ") == 1, "two sentences"
-    assert "3 rates with seed 100 (the first rung)" in sentence
-    assert "neighbours with 101, 102 too (the second), each time for 33 % of its steps" in sentence
+    assert sentence.count(". ") == 3, "four sentences"
+    assert "3 learning rates with seed 100 (first rung)" in sentence
+    assert "neighbors with seeds 101, 102 too (second rung), each for 33% of its steps" in sentence
     assert "the best median val/loss" in sentence
-    assert sentence.endswith("3 times at most; all that took 56 % of the comparison's tokens")
+    assert sentence.endswith("at most 3 times. Tuning took 56% of the training tokens of the comparison")
     lines = [line for line in render_markdown(report, {}).splitlines() if line.startswith("| gqa | 0.0")]
-    assert lines[2] == "| gqa | 0.01 | 0.100 | 0.101 | 0.102 | 0.101 | **picked** |"
+    assert lines[2] == "| gqa | 0.01 | 0.100 | 0.101 | 0.102 | 0.101 | **selected** |"
     assert lines[0] == "| gqa | 0.001 | 1.100 | – | – | – | dropped in the first rung |"
 
 
@@ -96,14 +96,14 @@ def test_warnings_for_grid_edge_missing_pick_and_other_settings(build_from_tunin
     def join_warnings(**changes: Any) -> str:
         return " ".join(build_from_tuning(build_tuning_result(ARMS, **changes)).warnings)
 
-    edge_warning = "gqa: the learning rate picked, 0.01, is at the end of those tried"
+    edge_warning = "gqa: the selected learning rate, 0.01, is at the edge of the grid"
     assert edge_warning in join_warnings(look_up_loss=compute_loss, extend=0)
     assert edge_warning not in join_warnings(look_up_loss=compute_loss)
     assert "has no run" not in join_warnings(look_up_loss=compute_loss)
     warnings = join_warnings(look_up_loss=lambda rate, seed: None if seed == 101 else rate)
-    assert "gqa: its learning rate is not known: no result at 3.703e-05 with seed 101" in warnings
+    assert "gqa: its learning rate is unknown: no result at 3.703e-05 with seed 101" in warnings
     assert "so it has no run" in warnings
-    assert "gqa: its learning rate was tuned for other settings" in join_warnings(
+    assert "gqa: its learning rate was tuned with other settings" in join_warnings(
         look_up_loss=compute_loss, settings="config-b"
     )
 
@@ -118,5 +118,5 @@ def test_warning_for_a_picked_rate_with_one_bad_seed(
         return compute_loss(rate, seed) + (excess if rate == 0.01 and seed == 102 else 0.0)
 
     warnings = " ".join(build_from_tuning(build_tuning_result(ARMS, look_up_loss)).warnings)
-    warning = "gqa: by the worst of its tuning seeds 0.003 would have been picked, not 0.01"
+    warning = "gqa: the learning rate 0.003 has a better worst tuning seed than the selected 0.01"
     assert (warning in warnings) == is_warned

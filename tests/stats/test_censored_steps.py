@@ -26,7 +26,7 @@ def test_proportion_has_its_exact_interval(count, n):
 
 @pytest.mark.parametrize(("count", "n"), [(7, 6), (-1, 6), (0, 0)])
 def test_impossible_proportion_is_rejected(count, n):
-    with pytest.raises(ValueError, match="not a fraction"):
+    with pytest.raises(ValueError, match="not a proportion"):
         estimate_proportion(count, n)
 
 
@@ -87,8 +87,8 @@ def test_nothing_is_decided_if_no_run_reaches_the_threshold():
     [
         ([1], [1, 2], "same seeds"),
         ([], [], "at least one"),
-        ([float("nan")], [1], "nan steps"),
-        ([0], [1], "0 steps"),
+        ([float("nan")], [1], ": nan must be positive"),
+        ([0], [1], ": 0 must be positive"),
     ],
 )
 def test_invalid_steps_are_rejected(a, b, message):

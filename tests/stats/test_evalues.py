@@ -176,5 +176,5 @@ def test_ties_at_the_threshold_count_for_neither_side():
 
 @pytest.mark.parametrize("bad", [[1.1], [-1.5, 0], [math.nan], [math.inf], [[0.1]]], ids=str)
 def test_invalid_differences_of_proportions_are_rejected(bad):
-    with pytest.raises(ValueError, match="shares"):
+    with pytest.raises(ValueError, match="differences of proportions"):
         ProportionDifferences(bad)

@@ -18,7 +18,7 @@ def test_decision_rules_have_nominal_false_positive_rates():
     assert set(result) == set(DECISION_RULES)
     assert all(one.passed and one.low <= one.rate <= 0.075 and one.rounds == 1000 for one in result.values())
     assert result["a difference"].rate > 0.03  # neither rate is trivially 0
-    assert result["above a threshold, in looks"].rate > 0.015
+    assert result["above a threshold, interim analyses"].rate > 0.015
 
 
 def test_normal_approximation_fails_for_few_pairs():

@@ -68,7 +68,7 @@ def test_one_block_has_no_interval():
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ([1.0, 2.0], [1.0], "equally many"),
+        ([1.0, 2.0], [1.0], "the same number"),
         ([0.0, 1.0], [1.0, 1.0], "not positive"),
         ([1.0, np.nan], [1.0, 1.0], "nan"),
         ([], [], "at least 1"),

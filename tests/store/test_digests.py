@@ -45,7 +45,7 @@ def test_a_missing_truncated_or_changed_file_is_reported(run_folder, name, damag
     result = run_directories.load_run_result(run_folder)
     assert digests.find_broken_files(run_folder, result) == {}
     damage(run_folder / name)
-    fault = "is missing" if damage is delete_file else "is not what the run wrote: cut short or changed"
+    fault = "is missing" if damage is delete_file else "is truncated or was changed after the run wrote it"
     assert digests.find_broken_files(run_folder, result) == {name: fault}
     assert (
         digests.find_broken_files(run_folder, result, [other for other in digests.RUN_FILES if other != name])

@@ -74,8 +74,8 @@ def read_log_bytes(root):
          "now gqa against mha, val/loss: difference below 0.04"),
         ({"claims": [CLAIM, {**CLAIM, "arm": "mqa", "compare": "ratio", "identity": True}]},
          "claims: now also mqa against mha, val/loss: ratio below 0.03, by construction"),
-        ({"recipes": {**RECIPES, "gqa": "wider"}}, "arm gqa: another recipe"),
-        ({"corpora": dict.fromkeys(ARMS, "a book")}, "arms gqa, mha, mqa: other data"),
+        ({"recipes": {**RECIPES, "gqa": "wider"}}, "arm gqa: changed training config"),
+        ({"corpora": dict.fromkeys(ARMS, "a book")}, "arms gqa, mha, mqa: changed data"),
     ],
 )  # fmt: skip
 def test_decisive_changes_are_described_with_both_values(changes, description):
@@ -98,7 +98,7 @@ def test_wording_reasons_order_and_defaults_are_not_decisive(changes):
 def test_a_tuned_learning_rate_is_no_change_and_another_rate_is():
     unknown, tuned, other = (extract(recipes={**RECIPES, "gqa": recipe}) for recipe in (None, "0.1", "0.2"))
     assert describe_changes(unknown, tuned) == describe_changes(tuned, unknown) == []
-    assert describe_changes(tuned, other) == ["arm gqa: another recipe"]
+    assert describe_changes(tuned, other) == ["arm gqa: changed training config"]
 
 
 def test_preregistering_again_appends_nothing(tmp_path):
@@ -119,9 +119,7 @@ def test_a_change_is_a_deviation_from_the_first_finished_pair_on(tmp_path):
     late = preregister_arms(tmp_path, margin=0.05)
     [of_claim, *_] = late.earlier
     assert (of_claim.known_pairs, len(late.earlier)) == (1, 1), "the second has no such pair"
-    assert late.deviations[0].startswith(
-        f"on {late.time} this was changed, after 1 pair of results was known"
-    )
+    assert late.deviations[0].startswith(f"deviation of {late.time}, after 1 pair of results was known under")
     assert late.deviations[0].endswith(
         f"{of_claim.time}: margin: first 0.03, now 0.05; claims: first gqa against mqa, val/loss: difference "
         "below 0.03, now gqa against mha, val/loss: difference below 0.03"
@@ -220,7 +218,7 @@ def test_a_full_disk_is_one_line_and_the_log_stays(disk, fill):  # noqa: F811
     before = read_log_bytes(root)
     balloon = fill(0)
     with pytest.raises(
-        InvalidConfig, match=r"declarations\.jsonl: what is declared .*No space left"
+        InvalidConfig, match=r"declarations\.jsonl: the preregistration cannot .*No space left"
     ) as refused:
         [preregister_arms(root, margin=float(i)) for i in range(100)]  # until the last block is full
     assert "\n" not in str(refused.value)

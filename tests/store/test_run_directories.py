@@ -89,7 +89,7 @@ def test_a_run_config_is_read_as_written(run_folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "cut short"), ('{"schema": 2, "id": "a"}', "config: Field required")]
+    ("text", "message"), [("{", "truncated"), ('{"schema": 2, "id": "a"}', "config: Field required")]
 )
 def test_an_unreadable_run_config_is_rejected_in_one_line(run_folder, text, message):
     (run_folder / "spec.json").write_text(text)

@@ -122,7 +122,7 @@ def test_layer_patches_are_checked_as_merged(patch, tmp_path):
 def test_a_module_is_not_imported_before_it_is_trusted(tmp_path, user_module):
     node = {"_target_": "mine.banded"}
     with pytest.raises(
-        InvalidConfig, match=r"attention.part._target_ = mine.banded: .* say --trust mine once$"
+        InvalidConfig, match=r"attention.part._target_ = mine.banded: .* run attnlab --trust mine once$"
     ):
         check_node(node, tmp_path)
     assert "mine" not in sys.modules
@@ -140,7 +140,7 @@ def test_names_composed_by_the_command_need_no_trust(tmp_path, user_module):
 @pytest.mark.parametrize("name", ["mine.subprocess.run", "mine.system"])
 def test_a_trusted_module_covers_only_its_own_objects(name, tmp_path, user_module):
     trust.trust_module("mine")
-    with pytest.raises(InvalidConfig, match=r"which is (subprocess.run|posix.system)"):
+    with pytest.raises(InvalidConfig, match=r"which refers to (subprocess.run|posix.system)"):
         check_node({"_target_": name}, tmp_path)
 
 

@@ -29,10 +29,10 @@ def test_wide_terminal_shows_all_columns():
 def test_optional_columns_are_dropped_before_a_name_is_cut():
     narrow = render_table(46)
     assert narrow[1].split() == ["arm", "runs", "state"]
-    assert narrow[-1] == "(a wider terminal has parameters too)"
+    assert narrow[-1] == "(a wider terminal also shows parameters)"
     narrower = render_table(38)
     assert narrower[1].split() == ["arm", "state"]
-    assert " ".join(narrower[-2:]) == "(a wider terminal has parameters, runs too)"
+    assert " ".join(narrower[-2:]) == "(a wider terminal also shows parameters, runs)"
     for width, lines in ((46, narrow), (38, narrower)):
         assert sum(NAME in line for line in lines) == 1
         assert max(map(len, lines)) <= width

@@ -85,9 +85,7 @@ def test_killed_and_lost_workers_are_recorded_and_other_runs_finish(on_ray):
         "crash": "crashed",
         "lost": "killed",
     }
-    assert results["kill"]["failure"]["message"].startswith(
-        "the worker process was ended by signal 9 (SIGKILL)"
-    )
+    assert results["kill"]["failure"]["message"].startswith("signal 9 (SIGKILL) killed the worker process")
     assert "Ray lost the worker or its node" in results["lost"]["failure"]["message"]
     assert len(on_ray.load_attempts()) == 8, "two retries of each infrastructure failure"
     assert "report: reports/ends" in out
@@ -117,7 +115,8 @@ def test_resources_that_no_node_has_are_rejected_at_once(on_ray):
     status, _, err = on_ray("model.device=toy card", *on_ray.line)
     assert (status, on_ray.load_attempts()) == (2, [])
     assert err == (
-        "attnlab: a run needs 1 CPU, 1 GPU, and no node of the Ray cluster has that (at most: 2 CPU, 0 GPU)\n"
+        "attnlab: a run needs 1 CPU, 1 GPU, but no node of the Ray cluster has that many (largest: 2 CPU, "
+        "0 GPU): reduce the resources in hydra.launcher, or add a node\n"
     )
 
 
@@ -134,7 +133,7 @@ def test_missing_launcher_library_error_shows_the_install_command(attnlab, launc
     ("line", "message"),
     [
         ("hydra/launcher=rya", "hydra/launcher has no option rya (nearest: ray)"),
-        ("+hydra.launcher.adress=x", "hydra.launcher.adress is no option of this launcher"),
+        ("+hydra.launcher.adress=x", "hydra.launcher.adress is not an option of this launcher"),
     ],
 )
 def test_mistyped_launcher_is_a_one_line_error(attnlab, line, message):

@@ -75,10 +75,8 @@ def test_killed_workers_and_lost_jobs_are_recorded_and_other_runs_finish(on_slur
         "crash": "crashed",
         "lost": "killed",
     }
-    assert results["kill"]["failure"]["message"].startswith(
-        "the worker process was ended by signal 9 (SIGKILL)"
-    )
-    assert "ended as FAILED without a record of the run" in results["lost"]["failure"]["message"]
+    assert results["kill"]["failure"]["message"].startswith("signal 9 (SIGKILL) killed the worker process")
+    assert "ended as FAILED without a run result" in results["lost"]["failure"]["message"]
     assert len(on_slurm.load_attempts()) == 8, "two retries of each infrastructure failure"
     assert "report: reports/ends" in out
 
@@ -124,6 +122,6 @@ def test_ctrl_c_cancels_the_array_and_writes_the_report(on_slurm):
 def test_sbatch_error_is_one_line_and_starts_nothing(on_slurm):
     status, _, err = on_slurm("heads=two", *on_slurm.line, "hydra.launcher.partition=nowhere")
     assert (status, on_slurm.load_attempts()) == (2, [])
-    assert err.startswith("attnlab: sbatch refused: ")
+    assert err.startswith("attnlab: sbatch rejected the job: ")
     assert "invalid partition specified: nowhere" in err
     assert err.count("\n") == 1

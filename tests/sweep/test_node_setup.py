@@ -53,9 +53,7 @@ def test_freed_memory_is_retained_for_the_next_step(mode, few):
 def test_run_planned_for_another_device_kind_is_rejected():
     spec = RunConfig(id="a", config={"on": "green"}, estimate=RunEstimate(device_kind="the green card"))
     node_setup.validate_device_kind(TRAINER, spec)
-    with pytest.raises(
-        InvalidConfig, match="planned for the green card, and this machine would train on the red"
-    ):
+    with pytest.raises(InvalidConfig, match="planned for the green card, but this machine trains on the red"):
         node_setup.validate_device_kind(TRAINER, spec.with_changes(config={"on": "red"}))
 
 

@@ -63,7 +63,7 @@ def test_ended_state_is_read_again_only_after_its_files_change(tmp_path, monkeyp
     assert load_counted() == ("done  val/loss 1.5000", True)
     curves.write_bytes(b"shorter")
     assert load_counted() == (
-        f"to train  {digests.CURVES_FILE} is not what the run wrote: cut short or changed",
+        f"to train  {digests.CURVES_FILE} is truncated or was changed after the run wrote it",
         True,
     )
     (folder / "run.json").unlink()

@@ -25,7 +25,7 @@ def test_curved_figure_is_matched():
 
 
 def test_unreachable_target_fails():
-    with pytest.raises(InvalidConfig, match="above the baseline's even at 1"):
+    with pytest.raises(InvalidConfig, match="exceeds the baseline's even with the key at 1"):
         solve_for_target(lambda value: 100 + value, 50, 8, figure_name="parameters")
     with pytest.raises(InvalidConfig, match="does not grow"):
         solve_for_target(lambda value: 5, 50, 8, figure_name="kv_bytes_per_token")

@@ -195,6 +195,6 @@ def test_unused_attention_override_fails(lines, unused):
         composer.reject_unused_attention_overrides(composed, lines)
         return
     with pytest.raises(
-        InvalidConfig, match=f"^{unused} is about attention, and {lines[0]} has none: leave it out"
+        InvalidConfig, match=f"^{unused} applies to attention, but {lines[0]} has none: leave it out"
     ):
         composer.reject_unused_attention_overrides(composed, lines)

@@ -72,30 +72,30 @@ def test_calibration_waits_for_baseline_learning_rate(plan_toy):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([TRAINING_MARGIN], "trains nothing that tells what that is in nats: declare compute_calibration"),
-        ([f"claims=[{CLAIM % '{training:2%}'}]"], "says 2 % of training, and trains nothing"),
+        ([TRAINING_MARGIN], "has no compute calibration to convert it to nats: add compute_calibration"),
+        ([f"claims=[{CLAIM % '{training:2%}'}]"], "uses 2 % of training, but has no compute calibration"),
         (["compute_calibration={seeds:[200]}"], "two or more different seeds"),
         (["compute_calibration={seeds:[200,200]}"], "two or more different seeds"),
-        (["compute_calibration={seeds:[200,1]}"], "has seed 1 of the comparison"),
-        (["compute_calibration={seeds:[200,7]}", "+tune={lr:[0.2,0.4],seeds:[7,8,9]}"], "has seed 7 of tune"),
+        (["compute_calibration={seeds:[200,1]}"], "shares seed 1 with the comparison"),
+        (["compute_calibration={seeds:[200,7]}", "+tune={lr:[0.2,0.4],seeds:[7,8,9]}"], "seed 7 with tune"),
         (["compute_calibration={steps:[200]}"], "compute_calibration.seeds"),
-        ([CALIBRATION, "metric=parameters"], "it is declared without a unit, lower is better"),
-        ([CALIBRATION, "direction=higher"], "higher is better), so a difference is no amount of training"),
-        ([CALIBRATION, "+measurement={_target_: toy_variant}"], "two only measures and trains nothing"),
-        ([CALIBRATION, "parent=0123456789abcdef"], "goes on from another run"),
-        ([CALIBRATION, "trainer.max_steps=1"], "half of trainer.max_steps=1 is no training"),
-        ([CALIBRATION, "margin={training:0%}"], "above 0 % and below 100 %, as in 5 %"),
-        ([CALIBRATION, "margin={training:-0.05}"], "above 0 % and below 100 %"),
-        ([CALIBRATION, "margin={training:100%}"], "above 0 % and below 100 %"),
-        ([CALIBRATION, "margin={training:5}"], "above 0 % and below 100 %"),
-        ([CALIBRATION, "margin={training:much}"], "heads: margin.training: give a share"),
+        ([CALIBRATION, "metric=parameters"], "unit: none; lower is better"),
+        ([CALIBRATION, "direction=higher"], "higher is better), so a difference cannot be"),
+        ([CALIBRATION, "+measurement={_target_: toy_variant}"], "two only measures and does not train"),
+        ([CALIBRATION, "parent=0123456789abcdef"], "continues from another run"),
+        ([CALIBRATION, "trainer.max_steps=1"], "trainer.max_steps=1 has no half"),
+        ([CALIBRATION, "margin={training:0%}"], "above 0% and below 100%, as in 5%"),
+        ([CALIBRATION, "margin={training:-0.05}"], "above 0% and below 100%"),
+        ([CALIBRATION, "margin={training:100%}"], "above 0% and below 100%"),
+        ([CALIBRATION, "margin={training:5}"], "above 0% and below 100%"),
+        ([CALIBRATION, "margin={training:much}"], "heads: margin.training: must be a proportion"),
         ([CALIBRATION, "margin={training:5%,most:1}"], "margin.most"),
         ([CALIBRATION, "margin={training:5%,at_most:0}"], "margin.at_most"),
         ([CALIBRATION, f"claims=[{CLAIM % 'much'}]"], "threshold: "),
-        (["claims=[{says:s,arm:four,is:within,threshold:-margin}]"], "how far from no difference"),
-        (["margin=0", "claims=[{says:s,arm:four,is:within,threshold:margin}]"], "nothing lies within it"),
+        (["claims=[{says:s,arm:four,is:within,threshold:-margin}]"], "bound must not be negative"),
+        (["margin=0", "claims=[{says:s,arm:four,is:within,threshold:margin}]"], "no effect can satisfy"),
         (["claims=[{says:s,arm:four,is:below,threshold:margin,compare:ratio}]"], "a difference in val/loss"),
-        (["claims=[{says:s,arm:four,is:below,threshold:margin,metric:parameters}]"], "is not about"),
+        (["claims=[{says:s,arm:four,is:below,threshold:margin,metric:parameters}]"], "uses another metric"),
     ],
 )  # fmt: skip
 def test_invalid_calibration_fails_in_one_line(plan_toy, arguments, message):
@@ -137,10 +137,10 @@ def test_slope_in_nats_per_doubling_converts_margins(plan_toy):
 @pytest.mark.parametrize(
     ("slopes", "n_lost", "reason"),
     [
-        ((0.24, 0.25, 0.26), 1, "2 of its 3 pairs of runs are finished"),
-        ((0.9, -0.5, 0.1), 0, "which may be nothing: give compute_calibration more seeds"),
-        ((-0.24, -0.25, -0.26), 0, "which may be nothing"),
-        ((0.25, 0.25, 0.25), 0, "no spread"),
+        ((0.24, 0.25, 0.26), 1, "2 of 3 pairs of calibration runs are finished"),
+        ((0.9, -0.5, 0.1), 0, "an interval with 0: add seeds to compute_calibration"),
+        ((-0.24, -0.25, -0.26), 0, "an interval with 0"),
+        ((0.25, 0.25, 0.25), 0, "there is no interval"),
     ],
 )
 def test_comparison_waits_without_usable_slope(plan_toy, tmp_path, capsys, slopes, n_lost, reason):
@@ -158,7 +158,8 @@ def test_comparison_waits_without_usable_slope(plan_toy, tmp_path, capsys, slope
     assert interim_status.find_required_runs(plan, tmp_path) == []
     reporting.print_compute_calibration([plan], tmp_path)
     assert (
-        "nothing is compared before that is known, for the sake of 5 % of training" in capsys.readouterr().out
+        "the comparison starts once it is known, because it requires 5 % of training"
+        in capsys.readouterr().out
     )
 
     [plan] = plan_toy("+experiment=heads", CALIBRATION)  # a margin in nats needs no calibration
@@ -169,7 +170,7 @@ def test_comparison_waits_without_usable_slope(plan_toy, tmp_path, capsys, slope
 def test_margin_seeds_need_calibration(plan_toy):
     [plan] = plan_toy("+experiment=heads", CALIBRATION, TRAINING_MARGIN)
     assert describe_margin_seeds(plan, {}) == [
-        "5 % of training: not known in nats yet, and so not the seeds that it asks for"
+        "5 % of training: not yet known in nats, so the required number of seeds is unknown"
     ]
     [line] = describe_margin_seeds(plan, make_calibration_results(plan, 0.24, 0.25, 0.26))[1:]
     assert line.startswith("four - two: 0 finished pairs")
@@ -191,13 +192,13 @@ def test_training_margin_is_preregistered_before_comparison(attnlab):
     seeds = [int(seed) for _, seed, *_ in attnlab.load_attempts()]
     assert seeds[:6] == sorted(seeds[:6], key=lambda seed: seed >= 200, reverse=True)
     assert set(seeds[:6]) == {200, 201, 202}
-    assert "what training is worth: 6 runs to train before any is compared" in out
+    assert "compute calibration: 6 baseline runs to train before the comparison" in out
     [folder] = (attnlab.folder / "reports").glob("heads~*")
     report = load_report(folder / "report.json")
     margin = report.experiment.margin
     assert report.preregistration.content.nats == {"5 % of training": margin}
     assert f"5 % of training: {margin:g} nats" in out
-    assert f", margin +{margin:g} (5 % of training): " in out
+    assert f", margin +{margin:g} (5% of training compute): " in out
     repeated = attnlab("+experiment=heads", CALIBRATION, TRAINING_MARGIN, claims)
     assert repeated[0] == 0
     assert len(attnlab.load_attempts()) == 6 + 6

@@ -34,7 +34,7 @@ def test_plan_shows_the_epochs_of_each_run(print_plan, epochs, data, cell):
 
 
 def test_plan_warns_of_too_many_epochs(print_plan):
-    warning = "warning: each arm read its text 7.1 times; beyond 4 repetitions are worth less"
+    warning = "warning: each arm read its corpus 7.1 times; beyond 4 epochs, repeated tokens are worth less"
     assert warning in print_plan(epochs=7.1)
     assert "warning" not in print_plan(epochs=4.0)
 
@@ -46,10 +46,14 @@ def test_plan_warns_of_too_many_epochs(print_plan):
         (
             {},
             15e9,
-            "10.0 GB of memory, 2 at a time, and there are 15.0 GB (cpu): set sweep.slots=1, sweep.halve",
+            "10.0 GB of memory, 2 at a time, but the device has only 15.0 GB (cpu): set sweep.slots=1",
         ),
         ({"slots": 1}, 15e9, None),
-        ({"slots": 1}, 9e9, "10.0 GB of memory, and there are 9.0 GB (cpu): set sweep.halve_batch=true"),
+        (
+            {"slots": 1},
+            9e9,
+            "10.0 GB of memory, but the device has only 9.0 GB (cpu): set sweep.halve_batch=true",
+        ),
         ({}, None, None),
     ],
 )
@@ -86,7 +90,7 @@ def test_time_is_unknown_before_any_run_has_finished(show_view):
     plan = show_view("plan", "seed=0,1")
     assert "6 to train, 0 done: time unknown\n" in plan
     assert sum("unknown  to train" in line for line in plan.splitlines()) == 6
-    assert "of the work, time left unknown\n" in show_view("status", "seed=0,1")
+    assert "of the work done, time left unknown\n" in show_view("status", "seed=0,1")
 
 
 def test_finished_runs_give_the_time_of_their_arm_and_a_guess_for_others(plan_toy, show_view, tmp_path):
@@ -94,13 +98,13 @@ def test_finished_runs_give_the_time_of_their_arm_and_a_guess_for_others(plan_to
     write_finished_run(plan.runs[0], tmp_path, 600.0)
     out = show_view("plan", "seed=0,1")
     assert "5 to train, 1 done: about " in out
-    assert "(~ is a guess from the FLOPs of other runs: none of the arm has finished)" in out
-    assert "of one slot left" in show_view("status", "seed=0,1")
+    assert "(~ marks estimates from the FLOPs of other runs, because no run of the arm has finished)" in out
+    assert "of slot time left" in show_view("status", "seed=0,1")
     for run in plan.runs[1:]:
         if run.seed == plan.runs[0].seed:
             write_finished_run(run, tmp_path, 1200.0)
     out = show_view("plan", "seed=0,1")
-    assert "3 to train, 3 done: about 25 min on 2 slots, 50 min in all\n" in out
+    assert "3 to train, 3 done: about 25 min on 2 slots, 50 min of slot time\n" in out
 
 
 def test_interim_range_ends_with_all_planned_seeds(plan_toy, show_view, tmp_path):
@@ -120,11 +124,11 @@ def test_interim_range_ends_with_all_planned_seeds(plan_toy, show_view, tmp_path
 
 
 def test_total_of_several_plans_counts_shared_runs_once(show_view):
-    assert "together: 6 to train by now, time unknown\n" in show_view("plan", "seed=0,1", times=2)
+    assert "total: 6 to train now, time unknown\n" in show_view("plan", "seed=0,1", times=2)
     overrides = ("seeds=null", "looks=[2,4]", "seed=range(4)")
-    assert (
-        "together: 6 to train by now, time unknown ... 10 with all planned seeds, time unknown\n"
-    ) in show_view("plan", *overrides, times=2)
+    assert ("total: 6 to train now, time unknown ... 10 with all planned seeds, time unknown\n") in show_view(
+        "plan", *overrides, times=2
+    )
 
 
 def test_table_has_a_row_per_run_or_with_many_runs_per_arm(plan_toy, tmp_path, capsys):
@@ -175,7 +179,7 @@ def test_table_with_a_row_per_arm_lists_failed_runs(plan_toy, tmp_path, capsys):
 def test_report_of_a_running_sweep_shows_that_it_is_interim(attnlab):
     now = ("+experiment=heads", "seed=0,1", "++sweep.show=report")
     status, _, errors = attnlab(*now)
-    assert (status, "no run of it has ended yet" in errors) == (2, True)
+    assert (status, "no run of the experiment has ended yet" in errors) == (2, True)
     assert attnlab("+experiment=heads", "seed=0")[0] == 0
     attempts = attnlab.load_attempts()
     status, out, errors = attnlab(*now)
@@ -185,6 +189,6 @@ def test_report_of_a_running_sweep_shows_that_it_is_interim(attnlab):
     reports = {path: json.loads(path.read_text()) for path in attnlab.folder.glob("reports/*/report.json")}
     [page] = [path for path, report in reports.items() if report["verdict"]["planned"] > len(attempts)]
     verdict = reports[page]["verdict"]
-    notice = f"Written while runs may be under way: {len(attempts)} of {verdict['planned']} are finished."
+    notice = f"Preliminary report: {len(attempts)} of {verdict['planned']} runs have finished"
     assert verdict["run_warnings"][0].startswith(notice)
     assert notice in page.with_name("report.html").read_text()

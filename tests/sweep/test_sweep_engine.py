@@ -36,7 +36,7 @@ def test_every_outcome_is_recorded_and_only_missing_runs_are_trained_again(attnl
     assert "report: reports/ends/report.html" in out
     assert (attnlab.folder / "reports/ends/report.json").exists()
 
-    message = "the worker process was ended by signal 9 (SIGKILL), as the out-of-memory killer does"
+    message = "signal 9 (SIGKILL) killed the worker process (possibly the out-of-memory killer)"
     assert ends["kill"]["failure"]["message"] == message
     attempts = ["crash", "diverge", *["kill"] * 3, *["memory"] * 3, "sleep", "train"]
     assert sorted(act for act, *_ in attnlab.load_attempts()) == attempts, (
@@ -47,7 +47,7 @@ def test_every_outcome_is_recorded_and_only_missing_runs_are_trained_again(attnl
 
     status, out, _ = attnlab("+experiment=ends", "sweep.max_time=1", "sweep.fail_fast=true")
     assert status == 1
-    assert "6 runs, 1 done, 2 to train, 3 failed before" in out
+    assert "6 runs, 1 done, 2 to train, 3 failed earlier" in out
     later_attempts = sorted(act for act, *_ in attnlab.load_attempts()[len(attempts) :])
     assert set(later_attempts) <= {"kill", "memory"}
     assert len(later_attempts) == len(set(later_attempts)), "asked to stop at the first failure"
@@ -88,7 +88,7 @@ def test_sweep_survives_the_end_of_its_fork_server(attnlab, also):
     assert process.returncode == 0, out + err
     seeds = sorted(int(seed) for _, seed, *_ in attnlab.load_attempts())
     assert seeds == ([0, 0, 1, 1, 2, 3] if also else [0, 1, 2, 3]), "workers outlive the server"
-    assert out.count("retry 1 of 2, since the fork server ended") == len(also) * 2
+    assert out.count("retry 1 of 2 after: the fork server exited") == len(also) * 2
     assert "retry 2" not in out
     assert [record["status"] for record in load_records(attnlab.folder).values()] == ["done"] * 4
 
@@ -108,7 +108,7 @@ def test_worker_that_cannot_be_started_is_an_infrastructure_failure(tmp_path, mo
     assert len(starts) == 2, "the pool goes on to the second run"
     for record in map(run_directories.load_run_result, folders):
         assert (record.status, record.is_lost) == ("killed", True)
-        assert record.failure.message.startswith("its worker process could not be started: ")
+        assert record.failure.message.startswith("the worker process did not start: ")
 
 
 @pytest.mark.rare
@@ -134,7 +134,7 @@ def test_run_lost_in_every_retry_fails_the_command_but_not_its_arm(attnlab):
 def test_out_of_memory_run_is_retried_with_split_batches_under_halve_batch(attnlab):
     status, out, _ = attnlab("+experiment=ends", "arms=[train,memory]", "sweep.halve_batch=true")
     assert status == 0
-    assert "memory seed=0 ran out of memory: once more, its batches in 4 parts" in out
+    assert "memory seed=0 ran out of memory: retrying with each batch in 4 parts" in out
     assert [act for act, *_ in attnlab.load_attempts()].count("memory") == 3
     assert {record["status"] for record in load_records(attnlab.folder).values()} == {"done"}
     status, _, _ = attnlab(
@@ -147,9 +147,9 @@ def test_out_of_memory_run_is_retried_with_split_batches_under_halve_batch(attnl
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("trainer.devices=3", "trainer.devices=3, and there are 2 here"),
-        ("trainer.devices=0", "trainer.devices=0: give the number"),
-        ("sweep.slots_per_gpu=2", "these runs train on a CPU"),
+        ("trainer.devices=3", "trainer.devices=3 exceeds the 2 available devices"),
+        ("trainer.devices=0", "trainer.devices=0: must be at least 1"),
+        ("sweep.slots_per_gpu=2", "the runs train on a CPU"),
     ],
 )
 def test_too_many_devices_are_rejected_before_training(attnlab, override, line):
@@ -246,14 +246,14 @@ def test_arm_that_violates_an_invariant_is_trained_only_with_unchecked(attnlab):
     status, _, err = attnlab(*line)
     assert (status, attnlab.load_attempts()) == (2, [])
     assert err == (
-        "attnlab: arm two breaks a law of attention: gravity: at T=1: it floats; mend it "
-        "(python -m attnlab check shows all), or set sweep.unchecked=true and have the report say so\n"
+        "attnlab: arm two breaks an attention invariant: gravity: at T=1: it floats; fix it "
+        "(python -m attnlab check lists all), or set sweep.unchecked=true, which the report will note\n"
     )
     status, _, err = attnlab(*line, "sweep.unchecked=true")
     assert (status, len(attnlab.load_attempts())) == (0, 2)
     assert err.count("unchecked: ") == 2
     [report] = (attnlab.folder / "reports").glob("*/report.md")
-    assert "A law of attention does not hold, and the sweep was told to go on: four breaks gravity" in (
+    assert "An attention invariant fails, and the sweep waived it: four breaks gravity" in (
         report.read_text()
     )
 
@@ -280,7 +280,7 @@ def test_children_of_a_failed_parent_are_listed_and_not_started(attnlab):
 def test_unknown_parent_is_rejected_before_training(attnlab):
     status, _, err = attnlab("heads=two", "parent=nobody")
     assert (status, attnlab.load_attempts()) == (2, [])
-    assert "parent=nobody of run: no arm, and no finished run in runs" in err
+    assert "parent=nobody of run: neither an arm nor a finished run in runs" in err
 
 
 @pytest.mark.rare

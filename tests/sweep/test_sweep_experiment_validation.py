@@ -71,38 +71,38 @@ def test_valid_experiment_is_planned(plan_file):
         ("[parameters]", "[params, tokns]", 12, "no run has a resource tokns (nearest: tokens"),
         ("metric: val/loss", "metric: val/los", 15, "no run measures val/los (nearest: val/loss"),
         ("[train/loss]", "[trian/loss]", 16, "no run measures trian/loss (nearest: train/loss"),
-        ("direction: lower", "direction: lowr", 17, "direction='lowr' is not one of lower, higher"),
+        ("direction: lower", "direction: lowr", 17, "direction='lowr' must be one of lower, higher"),
         ("margin: 0.5", "margin: small", 18, "mine: margin: "),
-        ("margin: 0.5", "margin: -0.5", 18, "no margin is below 0"),
+        ("margin: 0.5", "margin: -0.5", 18, "a margin must not be negative; give a number above 0"),
         ("is: below, th", "is: under, th", 21, "is: must be one of below, above, within, got 'under'"),
-        ("arm: one,", "arm: onne,", 21, "about arm onne, which it lacks (nearest: one"),
+        ("arm: one,", "arm: onne,", 21, "has the unknown arm onne (nearest: one"),
         ("threshold: 0.5}", "treshold: 0.5}", 21, "claim 1 of mine"),
         ("{says: one is no worse, ", "{", 21, "claim 1 of mine has no says"),
-        ("says: one is no worse", "says: ''", 21, "says nothing"),
+        ("says: one is no worse", "says: ''", 21, "has an empty `says`"),
         ("is: below, threshold: 0.5}", "is: within, threshold: 0}", 21, "claim 1 of mine: is: within"),
         ("is: below, threshold: 0.5}", "is: within, threshold: -1}", 21, "give a number above 0"),
         ("threshold: 0.5}", "threshold: 0, compare: ratio}", 21, "a ratio is never below 0"),
         ("is: below, threshold", "threshold", 21, "claim 1 of mine has no is"),
         ("is: below, threshold: 0.5}", "is: below}", 21, "claim 1 of mine has no threshold"),
-        ("arm: one,", "arm: two,", 21, "compares arm two with the baseline, which it is"),
+        ("arm: one,", "arm: two,", 21, "compares arm two with itself, because it is the baseline"),
         ("arm: one,", "arm: one, against: one,", 21, "compares arm one with itself"),
         ("metric: train/loss\n", "metric: val/lost\n", 24, "no run of arm four measures val/lost"),
         ("metric: train/loss\n", "metric: length/2\n", 24, "for length/2, add it to measure.lengths"),
-        ("compare: difference", "compare: diffrence", 25, "compare='diffrence' is not one of difference"),
-        ("    is: below\n", "    is: below\n    maring: 0.1\n", 27, "maring is no key of it"),
+        ("compare: difference", "compare: diffrence", 25, "compare='diffrence' must be one of difference"),
+        ("    is: below\n", "    is: below\n    maring: 0.1\n", 27, "unknown key maring"),
         ("one: [heads=one]", "one: heads=one", 7, "give a list of overrides"),
         ("one: [heads=one]", "one: ['seed=3']", 7, "arm one of mine sets seed"),
         ("one: [heads=one]", "one: [heads]", 7, "heads: not an override"),
         ("one: [heads=one]", "one: [+model.scale=inf]", 7, "model.scale=inf is not a finite"),
         ("[two, one, four]", "[two, oen]", 5, "no arm oen (nearest: one"),
         ("baseline: two", "baseline: tow", 10, "is not among arms"),
-        ("seeds: [0]", "seeds: [0, 0]", 11, "name a seed twice"),
-        ("seeds: [0]", "seeds: [0]\ntune: {lr: [0.1], seeds: [100]}", 12, "two or more rates above 0"),
+        ("seeds: [0]", "seeds: [0, 0]", 11, "contain a duplicate"),
+        ("seeds: [0]", "seeds: [0]\ntune: {lr: [0.1], seeds: [100]}", 12, "two or more increasing"),
         ("match: params", "match: parms", 13, "nearest: params"),
-        ("name: mine", "name: ../evil", 3, "name='../evil' is no plain word"),
-        ("name: mine", "name: /tmp/evil", 3, "no plain word"),
-        ("name: mine", "name: ${size}", 3, "no plain word"),
-        ("name: mine", "name: [mine]", 3, "no plain word"),
+        ("name: mine", "name: ../evil", 3, "name='../evil' is not a valid folder name"),
+        ("name: mine", "name: /tmp/evil", 3, "not a valid folder name"),
+        ("name: mine", "name: ${size}", 3, "not a valid folder name"),
+        ("name: mine", "name: [mine]", 3, "not a valid folder name"),
     ],
 )  # fmt: skip
 def test_invalid_key_fails_with_its_line(plan_file, old, new, line, message):
@@ -115,17 +115,17 @@ def test_invalid_key_fails_with_its_line(plan_file, old, new, line, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "mine.yaml: empty"),
-        ("- a list\n", "mine.yaml:1: a list"),
+        ("", "mine.yaml: the file is empty"),
+        ("- a list\n", "mine.yaml:1: the file contains a list"),
         (VALID.partition("\n")[2], "mine.yaml:1: the first line must be # @package _global_"),
         (f"# Prose comes first.\n{VALID}", "mine.yaml:1: the first line must be # @package _global_"),
-        (VALID.replace("seeds: [0]", "seeds: [0]\nmetric: x"), "mine.yaml:16: metric comes a second time"),
-        (VALID.replace("    arm: four\n", "    arm: four\n    arm: x\n"), "mine.yaml:24: arm comes a second"),
-        (VALID.replace("  one: [", "\tone: ["), "mine.yaml:7: not YAML"),
-        (VALID.replace("name: mine", 'name: "mine'), "mine.yaml:3: not YAML: a quote is opened here"),
-        (VALID.replace("arms: [two", "arms: [[two"), "mine.yaml:6: not YAML"),
-        (b"# @package _global_\nname: \xff\n", "mine.yaml: not UTF-8"),
-        (VALID.replace("name:", "defaults: [mine]\nname:"), "mine.yaml:3: its defaults lead back to it"),
+        (VALID.replace("seeds: [0]", "seeds: [0]\nmetric: x"), "mine.yaml:16: duplicate key metric"),
+        (VALID.replace("    arm: four\n", "    arm: four\n    arm: x\n"), "mine.yaml:24: duplicate key arm"),
+        (VALID.replace("  one: [", "\tone: ["), "mine.yaml:7: invalid YAML"),
+        (VALID.replace("name: mine", 'name: "mine'), "mine.yaml:3: invalid YAML: a quote opened here"),
+        (VALID.replace("arms: [two", "arms: [[two"), "mine.yaml:6: invalid YAML"),
+        (b"# @package _global_\nname: \xff\n", "mine.yaml: invalid UTF-8"),
+        (VALID.replace("name:", "defaults: [mine]\nname:"), "mine.yaml:3: its defaults form a cycle"),
         (VALID.replace("arms: [two, one, four]\n", ""), "mine.yaml: "),
     ],
 )  # fmt: skip
@@ -138,7 +138,7 @@ def test_invalid_file_fails_in_one_line(plan_file, text, message):
     [
         ("controlled=[paramters]", "on the command line (controlled=[paramters]): controlled of mine"),
         ("metric=val/los", "on the command line (metric=val/los): metric of mine"),
-        ("name=../evil", "on the command line (name=../evil): name='../evil' is no plain word"),
+        ("name=../evil", "on the command line (name=../evil): name='../evil' is not a valid folder name"),
         ("seed=1,1", "on the command line (seed=1,1): seeds [1, 1]"),
         ("margin=null", "on the command line (margin=null): mine has no margin"),
     ],
@@ -167,7 +167,7 @@ def test_circular_defaults_fail_with_closing_line(plan_file, tmp_path):
     base.parent.mkdir(parents=True)
     base.write_text("# @package _global_\ndefaults:\n  - /experiment: mine\n")
     text = get_error(plan_file, "# @package _global_\ndefaults: [base]\nname: mine\n")
-    assert text == "own/experiment/base.yaml:3: its defaults lead back to it: mine > base > mine"
+    assert text == "own/experiment/base.yaml:3: its defaults form a cycle, mine > base > mine: remove one"
 
 
 def test_unknown_metrics_pass_without_declared_metric_names(plan_file):
@@ -200,7 +200,11 @@ def test_hydra_error_names_arm_and_line(plan_file):
             "[paramters]",
             "own/experiment/mine.yaml:12: controlled of mine: no run has a resource param",
         ),
-        ("name: mine", "name: ../evil", "own/experiment/mine.yaml:3: name='../evil' is no plain word"),
+        (
+            "name: mine",
+            "name: ../evil",
+            "own/experiment/mine.yaml:3: name='../evil' is not a valid folder name",
+        ),
     ],
 )
 def test_invalid_experiment_exits_with_status_2_and_writes_nothing(attnlab, old, new, message):

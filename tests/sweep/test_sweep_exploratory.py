@@ -56,9 +56,12 @@ def test_ambiguous_option_is_named_with_its_group(plan_toy):
     ("line", "message"),
     [
         (["heads=one,one"], "two values of a swept key are the same"),
-        (["heads=one,two", "seeds=[0,1]"], "without an experiment nothing is declared"),
-        (["sweep.slots=1,2"], "are one and the same run"),
-        (["logger=csv,wandb"], "a comma sweeps; for all at once: 'logger=[csv,wandb]'"),
+        (["heads=one,two", "seeds=[0,1]"], "only an experiment can set this key"),
+        (["sweep.slots=1,2"], "are the same run"),
+        (
+            ["logger=csv,wandb"],
+            "a comma sweeps the options; to use them together, write 'logger=[csv,wandb]'",
+        ),
     ],
 )
 def test_invalid_sweep_fails(plan_toy, line, message):
@@ -71,7 +74,7 @@ def test_invalid_sweep_fails(plan_toy, line, message):
 def test_report_is_exploratory_with_baseline_and_one_seed_warning(attnlab, flag):
     status, out, err = attnlab(*flag, "heads=two,one", "optim.lr=0.2")
     assert status == 0, err
-    assert "EXPLORATORY: What changes with heads? The baseline is what stands first, two." in out
+    assert "EXPLORATORY: What is the effect of heads? The baseline is the first arm, two." in out
     assert "\n  one vs two: Δ val/loss = −0.240 nats, no interval\n" in out
     [page] = attnlab.folder.glob("reports/sweep_heads_two_one~*/report.json")
     report = load_report(page)
@@ -80,6 +83,6 @@ def test_report_is_exploratory_with_baseline_and_one_seed_warning(attnlab, flag)
     assert report.experiment.margin is None
     assert report.preregistration is None
     assert "one seed, so no difference has an interval" in report.verdict.deviations[1]
-    assert "nothing was declared before the runs" in (page.parent / "report.html").read_text()
+    assert "so nothing is preregistered" in (page.parent / "report.html").read_text()
     assert not (attnlab.folder / "runs" / "declarations.jsonl").exists()
     assert len(list(page.parent.parent.iterdir())) == 2  # the report and the index

@@ -131,7 +131,7 @@ def test_unrecordable_failure_on_a_full_disk_is_one_line(attnlab, disk, fill):  
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert len(err.splitlines()) == 1, err
-    assert "that could not be recorded: no space left on device: " in err
+    assert "the failure was not recorded: no space left on device: " in err
     assert not list(disk.glob("runs/*/run.json"))
     status, _, err = attnlab("model.act=train", "seed=5", f"paths.runs={disk / 'runs'}")
     assert (status, err.count("\n")) == (1, 1), err

@@ -88,19 +88,19 @@ def test_run_states_name_the_interim_analysis_that_needs_them(plan_with_analyses
     root = tmp_path / "runs"
     before = load_open_states(plan, root)
     assert {before[arm, 1] for arm in ("one", "two", "four")} == {"to train"}
-    assert before["four", 2] == "later  at interim analysis 2 of 3, if it is still inconclusive"
+    assert before["four", 2] == "later  at interim analysis 2 of 3, if the claim is still inconclusive"
     assert interim_status.describe_claim_standings(plan, root)[0].endswith(
-        ": interim analysis 1 of 3 waits for 2 seeds"
+        ": pending: interim analysis 1 of 3 at 2 seeds"
     )
     train()
     after = load_open_states(plan, root)
-    assert {after["four", seed] for seed in (2, 3, 4, 5)} == {"not needed  no claim about its arm is open"}
+    assert {after["four", seed] for seed in (2, 3, 4, 5)} == {"not needed  no claim about its arm is pending"}
     assert after["one", 3] == after["two", 3] == "to train"
-    assert after["one", 4] == "later  at interim analysis 3 of 3, if it is still inconclusive"
+    assert after["one", 4] == "later  at interim analysis 3 of 3, if the claim is still inconclusive"
     assert interim_status.describe_claim_standings(plan, root) == [
         "claim 1, four heads cost less than a half: SUPPORTED, stopped at interim analysis 1 of 3",
         "claim 2, one head costs nothing: INCONCLUSIVE, inconclusive after 1 of 3 interim analyses, "
-        "interim analysis 2 of 3 waits for 4 seeds",
+        "pending: interim analysis 2 of 3 at 4 seeds",
     ]
     assert display._has_unfinished_runs([plan], root)
 
@@ -127,7 +127,7 @@ def test_command_trains_per_interim_analysis_and_reports_the_deciding_one(attnla
     assert status == 0, err
     seeds = sorted(int(seed) for _, seed, *_ in attnlab.load_attempts())
     assert seeds == [0, 0, 1, 1]
-    later = "8 at later interim analyses, as far as claims are inconclusive then"
+    later = "8 for later interim analyses of inconclusive claims"
     assert f"12 runs, 0 done, 4 to train, {later}\n" in out
     assert "failed" not in out, "runs of later analyses are no failures"
     assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out

@@ -125,12 +125,12 @@ def make_tuning(look_up_metric, direction="lower"):
 def test_missing_result_or_divergence_leaves_arm_without_rate():
     lost = make_tuning(lambda rate, seed: None if (rate, seed) == (2, 8) else rate)
     assert lost.get_picked_rate("one") is None
-    assert lost.explain_missing_rate("one") == "its learning rate is not known: no result at 2 with seed 8"
+    assert lost.explain_missing_rate("one") == "its learning rate is unknown: no result at 2 with seed 8"
     bad = make_tuning(lambda rate, seed: 1 if seed == 7 else math.inf)
     assert bad.get_picked_rate("one") is None
     assert (
         bad.explain_missing_rate("one")
-        == "even at its best learning rate, 1, half of the runs or more diverged"
+        == "at least half of its runs diverged even at its best learning rate, 1"
     )
     once = make_tuning(lambda rate, seed: math.inf if (rate, seed) == (2, 8) else abs(rate - 2))
     assert once.get_picked_rate("one") == 2
@@ -170,7 +170,7 @@ def test_committed_rates_are_reused_and_stale_settings_reported(plan_toy, rounds
     [longer] = plan_toy("+experiment=heads", TUNE, content, "trainer.max_steps=5", "arms=[two]", "claims=[]")
     assert not any(arm.same_settings for arm in longer.tuning.summarize().arms.values())
     assert longer.tuning.describe_stale_rates() == [
-        "two: its learning rate was tuned for other settings; tuned=none trains it anew"
+        "two: its learning rate was tuned for other settings; tuned=none tunes it again"
     ]
     [measured] = plan_toy("+experiment=heads", TUNE, content, "+measure.maps=9", "arms=[two]", "claims=[]")
     assert not measured.tuning.describe_stale_rates(), "measurements do not affect rates"
@@ -178,7 +178,7 @@ def test_committed_rates_are_reused_and_stale_settings_reported(plan_toy, rounds
     assert len(other_size.tuning_runs) == 4, "another size is tuned for itself"
     incomplete = dump_tuned_yaml(rounds[-1], tmp_path)
     incomplete["S"]["arms"]["two"]["rows"].pop(1)
-    with pytest.raises(InvalidConfig, match="has no rate for arm two; tuned=none trains it anew"):
+    with pytest.raises(InvalidConfig, match="has no learning rate for arm two; tuned=none tunes it again"):
         plan_toy("+experiment=heads", TUNE, format_tuned_override(incomplete), "arms=[two]", "claims=[]")
 
 
@@ -193,10 +193,10 @@ def test_diverged_loss_survives_tuned_yaml(tmp_path):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (lambda tuned: tuned.pop("lr"), "heads at size S has not the form of today: lr: Field required"),
-        (lambda tuned: tuned.update(extend=1), "with another tune or metric than today's"),
-        (lambda tuned: tuned.update(seeds=[7, 8, 10]), "with another tune or metric than today's"),
-        (lambda tuned: tuned.update(metric="train/loss"), "with another tune or metric than today's"),
+        (lambda tuned: tuned.pop("lr"), "heads at size S has an outdated format: lr: Field required"),
+        (lambda tuned: tuned.update(extend=1), "with other settings of tune or another metric"),
+        (lambda tuned: tuned.update(seeds=[7, 8, 10]), "with other settings of tune or another metric"),
+        (lambda tuned: tuned.update(metric="train/loss"), "with other settings of tune or another metric"),
     ],
 )
 def test_incompatible_committed_rates_fail_with_hint(rounds, tmp_path, change, line):
@@ -207,23 +207,26 @@ def test_incompatible_committed_rates_fail_with_hint(rounds, tmp_path, change, l
     change(content["S"])
     with pytest.raises(InvalidConfig, match=line) as error:
         load_committed_rates(plan.experiment.model_copy(update={"tuned": content}), plan.tuning)
-    assert str(error.value).endswith("; tuned=none trains it anew")
+    assert str(error.value).endswith("; tuned=none tunes it again")
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["tune={lr:[0.1],seeds:[7,8,9]}"], "two or more rates"),
-        (["tune={lr:[0.1,0.1005],seeds:[7,8,9]}"], "each 1% or more above the one before"),
+        (["tune={lr:[0.1],seeds:[7,8,9]}"], "two or more increasing rates"),
+        (["tune={lr:[0.1,0.1005],seeds:[7,8,9]}"], "each at least 1% above the previous one"),
         (["tune={lr:[0.1,-1],seeds:[7,8,9]}"], "above 0"),
-        (["tune={lr:[0.1,0.2],seeds:[7,8]}"], "give 3 or more different seeds, or one bad one picks"),
+        (
+            ["tune={lr:[0.1,0.2],seeds:[7,8]}"],
+            "give 3 or more different seeds, so that no single seed decides",
+        ),
         (["tune={lr:[0.1,0.2],seeds:[7,8,8]}"], "give 3 or more different seeds"),
-        (["tune={lr:[0.1,0.2],seeds:[1,7,8]}"], "seed 1 of the comparison"),
+        (["tune={lr:[0.1,0.2],seeds:[1,7,8]}"], "seed 1 with the comparison"),
         (["tune={lr:[0.1,0.2]}"], "tune.seeds: Field required"),
         (["tune={lr:[0.1,0.2],seeds:[7,8,9],share:0}"], "tune.share: .*greater than 0"),
-        ([TUNE, "optim.lr=0.3"], "drop it, or set tune=null"),
+        ([TUNE, "optim.lr=0.3"], "remove it, or set tune=null"),
         ([TUNE, "arms=[two,child]", "match=none"], "arm child continues from two"),
-        ([TUNE, "+measurement={_target_: toy_variant.Heads}"], "arm two trains nothing"),
+        ([TUNE, "+measurement={_target_: toy_variant.Heads}"], "arm two does not train"),
     ],
 )
 def test_invalid_grid_fails_in_one_line(plan_toy, arguments, line):
@@ -247,12 +250,12 @@ def test_shortened_training_has_at_least_one_step():
         ).estimate.steps
 
     assert [steps(300, 1 / 3), steps(200, 1 / 3), steps(2, 1 / 3), steps(200, 1)] == [100, 66, 1, 200]
-    with pytest.raises(InvalidConfig, match=r"a share of trainer.max_steps, which is None: tune=null"):
+    with pytest.raises(InvalidConfig, match=r"needs an integer trainer.max_steps, not None"):
         steps(None, 1 / 3)
 
 
 def test_tuning_needs_experiment(plan_toy):
-    with pytest.raises(InvalidConfig, match="without an experiment nothing is declared; name one"):
+    with pytest.raises(InvalidConfig, match=r"only an experiment can set this key; add \+experiment=NAME"):
         plan_toy(TUNE)
     assert plan_toy("tune=null")
     assert "tune" in shipped_loader().load_configuration("config", [], RunMode.RUN), "so tune=... needs no +"

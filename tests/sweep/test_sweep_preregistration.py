@@ -112,7 +112,7 @@ def test_edit_after_results_makes_the_report_exploratory(plan_own_experiment, re
     assert not report_plan(plan_own_experiment()).verdict.exploratory
     report = report_plan(plan_own_experiment(edited=True, tracked=tracked))
     [line] = report.verdict.deviations
-    assert "after 2 pairs of results were known of what was declared on" in line
+    assert "after 2 pairs of results were known under the preregistration of" in line
     for change in (
         "margin: first 0.5, now 0.6",
         "seeds: first 0, now 0, 1",
@@ -158,7 +158,7 @@ def test_deviations_and_broken_log_lines_are_printed_before_training(
     reporting.preregister(plan_own_experiment(edited=True), tmp_path / "runs", [])
     out, err = capsys.readouterr()
     assert out.startswith("mine is EXPLORATORY: on 20")
-    assert err.rstrip().endswith("declarations.jsonl: broken and passed over: line 4")
+    assert err.rstrip().endswith("declarations.jsonl: invalid lines ignored: 4")
 
 
 def test_config_digest_is_independent_of_seeds_and_code(plan_toy, monkeypatch):
@@ -282,7 +282,7 @@ def test_compute_calibration_is_trained_before_preregistration_and_comparison(
 def test_unwritable_log_prevents_the_sweep(sweep, tmp_path):
     command, order = sweep
     (tmp_path / "runs" / ownership.PREREGISTRATION_LOG).mkdir(parents=True)
-    with pytest.raises(InvalidConfig, match="what is declared cannot be put on record"):
+    with pytest.raises(InvalidConfig, match="the preregistration cannot be written"):
         command.run()
     assert not order
     assert not list((tmp_path / "runs").glob("users/*"))

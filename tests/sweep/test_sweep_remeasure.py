@@ -17,7 +17,7 @@ def test_edited_measuring_code_remeasures_finished_runs_once_without_training(at
         )
     status, out, errors = attnlab("heads=two", "seed=0,1")
     assert status == 0, errors
-    assert "0 to train, 2 to be measured again, by code that was changed" in out
+    assert "0 to train, 2 to be measured again because the measuring code changed" in out
     assert attnlab.load_attempts() == attempts
     assert len((attnlab.folder / "measured").read_text().splitlines()) == 2
     status, out, _ = attnlab("heads=two", "seed=0,1")

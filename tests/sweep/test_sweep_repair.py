@@ -78,7 +78,7 @@ def test_broken_weights_are_reported_and_trained_again_under_retry_failed(traine
     reporting.announce_runs([plan], [], root, 0.0)
     output = capsys.readouterr().out
     assert f"child seed={run.seed}: {WEIGHTS} is" in output
-    assert "sweep.retry_failed=true trains it again" in output
+    assert "sweep.retry_failed=true trains the run again" in output
     assert submission.select_runs_to_launch(plan.runs, root, retry_failed=True) == [run]
     assert worker.train_run(root / run.id) == 0
     assert digests.find_broken_files(root / run.id, run_directories.load_run_result(root / run.id)) == {}
@@ -100,11 +100,11 @@ def test_run_with_broken_weights_is_never_a_parent(trained_plan, tmp_path, capsy
     child = next(run for run in plan.runs if run.arm == "child")
     parent = root / child.config["parent"]
     damage_file(parent / WEIGHTS, "cut")
-    with pytest.raises(InvalidConfig, match=f"{WEIGHTS} is not what the run wrote") as error:
+    with pytest.raises(InvalidConfig, match=f"{WEIGHTS} is truncated or was changed") as error:
         submission.validate_parents([child], root)
     assert "\n" not in str(error.value)
     assert submission._select_ready_runs([child], root) == [child]
-    assert f"whose parent {parent.name} {parent / WEIGHTS} is not" in capsys.readouterr().out
+    assert f"its parent {parent.name} {parent / WEIGHTS} is truncated" in capsys.readouterr().out
     (root / child.id / "run.json").unlink()
     before = count_attempts(tmp_path)
     assert worker.train_run(root / child.id) == 1, "started without a sweep"
@@ -122,7 +122,7 @@ def test_edited_metric_is_reported_and_remeasured(trained_plan, tmp_path, capsys
     assert submission.select_runs_to_launch(plan.runs, root, retry_failed=False) == [run]
     reporting.announce_runs([plan], [run], root, 0.0)
     output = capsys.readouterr().out
-    assert f"{run.arm} seed={run.seed}: run.json was edited: metrics; it is made again" in output
+    assert f"{run.arm} seed={run.seed}: run.json was edited: metrics; this command repairs it" in output
     assert "0 to train, 1 edited" in output
     before = count_attempts(tmp_path)
     assert worker.train_run(folder) == 0
@@ -179,7 +179,7 @@ def test_broken_weights_are_not_timed(trained_plan):
     damage_file(folders["child"] / WEIGHTS, "cut")
     times, note = measure_arm_times(folders, "cpu", None)
     assert times is None
-    assert note == f"{folders['child'] / WEIGHTS} is not what the run wrote: cut short or changed"
+    assert note == f"{folders['child'] / WEIGHTS} is truncated or was changed after the run wrote it"
 
 
 @pytest.mark.parametrize("changes", [{"metrics": {"val/loss": 0.001}}])
@@ -193,9 +193,8 @@ def test_report_lists_an_edited_result_and_counts_its_run_as_missing(trained_pla
     reporting.publish_report(reporting.assemble_report(plan, root, None, []), root, tmp_path / "reports")
     verdict = json.loads((tmp_path / "reports" / plan.title / "report.json").read_text())["verdict"]
     assert verdict["finished"] == len(plan.runs) - 1
-    assert f"{run.arm}, seed {run.seed}: run.json was edited: metrics: its numbers are not here; " in str(
-        verdict["run_warnings"]
-    )
+    warning = f"{run.arm}, seed {run.seed}: run.json was edited: metrics: its numbers are missing from this"
+    assert f"{warning} report; " in str(verdict["run_warnings"])
 
 
 @pytest.mark.rare
@@ -209,8 +208,8 @@ def test_repeated_command_repairs_edited_results_and_broken_weights(attnlab):
     damage_file(folders[1] / WEIGHTS, "flipped")
     status, out, errors = attnlab(*line, "sweep.retry_failed=true")
     assert status == 0, errors
-    assert "run.json was edited: metrics; it is made again" in out
-    assert f"{WEIGHTS} is not what the run wrote: cut short or changed; it is made again" in out
+    assert "run.json was edited: metrics; this command repairs it" in out
+    assert f"{WEIGHTS} is truncated or was changed after the run wrote it; this command repairs it" in out
     assert {folder: run_directories.load_run_result(folder).metrics for folder in folders} == {
         folder: record.metrics for folder, record in before.items()
     }

@@ -83,15 +83,15 @@ def test_learning_rates_transfer_from_tuned_size(plan_toy):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("+experiment=heads", LADDER, "size=S"), "a ladder sets it"),
-        (("+experiment=heads", LADDER.replace("high:1", "top:1")), "has not both"),
-        (("+experiment=heads", LADDER.replace("rung:low", "rung:lwo")), "no rung of steps (nearest: low"),
+        (("+experiment=heads", LADDER, "size=S"), "a ladder sets this key"),
+        (("+experiment=heads", LADDER.replace("high:1", "top:1")), "is missing in rungs or in seeds"),
+        (("+experiment=heads", LADDER.replace("rung:low", "rung:lwo")), "ladder steps (nearest: low"),
         (("+experiment=heads", LADDER.replace("margin:0.25,", "")), "margin"),
-        (("+experiment=heads", LADDER.replace("high:1", "high:0")), "give at least 1"),
-        (("+experiment=heads", LADDER.replace("max_steps=6", "max_steps=0")), "rung high of steps: arm"),
+        (("+experiment=heads", LADDER.replace("high:1", "high:0")), "must be at least 1"),
+        (("+experiment=heads", LADDER.replace("max_steps=6", "max_steps=0")), "high of ladder steps: arm"),
         (("+experiment=heads", "+corpora=[plain,plain]"), "each once"),
-        (("+corpora=[plain]",), "without an experiment"),
-        ((LADDER,), "without an experiment"),
+        (("+corpora=[plain]",), "only an experiment can set"),
+        ((LADDER,), "only an experiment can set"),
     ],
 )  # fmt: skip
 def test_invalid_replications_fail_in_one_line(plan_toy, words, message):

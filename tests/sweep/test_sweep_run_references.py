@@ -61,7 +61,7 @@ def test_clean_keeps_runs_of_published_reports_only(attnlab):
     run_clean(attnlab, "days=0")
     assert list_stored_ids(attnlab) == experiments
     (attnlab.folder / "deep/mine").rename(attnlab.folder / "moved")
-    assert "that a report lists" in run_clean(attnlab, "days=0", "paths.reports=moved")
+    assert "listed in a report" in run_clean(attnlab, "days=0", "paths.reports=moved")
     assert list_stored_ids(attnlab) == experiments
 
 
@@ -76,7 +76,7 @@ def test_clean_keeps_runs_of_a_comparison_without_an_experiment_file(attnlab):
     before = list_stored_ids(attnlab)
     (attnlab.folder / "reports").rename(attnlab.folder / "moved")
     (attnlab.folder / "reports/one_vs_two").mkdir(parents=True)  # as if writing it had begun
-    assert "whose report is there" in run_clean(attnlab, "days=0")
+    assert "whose report exists" in run_clean(attnlab, "days=0")
     assert list_stored_ids(attnlab) == before
 
 

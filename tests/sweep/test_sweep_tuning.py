@@ -80,7 +80,7 @@ def test_watch_continues_with_extended_plans(rounds, tmp_path, capsys, monkeypat
     out = capsys.readouterr().out
     assert out.count("heads") == 1, "printed once: all runs had ended by then"
     assert "38 done" in out
-    assert "tuning takes 32 runs as far as they are known, and at most 63" in out
+    assert "tuning: 32 runs planned so far, at most 63" in out
 
 
 def test_watch_ends_when_arm_stays_untuned(rounds, tmp_path, capsys):
@@ -89,7 +89,7 @@ def test_watch_ends_when_arm_stays_untuned(rounds, tmp_path, capsys):
         lost = {"status": "killed", "metrics": {}, "failure": Failure(message="killed")}
         run_directories.write_run_result(tmp_path / run.id, make_toy_result(run, **lost))
     display.show_plans("watch", [rounds[0]], tmp_path, {}, lambda plans: plans)
-    assert "one: its learning rate is not known: no result at 0.2 with seed 7, 0.3" in capsys.readouterr().out
+    assert "one: its learning rate is unknown: no result at 0.2 with seed 7, 0.3" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -141,8 +141,8 @@ def test_arm_with_lost_tuning_run_is_not_trained_and_sweep_fails(rounds, run_swe
     status, train_counts = run_sweep([rounds[0], *map(keep_rate_unknown, rounds[1:])], make_lost_result)
     assert (status, train_counts[-1]) == (engine.FAILED, 4)
     out = capsys.readouterr().out
-    assert "one is not trained: its learning rate is not known: no result at 0.2 with seed 7" in out
-    assert "failed before" not in out, "no run of the comparison was tried"
+    assert "one not trained: its learning rate is unknown: no result at 0.2 with seed 7" in out
+    assert "failed earlier" not in out, "no run of the comparison was tried"
 
 
 def test_runs_of_untuned_arms_do_not_count_in_report(rounds, tmp_path, monkeypatch):
@@ -189,7 +189,7 @@ def test_committed_tuned_file_is_read_by_defaults(plan_toy, rounds, tmp_path):
     [untuned] = plan_toy(line, "tune=null", conf=after)
     assert (untuned.tuning, untuned.tuning_runs) == (None, [])
     assert {run.config["optim"]["lr"] for run in untuned.runs} == {0.1}
-    with pytest.raises(InvalidConfig, match=r"tuned=head: there is no tuned/head\.yaml"):
+    with pytest.raises(InvalidConfig, match=r"tuned=head: tuned/head\.yaml not found"):
         plan_toy(line, "tuned=head", conf=after)
 
 
@@ -210,7 +210,7 @@ def test_sweep_tunes_rung_by_rung_and_report_shows_cost(attnlab):
     line = ("+experiment=heads", TUNE, "claims=[]", "arms=[two,four]", "match=none")
     status, out, err = attnlab(*line)
     assert status == 0, err
-    rungs = [line.split(": ")[1] for line in out.splitlines() if line.startswith("tuning the learning rate")]
+    rungs = [line.split(": ")[1] for line in out.splitlines() if line.startswith("learning-rate tuning")]
     assert rungs == ["8 runs to train", "7 runs to train", "6 runs to train"]
     folder = next((attnlab.folder / "reports").glob("heads~*"))
     document = load_report(folder / "report.json")
@@ -230,4 +230,4 @@ def test_sweep_tunes_rung_by_rung_and_report_shows_cost(attnlab):
     result_file.unlink()  # as after an interruption
     status, out, _ = attnlab(*line)
     assert (status, len(attnlab.load_attempts())) == (0, 21 + 4 + 1), "nothing is trained twice"
-    assert "tuning the learning rate: 1 runs to train" in out
+    assert "learning-rate tuning: 1 runs to train" in out

@@ -49,7 +49,7 @@ def test_result_with_another_config_or_trainer_is_rejected_before_training(attnl
     before = first.read_text()
     config = json.loads(before)["config"]
     for key, value, message in (
-        ("model", config["model"] | {"width": 99}, f"another config than run {first.parent.name}"),
+        ("model", config["model"] | {"width": 99}, f"differs from the config of run {first.parent.name}"),
         ("sweep", {"train": "harmful"}, "sweep.train = harmful"),
     ):
         edit_config(first, **{key: value})

@@ -49,14 +49,14 @@ NON_INFERIOR = {"is": "above", "threshold": -0.1}
 def test_proportion_claim_needs_enough_seeds_for_perfect_outcomes():
     assert find_claim_error(HIGHER, seeds=6) is None
     line, at = find_claim_error(HIGHER, seeds=5)
-    assert "claim 1 of mine is about a share, and 5 seeds could not decide it" in line
-    assert "it takes 6. Ask for a loss" in line
+    assert "claim 1 of mine is about a proportion, and 5 seeds cannot decide it" in line
+    assert "it needs 6. Use a loss" in line
     assert at == ("claims", 0, "threshold")
     assert find_claim_error(NON_INFERIOR, seeds=31) is None
-    assert "it takes 31." in find_claim_error(NON_INFERIOR, seeds=30)[0]
-    assert "it takes 31." in find_claim_error({"is": "below", "threshold": 0.1}, seeds=30)[0], "of failures"
-    assert "it takes 63." in find_claim_error({"is": "within", "threshold": 0.05}, seeds=62)[0]
-    assert "nor could any number" in find_claim_error({"is": "above", "threshold": 1.0}, seeds=30)[0]
+    assert "it needs 31." in find_claim_error(NON_INFERIOR, seeds=30)[0]
+    assert "it needs 31." in find_claim_error({"is": "below", "threshold": 0.1}, seeds=30)[0], "of failures"
+    assert "it needs 63." in find_claim_error({"is": "within", "threshold": 0.05}, seeds=62)[0]
+    assert "no number of seeds suffices" in find_claim_error({"is": "above", "threshold": 1.0}, seeds=30)[0]
 
 
 @pytest.mark.parametrize("seeds", [6, 7, 8, 9])
@@ -78,7 +78,7 @@ def test_one_sided_identity_claim_of_trained_arm_fails(monkeypatch):
     estimate = RunEstimate(metric_definitions=METRICS, metric_names=tuple(METRICS), steps=400)
     monkeypatch.setattr(sys.modules[__name__], "RunEstimate", lambda **_: estimate)
     line, at = find_claim_error({**HIGHER, "identity": True})
-    assert "only an equality holds by construction" in line
+    assert "only an equality of trained arms holds by construction" in line
     assert at == ("claims", 0, "identity")
     assert find_claim_error({"is": "within", "threshold": 0.1, "identity": True}) is None
 
@@ -96,7 +96,7 @@ RATIO = {"compare": "ratio", "is": "below", "threshold": 0.5}
 @pytest.mark.parametrize("metric", ["val/loss", "val/accuracy"])
 def test_ratio_of_possibly_zero_metric_fails(metric):
     line, at = find_claim_error({**RATIO, "metric": metric})
-    assert line == f"claim 1 of mine: a ratio of {metric}, which may be 0: compare differences"
+    assert line == f"claim 1 of mine: a ratio of {metric}, which may be 0: use compare: difference"
     assert at == ("claims", 0, "compare")
 
 

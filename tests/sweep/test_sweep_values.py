@@ -20,13 +20,13 @@ OVERSIZED_RANGES = ["seed=range(0,10000000)", "optim.lr=range(1,10000000)"]
 @pytest.mark.parametrize("line", OVERSIZED_RANGES)
 def test_oversized_range_fails_at_once(line):
     start = time.monotonic()
-    with pytest.raises(InvalidConfig, match="more values than a command can mean"):
+    with pytest.raises(InvalidConfig, match="more than 10000 values"):
         overrides.parse_command([line])
     assert time.monotonic() - start < 5  # iterating over all values takes many times longer
 
 
 def test_too_many_combinations_fail():
-    with pytest.raises(InvalidConfig, match="ask for 1000000 runs"):
+    with pytest.raises(InvalidConfig, match="need 1000000 runs"):
         overrides.parse_command(["seed=range(100)", "a=range(100)", "b=range(100)"])
 
 
@@ -35,7 +35,7 @@ def test_too_many_combinations_fail():
     [
         ("ValueError: sweep.checkpoint_every must be at least 1, got 0", "sweep.checkpoint_every"),
         ("ValueError: `Trainer(log_every_n_steps=0)` is no interval", "trainer.log_every_n_steps"),
-        ("ValueError: 5 heads do not divide the width 16: change model.n_heads or model.dim", None),
+        ("ValueError: n_heads=5 does not divide dim=16: change model.n_heads or model.dim", None),
         ("RuntimeError: shapes differ", None),
         ("Refused: planned for cpu: give it with sweep.device='H200'", None),
         ("stopped after sweep.max_time=3 seconds", None),
@@ -79,7 +79,10 @@ def test_failure_about_unhashed_key_is_not_stored(make_failing_run, capsys):
     assert code == process_control.NOT_RECORDED
     exit_records.record_exit(folder, code, False, time.time())
     assert run_directories.load_run_result(folder) is None
-    assert "trainer.log_every_n_steps is no part of what the run is" in capsys.readouterr().err
+    assert (
+        "trainer.log_every_n_steps is not part of the run id, so the same run may succeed elsewhere"
+        in capsys.readouterr().err
+    )
     assert submission.select_runs_to_launch([run], folder.parent, retry_failed=False) == [run]
 
 
@@ -132,7 +135,7 @@ def test_folders_are_checked_before_training(attnlab, key):
     Path(attnlab.folder, "file").write_text("in the way")
     status, _, error_output = attnlab("+experiment=heads", f"++paths.{key}=file/below")
     assert status == 2
-    assert f"paths.{key}=file/below cannot be written" in error_output
+    assert f"paths.{key}=file/below is not writable" in error_output
     assert len(error_output.strip().splitlines()) == 1
     assert attnlab.load_attempts() == []
 
@@ -152,6 +155,6 @@ def test_invalid_sweep_values_fail_for_every_trainer(attnlab, line):
 def test_invalid_command_values_fail_in_one_line():
     command = {"sweep": {"slots": "abc"}, "paths": {"runs": "runs"}, "logger": {}}
     with pytest.raises(
-        InvalidConfig, match=r"^sweep\.slots must be the number of runs at a time, or null, got abc$"
+        InvalidConfig, match=r"^sweep\.slots must be the number of concurrent runs, or null, got abc$"
     ):
         engine.validate_sweep_config(OmegaConf.create(command))

@@ -22,7 +22,7 @@ def test_logging_timeout_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "report.json").write_text('{"runs": []}')
     wandb_report.log_report(tmp_path, tmp_path / "runs", LOGGER | {"patience": 0.05}, None)
-    line = "the loggers did not take everything within 0.25 s; the results are on disk\n"
+    line = "uploads of the loggers still pending after 0.25 s; the results are on disk\n"
     assert capsys.readouterr().out == line
 
 

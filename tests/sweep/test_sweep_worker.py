@@ -25,7 +25,7 @@ class OutOfMemoryError(RuntimeError):
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
             "host_out_of_memory",
         ),
-        (HelperProcessKilled("a signal ended another rank: SIGKILL"), "killed"),
+        (HelperProcessKilled("a signal killed another rank: SIGKILL"), "killed"),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "killed"),
         (RuntimeError("shapes differ"), "crashed"),
         (KeyError("x"), "crashed"),

@@ -118,7 +118,7 @@ def test_activations_of_every_value_are_width_invariant(choice):
 
 @pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice in UNKNOWN])
 def test_parameters_without_a_scaling_row_are_rejected(choice):
-    with pytest.raises(ValueError, match=rf"parametrization=mup has no row for .*{UNKNOWN[choice]}\.weight"):
+    with pytest.raises(ValueError, match=rf"parametrization=mup has no rule for .*{UNKNOWN[choice]}\.weight"):
         check_activations_are_width_invariant(make_scaled_variant(choice))
 
 
@@ -130,7 +130,9 @@ def test_activations_are_invariant_to_the_number_of_heads(heads):
 
 def test_constant_learning_rate_is_detected():
     assert not find_steep_slope(make_scaled_variant(), **FAST)
-    assert "power of" in find_steep_slope(replace(make_scaled_variant(), parametrization=None), **FAST)
+    assert "scales as width^" in find_steep_slope(
+        replace(make_scaled_variant(), parametrization=None), **FAST
+    )
 
 
 UNSCALED_ENTRIES = {  # entries of the scaling table left at the value of the base width

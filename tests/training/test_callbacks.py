@@ -156,11 +156,11 @@ def test_a_run_that_a_callback_stops_early_fails(train, user_module):
 
 
 REFUSED = {
-    "no mapping": (["+callbacks.mine=3"], "callbacks.mine=3: a callback is given as"),
-    "no target": (["++callbacks.mine={size: 1}"], "callbacks.mine={'size': 1}: a callback is given as"),
+    "no mapping": (["+callbacks.mine=3"], "callbacks.mine=3 is not a callback: use"),
+    "no target": (["++callbacks.mine={size: 1}"], "callbacks.mine={'size': 1} is not a callback: use"),
     "no callback": (
         ["++callbacks.mine={_target_: torch.nn.Identity}"],
-        "callbacks.mine._target_=torch.nn.Identity makes a Identity, which is no pytorch_lightning.Callback",
+        "callbacks.mine._target_=torch.nn.Identity builds a Identity, which is not a pytorch_lightning",
     ),
     "an argument too many": ([OWN.replace("size", "sise")], "callbacks.mine: .*'sise'"),
     "a constructor that raises": (["++callbacks.mine={_target_: mine.Picky}"], "callbacks.mine: 'no size'"),
@@ -170,7 +170,7 @@ REFUSED = {
     ),
     "early stopping": (
         ["++callbacks.early={_target_: pytorch_lightning.callbacks.EarlyStopping, monitor: loss}"],
-        "callbacks.early: a run takes all of its trainer.max_steps",
+        "callbacks.early: every run completes trainer.max_steps",
     ),
     "two of one class": (
         [OWN, "++callbacks.other={_target_: mine.Noise, size: 1}"],
@@ -178,7 +178,7 @@ REFUSED = {
     ),
     "beside a measurement": (
         ["+callbacks=ema", "measurement={_target_: attnlab.measure.studies.cache_bytes.CacheBytes}"],
-        "callbacks look at a training, and a measurement trains nothing",
+        "measurement runs do not train, so callbacks have no effect",
     ),
 }
 
@@ -192,7 +192,7 @@ def test_invalid_callbacks_are_rejected_in_one_line(compose, user_module, case):
 
 
 def test_a_list_of_callbacks_is_rejected(compose):
-    with pytest.raises(ValueError, match="callbacks maps names to"):
+    with pytest.raises(ValueError, match="callbacks must map names to"):
         check({**compose(), "callbacks": [{"_target_": "pytorch_lightning.Callback"}]})
 
 

@@ -59,8 +59,8 @@ def test_a_run_with_too_many_epochs_is_rejected(compose, line, rejected):
         assert epoch_counts.validate_epochs(config, data) == epoch_counts.count_epochs(config, data.task)
         return
     with pytest.raises(ValueError, match=(
-        r"^data.max_epochs=1.5: trainer.max_steps=100 reads the text 2.07 times, 1.38 times as often as "
-        r"that; it has 3,096 training tokens \(char\). .* at most trainer.max_steps=72, or data.max_epochs=3$"
+        r"^data.max_epochs=1.5: trainer.max_steps=100 reads the text 2.07 times, 1.38 times that limit; "
+        r"it has 3,096 training tokens \(char\). .* at most trainer.max_steps=72, or data.max_epochs=3$"
     )):  # fmt: skip
         check(config)
 
@@ -226,6 +226,6 @@ def test_gpu_memory_is_known_by_name(gpu, gib):
 
 def test_a_model_beyond_the_planned_gpu_is_rejected(compose):
     config = compose("sweep.device='Tesla T4'", "model.dim=8192", "model.n_layers=3")
-    with pytest.raises(ValueError, match=r"there are 14.6 GB \(Tesla T4\)"):
+    with pytest.raises(ValueError, match=r"the memory is 14.6 GB \(Tesla T4\)"):
         check(config)
     assert check(compose("sweep.device='Tesla T4'"))["device_memory_bytes"] == int(14.6 * 2**30)

@@ -108,7 +108,7 @@ def test_a_run_logs_its_metrics_and_config(make_run_config, name, tmp_path, capf
     run_directories.write_run_config(tmp_path / "runs", run_config)
     folder = tmp_path / "runs" / run_config.id
     train.run(folder)
-    assert "the run's records are on disk" not in capfd.readouterr().err
+    assert "the run's results are on disk" not in capfd.readouterr().err
     scalars, labels, images = READERS[name](folder)
     batch = run_config.config["data"]["batch_size"] * run_config.config["data"]["length"]
     assert [step for step, _ in scalars["train/loss"]] == [2, 4, 6]
@@ -189,16 +189,16 @@ def test_a_user_defined_logger_gets_the_rows(make_run_config, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["+logger.mine._target_=collections.OrderedDict"], r"mine._target_=.* is no pytorch_lightning"),
+        (["+logger.mine._target_=collections.OrderedDict"], r"mine._target_=.* is not a pytorch_lightning"),
         (
             ["+logger.mine._target_=test_loggers.UserLogger"],
             r"logger.mine: .*missing a required argument: 'flavor'",
         ),
         (
             ["+logger._target_=test_loggers.UserLogger"],
-            r"give a logger of your own a name, as in \+logger.mine",
+            r"give a custom logger a name, as in \+logger.mine",
         ),
-        (["+logger.speed=3"], r"logger.speed=3 is no logger"),
+        (["+logger.speed=3"], r"logger.speed=3 is not a logger"),
     ],
 )
 def test_invalid_loggers_are_rejected_before_training(make_run_config, overrides, expected):
@@ -220,7 +220,7 @@ def test_an_unwritable_log_costs_the_run_one_line(make_run_config, tmp_path, cap
     (folder / "csv").write_text("in its way")
     train.run(folder)
     assert run_directories.load_run_result(folder).is_done
-    assert capfd.readouterr().err.startswith("CSVLogger gave up (")
+    assert capfd.readouterr().err.startswith("CSVLogger stopped (")
 
 
 def test_removing_a_run_removes_its_logs_and_keeps_foreign_files(tmp_path):

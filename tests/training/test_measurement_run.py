@@ -93,7 +93,7 @@ def test_the_page_shows_the_definitions_of_a_measurement(compose, make_run_dir):
 
 def test_a_nan_metric_raises_and_writes_no_result(compose, make_run_dir):
     folder = make_run_dir("a" * 16, compose("measurement={_target_: test_measurement_run.NanMeasurement}"))
-    with pytest.raises(FloatingPointError, match="c is measured as nan"):
+    with pytest.raises(FloatingPointError, match="c is nan, which is not finite"):
         run.run(folder)
     assert not (folder / "run.json").exists()
 
@@ -116,8 +116,8 @@ def test_a_measurement_uses_the_weights_of_its_parent(compose, make_run_dir):
     [
         (["measurement={_target_: attnlab.measure.studies.theory.Theory, metrics: {}}"], "metrics is empty"),
         (["measurement={_target_: attnlab.measure.studies.theory.Theory, wings: 2}"], "wings"),
-        (["measurement={_target_: builtins.dict}"], "makes a dict, which cannot be called"),
-        ([THEORY, "parent=aaaa"], "looks at no weights: set parent=null"),
+        (["measurement={_target_: builtins.dict}"], "builds a dict, which is not callable"),
+        ([THEORY, "parent=aaaa"], "uses no weights: set parent=null"),
         ([LOSSES.replace("}", ", lengths: [0.5]}")],
          r"measurement.lengths=\[0.5\]: \[0\] should be greater than or equal to 1"),
         ([LOSSES.replace("}", ", trained: 1}")], "measurement.trained=1: it should be greater"),

@@ -108,7 +108,7 @@ def test_a_restored_optimizer_continues_to_the_same_bits(make_module, more):
     ("override", "message"),
     [
         ("optim.optimizer.momentum=1.0", "momentum must be at least 0 and below 1"),
-        ("+optim.optimizer.nestrov=true", "optim cannot be built of its values: TypeError"),
+        ("+optim.optimizer.nestrov=true", "optim cannot be built from its config: TypeError"),
     ],
 )
 def test_invalid_optimizer_arguments_are_rejected_before_training(compose, override, message):

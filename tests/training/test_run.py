@@ -202,7 +202,7 @@ def test_a_checkpoint_of_another_run_is_set_aside(compose, make_run_dir, monkeyp
     assert (b / "last.ckpt.foreign").read_text() == "put aside before"
     lines = [line for line in capfd.readouterr().out.splitlines() if "last.ckpt" in line]
     assert len(lines) == 1
-    assert ("does not say of which run" if older else "is of run a:") in lines[0]
+    assert ("has no run id" if older else "belongs to run a:") in lines[0]
 
 
 def raise_at_step_3(self, trainer, *_):
@@ -281,25 +281,25 @@ def test_a_nonfinite_loss_stops_the_run_with_its_step(compose, make_run_dir):
 
 
 INVALID = {
-    "patches that no layer takes": (["layers=yoco"], "model.layers has 4 patches for 2 layers"),
+    "patches that no layer takes": (["layers=yoco"], "model.layers has 4 patches for only 2 layers"),
     "heads do not divide the width": (
         ["model.n_heads=3"],
-        "3 heads do not divide the width 16: change model.n_heads",
+        "n_heads=3 does not divide dim=16: change model.n_heads",
     ),
     "KV heads do not divide the heads": (
         ["model.attention.heads.n_kv_heads=3"],
-        "3 KV heads do not divide 4 heads",
+        "n_kv_heads=3 does not divide n_heads=4",
     ),
-    "odd rotary width": (["model.dim=12", "model.n_heads=4"], "rotary needs an even number of features"),
+    "odd rotary width": (["model.dim=12", "model.n_heads=4"], "RoPE needs an even number of features"),
     "non-finite learning rate": (["optim.lr=nan"], "optim.lr must be a finite number"),
-    "no steps": (["trainer.max_steps=0"], "trainer.max_steps must be a whole number of at least 1"),
+    "no steps": (["trainer.max_steps=0"], "trainer.max_steps must be an integer from 1"),
     "half precision": (
         ["trainer.precision=16-mixed"],
         "trainer.precision must be 32-true, .* needs loss scaling",
     ),
-    "no such device": (["trainer.accelerator=gpu"], "trainer.accelerator=gpu: there is no CUDA device here"),
-    "softcap through sdpa": (["score=softcap"], "kernel sdpa takes additive scores only"),
-    "sinks through sdpa": (["epilogue=sinks"], "kernel sdpa gives no lse"),
+    "no such device": (["trainer.accelerator=gpu"], "trainer.accelerator=gpu needs a CUDA device"),
+    "softcap through sdpa": (["score=softcap"], "kernel=sdpa supports only additive scores"),
+    "sinks through sdpa": (["epilogue=sinks"], "kernel=sdpa does not return lse"),
     "weights dropout through flex": (["kernel=flex"], "no backward pass on a CPU"),
     "a key that the constructor does not have": (["+model.attention.heads.wings=2"], "wings"),
     "qk_norm on latent heads": (["heads=mla", "score=qk_norm"], "heads=mla has no per-head keys"),

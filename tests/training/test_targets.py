@@ -29,7 +29,7 @@ INVALID_NAMES = {
     ),
     "a getter without a path": (
         ["model.attention.kernel.path=null"],
-        "^model.attention.kernel.path=None: give a dotted name",
+        "^model.attention.kernel.path=None is not a dotted name",
     ),
     "a patch of a layer": (
         ["model.layers=[{},{epilogue: {_target_: attnlab.nowhere.Gate}}]"],
@@ -57,12 +57,12 @@ INVALID_NAMES = {
     ),
     "no such package": (
         ["data.task._target_=mime.task.Task"],
-        "^data.task._target_=mime.task.Task: there is no module mime; give the command where it can be",
+        "^data.task._target_=mime.task.Task: there is no module mime; install it, or run the command where",
     ),
-    "no dots": (["optim._target_=LanguageModel"], "^optim._target_=LanguageModel: give a dotted name"),
+    "no dots": (["optim._target_=LanguageModel"], "^optim._target_=LanguageModel is not a dotted name"),
     "a module": (
         ["optim._target_=attnlab.training.language_model"],
-        "^optim._target_=attnlab.training.language_model is a module, which cannot be called$",
+        "^optim._target_=attnlab.training.language_model is a module, which is not callable$",
     ),
 }
 

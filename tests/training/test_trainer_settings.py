@@ -71,7 +71,7 @@ def test_harness_settings_are_rejected_in_one_line_with_a_remedy(compose, key):
 
 def test_an_unknown_lightning_setting_is_rejected(compose, monkeypatch):
     monkeypatch.delitem(trainer_settings.REJECTED_SETTINGS, "max_time")
-    with pytest.raises(ValueError, match=r"^trainer.max_time=3: attnlab has no use for this setting"):
+    with pytest.raises(ValueError, match=r"^trainer.max_time=3: attnlab does not use this setting"):
         check(compose("+trainer.max_time=3"))
 
 
@@ -126,22 +126,22 @@ INVALID = {
         "trainer.precision must be 32-true, bf16-mixed, bf16-true or 64-true .*, got 31-true",
     ),
     "a negative clip": (["trainer.gradient_clip_val=-1"], "trainer.gradient_clip_val must be a number of at"),
-    "no accumulation": (["trainer.accumulate_grad_batches=0"], "accumulate_grad_batches must be a whole"),
-    "no interval": (["trainer.log_every_n_steps=0"], "trainer.log_every_n_steps must be a whole number"),
+    "no accumulation": (["trainer.accumulate_grad_batches=0"], "accumulate_grad_batches must be an integer"),
+    "no interval": (["trainer.log_every_n_steps=0"], "trainer.log_every_n_steps must be an integer"),
     "determinism": (["+trainer.deterministic=maybe"], "deterministic must be true, false, warn or null"),
     "a sharded model": (["+trainer.strategy=fsdp"], "trainer.strategy must be auto, ddp or"),
     "a profiler without a file": (["+trainer.profiler=simple"], "trainer.profiler must be {_target_: "),
     "another class": (
         ["trainer._target_=builtins.dict"],
-        "trainer._target_=builtins.dict is no pytorch_lightning.Trainer",
+        "trainer._target_=builtins.dict is not a pytorch_lightning.Trainer",
     ),
     "a key of measure": (["+measure.evry=3"], r"measure.evry: measure has no such key \(nearest: every\)"),
     "a key of sweep": (["+sweep.max_tme=3"], r"sweep.max_tme: sweep has no such key \(nearest: max_time\)"),
     "a group": (
         ["+calbacks=ema"],
-        r"^calbacks: nothing reads a key of that name \(nearest: callbacks, claims\); values that",
+        r"^calbacks: there is no such key \(nearest: callbacks, claims\); put values that",
     ),
-    "a key without its group": (["+weight_decay=0.1"], "^weight_decay: nothing reads a key of that name"),
+    "a key without its group": (["+weight_decay=0.1"], "^weight_decay: there is no such key"),
     "a key of decode": (["+decode.compiled=true"], r"decode has no such key \(nearest: compile\)"),
     "a key of paths": (["+paths.rums=x"], r"paths.rums: paths has no such key \(nearest: runs\)"),
 }
@@ -157,9 +157,13 @@ def test_invalid_settings_are_rejected_in_one_line(compose, case):
 
 def test_settings_in_the_environment_are_rejected_by_check_and_training(compose, make_run_dir, monkeypatch):
     monkeypatch.setenv("PL_TRAINER_LIMIT_TRAIN_BATCHES", "3")
-    with pytest.raises(ValueError, match="PL_TRAINER_LIMIT_TRAIN_BATCHES is set, and would change runs"):
+    with pytest.raises(
+        ValueError, match="PL_TRAINER_LIMIT_TRAIN_BATCHES is set, but run ids do not include it"
+    ):
         check(compose())
-    with pytest.raises(ValueError, match="PL_TRAINER_LIMIT_TRAIN_BATCHES is set, and would change runs"):
+    with pytest.raises(
+        ValueError, match="PL_TRAINER_LIMIT_TRAIN_BATCHES is set, but run ids do not include it"
+    ):
         run.run(make_run_dir("run", compose()))
 
 

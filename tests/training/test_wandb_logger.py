@@ -157,7 +157,7 @@ def test_after_a_killed_service_the_run_is_logged_again(compose, make_run_dir, m
     train.run(folder)
     error = capfd.readouterr().err
     assert run_directories.load_run_result(folder).is_done
-    assert error.count("W&B gave up") == 1, error
+    assert error.count("W&B stopped") == 1, error
     assert not logger_notes.read_note(folder, "wandb").get("done")
     task = {
         "folders": [str(folder)],
@@ -313,7 +313,7 @@ SETTINGS = {
     ("settings", "message"),
     [
         ({"mode": "onlin"}, "logger.mode must be online, offline, shared or disabled, got onlin"),
-        ({"workspace": True}, "logger.workspace=true needs a W&B server, and the mode is offline"),
+        ({"workspace": True}, "logger.workspace=true needs a W&B server, but the mode is offline"),
     ],
 )
 def test_invalid_settings_are_rejected_before_training(compose, settings, message):

@@ -72,11 +72,11 @@ def test_training_starts_from_the_parent(compose, make_run_dir, parent):
     [
         (
             ["heads=gqa", "parent=aaaa"],
-            r"its blocks.0.*qkv.weight is \(48, 16\), this run has \(32, 16\); set",
+            r"its blocks.0.*qkv.weight has shape \(48, 16\), but this run's has \(32, 16\): set",
         ),
-        (["parent=nobody"], "parent=nobody: there is no finished run of that id"),
-        (["model.n_layers=3", "parent=aaaa"], "parent=aaaa has no blocks.2"),
-        (["model.n_layers=1", "parent=aaaa"], "parent=aaaa has blocks.1.*no place"),
+        (["parent=nobody"], "parent=nobody: no finished run"),
+        (["model.n_layers=3", "parent=aaaa"], "parent=aaaa has no tensor blocks.2"),
+        (["model.n_layers=1", "parent=aaaa"], "parent=aaaa has a tensor blocks.1.*lacks"),
         (["heads=mla", "parent=aaaa", POOL], "has no n_kv_heads"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_parent_without_a_vocabulary_needs_the_same_data(compose, parent, tmp_
     book = tmp_path / "book.txt"
     book.write_text(book.read_text()[::-1])
     with pytest.raises(
-        InvalidConfig, match=r"parent=aaaa: it has no record of its vocabulary, and its data \(book\)"
+        InvalidConfig, match=r"parent=aaaa: its vocabulary is not recorded, and its data \(book\)"
     ):
         run.check(config)
 

@@ -63,11 +63,11 @@ class QuantizedCache(CarriedStateMixin):
     def __init__(self, bits: int = 4, keys: Axis = "channel", group: int = 16, recent: int = 0) -> None:
         super().__init__()
         if bits not in (2, 4, 8, 16):
-            raise ValueError(f"a quantised cache has 2, 4, 8 or 16 bits, got {bits}")
+            raise ValueError(f"a quantized cache supports 2, 4, 8 or 16 bits, got {bits}")
         if keys not in ("token", "channel"):
-            raise ValueError(f"keys share a scale per token or channel, got {keys}")
+            raise ValueError(f"a quantized cache needs keys=token or keys=channel, got {keys}")
         if group < 1 or recent < 0:
-            raise ValueError(f"a quantised cache needs group >= 1 and recent >= 0, got {group} and {recent}")
+            raise ValueError(f"a quantized cache needs group >= 1 and recent >= 0, got {group} and {recent}")
         self.bits = bits
         self.keys = keys
         self.group = group

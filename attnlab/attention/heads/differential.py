@@ -44,11 +44,13 @@ class DifferentialHeads(BaseHeads):
         norm_eps: float = 1e-6,
     ) -> None:
         if value_residual:
-            raise Unsupported("heads=differential has wide values, which two maps share: use values=own")
+            raise Unsupported(
+                "heads=differential shares wide values between two maps and cannot mix them: use values=own"
+            )
         if n_heads < 2 or n_heads % 2 or n_kv_heads < 2 or n_kv_heads % 2 or n_heads % n_kv_heads:
             raise ValueError(
-                "differential attention needs even numbers of heads and KV heads, the latter dividing the "
-                f"former, got {n_heads} and {n_kv_heads}"
+                "heads=differential needs an even n_heads and an even n_kv_heads that divides it, "
+                f"got {n_heads} and {n_kv_heads}"
             )
         if not 0 <= lambda_init < 1:
             raise ValueError(f"lambda_init must lie in [0, 1), got {lambda_init}")

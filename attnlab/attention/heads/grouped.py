@@ -53,7 +53,7 @@ class GroupedHeads(BaseHeads):
     ) -> None:
         super().__init__(n_heads, n_kv_heads, resolve_head_dim(dim, n_heads, head_dim))
         if tied and n_kv_heads != n_heads:
-            raise ValueError(f"tied q, k, v need as many KV heads as heads, got {n_kv_heads} and {n_heads}")
+            raise ValueError(f"heads=tied_qkv needs n_kv_heads = n_heads, got {n_kv_heads} and {n_heads}")
         q_width = n_heads * self.head_dim
         kv_width = n_kv_heads * self.head_dim
         self.tied = tied
@@ -65,11 +65,13 @@ class GroupedHeads(BaseHeads):
         norm_widths = (q_width, kv_width) if self.normalizes_full_width else (self.head_dim, self.head_dim)
         self.q_norm, self.k_norm = (nn.RMSNorm(n, norm_eps) if qk_norm else None for n in norm_widths)
         if tied and self.normalizes_full_width:
-            raise Unsupported("heads=tied_qkv has one projection to normalise: use norm_over=head")
+            raise Unsupported("heads=tied_qkv has only one projection to normalize: use norm_over=head")
         if tied and convolution:
-            raise Unsupported("heads=tied_qkv has no keys and values apart to convolve: use convolution=none")
+            raise Unsupported(
+                "heads=tied_qkv has no separate keys and values to convolve: use convolution=none"
+            )
         if tied and value_residual:
-            raise Unsupported("heads=tied_qkv has no values apart to mix: use values=own")
+            raise Unsupported("heads=tied_qkv has no separate values to mix: use values=own")
         self.can_pool = not (convolution or value_residual or self.normalizes_full_width)
         self.shares = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
         self.reads_shared = self.writes_shared = ("values",) if value_residual else ()
@@ -92,7 +94,10 @@ class GroupedHeads(BaseHeads):
             return q, (k, v)
         first_values = v if shared_tensors is None else shared_tensors.setdefault("values", v)
         if first_values.shape != v.shape:
-            raise ValueError("value_residual=true needs values of one shape in all layers")
+            raise ValueError(
+                "values=residual needs values of the same shape in all layers: use the same heads in "
+                "all layers"
+            )
         own_share, first_share = self.shares
         return q, (k, own_share * v + first_share * first_values)
 

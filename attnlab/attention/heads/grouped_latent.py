@@ -44,7 +44,7 @@ class GroupedLatentHeads(BaseHeads):
         norm_eps: float = 1e-6,
     ) -> None:
         if value_residual:
-            raise Unsupported("heads=gla has values made of a latent: use values=own")
+            raise Unsupported("heads=gla computes values from a latent and cannot mix them: use values=own")
         if min(n_heads, groups, rank, head_dim, rope_dim) < 1 or n_heads % groups:
             raise ValueError(
                 "grouped latent heads need n_heads, groups, rank, head_dim and rope_dim >= 1, groups that "
@@ -52,7 +52,7 @@ class GroupedLatentHeads(BaseHeads):
             )
         if qk_norm:
             raise Unsupported(
-                "heads=gla has no per-head keys to normalise before they turn: use another score than qk_norm"
+                "heads=gla has no per-head keys to normalize before RoPE: use a score other than qk_norm"
             )
         super().__init__(n_heads, n_heads, head_dim, score_dim=head_dim + rope_dim, rope_dim=rope_dim)
         self.groups = groups

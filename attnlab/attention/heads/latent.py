@@ -49,7 +49,7 @@ class LatentHeads(BaseHeads):
         norm_eps: float = 1e-6,
     ) -> None:
         if value_residual:
-            raise Unsupported("heads=mla has values made of a latent: use values=own")
+            raise Unsupported("heads=mla computes values from a latent and cannot mix them: use values=own")
         value_dim = head_dim if value_dim is None else value_dim
         sizes = (n_heads, rank, head_dim, rope_dim, value_dim, 1 if q_rank is None else q_rank)
         if min(sizes) < 1:
@@ -59,7 +59,7 @@ class LatentHeads(BaseHeads):
             )
         if qk_norm:
             raise Unsupported(
-                "heads=mla has no per-head keys to normalise before they turn: use another score than qk_norm"
+                "heads=mla has no per-head keys to normalize before RoPE: use a score other than qk_norm"
             )
         score_dim = head_dim + rope_dim
         super().__init__(

@@ -11,7 +11,7 @@ def resolve_head_dim(dim: int, n_heads: int, head_dim: int | None = None) -> int
         ValueError: `n_heads` does not divide `dim`, or a number is below 1.
     """
     if n_heads < 1 or (head_dim is None and dim % n_heads):
-        raise ValueError(f"{n_heads} heads do not divide the width {dim}: change model.n_heads or model.dim")
+        raise ValueError(f"n_heads={n_heads} does not divide dim={dim}: change model.n_heads or model.dim")
     if head_dim is not None and head_dim < 1:
         raise ValueError(f"head_dim must be at least 1, got {head_dim}")
     return dim // n_heads if head_dim is None else head_dim
@@ -21,7 +21,7 @@ def require_divisible_heads(n_heads: int, n_kv_heads: int) -> None:
     """Raise ValueError if `n_kv_heads` does not divide `n_heads`."""
     if n_kv_heads < 1 or n_heads % n_kv_heads:
         raise ValueError(
-            f"{n_kv_heads} KV heads do not divide {n_heads} heads: "
+            f"n_kv_heads={n_kv_heads} does not divide n_heads={n_heads}: "
             "change model.attention.heads.n_kv_heads or model.n_heads"
         )
 

@@ -43,10 +43,10 @@ class TensorProductHeads(BaseHeads):
         value_residual: bool = False,
     ) -> None:
         if value_residual:
-            raise Unsupported("heads=tpa has values made of factors: use values=own")
+            raise Unsupported("heads=tpa computes values from factors and cannot mix them: use values=own")
         if qk_norm:
             raise Unsupported(
-                "heads=tpa has no keys to normalise before they turn: use another score than qk_norm"
+                "heads=tpa has no per-head keys to normalize before RoPE: use a score other than qk_norm"
             )
         if min(rank, q_rank) < 1:
             raise ValueError(f"heads=tpa needs rank and q_rank >= 1, got {rank} and {q_rank}")

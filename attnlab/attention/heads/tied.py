@@ -38,12 +38,12 @@ class TiedHeads(BaseHeads):
         value_residual: bool = False,
     ) -> None:
         if value_residual:
-            raise Unsupported("heads=gta has values that are keys too: use values=own")
+            raise Unsupported("heads=gta uses its values as keys and cannot mix them: use values=own")
         width = resolve_head_dim(dim, n_heads, head_dim)
         super().__init__(n_heads, n_kv_heads, width, rope_dim=width // 2 if rope_dim is None else rope_dim)
         if qk_norm:
             raise Unsupported(
-                "heads=gta has no keys to normalise that are not values too: use another score than qk_norm"
+                "heads=gta has no keys to normalize that are not also values: use a score other than qk_norm"
             )
         if not 0 < self.rope_dim < self.head_dim:
             raise ValueError(f"heads=gta needs 0 < rope_dim < {self.head_dim}, got {self.rope_dim}")

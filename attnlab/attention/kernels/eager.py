@@ -44,7 +44,7 @@ def eager(inputs: AttentionInputs) -> AttentionOutput:
     q, k, v, q_idx, kv_idx = inputs[:5]
     mask, normalizer, need = inputs.mask, inputs.normalizer, inputs.need
     if normalizer is not None and "lse" in need:
-        raise Unsupported("weights that are no softmax have no lse: use normalizer=softmax, or epilogue=none")
+        raise Unsupported("lse is defined only for softmax weights: use normalizer=softmax or epilogue=none")
     normalize = normalizer or (lambda score: score.softmax(-1))
     B, H, T, D = q.shape
     G, S, V = v.shape[1:]

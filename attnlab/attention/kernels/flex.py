@@ -43,16 +43,16 @@ class Flex:
         mask, scores, need = inputs.mask, inputs.scores, inputs.need
         if inputs.dropout:
             raise Unsupported(
-                "kernel flex has no dropout on attention weights: use kernel=eager or kernel=sdpa"
+                "kernel=flex does not support dropout on attention weights: use kernel=eager or kernel=sdpa"
             )
         if inputs.normalizer is not None:
-            raise Unsupported("kernel flex knows the softmax only: use kernel=eager")
+            raise Unsupported("kernel=flex supports only softmax: use kernel=eager")
         if "weights" in need:
-            raise Unsupported("kernel flex gives no weights: use kernel=eager")
+            raise Unsupported("kernel=flex does not return weights: use kernel=eager")
         on_cpu = q.device.type == "cpu"
         if on_cpu and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
             raise Unsupported(
-                "kernel flex has no backward pass on a CPU: use kernel=sdpa or kernel=eager, or a GPU"
+                "kernel=flex has no backward pass on a CPU: use kernel=sdpa or kernel=eager, or a GPU"
             )
         B, H, T, _ = q.shape
         S, V = v.shape[2:]

@@ -28,16 +28,17 @@ def sdpa(inputs: AttentionInputs) -> AttentionOutput:
     mask, scale, dropout = inputs.mask, inputs.scale, inputs.dropout
     if inputs.need:
         raise Unsupported(
-            f"kernel sdpa gives no {' or '.join(inputs.need)}: use kernel=eager (or flex for lse)"
+            f"kernel=sdpa does not return {' or '.join(inputs.need)}: use kernel=eager (or kernel=flex "
+            "for lse)"
         )
     if inputs.normalizer is not None:
-        raise Unsupported("kernel sdpa knows the softmax only: use kernel=eager")
+        raise Unsupported("kernel=sdpa supports only softmax: use kernel=eager")
     biases: list[Bias] = []
     for score_function in inputs.scores:
         if not isinstance(score_function, Bias):
             name = getattr(score_function, "__name__", type(score_function).__name__)
             raise Unsupported(
-                f"kernel sdpa takes additive scores only, not {name}: use kernel=eager or kernel=flex"
+                f"kernel=sdpa supports only additive scores, not {name}: use kernel=eager or kernel=flex"
             )
         biases.append(score_function)
     B, H, T, D = q.shape

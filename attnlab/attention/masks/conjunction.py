@@ -9,8 +9,8 @@ from torch import Tensor
 from attnlab.attention.contracts import Capabilities, Mask, Unsupported
 
 MISSED_KEYS_ERROR = (
-    "an earlier token should have seen these later ones: use decode=none, or a first chunk as long as "
-    "the prefix"
+    "the mask shows tokens of this chunk to an earlier token, which is already computed: use decode=none, or "
+    "a first chunk as long as the prefix"
 )
 
 

@@ -35,7 +35,7 @@ class LearnedLogLength(nn.Module):
     def __init__(self, n_heads: int, base: float) -> None:
         super().__init__()
         if not base > 1:
-            raise ValueError(f"a learned log length needs base > 1, got {base}")
+            raise ValueError(f"learned log_length needs base > 1, got {base}")
         self.slope = nn.Parameter(torch.full((n_heads,), 1 / math.log(base)))
 
     def forward(self, score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:

@@ -26,8 +26,8 @@ class RecurrentState:
         self.cache = cache
         if cache is not None and not hasattr(cache, "carry"):
             raise Unsupported(
-                f"{type(cache).__name__} carries nothing beside the states of tokens, and a part looks back: "
-                "give it `carried` and `carry` (contracts.Cache), or use decode=none"
+                f"{type(cache).__name__} has no carried state, and a stateful module needs one: "
+                "implement `carried` and `carry` (contracts.Cache), or use decode=none"
             )
 
     def prepend_earlier(self, name: str, x_BTC: Tensor, count: int) -> Tensor:
@@ -91,7 +91,7 @@ class RecurrentState:
         visible = self.mask(b, h, q_idx.clamp(min=0), kv_idx.clamp(min=0)) & (kv_idx >= 0)
         is_expected = visible == (same_document & is_real[:, None, None, :])
         if not (is_expected | (kv_idx > q_idx) | ~is_real[:, None, :, None]).all():
-            raise Unsupported("a memory cannot leave out part of its past: only padding and whole documents")
+            raise Unsupported("recurrent state supports only padding and document masks: remove other masks")
 
     def find_visible_predecessors(self, count: int, rows: int) -> Tensor | None:
         """Mark whether a token may see the tokens 1, 2, ... `count` before it, [rows or 1, T, count].

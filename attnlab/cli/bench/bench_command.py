@@ -38,7 +38,8 @@ def main(options: argparse.Namespace) -> int:
     if len(names) != 1 or names[0] not in BENCH_SUBJECTS:
         name = names[0] if names else "nothing"
         raise InvalidConfig(
-            f"bench {name}: name one of {', '.join(BENCH_SUBJECTS)}{format_suggestions(name, BENCH_SUBJECTS)}"
+            f"bench {name}: unknown subject; use one of {', '.join(BENCH_SUBJECTS)}"
+            f"{format_suggestions(name, BENCH_SUBJECTS)}"
         )
     with exit_handling.exit_on_interrupt():
         subject = importlib.import_module(f"attnlab.cli.bench.subjects.{names[0]}")
@@ -51,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
             subject.measure(setup, bench, log, options.key_values.get("rounds") or subject.ROUNDS)
     except SystemExit as exit_error:
         status = exit_error.code if isinstance(exit_error.code, int) else 1
-        bench.failure = f"ended by {signal.Signals(status - 128).name}" if status > 128 else "ended"
+        bench.failure = f"stopped by {signal.Signals(status - 128).name}" if status > 128 else "ended"
     except InvalidConfig:
         raise  # invalid arguments: nothing was measured
     except Exception as error:
@@ -61,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
         bench.failure = _describe_failure(error)
     print(json.dumps(asdict(bench)) if options.json else format_bench(bench))
     if bench.failure is not None:
-        row_count = f"{len(bench.rows)} rows were measured before"
+        row_count = f"{len(bench.rows)} rows measured before it"
         print(
             f"attnlab: bench {bench.subject}: {escape_unprintable(bench.failure)}; {row_count}",
             file=sys.stderr,

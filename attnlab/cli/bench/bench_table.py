@@ -11,8 +11,8 @@ from attnlab.cli.bench import BenchResult
 from attnlab.sweep.status.adaptive_table import AdaptiveTable
 
 MAX_WIDTH = 130
-HEADINGS = ("", "median", "95 % interval", "roofline", "ratio", "its interval", "beside")
-OPTIONAL_COLUMNS = ("roofline", "95 % interval")  # dropped on a narrow terminal
+HEADINGS = ("", "median", "95% interval", "roofline", "ratio", "ratio interval", "details")
+OPTIONAL_COLUMNS = ("roofline", "95% interval")  # dropped on a narrow terminal
 
 
 def format_bench(bench: BenchResult) -> str:
@@ -20,9 +20,9 @@ def format_bench(bench: BenchResult) -> str:
     text = io.StringIO()
     width = min(MAX_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else MAX_WIDTH
     console = Console(width=width, file=text, markup=False, highlight=False)
-    headings = {heading: "left" if heading in ("", "beside") else "right" for heading in HEADINGS}
+    headings = {heading: "left" if heading in ("", "details") else "right" for heading in HEADINGS}
     for group in dict.fromkeys(row.group for row in bench.rows):
-        table = AdaptiveTable(group, headings, OPTIONAL_COLUMNS, wrapped_columns=("beside",))
+        table = AdaptiveTable(group, headings, OPTIONAL_COLUMNS, wrapped_columns=("details",))
         for row in (row for row in bench.rows if row.group == group):
             note = row.note or ", ".join(f"{key} {_format_value(value)}" for key, value in row.facts.items())
             table.add_row(

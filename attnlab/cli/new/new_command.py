@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
     name = options.name
     folder = Path(options.into)
     if kind not in TEMPLATE_KINDS:
-        raise InvalidConfig(f"new: no kind {kind}{format_suggestions(kind, TEMPLATE_KINDS)}")
+        raise InvalidConfig(f"new: unknown kind {kind}{format_suggestions(kind, TEMPLATE_KINDS)}")
     _validate_name(kind, name)
     files = render_files(kind, name)
     _validate_paths(folder, files)
@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
     _write_files(folder, files)
     for file in files:
         print(folder / file)
-    print("next:" if folder.resolve() == Path.cwd() else f"next, after cd {shlex.quote(options.into)}:")
+    print("next:" if folder.resolve() == Path.cwd() else f"next steps, after cd {shlex.quote(options.into)}:")
     for command in list_next_commands(kind, name):
         print(f"  {command}")
     return 0
@@ -85,21 +85,24 @@ def list_next_commands(kind: str, name: str) -> list[str]:
 def _validate_name(kind: str, name: str) -> None:
     """Raise InvalidConfig if Python, YAML or Hydra reserve the name, or a shipped option has it."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or iskeyword(name) or name in RESERVED_WORDS:
-        raise InvalidConfig(f"new {kind} {name}: a name is one lower-case word that is free, as in my_{kind}")
+        raise InvalidConfig(
+            f"new {kind} {name}: the name must be a lower-case identifier that no module uses, as in "
+            f"my_{kind}"
+        )
     if shipped := sorted(CONF.glob(f"*/{name}.yaml")):
         raise InvalidConfig(
-            f"new {kind} {name}: {shipped[0].parent.name}={name} ships already; take another name"
+            f"new {kind} {name}: attnlab already has {shipped[0].parent.name}={name}: choose another name"
         )
 
 
 def _validate_paths(folder: Path, files: Iterable[str]) -> None:
     for path in (folder / file for file in files):
         if os.path.lexists(path):
-            raise InvalidConfig(f"{path} is there already, nothing was written: take another name")
+            raise InvalidConfig(f"{path} already exists, so nothing was written: choose another name")
         for parent in path.parents:
             if os.path.lexists(parent) and not parent.is_dir():
                 raise InvalidConfig(
-                    f"{parent} is no folder, nothing was written: move it, or give another --into"
+                    f"{parent} is not a folder, so nothing was written: move it, or use another --into"
                 )
 
 
@@ -108,7 +111,7 @@ def _validate_module_names(kind: str, name: str, files: Iterable[str]) -> None:
     for module in (Path(file).stem for file in files if file.endswith(".py")):
         if module in sys.modules or find_spec(module):
             raise InvalidConfig(
-                f"new {kind} {name}: `import {module}` finds another module; take another name"
+                f"new {kind} {name}: `import {module}` finds another module: choose another name"
             )
 
 

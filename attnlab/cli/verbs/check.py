@@ -19,7 +19,7 @@ def main(options: argparse.Namespace) -> int:
     """Print the outcome of every invariant for every variant."""
     folder = Path(options.config_dir) if options.config_dir else None
     if folder is not None and not folder.is_dir():
-        raise InvalidConfig(f"--config-dir {folder}: there is no such folder")
+        raise InvalidConfig(f"--config-dir {folder}: folder not found: give an existing one")
     from attnlab import testing
 
     console = Console()
@@ -47,9 +47,9 @@ def _build_invariant_table(outcomes_by_variant: dict) -> Table:
     """Build a table of one variant with a row per invariant."""
     ((name, outcomes),) = outcomes_by_variant.items()
     table = Table(
-        Column("law", no_wrap=True),
+        Column("invariant", no_wrap=True),
         "outcome",
-        "what it says, the smallest failing case, or the reason",
+        "statement, smallest failing case, or reason",
         title=name,
         title_justify="left",
     )

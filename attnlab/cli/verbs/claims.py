@@ -43,11 +43,15 @@ def main(options: argparse.Namespace, run_overrides: CommandRunner | None = None
     selected = all_claims if options.all else _select_batch(_collect_claims(reports, list_noise_proof_claims))
     if not selected:
         raise InvalidConfig(
-            f"{root}: no report of size {REFERENCE_SIZE} with a claim that is to be tried again"
+            f"{root}: no report of size {REFERENCE_SIZE} has a claim to re-test: give the folder "
+            "of reference reports, or use --all"
         )
     if skipped := sorted(all_claims.keys() - selected.keys()):
-        scope = f"{len(selected)} of {len(all_claims)} experiments, in about {BATCH_SECONDS / 60:.0f} minutes"
-        hint = f"where nothing is stored yet; --all runs {', '.join(skipped)} too"
+        scope = (
+            f"re-testing {len(selected)} of {len(all_claims)} experiments, in about "
+            f"{BATCH_SECONDS / 60:.0f} minutes"
+        )
+        hint = f"without cached runs; --all adds {', '.join(skipped)}"
         print(scope, hint, file=sys.stderr, flush=True)
     changed: list[str] = []
     output_root = root.parent / "again"
@@ -89,17 +93,20 @@ def _parse_words(words: Sequence[str]) -> tuple[Path, list[str]]:
     folders, overrides = split_words(words)
     if len(folders) > 1:
         raise InvalidConfig(
-            "claims takes one folder of reports, and overrides: claims reports/reference seed=0,1"
+            "claims takes one folder of reports and overrides, as in claims reports/reference seed=0,1"
         )
     if any(word.startswith("paths.reports=") for word in overrides):
-        raise InvalidConfig("paths.reports: claims writes beside the reference, into a folder `again`")
+        raise InvalidConfig(
+            "paths.reports: claims writes its reports into the folder `again` next to the reference: "
+            "leave this key out"
+        )
     return Path(folders[0] if folders else "reports/reference"), overrides
 
 
 def _load_reports(root: Path) -> dict[str, tuple[str, Report]]:
     """Load the reports that can be re-tested: folder -> (experiment, report)."""
     if not root.is_dir():
-        raise InvalidConfig(f"{root}: no such folder; give the one that holds the reports' folders")
+        raise InvalidConfig(f"{root}: folder not found: give the folder that contains the report folders")
     reports = {path.parent.name: load_report(path) for path in sorted(root.glob("*/report.json"))}
     return {
         folder: (_validate_experiment_name(report, root), report)
@@ -151,7 +158,10 @@ def _validate_experiment_name(report: Report, root: Path) -> str:
     """Return a report's experiment name; InvalidConfig if it is unsafe as an override and a path."""
     name = report.experiment.name
     if not re.fullmatch(r"\w[\w-]*", name):
-        raise InvalidConfig(f"{root}: a report names the experiment {name!r}, which is no name of a file")
+        raise InvalidConfig(
+            f"{root}: a report has the experiment name {name!r}, which is not a valid file name: "
+            "restore the report"
+        )
     return name
 
 
@@ -167,11 +177,13 @@ def _rerun_experiment(
     )
     if status == EXIT_INVALID:
         raise InvalidConfig(
-            f"claims: {name} was refused as {' '.join(overrides) or 'it is'}, so nothing was tried"
+            f"claims: the command of {name} failed validation with "
+            f"{' '.join(overrides) or 'no overrides'}, so nothing was re-tested: fix the error "
+            "above"
         )
     new_reports = {folder: load_report(source) for folder, source in sources.items() if source.is_file()}
     for folder in sources.keys() - new_reports.keys():
-        warning = f"{folder}: the command left no report and ended with status {status}"
+        warning = f"{folder}: the command wrote no report and exited with status {status}"
         print(warning, file=sys.stderr, flush=True)
     return new_reports
 

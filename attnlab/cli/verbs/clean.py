@@ -37,8 +37,8 @@ def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
     for folder in reports:
         if str(folder) != "reports" and not folder.is_dir():
             raise InvalidConfig(
-                f"paths.reports={folder}: there is no such folder, and its reports are to keep their runs; "
-                "name the one that holds them"
+                f"paths.reports={folder}: folder not found, so the runs of its reports would be "
+                "removed: give the folder that contains the reports"
             )
     specs = {path.name: spec for path in sorted(root.iterdir()) if (spec := ownership.load_owned_run(path))}
     _validate_forget_names(options.forget, root, specs)
@@ -49,16 +49,14 @@ def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
     print(f"{root}: {len(specs)} runs, {_format_megabytes(sizes.values())}")
     for reason in dict.fromkeys(reasons.values()):
         kept_sizes = [sizes[id] for id, run_reason in reasons.items() if run_reason == reason]
-        print(f"kept: {len(kept_sizes)} {reason}, {_format_megabytes(kept_sizes)}")
+        print(f"kept: {len(kept_sizes)} runs {reason}, {_format_megabytes(kept_sizes)}")
     if foreign_names := ownership.list_foreign_names(root):
-        print(f"left alone: {len(foreign_names)} that no run has written: {', '.join(foreign_names)}")
+        print(f"ignored: {len(foreign_names)} entries that no run wrote: {', '.join(foreign_names)}")
     for id in unwanted:
         use = specs[id].use
         size = _format_megabytes([sizes[id]])
         print(f"to remove: {root / id}  {use.experiment or '-'} {specs[id].arm}  {size}")
-    removal_summary = (
-        f"{len(unwanted)} that nothing refers to, {_format_megabytes(sizes[id] for id in unwanted)}"
-    )
+    removal_summary = f"{len(unwanted)} unreferenced runs, {_format_megabytes(sizes[id] for id in unwanted)}"
     if not unwanted:
         print("nothing to remove")
     elif not options.yes and not _is_confirmed(f"remove {removal_summary}? [y/N] ", ask):
@@ -75,12 +73,12 @@ def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
         unwanted = [id for id in unwanted if id in specs]
         reasons = _collect_keep_reasons(root, specs, *rules)
         for id in reasons.keys() & set(unwanted):
-            print(f"{root / id} stays: kept {reasons[id]}")
+            print(f"{root / id} kept: now {reasons[id]}")
         outcomes = {id: _remove_run(root / id) for id in unwanted if id not in reasons}
         _forget_experiments(root, set(options.forget))
     removed = [sizes[id] for id, outcome in outcomes.items() if outcome == "removed"]
     if unwanted:
-        print(f"removed {len(removed)} that nothing refers to, {_format_megabytes(removed)}")
+        print(f"removed {len(removed)} unreferenced runs, {_format_megabytes(removed)}")
     return int("failed" in outcomes.values())
 
 
@@ -89,13 +87,13 @@ def _remove_run(folder: Path) -> str:
     try:
         foreign_files = ownership.remove_run(folder)
     except Timeout:
-        print(f"{folder} stays: a process holds it")
+        print(f"{folder} kept: locked by a process")
         return "held"
     except OSError as error:
-        print(f"{folder} could not be removed: {error}")
+        print(f"{folder} was not removed: {error}")
         return "failed"
     if foreign_files:
-        print(f"{folder} stays for what no run has written: {', '.join(foreign_files)}")
+        print(f"{folder} kept because of files that no run wrote: {', '.join(foreign_files)}")
     return "removed"
 
 
@@ -105,7 +103,7 @@ def _forget_experiments(root: Path, names: set[str]) -> None:
         is_named = bool(reference.names & names)
         if is_named:
             run_references.mark_forgotten(path, reference)
-            print(f"forgotten: {reference.title} keeps no runs any more")
+            print(f"released the runs that only {reference.title} referenced")
         if (is_named or reference.forgotten or reference.published) and not any(
             (root / id).exists() for id in reference.runs
         ):
@@ -120,13 +118,13 @@ def _validate_forget_names(names: Sequence[str], root: Path, specs: Mapping[str,
     for name in names:
         if name not in known_names:
             raise InvalidConfig(
-                f"--forget {name}: nothing in {root} is of that name{format_suggestions(name, known_names)}"
+                f"--forget {name}: no such experiment in {root}{format_suggestions(name, known_names)}"
             )
         for reference in run_references.load_references(root)[0].values():
             if name in reference.names and reference.is_running:
                 raise InvalidConfig(
-                    f"--forget {name}: its command runs (process {reference.pid}); "
-                    "stop it first or wait for it"
+                    f"--forget {name}: its command is running (process {reference.pid}): stop it "
+                    "first, or wait until it ends"
                 )
 
 
@@ -152,11 +150,11 @@ def _collect_keep_reasons(
     ids_by_report, unreadable = _read_reports(
         [*reports, *(Path(reference.reports) for reference in references.values())]
     )
-    keep_runs((id for id in specs if is_locked(root / id)), "that a process holds")
+    keep_runs((id for id in specs if is_locked(root / id)), "locked by a process")
     for ids in ids_by_report.values():
-        keep_runs(ids, "that a report lists")
+        keep_runs(ids, "listed in a report")
     for path in (*broken_references, *unreadable):
-        keep_runs(specs, f"since {path} cannot be read")
+        keep_runs(specs, f"because {path} cannot be read")
     referenced_ids = {id for reference in references.values() for id in reference.runs}
     for reference in references.values():
         owner = f"of {reference.title}"
@@ -168,23 +166,23 @@ def _collect_keep_reasons(
         elif reference.report and not Path(reference.reports).is_dir():
             keep_runs(
                 reference.runs,
-                f"{owner}, whose reports in {reference.reports} cannot be seen from here {forget_hint}",
+                f"{owner}, whose reports in {reference.reports} are not accessible here {forget_hint}",
             )
         elif reference.report and Path(reference.report).exists():
             report_ids = ids_by_report.get(os.path.realpath(reference.report))
             if report_ids is None or not report_ids.isdisjoint(reference.runs):
-                keep_runs(reference.runs, f"{owner}, whose report is there")
+                keep_runs(reference.runs, f"{owner}, whose report exists")
     for id, spec in specs.items():
         owner = spec.use.experiment or ""
         if owner and owner not in forgotten_names and id not in referenced_ids:
-            keep_runs([id], f"of {owner}, whose report is not known here (--forget {owner})")
+            keep_runs([id], f"of {owner}, whose report was not found (--forget {owner})")
         if id not in reasons and time.time() - _find_last_change(root / id) < days * 86400:
             keep_runs([id], f"newer than {days} days")
     kept_ids = list(reasons)
     for id in kept_ids:  # grows during iteration: parents have parents
         parent = str(specs[id].config.get("parent"))
         if parent in specs and parent not in reasons:
-            keep_runs([parent], "that others of them started from")
+            keep_runs([parent], "that are parents of kept runs")
             kept_ids.append(parent)
     return reasons
 

@@ -20,14 +20,14 @@ from attnlab.store.config_groups import TopLevelGroup
 from attnlab.sweep.plan import overrides
 
 USAGE = (
-    'compare takes two arms or more, as in: python -m attnlab compare "heads=mha" "heads=gqa position=rope"'
+    'compare needs two or more arms, as in python -m attnlab compare "heads=mha" "heads=gqa position=rope"'
 )
 DEFAULT_SEEDS = [0, 1, 2, 3, 4, 5]
 MARGIN_EXAMPLE = "margin={training:5%}"
 EXPERIMENT_DEFAULTS: dict[str, Any] = {
     "seeds": DEFAULT_SEEDS, "looks": "anytime", "controlled": ["tokens"], "match": "none", "match_by": None,
-    "metric": "val/loss", "direction": "lower", "margin": {"training": "5 %"},
-    "margin_reason": "The default of compare: what 5 % less training would cost.",
+    "metric": "val/loss", "direction": "lower", "margin": {"training": "5%"},
+    "margin_reason": "Default of compare: equivalent to 5% less training compute.",
     "compute_calibration": None,
 }  # fmt: skip
 COMPUTE_CALIBRATION = {"seeds": [200, 201, 202]}  # default for a margin in training compute
@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
     status = run_inline_experiment(experiment, rest, flags, typed)
     name = experiment["name"]
     text = format_experiment_yaml(experiment)
-    print(f"To keep the question, save this as conf/experiment/{name}.yaml:\n\n{text}", end="")
+    print(f"To keep this experiment, save it as conf/experiment/{name}.yaml:\n\n{text}", end="")
     return status
 
 
@@ -74,7 +74,7 @@ def split_arms(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:
         word_keys = overrides.index_by_key(word.split())
         arms.append(word.split()) if " " in word.strip() or set(word_keys) & arm_keys else rest.append(word)
     if not all(arms):
-        raise InvalidConfig(f"an arm sets nothing; {USAGE}")
+        raise InvalidConfig(f"an arm has no override: {USAGE}")
     return arms, rest
 
 
@@ -91,7 +91,7 @@ def build_experiment(
         names = [f"{name}_{i}" for i, name in enumerate(names)]
     explicit_settings, remaining = _extract_settings(rest)
     settings = _apply_defaults(explicit_settings)
-    question = f"Does {' or '.join(' '.join(arm) for arm in arms[1:])} do as well as {' '.join(arms[0])}?"
+    question = f"Is {' or '.join(' '.join(arm) for arm in arms[1:])} non-inferior to {' '.join(arms[0])}?"
     name = "_vs_".join(names)
     if any((folder / "experiment" / f"{name}.yaml").is_file() for folder in config_dirs):
         name = f"compare_{name}"
@@ -132,12 +132,14 @@ def _apply_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     )
     if "margin" not in settings and not has_default_metric:
         raise InvalidConfig(
-            f"compare of {completed['metric']}: what 5 % less training would cost is asked of "
-            f"{EXPERIMENT_DEFAULTS['metric']} alone; give its margin as a number, as in margin=0.03"
+            f"compare of {completed['metric']}: the default margin, 5% less training compute, "
+            f"applies only to {EXPERIMENT_DEFAULTS['metric']}: give the margin as a number, as in "
+            "margin=0.03"
         )
     if not _is_number(margin) and not isinstance(margin, dict):
         raise InvalidConfig(
-            f"margin={margin}: give a number, as in margin=0.03, or a share, as in {MARGIN_EXAMPLE}"
+            f"margin={margin}: give a number, as in margin=0.03, or a proportion of training "
+            f"compute, as in {MARGIN_EXAMPLE}"
         )
     if not _is_number(margin) and "compute_calibration" not in settings:
         completed["compute_calibration"] = COMPUTE_CALIBRATION
@@ -149,7 +151,7 @@ def _build_claim(arm: str, baseline: str, settings: Mapping[str, Any]) -> dict[s
     is_higher_better = settings["direction"] == "higher"
     margin = settings["margin"]
     return {
-        "says": f"{arm} is worse than {baseline} by less than the margin",
+        "says": f"{arm} is non-inferior to {baseline}: worse by less than the margin",
         "arm": arm,
         "is": "above" if is_higher_better else "below",
         "threshold": (-margin if is_higher_better else margin) if _is_number(margin) else "margin",

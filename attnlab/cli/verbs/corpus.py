@@ -28,14 +28,16 @@ def main(options: argparse.Namespace) -> int:
     if len(actions) != 1 or actions[0] not in ACTIONS:
         action_name = actions[0] if actions else "nothing"
         suggestions = format_suggestions(action_name, ACTIONS)
-        raise InvalidConfig(f"corpus {action_name}: name one of {', '.join(ACTIONS)}{suggestions}")
+        raise InvalidConfig(
+            f"corpus {action_name}: unknown action; use one of {', '.join(ACTIONS)}{suggestions}"
+        )
     destination = options.key_values.get("to")
     if (destination is None) == (actions[0] == "export"):
-        raise InvalidConfig("corpus export needs to=FILE, and corpus show takes none")
+        raise InvalidConfig("to=FILE is required by corpus export and invalid for corpus show")
     data = compose_run_config(overrides)["data"]
     load_corpus = CORPUS_LOADERS.get(locate_target(data["task"]["_target_"]))
     if load_corpus is None:
-        raise InvalidConfig("there is no text to show: give data=pydocs, text, code, hub or frozen")
+        raise InvalidConfig("the config selects no corpus: set data=pydocs, text, code, hub or frozen")
     corpus = load_corpus(**{name: data[name] for name in inspect.signature(load_corpus).parameters})
     print("\n".join(map(escape_unprintable, describe_corpus(corpus, data["val_fraction"]))))
     if destination is not None:
@@ -50,11 +52,11 @@ def describe_corpus(corpus: Corpus, val_fraction: float) -> list[str]:
     lines += (
         [", ".join(f"{unit} {count:,}" for unit, count in metadata.counts.items())] if metadata.counts else []
     )
-    lines += [f"made of {', '.join(metadata.sources[:50])}"] if metadata.sources else []
+    lines += [f"sources: {', '.join(metadata.sources[:50])}"] if metadata.sources else []
     if len(metadata.sources) > 50:
         lines[-1] += f" and {len(metadata.sources) - 50:,} more"
     if metadata.origin and not metadata.sources:
-        lines.append(f"from {metadata.origin}")
+        lines.append(f"origin: {metadata.origin}")
     if metadata.groups:
         validation_groups = choose_validation_groups(metadata.groups, val_fraction)
         sizes = sorted(
@@ -63,8 +65,8 @@ def describe_corpus(corpus: Corpus, val_fraction: float) -> list[str]:
         proportion = sum(size for size, _ in sizes) / metadata.bytes
         largest_groups = ", ".join(name for _, name in sizes[:10])
         lines.append(
-            f"validation is on {len(sizes)} of {len(metadata.groups)} packages, "
-            f"{proportion:.1%} of the bytes: {largest_groups}" + (", ..." if len(sizes) > 10 else "")
+            f"validation uses {len(sizes)} of {len(metadata.groups)} packages, {proportion:.1%} of "
+            f"the bytes: {largest_groups}" + (", ..." if len(sizes) > 10 else "")
         )
     return lines
 
@@ -72,7 +74,7 @@ def describe_corpus(corpus: Corpus, val_fraction: float) -> list[str]:
 def export_corpus(corpus: Corpus, destination: Path) -> None:
     """Write the file unless it exists with equal content; InvalidConfig if it exists with other content."""
     if not destination.parent.is_dir() or destination.is_dir():
-        raise InvalidConfig(f"to={destination}: give a file in a folder that is there")
+        raise InvalidConfig(f"to={destination}: its folder does not exist: give a file in an existing folder")
     try:
         with TemporaryDirectory(prefix=f".{destination.name}.", dir=destination.parent) as folder:
             with replace_atomically(Path(folder, destination.name)) as temporary:
@@ -83,13 +85,15 @@ def export_corpus(corpus: Corpus, destination: Path) -> None:
                 Path(folder, destination.name), destination, shallow=False
             ):
                 raise InvalidConfig(
-                    f"to={destination} is there, with other content: name another file, or remove it"
+                    f"to={destination} already exists with other content: choose another file, or remove it"
                 )
     except OSError as error:
-        raise InvalidConfig(f"to={destination} cannot be written: {error.strerror}") from error
+        raise InvalidConfig(
+            f"to={destination} cannot be written ({error.strerror}): choose another file"
+        ) from error
     size = destination.stat().st_size
     print(
         escape_unprintable(
-            f"written to {destination}: {size:,} bytes; read it with data=frozen data.path={destination}"
+            f"written to {destination}: {size:,} bytes; use it with data=frozen data.path={destination}"
         )
     )

@@ -29,7 +29,7 @@ def main(options: argparse.Namespace) -> int:
     settings = resolve_decode_settings(trained_model.config, arguments.get("decode"))
     torch.set_num_threads(arguments["threads"])
     if not prompt:
-        raise InvalidConfig("prompt is empty: generation goes on from at least one token")
+        raise InvalidConfig("prompt is empty: give at least one token")
     stop = trained_model.encode(arguments["stop"])[-1:] if arguments.get("stop") else ()
     ids = trained_model.encode(prompt)
     cache = settings["cache"]
@@ -92,6 +92,7 @@ def resolve_decode_settings(config: Mapping[str, Any], option: str | None) -> Ma
     except OmegaConfBaseException as error:
         missing_key = str(error).splitlines()[0]
         raise InvalidConfig(
-            f"decode={option} needs what this model's config does not have: {missing_key}"
+            f"decode={option} needs {missing_key}, which the config of this model lacks: choose "
+            "another option of decode"
         ) from error
     return resolved

@@ -24,22 +24,22 @@ def main(options: argparse.Namespace) -> int:
     arguments = options.key_values
     if "experiment" not in arguments and {"arm", "seed"} & {*arguments}:
         raise InvalidConfig(
-            "arm= and seed= name a run of an experiment: add experiment=NAME, or leave them out"
+            "arm= and seed= select a run of an experiment: add experiment=NAME, or remove them"
         )
     trained_model = load_trained_model(arguments, options.words)
     trained_model.model.float()  # half-precision maps do not sum to one
     ids, words = trained_model.encode_words(arguments["text"])
     if not ids:
-        raise InvalidConfig("text is empty: give some words, as in text='the cat sat on the mat'")
+        raise InvalidConfig("text is empty: give at least one token, as in text='the cat sat on the mat'")
     limit = min(MAX_TOKENS, trained_model.max_length) if trained_model.has_position_limit else MAX_TOKENS
     if len(ids) > limit:
-        raise InvalidConfig(
-            f"the text has {len(ids)} tokens, and at most {limit} can be looked at: shorten it"
-        )
+        raise InvalidConfig(f"the text has {len(ids)} tokens, but the limit is {limit}: shorten it")
     tokens = torch.tensor([ids])
     maps = compute_attention_maps(trained_model.model, tokens)
     if maps is None:
-        raise InvalidConfig(f"{trained_model.name} has no attention, so there are no maps to look at")
+        raise InvalidConfig(
+            f"{trained_model.name} has no attention, so it has no attention maps: choose another model"
+        )
     layer = _validate_choice(arguments, "layer", maps.layers)
     head = _validate_choice(arguments, "head", range(maps.weights.shape[1]))
     print(format_strongest_links(maps.weights.numpy(), words, layer, head, arguments["top"], maps.layers))
@@ -53,11 +53,11 @@ def _validate_choice(arguments: Mapping[str, Any], key: str, choices: Sequence[i
     if key in arguments and arguments[key] not in choices:
         is_range = choices == list(range(len(choices))) or isinstance(choices, range)
         requirement = (
-            f"a whole number from 0 to {len(choices) - 1}"
+            f"an integer from 0 to {len(choices) - 1}"
             if is_range
             else "one of " + ", ".join(map(str, choices))
         )
-        raise InvalidConfig(f"{key}={arguments[key]}: it must be {requirement}")
+        raise InvalidConfig(f"{key}={arguments[key]}: must be {requirement}")
     return arguments.get(key)
 
 
@@ -110,7 +110,7 @@ def format_strongest_links(
     return f"strongest links of every token, {scope}\n" + "\n".join(lines)
 
 
-@notify_if_slow("drawing the page")
+@notify_if_slow("rendering the page")
 def _write_page(
     folder: Path,
     trained: TrainedModel,

@@ -76,10 +76,12 @@ def build_judge_experiment(
 ) -> tuple[dict[str, Any], list[str]]:
     """Build the experiment with baseline A and treatment B; return it and the remaining words."""
     if len(options.words) < 2:
-        raise InvalidConfig('judge which two? As in: python -m attnlab judge "heads=mha" "heads=gqa"')
+        raise InvalidConfig('judge needs two arms, as in python -m attnlab judge "heads=mha" "heads=gqa"')
     if options.budget is not None and options.budget not in BUDGET_NAMES:
         suggestions = format_suggestions(options.budget, BUDGET_NAMES)
-        raise InvalidConfig(f"--budget {options.budget}: one of {', '.join(BUDGET_NAMES)}{suggestions}")
+        raise InvalidConfig(
+            f"--budget {options.budget}: must be one of {', '.join(BUDGET_NAMES)}{suggestions}"
+        )
     arms = [_read_arm(word) for word in options.words[:2]]
     rest = options.words[2:]
     overridden_keys = {key for arm in arms for key in overrides.index_by_key(arm)} & {
@@ -87,7 +89,8 @@ def build_judge_experiment(
     }
     if overridden_keys:
         raise InvalidConfig(
-            f"{', '.join(sorted(overridden_keys))}: A or B sets it, so a word for both would hide it"
+            f"{', '.join(sorted(overridden_keys))}: set for both arms, but A or B sets it too: set "
+            "it in one place"
         )
     words = [*BUDGET_OVERRIDES[options.budget or "tokens"], *rest]
     words += [f"metric={options.metric}"] if options.metric is not None else []

@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
         known_names = [EXPERIMENTS, *axes, *experiment_files]
         if name not in known_names:
             suggestions = format_suggestions(name, known_names)
-            raise InvalidConfig(f"list {name}: no group and no experiment{suggestions}; see {_LIST_COMMAND}")
+            raise InvalidConfig(f"list {name}: not a group or experiment{suggestions}: see {_LIST_COMMAND}")
     experiment_names = [
         name for name in experiment_files if {name, EXPERIMENTS} & {*options.names} or not options.names
     ]
@@ -77,7 +77,7 @@ def _resolve_config_dir(folder: str | None) -> list[Path]:
     if folder is None:
         return []
     if not Path(folder).is_dir():
-        raise InvalidConfig(f"--config-dir {folder}: there is no such folder")
+        raise InvalidConfig(f"--config-dir {folder}: folder not found: give an existing one")
     return [Path(folder)]
 
 
@@ -90,8 +90,8 @@ def _print_names(experiments: Mapping[str, Path], axes: Mapping[str, Sequence[st
     column = max(map(len, axes)) + 4
     for group, options in axes.items():
         _print_wrapped(group, options, width, column)
-    print(f"What each is: {_LIST_COMMAND} heads, {_LIST_COMMAND} gqa_vs_mha, {_LIST_COMMAND} {EXPERIMENTS}")
-    print(f"One of your own: python -m attnlab new KIND NAME ({', '.join(TEMPLATE_KINDS)})")
+    print(f"Descriptions: {_LIST_COMMAND} heads, {_LIST_COMMAND} gqa_vs_mha, {_LIST_COMMAND} {EXPERIMENTS}")
+    print(f"Your own variant: python -m attnlab new KIND NAME ({', '.join(TEMPLATE_KINDS)})")
 
 
 def _print_wrapped(head: str, names: Sequence[str], width: int, column: int) -> None:

@@ -19,7 +19,7 @@ def print_plan(options: argparse.Namespace) -> int:
 def print_status(options: argparse.Namespace) -> int:
     """Print the state of a command's runs; with `--watch`, update until all have ended."""
     if options.watch and options.json:
-        raise InvalidConfig("status: --watch draws a table, --json tells once: name one")
+        raise InvalidConfig("status: --watch refreshes a table and --json prints once: choose one")
     return _run_with_show("watch" if options.watch else "status_json" if options.json else "status", options)
 
 
@@ -29,7 +29,8 @@ def run_ladder(options: argparse.Namespace) -> int:
     override_by_key = overrides.index_by_key(options.words)
     if "experiment" not in override_by_key:
         raise InvalidConfig(
-            f"ladder of what? As in: python -m attnlab ladder +experiment=NAME ladder={DEFAULT_LADDER}"
+            "ladder needs an experiment, as in python -m attnlab ladder +experiment=NAME "
+            f"ladder={DEFAULT_LADDER}"
         )
     default_ladder = [] if LADDER_GROUP in override_by_key else [f"{LADDER_GROUP}={DEFAULT_LADDER}"]
     return run_hydra([*extract_hydra_flags(options), *options.words, *default_ladder])
@@ -38,7 +39,9 @@ def run_ladder(options: argparse.Namespace) -> int:
 def _run_with_show(view: str, options: argparse.Namespace) -> int:
     if not options.words:
         verb = "plan" if view.startswith("plan") else "status"
-        raise InvalidConfig(f"{verb} what? As in: python -m attnlab {verb} +experiment=NAME")
+        raise InvalidConfig(
+            f"{verb} needs an experiment or overrides, as in python -m attnlab {verb} +experiment=NAME"
+        )
     return run_hydra(
         [*extract_hydra_flags(options), f"++sweep.show={view}", *_expand_experiment_name(options)]
     )
@@ -54,6 +57,6 @@ def _expand_experiment_name(options: argparse.Namespace) -> Sequence[str]:
     for word in bare_words:
         if word not in names:
             raise InvalidConfig(
-                f"{word}: no experiment of that name{format_suggestions(word, names)}; python -m attnlab list"
+                f"{word}: unknown experiment{format_suggestions(word, names)}: see python -m attnlab list"
             )
     return [f"+experiment={word}" if word in bare_words else word for word in options.words]

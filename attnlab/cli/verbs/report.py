@@ -16,11 +16,14 @@ def main(options: argparse.Namespace) -> int:
         from attnlab.cli.hydra_runner import run_hydra
 
         if options.folder or options.diff or options.json:
-            raise InvalidConfig("report --now takes the words of a command, and nothing else")
+            raise InvalidConfig(
+                "report --now takes only the overrides of a command: remove the other arguments"
+            )
         return run_hydra(["++sweep.show=report", *options.now])
     if (options.folder is None) == (options.diff is None):
         raise InvalidConfig(
-            "report which? As in: python -m attnlab report reports/NAME, report reports, or report --diff A B"
+            "report needs a folder, as in python -m attnlab report reports/NAME, report reports, "
+            "or report --diff A B"
         )
     if options.diff:
         from attnlab.report.report_diff import compute_diff, format_diff

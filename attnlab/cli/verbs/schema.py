@@ -18,7 +18,7 @@ def main(options: argparse.Namespace) -> int:
         print("\n".join(SCHEMA_NAMES))
         return 0
     if options.name not in SCHEMA_NAMES:
-        raise InvalidConfig(f"no schema {options.name}{format_suggestions(options.name, SCHEMA_NAMES)}")
+        raise InvalidConfig(f"unknown schema {options.name}{format_suggestions(options.name, SCHEMA_NAMES)}")
     print(format_schema(options.name), end="")
     return 0
 

@@ -53,7 +53,11 @@ def load_code_corpus(cache: str) -> Corpus:
     )
     folder = Path(cache) / "corpora" / fingerprint[:32]
     if not folder.exists():
-        print("reading the sources of Python and its packages, once", file=sys.stderr, flush=True)
+        print(
+            "collecting the sources of Python and its packages; the result is cached",
+            file=sys.stderr,
+            flush=True,
+        )
         _write_corpus(packages, folder)
     metadata = CorpusMetadata.model_validate_json((folder / "about.json").read_bytes())
     return Corpus(metadata, "data=code", (folder / "text").read_bytes)
@@ -70,8 +74,8 @@ def _find_packages() -> dict[str, Distribution]:
     if missing:
         names = " ".join(missing)
         raise InvalidConfig(
-            f"data=code: {', '.join(missing)} not installed here: pip install -c constraints.txt {names}, or"
-            " take a frozen corpus (data=frozen)"
+            f"data=code needs packages that are not installed ({', '.join(missing)}): run"
+            f" `pip install -c constraints.txt {names}`, or use a frozen corpus (data=frozen)"
         )
     return packages
 
@@ -81,7 +85,7 @@ def list_source_files(packages: dict[str, Distribution]) -> list[SourceFile]:
     source_files = [*_walk_library(Path(LIBRARY_PATH))]
     for name, package in packages.items():
         if package.files is None:
-            raise InvalidConfig(f"data=code: {name} has no list of its files: install it with pip")
+            raise InvalidConfig(f"data=code: package {name} has no list of its files: install it with pip")
         for file in package.files:
             if file.suffix == ".py" and ".." not in file.parts and _is_source(file):
                 source_files.append(

@@ -65,12 +65,12 @@ class Corpus:
         data = self.read()
         if sha256(data).hexdigest() != self.metadata.sha256:
             raise ValueError(
-                f"{self.key} is not the text that it was when it was hashed: run the command again, and where"
-                " that does not help, delete the folder `corpora` in paths.cache"
+                f"{self.key} changed after it was hashed: run the command again; if the error persists,"
+                " delete the folder `corpora` in paths.cache"
             )
         text = decode_utf8(data, self.key)
         if not text.strip():
-            raise ValueError(f"{self.key} is empty; give a text that has something in it")
+            raise ValueError(f"{self.key} is empty; give a text that is not")
         return text
 
     def split_text(self, val_fraction: float) -> tuple[str, str]:

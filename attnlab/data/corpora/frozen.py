@@ -47,7 +47,7 @@ def load_frozen_corpus(path: str, cache: str) -> Corpus:
         metadata = load_or_compute(cache, "frozen", [file], read_metadata)
     except OSError as error:
         raise ValueError(
-            f"{key}: {error.strerror}; give a file that `python -m attnlab corpus export` wrote"
+            f"{key}: {error.strerror}; give a file written by `python -m attnlab corpus export`"
         ) from None
     return Corpus(
         CorpusMetadata.model_validate_json(json.dumps(metadata)), key, lambda: _read_frozen(file, key)[1]
@@ -59,12 +59,12 @@ def _read_frozen(file: Path, key: str) -> tuple[CorpusMetadata, bytes]:
     try:
         content = read_gzip(file)
         if not content.startswith(FILE_SIGNATURE):
-            raise ValueError("it is no frozen corpus; a text of your own is data=text")
+            raise ValueError("it is not a frozen corpus; for your own text, use data=text")
         head, _, data = content[len(FILE_SIGNATURE) :].partition(b"\n")
         metadata = CorpusMetadata.model_validate_json(head)
         _validate_metadata(metadata, data)
     except ValidationError:
-        raise ValueError(f"{key} is damaged: its head cannot be read; copy or export it again") from None
+        raise ValueError(f"{key} is damaged: its header cannot be read; copy or export it again") from None
     except ValueError as error:
         raise ValueError(f"{key} cannot be read: {error}; copy or export it again") from None
     return metadata, data
@@ -84,13 +84,13 @@ def _validate_metadata(metadata: CorpusMetadata, data: bytes) -> None:
         *(name for name, _ in metadata.groups),
     )
     if not all(name.isprintable() and len(name) <= MAX_NAME_CHARS for name in names):
-        raise ValueError("its head has a name that cannot be printed")
+        raise ValueError("its header contains an unprintable name")
     if (metadata.bytes, metadata.sha256) != (len(data), sha256(data).hexdigest()):
-        raise ValueError("its text is not the one that its head tells of")
+        raise ValueError("its header describes a different text")
     decode_utf8(data, "its text")
     sizes = [size for _, size in metadata.groups]
     has_valid_borders = all(
         data[border] & 0xC0 != 0x80 for border in accumulate(sizes[:-1]) if 0 <= border < len(data)
     )
     if sizes and (min(sizes) < 0 or sum(sizes) != len(data) or not has_valid_borders):
-        raise ValueError("its head divides another text")
+        raise ValueError("the group sizes in its header do not fit its text")

@@ -17,7 +17,8 @@ from attnlab.errors import escape_unprintable
 from attnlab.store.atomic_files import read_json, write_json
 
 _OFFLINE_HINT = (
-    "without a network, freeze it where there is one (python -m attnlab corpus export data=hub data.name=...)"
+    "without a network, freeze it on a machine that has one"
+    " (python -m attnlab corpus export data=hub data.name=...)"
     " and load it with data=frozen data.path=FILE, or use data=text with a file"
 )
 
@@ -34,7 +35,9 @@ def load_hub_corpus(
 ) -> Corpus:
     """Load the rows of a data set, joined by newlines, up to `max_chars` characters."""
     if max_chars is not None and max_chars < 1:
-        raise ValueError(f"data.max_chars={max_chars}: it must be at least 1, or null for the whole data set")
+        raise ValueError(
+            f"data.max_chars must be at least 1, or null for the whole data set, got {max_chars}"
+        )
     key = f"data.name={name}"
     key_digest = compute_fingerprint(
         name=name, config=config, split=split, field=field, revision=revision, max_chars=max_chars
@@ -107,7 +110,7 @@ def _iterate_rows(
         rows = load_dataset(name, config, split=split, revision=revision, streaming=streaming)
         for chunk in rows.iter(batch_size=1000):
             if field not in chunk:
-                raise ValueError(f"there is no data.field={field}, only {', '.join(sorted(chunk))}")
+                raise ValueError(f"data.field={field} does not exist (known: {', '.join(sorted(chunk))})")
             if not all(isinstance(row, str) for row in chunk[field]):
                 raise ValueError(f"data.field={field} is not text")
             yield from chunk[field]

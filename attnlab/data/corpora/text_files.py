@@ -90,4 +90,4 @@ def read_gzip(path: Path) -> bytes:
     try:
         return gzip.decompress(path.read_bytes())
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is broken: {error or 'it ends too soon'}") from error
+        raise ValueError(f"{path} is damaged: {error or 'it is truncated'}") from error

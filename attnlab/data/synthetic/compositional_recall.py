@@ -37,13 +37,13 @@ class CompositionalRecall(SyntheticTask):
         self.role_size = vocabulary // 3
         if vocabulary % 3 or self.role_size < self.pairs:
             raise ValueError(
-                f"data.vocabulary={vocabulary}: a third of it are values, one for each of {self.pairs} pairs,"
-                f" so it must be divisible by 3, and at least {3 * self.pairs}"
+                f"data.vocabulary must be divisible by 3 and at least {3 * self.pairs}, got {vocabulary}:"
+                f" a third of its symbols are values, one for each of {self.pairs} pairs"
             )
         if length < 6 * self.pairs:
             raise ValueError(
-                f"data.length={length}: {self.pairs} pairs and a slot for each query take {6 * self.pairs}"
-                " tokens; lower data.firsts or data.seconds"
+                f"data.length={length} is too short: {self.pairs} pairs and a slot for each query take"
+                f" {6 * self.pairs} tokens; raise data.length, or lower data.firsts or data.seconds"
             )
         self.firsts = firsts
         self.seconds = seconds

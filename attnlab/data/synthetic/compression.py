@@ -26,11 +26,15 @@ class Compression(SyntheticTask):
         check_whole_numbers(1, digits=digits)
         if symbols**digits > MAX_STRINGS:
             raise ValueError(
-                f"data.digits={digits}: {symbols} symbols make {symbols**digits} strings, and a number of its"
-                f" own each is a token; at most {MAX_STRINGS}"
+                f"data.digits={digits} is too large: {symbols} symbols make {symbols**digits} strings, "
+                "each with"
+                f" its own token, and at most {MAX_STRINGS} are supported; lower data.digits or data.symbols"
             )
         if type(length) is not int or length <= digits:
-            raise ValueError(f"data.length={length}: a string and its mark take {digits + 1} tokens")
+            raise ValueError(
+                f"data.length={length} is too short: a string and its mark take {digits + 1} tokens; "
+                "raise data.length"
+            )
         self.symbols = symbols
         self.digits = digits
         self.n_strings = length // (digits + 1)

@@ -31,14 +31,15 @@ class Depo(SyntheticTask):
         check_whole_numbers(MIN_NODES, nodes=nodes)
         if vocabulary < nodes:
             raise ValueError(
-                f"data.vocabulary={vocabulary}: a chain of data.nodes={nodes} takes as many names"
+                f"data.vocabulary={vocabulary} is too small: a chain of data.nodes={nodes} takes as "
+                "many names"
             )
         self.queries = min(queries, nodes)
         min_length = 2 * nodes + 3 * self.queries
         if type(length) is not int or length < min_length:
             raise ValueError(
-                f"data.length={length}: a chain of {nodes} and {self.queries} queries take"
-                f" {min_length} tokens; lower data.nodes or data.queries"
+                f"data.length={length} is too short: a chain of {nodes} and {self.queries} queries take"
+                f" {min_length} tokens; raise data.length, or lower data.nodes or data.queries"
             )
         self.n_names = vocabulary
         self.nodes = nodes

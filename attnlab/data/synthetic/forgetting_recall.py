@@ -27,16 +27,19 @@ class ForgettingRecall(SyntheticTask):
         check_whole_numbers(4, vocabulary=vocabulary)
         if vocabulary % 2 or vocabulary < 2 * pairs:
             raise ValueError(
-                f"data.vocabulary={vocabulary}: half of it are keys, so it must be even, and at least twice"
-                f" data.pairs={pairs}"
+                f"data.vocabulary must be even and at least {2 * pairs} (twice data.pairs), got {vocabulary}:"
+                " half of its symbols are keys"
             )
         if updates > pairs:
-            raise ValueError(f"data.updates={updates}: there are only data.pairs={pairs} keys to bind again")
+            raise ValueError(
+                f"data.updates={updates} is too large: there are only data.pairs={pairs} keys to rebind"
+            )
         self._query_start = 2 * (pairs + updates)
         if length < self._query_start + 2 * pairs:
             raise ValueError(
-                f"data.length={length}: {pairs} pairs, {updates} updates and a slot for each query take"
-                f" {self._query_start + 2 * pairs} tokens; lower data.pairs"
+                f"data.length={length} is too short: {pairs} pairs, {updates} updates and a slot for "
+                "each query"
+                f" take {self._query_start + 2 * pairs} tokens; raise data.length or lower data.pairs"
             )
         self.n_keys = vocabulary // 2
         self.pairs = pairs

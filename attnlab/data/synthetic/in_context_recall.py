@@ -35,19 +35,21 @@ class InContextRecall(SyntheticTask):
     ) -> None:  # fmt: skip
         check_whole_numbers(1, symbols=symbols, pairs=pairs, key_tokens=key_tokens, value_tokens=value_tokens)
         if symbols < pairs:
-            raise ValueError(f"data.symbols={symbols}: a key each for data.pairs={pairs} takes as many")
+            raise ValueError(f"data.symbols={symbols} is too small: data.pairs={pairs} need as many keys")
         if symbols**key_tokens > MAX_KEYS:
             raise ValueError(
-                f"data.symbols={symbols}, data.key_tokens={key_tokens}: they make {symbols**key_tokens} keys;"
-                f" at most {MAX_KEYS}"
+                f"data.symbols={symbols} and data.key_tokens={key_tokens} make {symbols**key_tokens} "
+                "keys, and at"
+                f" most {MAX_KEYS} are supported; lower one of them"
             )
         if not 0 <= noise < 1:
-            raise ValueError(f"data.noise={noise}: it is a chance, from 0 to below 1")
+            raise ValueError(f"data.noise must be a probability of at least 0 and below 1, got {noise}")
         min_length = (pairs + 1) * (key_tokens + value_tokens)
         if type(length) is not int or length < min_length:
             raise ValueError(
-                f"data.length={length}: {pairs} pairs of up to {key_tokens + value_tokens} tokens and one of"
-                f" them again take {min_length} tokens"
+                f"data.length={length} is too short: {pairs} pairs of up to {key_tokens + value_tokens} "
+                "tokens and"
+                f" a repeat of one of them take {min_length} tokens; raise data.length or lower data.pairs"
             )
         self.symbols = symbols
         self.pairs = pairs

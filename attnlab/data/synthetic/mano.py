@@ -29,8 +29,8 @@ class Mano(SyntheticTask):
         longest = 2 * operations + 4
         if type(length) is not int or length < longest:
             raise ValueError(
-                f"data.length={length}: an expression of {operations} operations takes {longest} tokens;"
-                " lower data.operations"
+                f"data.length={length} is too short: an expression of {operations} operations takes {longest}"
+                " tokens; raise data.length or lower data.operations"
             )
         self.modulus = modulus
         self.operations = operations

@@ -28,7 +28,7 @@ class Memorization(SyntheticTask):
         check_whole_numbers(1, facts=facts)
         check_whole_numbers(2, values=values, length=length)
         if not power >= 0:
-            raise ValueError(f"data.power={power}: it must be at least 0; 0 draws all facts evenly")
+            raise ValueError(f"data.power must be at least 0, got {power}; 0 draws all facts evenly")
         self.facts = facts
         self._key_weights = torch.arange(1, facts + 1, dtype=torch.float64) ** -power
         self._fact_values = torch.randint(values, (facts,), generator=make_generator("facts", 0)) + facts

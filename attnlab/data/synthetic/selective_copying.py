@@ -24,8 +24,9 @@ class SelectiveCopying(SyntheticTask):
         check_whole_numbers(2, symbols=symbols)
         if type(length) is not int or length < 2 * copied:
             raise ValueError(
-                f"data.length={length}: {copied} symbols and their marks take {2 * copied} tokens;"
-                " lower data.copied"
+                f"data.length={length} is too short: {copied} symbols and their marks take {2 * copied} "
+                "tokens;"
+                " raise data.length or lower data.copied"
             )
         self.symbols = symbols
         self.copied = copied

@@ -13,7 +13,7 @@ def compute_slot_weights(slots: int, power: float) -> Tensor:
         ValueError: `power` is not above 0.
     """
     if not power > 0:
-        raise ValueError(f"data.power={power}: it must be above 0; 1 spreads the queries evenly")
+        raise ValueError(f"data.power must be above 0, got {power}; 1 spreads the queries evenly")
     return torch.arange(1, slots + 1, dtype=torch.float64) ** (power - 1)
 
 

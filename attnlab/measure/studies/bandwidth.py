@@ -22,9 +22,9 @@ MIN_SAMPLE_BYTES = 2**27  # smaller steps are repeated to read this much per sam
 METRICS = (
     Metric("bandwidth/r2_bytes", "R² of time over bytes", "", "higher", "time"),
     Metric("bandwidth/r2_flops", "R² of time over FLOPs", "", "higher", "time"),
-    Metric("bandwidth/share", "share of a copy's bandwidth", "", "higher", "time"),
-    Metric("bandwidth/saving", "factor in time saved by fewer KV heads", "", "higher", "time"),
-    Metric("bandwidth/saving_over_bytes", "factor saved in time over that in bytes", "", "higher", "time"),
+    Metric("bandwidth/share", "proportion of copy bandwidth", "", "higher", "time"),
+    Metric("bandwidth/saving", "speed-up from fewer KV heads", "", "higher", "time"),
+    Metric("bandwidth/saving_over_bytes", "speed-up over reduction in bytes", "", "higher", "time"),
 )
 
 
@@ -55,11 +55,11 @@ class Bandwidth:
         bf16: bool = False,
     ) -> None:
         validate_positive(n_heads=n_heads, head_dim=head_dim, batch=batch, rounds=rounds)
-        validate_increasing(list(n_kv_heads)[::-1], "measurement.n_kv_heads, read from its end")
+        validate_increasing(list(n_kv_heads)[::-1], "measurement.n_kv_heads in reverse order")
         if n_kv_heads[0] != n_heads or any(n_heads % heads for heads in n_kv_heads):
             raise ValueError(
-                f"measurement.n_kv_heads={list(n_kv_heads)}: begin with n_heads={n_heads}, and let each "
-                "divide it"
+                f"measurement.n_kv_heads={list(n_kv_heads)}: start with n_heads={n_heads} and use "
+                "only its divisors"
             )
         self.contexts = validate_increasing(contexts, "measurement.contexts")
         self.n_heads = n_heads

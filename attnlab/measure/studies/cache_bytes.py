@@ -20,9 +20,9 @@ from attnlab.store.run_schema import Metric
 
 INPUT_DIM = 64  # input of a published model's layer; cached bytes do not depend on it
 METRICS = (
-    Metric("kv_bytes/held", "bytes held by the cache", "B", "lower", "count"),
-    Metric("kv_bytes/layer", "bytes held by a layer's cache", "B", "lower", "count"),
-    Metric("kv_bytes/unexplained", "bytes held beyond the formula", "B", "lower", "count"),
+    Metric("kv_bytes/held", "bytes in the cache", "B", "lower", "count"),
+    Metric("kv_bytes/layer", "bytes in the cache of one layer", "B", "lower", "count"),
+    Metric("kv_bytes/unexplained", "bytes in the cache beyond the formula", "B", "lower", "count"),
 )
 
 
@@ -38,7 +38,7 @@ class CacheBytes:
     def __init__(self, make_cache: Callable[..., Cache] | None, tokens: int, batch: int = 1) -> None:
         validate_positive(tokens=tokens, batch=batch)
         if make_cache is None:
-            raise ValueError("measurement.make_cache is null: name a cache, as with decode=dynamic")
+            raise ValueError("measurement.make_cache is null: set a cache, as in decode=dynamic")
         self.make_cache = make_cache
         self.tokens = tokens
         self.batch = batch

@@ -23,11 +23,11 @@ from attnlab.model.transformer import Transformer
 from attnlab.store.run_schema import Metric
 
 AGREEMENT_METRICS = (
-    Metric("cache/logit_difference", "largest difference of a logit", "", "lower"),
+    Metric("cache/logit_difference", "largest logit difference", "", "lower"),
     Metric("cache/tokens_differing", "number of tokens that differ", "", "lower"),
 )
 TIME_METRICS = (
-    Metric("speedup/share", "largest share of a speed-up of (N + 1) / 2", "", "higher", "time"),
+    Metric("speedup/share", "largest proportion of the speed-up (N + 1) / 2", "", "higher", "time"),
     Metric("exponent/cached", "exponent of the time with a cache", kind="time"),
     Metric("exponent/uncached", "exponent of the time without a cache", kind="time"),
     Metric("exponent/gap", "exponent of the speed-up", "", "higher", "time"),
@@ -57,9 +57,9 @@ class CachedGeneration:
     ) -> None:
         validate_positive(compared=compared, rounds=rounds, prompt=prompt)
         if make_cache is None:
-            raise ValueError("measurement.make_cache is null: compare a cache, as with decode=dynamic")
+            raise ValueError("measurement.make_cache is null: set a cache, as in decode=dynamic")
         if type(offset) is not int:
-            raise ValueError(f"measurement.offset={offset}: give a whole number of positions")
+            raise ValueError(f"measurement.offset must be an integer number of positions, got {offset}")
         self.make_cache = make_cache
         self.compared = compared
         self.offset = offset
@@ -74,11 +74,15 @@ class CachedGeneration:
             ValueError: the model cannot be cached, or has too few positions.
         """
         if any(Capabilities.from_part(block.mixer).changes_with_length for block in model.blocks):
-            raise ValueError("measurement: a rotation that changes with the length cannot be cached")
+            raise ValueError(
+                "measurement: RoPE scaling that changes with the sequence length cannot be cached"
+            )
         longest = getattr(model.positions, "length", math.inf)
         n_positions = self.prompt + max([self.compared, *self.lengths])
         if n_positions > longest:
-            raise ValueError(f"measurement needs {n_positions} positions, the model has learned {longest}")
+            raise ValueError(
+                f"measurement needs {n_positions} positions, but the model has {longest} learned positions"
+            )
         capacities = [Capabilities.from_part(cache).capacity for cache in self._make_caches(model)]
         if any(capacity is not None and n_positions > capacity for capacity in capacities):
             raise ValueError(f"measurement needs a cache of {n_positions} tokens: raise decode.cache.length")

@@ -16,14 +16,14 @@ from attnlab.model.loss import VALIDATION_LOSS, cross_entropy
 from attnlab.model.transformer import Transformer
 from attnlab.store.run_schema import Metric
 
-LOSS_RISE = Metric("cache/rise", "rise of the loss with this cache", "nats", "lower")
-CACHE_BYTES = Metric("cache/bytes", "bytes held after a text", "B", "lower", "count")
-CACHE_BYTES_RATIO = Metric("cache/share", "share of a plain cache's bytes", "", "lower", "count")
+LOSS_RISE = Metric("cache/rise", "loss increase with this cache", "nats", "lower")
+CACHE_BYTES = Metric("cache/bytes", "bytes in the cache after a sequence", "B", "lower", "count")
+CACHE_BYTES_RATIO = Metric("cache/share", "bytes relative to a dynamic cache", "", "lower", "count")
 
 
 def loss_rise_metric(condition: str) -> Metric:
     """Return the metric of the rise of answer loss under one of a task's conditions."""
-    return Metric(f"{LOSS_RISE.name}/{condition}", f"rise of the loss at {condition}", "nats", "lower")
+    return Metric(f"{LOSS_RISE.name}/{condition}", f"loss increase at {condition}", "nats", "lower")
 
 
 class CachedLosses:
@@ -63,7 +63,9 @@ class CachedLosses:
             ValueError: a layer has no keys and values to compress, or the task has no such condition.
         """
         if not all(isinstance(block.mixer, Attention) for block in model.blocks):
-            raise ValueError("measurement: caches hold keys and values, and this model has another mixer")
+            raise ValueError(
+                "measurement needs layers with keys and values, and this model has another mixer"
+            )
         self.make_cache()
         task_conditions = _list_conditions(data)
         if unknown := [name for name in self.conditions if name not in task_conditions]:

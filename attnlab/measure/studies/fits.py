@@ -35,7 +35,7 @@ def validate_increasing(values: Sequence[int], key: str, min_count: int = 2) -> 
     is_whole = all(type(value) is int and value > 0 for value in values)
     if not is_whole or len(values) < min_count or sorted(set(values)) != list(values):
         raise ValueError(
-            f"{key}={list(values)}: give at least {min_count} different whole numbers, increasing, above 0"
+            f"{key} must be at least {min_count} increasing integers above 0, got {list(values)}"
         )
     return list(values)
 
@@ -48,4 +48,4 @@ def validate_positive(**settings: int) -> None:
     """
     for key, value in settings.items():
         if type(value) is not int or value < 1:
-            raise ValueError(f"measurement.{key}={value}: give a whole number of at least 1")
+            raise ValueError(f"measurement.{key} must be an integer of at least 1, got {value}")

@@ -15,7 +15,7 @@ from attnlab.store.run_schema import Metric
 def head_mean_metric(score: str) -> Metric:
     """Return the metric of a head score's mean over all heads; neither direction is better."""
     label = HEAD_SCORES[score].label if score in HEAD_SCORES else score
-    return Metric(f"heads/{score}", f"{label}, mean of all heads")
+    return Metric(f"heads/{score}", f"{label}, mean over heads")
 
 
 class HeadMeans:
@@ -32,7 +32,7 @@ class HeadMeans:
             ValueError: the model has no heads.
         """
         if not find_attention_layers(model):
-            raise ValueError("measurement: no layer of this model has attention, and so none has heads")
+            raise ValueError("measurement needs attention heads, and no layer of this model has any")
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
         """Score the first validation texts, and random tokens repeated four times."""

@@ -21,12 +21,14 @@ from attnlab.measure.studies.fits import fit_exponent, take_upper_half, validate
 from attnlab.store.run_schema import Metric
 
 METRICS = (
-    Metric("exponent/saved", "exponent of the bytes kept for the backward pass", "", "lower", "count"),
+    Metric("exponent/saved", "exponent of the bytes saved for the backward pass", "", "lower", "count"),
     Metric(
-        "crossover/over_dim", "length at which attention's FLOPs pass the rest's, in widths", kind="count"
+        "crossover/over_dim",
+        "length at which attention FLOPs exceed all others, in units of dim",
+        kind="count",
     ),
     Metric("exponent/forward", "exponent of the forward time", kind="time"),
-    Metric("exponent/step", "exponent of the time forward and backward", kind="time"),
+    Metric("exponent/step", "exponent of the forward and backward time", kind="time"),
     Metric("exponent/peak", "exponent of the peak memory", "", "lower"),
 )
 

@@ -14,7 +14,7 @@ from attnlab.store.run_schema import Metric
 MAX_EXTENSIONS = 12  # enough for the grid to include learning rates that are too small and too large
 METRICS = (
     Metric("rate/best", "best learning rate, as a power of two", "doublings"),
-    Metric("rate/loss", "validation loss at the best rate of the grid", "nats", "lower"),
+    Metric("rate/loss", "validation loss at the best learning rate of the grid", "nats", "lower"),
 )
 
 
@@ -33,9 +33,7 @@ class LearningRateSearch:
     def __init__(self, steps: int, first: float, count: int, clip: float | None) -> None:
         validate_positive(steps=steps, count=count)
         if count < 3 or not first > 0:
-            raise ValueError(
-                f"measurement: give a first rate above 0 and a count of 3 or more, got {first}, {count}"
-            )
+            raise ValueError(f"measurement needs first > 0 and count >= 3, got {first} and {count}")
         self.steps = steps
         self.first = first
         self.count = count
@@ -103,7 +101,7 @@ def search_grid(compute_loss: Callable[[int], float], count: int) -> dict[int, f
         if not missing_neighbors:
             return losses
         losses |= {n: compute_loss(n) for n in missing_neighbors}
-    raise FloatingPointError(f"the best of {len(losses)} rates lies at an end of them")
+    raise FloatingPointError(f"the best of {len(losses)} learning rates is at the edge of the grid")
 
 
 def interpolate_minimum(losses: dict[int, float]) -> float:

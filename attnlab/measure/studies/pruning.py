@@ -29,11 +29,17 @@ N_EXAMPLES_PER_HALF = 16  # of each of the two sets of texts for pattern names
 PRUNED_PERCENTAGES = (25, 50, 75)  # of the heads
 METRICS = (
     *(
-        Metric(f"pruned/{share}", f"rise of the loss with {share} % of the heads gone", "nats", "lower")
+        Metric(f"pruned/{share}", f"loss increase with {share}% of the heads removed", "nats", "lower")
         for share in PRUNED_PERCENTAGES
     ),
-    Metric("removable/share", "share of heads that can be taken out", "", "higher", "share"),
-    Metric("labels/agreement", "share of heads with the same names on another text", "", "higher", "share"),
+    Metric("removable/share", "proportion of heads that can be removed", "", "higher", "share"),
+    Metric(
+        "labels/agreement",
+        "proportion of heads with the same pattern names on another text",
+        "",
+        "higher",
+        "share",
+    ),
     VALIDATION_LOSS,
 )
 
@@ -55,7 +61,9 @@ class Pruning:
         self, seed: int, tolerance: float = 0.01, mean: bool = False, shuffled: bool = False
     ) -> None:
         if not 0 < tolerance < 1:
-            raise ValueError(f"measurement.tolerance={tolerance}: give a share of the loss between 0 and 1")
+            raise ValueError(
+                f"measurement.tolerance must be a proportion of the loss between 0 and 1, got {tolerance}"
+            )
         self.seed = seed
         self.tolerance = tolerance
         self.mean = mean
@@ -68,9 +76,7 @@ class Pruning:
             ValueError: the model has a mixer without heads, or the data has fewer than two windows.
         """
         if not all(isinstance(block.mixer, Attention) for block in model.blocks):
-            raise ValueError(
-                "measurement: heads are taken out of attention, and this model has another mixer"
-            )
+            raise ValueError("measurement needs attention heads to remove, and this model has another mixer")
         if data.task.val_windows < 2:
             raise ValueError("measurement needs two validation windows: raise data.val_windows")
 

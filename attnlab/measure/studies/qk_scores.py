@@ -16,12 +16,12 @@ from attnlab.store.run_schema import Metric
 
 QUERIES_PER_BATCH = 1024
 METRICS = (
-    Metric("growth/variance", "exponent of the scores' variance"),
-    Metric("growth/magnitude", "exponent of the scores' typical size"),
-    Metric("scores/variance_over_dim", "variance of a score over the width"),
-    Metric("softmax/largest", "mean of the largest weight"),
-    Metric("softmax/entropy", "entropy over that of uniform weights"),
-    Metric("softmax/jacobian", "trace of the softmax's Jacobian"),
+    Metric("growth/variance", "exponent of the score variance"),
+    Metric("growth/magnitude", "exponent of the typical score magnitude"),
+    Metric("scores/variance_over_dim", "score variance over dim"),
+    Metric("softmax/largest", "mean largest weight"),
+    Metric("softmax/entropy", "entropy relative to uniform weights"),
+    Metric("softmax/jacobian", "trace of the softmax Jacobian"),
 )
 
 

@@ -24,9 +24,11 @@ class Theory:
     def __init__(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"measurement.metrics: {name}={value} is no number")
+                raise ValueError(f"measurement.metrics: {name}={value} is not a number")
         if not metrics:
-            raise ValueError("measurement.metrics is empty: name what is stated, as in {exponent/time: 2}")
+            raise ValueError(
+                "measurement.metrics is empty: set the theoretical values, as in {exponent/time: 2}"
+            )
         self.metrics = {name: float(value) for name, value in metrics.items()}
 
     def measures(self) -> list[str]:

@@ -11,11 +11,11 @@ CHARACTER_CATEGORIES = {
     "inside": "letters inside a word",
     "first": "first letters of a word",
     "digit": "digits",
-    "other": "punctuation and other signs",
+    "other": "punctuation and other symbols",
 }
 REPETITION_CATEGORIES = {
-    "seen": "pairs of tokens that stood in the window before",
-    "new": "pairs of tokens that did not",
+    "seen": "token pairs seen earlier in the window",
+    "new": "token pairs not seen earlier in the window",
 }
 TOKEN_CATEGORIES = CHARACTER_CATEGORIES | REPETITION_CATEGORIES
 

@@ -60,7 +60,8 @@ def load_hf_model(
             )
             if config["n_layers"] > len(shards.tensor_names):  # a false number could build a million layers
                 raise ValueError(
-                    f"{config['n_layers']:,} layers, and {len(shards.tensor_names)} tensors beside it"
+                    f"{config['n_layers']:,} layers, but the folder has only {len(shards.tensor_names)} "
+                    "tensors"
                 )
             with torch.device("meta"):
                 model = build_model({"model": config}, theirs["vocab_size"])
@@ -109,13 +110,13 @@ def save_hf_model(
     with torch.device("meta"):
         meta_model = build_model({"model": config}, vocab_size)
     if _collect_shapes(meta_model) != _collect_shapes(model):
-        raise ValueError("the config describes another model: its tensors differ in name or shape")
+        raise ValueError("the config does not describe this model: its tensors differ in name or shape")
     obstacles = {model_type: _find_obstacles(family, config) for model_type, family in families.items()}
     model_type = min(families, key=lambda model_type: len(obstacles[model_type]))
     if obstacles[model_type]:
         features = ", ".join(obstacles[model_type][:3]) + (", ..." if len(obstacles[model_type]) > 3 else "")
         raise ValueError(
-            f"no family can express this model; {model_type} comes nearest and cannot have {features}"
+            f"no family can express this model; the nearest, {model_type}, does not support {features}"
         )
     family = families[model_type]
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +139,7 @@ def _validate_fixed_keys(family: Family, theirs: Config) -> None:
         if value not in allowed:
             raise ValueError(f"{key} = {value!r} is not supported (only {', '.join(map(repr, allowed))})")
     if not isinstance(theirs.get("vocab_size"), int):
-        raise ValueError(f"vocab_size must be a whole number, not {theirs.get('vocab_size')!r}")
+        raise ValueError(f"vocab_size must be an integer, not {theirs.get('vocab_size')!r}")
 
 
 def _convert_config_to_ours(family: Family, theirs: Config, complete: bool = False) -> Config:
@@ -291,12 +292,12 @@ def _validate_tensors(shards: ShardReader, family: Family, expected: Mapping[str
     ]
     for names, problem in (
         (expected.keys() - set(shards.tensor_names), "is missing"),
-        (unexpected, "has no place in our model"),
+        (unexpected, "is unexpected"),
     ):
         if names:
             remainder = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             raise ValueError(f"{shards.folder}: tensor {min(names)} {problem}{remainder}")
     for name, tensor in expected.items():
         if shards.get_shape(name) != tuple(tensor.shape):
-            requirement = f"config.json asks for {tuple(tensor.shape)}"
+            requirement = f"config.json requires {tuple(tensor.shape)}"
             raise ValueError(f"{shards.folder}: {name} has shape {shards.get_shape(name)}, {requirement}")

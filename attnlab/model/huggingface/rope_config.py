@@ -186,5 +186,6 @@ def _require_whole_features(fraction: float, theirs: Config) -> None:
         n_rotary = head_dim * fraction
         if int(n_rotary) != round(n_rotary):
             raise ValueError(
-                f"{_FRACTION_KEY} = {fraction} of {head_dim} features a head is no whole number of them"
+                f"{_FRACTION_KEY} = {fraction} of {head_dim} features per head is not a whole number of "
+                "features"
             )

@@ -51,12 +51,13 @@ class ShardReader:
             return [self.folder / WEIGHTS_FILE]
         if not (self.folder / INDEX_FILE).exists():
             raise ValueError(
-                f"{self.folder} holds neither {WEIGHTS_FILE} nor {INDEX_FILE}; pickled weights are not read"
+                f"{self.folder} contains neither {WEIGHTS_FILE} nor {INDEX_FILE}; pickled weights are "
+                "not supported"
             )
         weight_map = read_json_mapping(self.folder / INDEX_FILE).get("weight_map")
         names = sorted(map(str, weight_map.values())) if isinstance(weight_map, dict) else []
         if not names or any(Path(name).name != name for name in names):
-            raise ValueError(f"{self.folder / INDEX_FILE} has no weight_map that names files beside it")
+            raise ValueError(f"{self.folder / INDEX_FILE} has no weight_map of files in the same folder")
         return [self.folder / name for name in dict.fromkeys(names)]
 
     @property
@@ -83,7 +84,8 @@ class ShardReader:
             raise ValueError(f"{path} cannot be read as safetensors: {_format_one_line(error)}") from error
         if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:
             raise ValueError(
-                f"{path}: {stored_name} holds {tensor.dtype}: write it as float32 or another float first"
+                f"{path}: {stored_name} has dtype {tensor.dtype}: convert it to float32 or another "
+                "float first"
             )
         return tensor
 
@@ -97,7 +99,7 @@ def read_json_mapping(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path} is not valid json: {_format_one_line(error)}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path} holds no mapping")
+        raise ValueError(f"{path} does not contain a mapping")
     return value
 
 

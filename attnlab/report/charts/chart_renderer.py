@@ -35,9 +35,8 @@ class RenderedCharts:
         reasons = list(self.errors.values())
         total = len(self.svgs) + len(self.pngs) + len(self.errors)
         return [
-            f"{reasons.count(reason)} of {total} pictures could not be drawn ({reason}): the "
-            "tables have what they "
-            "show, and `python -m attnlab report` with this folder draws them again."
+            f"{reasons.count(reason)} of {total} figures could not be rendered ({reason}): the tables have "
+            "the same numbers; run `python -m attnlab report` on this folder to render them again."
             for reason in dict.fromkeys(reasons)
         ]
 
@@ -75,7 +74,7 @@ def _run_renderer(tasks: list[dict[str, Any]]) -> tuple[list[tuple[str, Any]], s
             reason = _run_process([sys.executable, "-P", svg.__file__, str(tasks_file), str(results_file)])
             lines = results_file.read_text("utf-8").splitlines() if results_file.exists() else []
     except OSError as error:
-        return [], f"no process could be started to draw: {error.strerror}"
+        return [], f"the rendering process could not start: {error.strerror}"
     results: list[tuple[str, Any]] = []
     for line in lines:
         try:
@@ -92,7 +91,7 @@ def _run_process(command: list[str]) -> str:
     try:
         code = subprocess.run(command, stdin=silent, stdout=silent, stderr=silent, timeout=TIMEOUT).returncode
     except subprocess.TimeoutExpired:
-        return f"the process that draws took more than {TIMEOUT:g} s"
+        return f"the rendering process took more than {TIMEOUT:g} s"
     if code < 0:
-        return f"the process that draws was ended by {signal.Signals(-code).name}"
-    return f"the process that draws ended with status {code}"
+        return f"the rendering process was killed by {signal.Signals(-code).name}"
+    return f"the rendering process exited with status {code}"

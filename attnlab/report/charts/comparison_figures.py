@@ -199,7 +199,7 @@ def build_budget_figure(report: Report) -> Figure:
         for row in table.rows
         for cell in row.cells
     ]
-    return Figure("budget", comparison_charts.build_budget_chart(cells), "What each arm was given")
+    return Figure("budget", comparison_charts.build_budget_chart(cells), "Budget of each arm")
 
 
 def classify_budget_cell(row: BudgetRow, cell: BudgetCell) -> str:

@@ -81,11 +81,13 @@ def build_environment() -> Environment:
         training=wording.format_training,
         explain_effect=wording.explain_effect,
         describe=wording.describe_claim,
+        threshold=wording.format_threshold,
         explain=wording.explain_verdict,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
     env.filters["letter"] = number_format.get_layer_letter
+    env.filters["compute_amount"] = number_format.format_compute_amount
     env.filters["preregistration_note"] = number_format.format_preregistration
     env.filters["explained"] = Glossary().explain_terms
     return env
@@ -201,7 +203,7 @@ def render_figure(figure: comparison_figures.Figure, rendered: RenderedCharts) -
     """The chart, or its description in words where it could not be rendered."""
     if figure.name in rendered.svgs:
         return Markup(rendered.svgs[figure.name])
-    return Markup('<p class="note">Not drawn: {}</p>').format(figure.label)
+    return Markup('<p class="note">Figure not rendered: {}</p>').format(figure.label)
 
 
 def _build_explorer_data(report: HeadsReport, selected: MapSelection | None) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def _build_ladder_row(source: Path) -> IndexRow:
         href=quote(source.parent.name) + "/report.html",
         name=ladder.name,
         size=f"{ladder.sizes[0].name} to {ladder.sizes[-1].name}",
-        question=f"{ladder.question or ''} Does the answer hold with size?".strip(),
+        question=f"{ladder.question or ''} Does the answer hold across sizes?".strip(),
         claims=[],
         headline=ladder.headline,
         exploratory=ladder.exploratory,

@@ -10,6 +10,7 @@ from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.number_format import (
     NONE,
     TIMES,
+    format_compute_amount,
     format_number,
     format_preregistration,
     format_pvalue,
@@ -63,7 +64,11 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
         "",
     ]
     if verdict.exploratory:
-        reason = "nothing was declared" if verdict.not_preregistered else "the sweep left what was declared"
+        reason = (
+            "no preregistration"
+            if verdict.not_preregistered
+            else "the sweep deviates from its preregistration"
+        )
         lines += [f"**EXPLORATORY**: {reason}.", ""]
         lines += [f"- {escape_cell(item)}" for item in verdict.deviations] + [""]
     lines += [
@@ -78,7 +83,7 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
     )
     lines += _format_verdict(report) + _format_corpora(report, answer.label)
-    lines += ["## Fair fight?", "", *_format_budget(report), *_format_layers(report)]
+    lines += ["## Budget check", "", *_format_budget(report), *_format_layers(report)]
     lines += ["## Effects", "", *_format_effects(report), *_format_token_categories(report)]
     lines += ["## Failures and caveats", "", *_format_failures(report)]
     if report.preregistration:
@@ -90,7 +95,7 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
         f"Commit `{provenance.commit or 'unknown'}` ({dirty}), "
         f"runs of {escape_cell(provenance.date or 'unknown date')}, "
         f"{escape_cell(provenance.device or 'unknown device')}.{_format_versions(provenance)} "
-        "Everything else is in report.html and report.json.",
+        "The full report is in report.html and report.json.",
         "",
     ]
     return "\n".join(lines)
@@ -100,7 +105,7 @@ def _format_versions(provenance: Reproduce) -> str:
     """The runs' versions of the packages that affect a result."""
     versions = provenance.versions or {}
     packages = [f"{name} {' and '.join(versions[name])}" for name in RESULT_PACKAGES if name in versions]
-    return f" Made by {escape_cell(', '.join(packages))}." if packages else ""
+    return f" Packages: {escape_cell(', '.join(packages))}." if packages else ""
 
 
 def _format_layers(report: Report) -> list[str]:
@@ -109,7 +114,7 @@ def _format_layers(report: Report) -> list[str]:
         kinds = "; ".join(f"{get_layer_letter(n)} {kind}" for n, kind in enumerate(row.kinds))
         letters = "".join(get_layer_letter(n) for n in row.layers)
         lines += [
-            f"Layers of {escape_cell(row.arm)}, the first on the left: {letters}. {escape_cell(kinds)}.",
+            f"Layers of {escape_cell(row.arm)}, first layer on the left: {letters}. {escape_cell(kinds)}.",
             "",
         ]
     return lines
@@ -122,11 +127,11 @@ def _format_verdict(report: Report) -> list[str]:
         lines += [
             f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(describe_claim(claim))}** {meaning}"
         ]
-    lines += [""] if lines else ["No claim was declared.", ""]
+    lines += [""] if lines else ["No preregistered claim.", ""]
     if report.compute_calibration:
         lines += [f"{escape_cell(report.compute_calibration.summary)}.", ""]
     if margin_text := report.experiment.margin_text:  # a margin in training compute
-        lines += [f"Margin {escape_cell(margin_text)}.", ""]
+        lines += [f"Margin: {escape_cell(format_compute_amount(margin_text))}.", ""]
     for number, claim in enumerate(report.verdict.claims, 1):
         if required_seeds := claim.required_seeds:
             lines += [f"Claim {number}: {_format_seeds_to_decide(required_seeds)}", ""]
@@ -175,18 +180,18 @@ def _format_corpora(report: Report, label: str) -> list[str]:
         for claim in section.claims
         if claim.heterogeneity
     ]
-    lines += format_table(["claim", "text", "verdict", DELTA], rows) if rows else []
+    lines += format_table(["claim", "corpus", "verdict", DELTA], rows) if rows else []
     return [*lines, *heterogeneity, ""] if lines else []
 
 
 def _format_seeds_to_decide(estimate: RequiredSeeds) -> str:
     if estimate.seeds is None:
-        return "no number of seeds would decide it: the estimate lies at the threshold."
+        return "no number of seeds would decide it, because the estimate lies at the threshold."
     high = format_number(estimate.high) if estimate.high else "more than 10,000"
     interval = f" (between {format_number(estimate.low)} and {high})" if estimate.low else ""
     return (
-        f"about {format_number(estimate.seeds)} seeds in all would {estimate.ends} it "
-        f"in 80 % of such sweeps, if the truth is as it was seen{interval}."
+        f"about {format_number(estimate.seeds)} seeds in total would {estimate.ends} it "
+        f"with 80% power at the observed effect{interval}."
     )
 
 
@@ -211,17 +216,17 @@ def _format_budget(report: Report) -> list[str]:
         rows.append([name, *cells])
     rows.append(
         [
-            "seeds finished of planned",
+            "finished seeds of planned",
             *(f"{count.finished} of {count.planned}" for count in budget.seeds),
         ]
     )
     arms = [escape_cell(arm) for arm in report.experiment.arms]
     return [
         *format_table(["", *arms], rows),
-        f"Learning rate: {escape_cell(budget.lr_tuning)}.",
+        f"Learning-rate tuning: {escape_cell(budget.lr_tuning)}.",
         "",
         *(
-            [f"To tell what training is worth took {report.compute_calibration.cost}.", ""]
+            [f"Compute calibration: {report.compute_calibration.cost}.", ""]
             if report.compute_calibration
             else []
         ),
@@ -265,10 +270,10 @@ def _format_effects(report: Report) -> list[str]:
         for row in report.effects
     ]
     if not rows:
-        return ["No other arm than the baseline.", ""]
-    against = f"{DELTA} against {escape_cell(report.experiment.baseline)}"
+        return ["The baseline is the only arm.", ""]
+    against = f"{DELTA} to {escape_cell(report.experiment.baseline)}"
     training = ["training compute"] if report.compute_calibration else []
-    return format_table(["arm", "metric", "seeds", against, *training, "p (Holm)", "word"], rows)
+    return format_table(["arm", "metric", "seeds", against, *training, "p (Holm)", "verdict"], rows)
 
 
 def _format_token_categories(report: Report) -> list[str]:
@@ -287,7 +292,7 @@ def _format_token_categories(report: Report) -> list[str]:
                 *(format_number(losses.get(arm), 3) for arm in arms),
             ]
         )
-    header = ["loss by kind of token (nats)", "targets", *(escape_cell(arm) for arm in arms)]
+    header = ["loss by token category (nats)", "targets", *(escape_cell(arm) for arm in arms)]
     return format_table(header, rows)
 
 

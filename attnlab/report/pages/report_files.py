@@ -165,7 +165,7 @@ def find_report(path: Path) -> Path:
     """
     source = path / "report.json" if path.is_dir() else path
     if not source.is_file():
-        raise ValueError(f"{path}: no report.json here; give the folder of a report, or the file itself")
+        raise ValueError(f"{path}: report.json not found: give the folder of a report, or the file itself")
     return source
 
 

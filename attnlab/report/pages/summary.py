@@ -119,7 +119,7 @@ def _draw_footer(sheet: _TextSheet, report: Report) -> None:
         provenance.date or "date unknown",
         f"commit {(provenance.commit or 'unknown')[:10]}{' (dirty)' if provenance.dirty else ''}",
         f"{verdict.finished} of {verdict.planned} runs finished",
-        "intervals of 95 %, paired by seed",
+        "95% intervals, paired by seed",
     ]
     sheet.y = HEIGHT - 24
     sheet.add_text(EDGE_MARGIN, " · ".join(facts), 13, LITERAL_COLORS[MUTED])

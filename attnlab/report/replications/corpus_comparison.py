@@ -33,7 +33,7 @@ def add_corpus_comparison(reports: Mapping[str, Report]) -> dict[str, Report]:
 
 
 def _get_place(report: Report) -> ReplicationContext:
-    assert report.replication is not None, "a report of one of several texts says of which"
+    assert report.replication is not None, "the report of a corpus has the name of the corpus"
     return report.replication
 
 

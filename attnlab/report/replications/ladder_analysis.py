@@ -60,7 +60,7 @@ def build_ladder_report(reports: Mapping[str, Report]) -> LadderReport:
     first = size_reports[0][1]
     context = first.replication
     experiment = first.experiment
-    assert context is not None, "a rung's report says of which ladder it is"
+    assert context is not None, "the report of a ladder size has the name of its ladder"
     assert context.ladder is not None
     pairs = list(dict.fromkeys(pair for _, report in size_reports for pair in list_comparisons(report)))
     growth = _estimate_compute_growth([size for size, _ in size_reports])
@@ -190,8 +190,8 @@ def _explain_missing_verdict(rows: Sequence[SizeEffect], reasons: Sequence[str])
     if reasons:
         return f"NOT COMPARABLE: {'; '.join(reasons)}"
     if lost := ", ".join(f"{row.size} ({row.failed})" for row in rows if row.failed):
-        return f"runs failed at {lost}, and a loss that is not there lies on no line"
-    return None if any(row.differences for row in rows) else "no rung has a finished pair of runs"
+        return f"runs failed at {lost}, so the trend is unknown"
+    return None if any(row.differences for row in rows) else "no ladder size has a finished pair of runs"
 
 
 def _build_line_point(trend: Trend, x: float) -> LinePoint:
@@ -222,12 +222,11 @@ def _format_seeds_needed(seeds_needed: SeedsNeeded | None) -> str:
     if seeds_needed is None:
         return ""
     alternatives = (
-        (seeds_needed.at_largest_size, "seeds in all at the largest rung"),
-        (seeds_needed.at_next_size, "seeds at a further one"),
+        (seeds_needed.at_largest_size, "seeds in total at the largest size"),
+        (seeds_needed.at_next_size, "seeds at one further size"),
     )
     options = " or ".join(f"{seeds} {place}" for seeds, place in alternatives if seeds)
-    condition = "would decide in 80 % of such ladders, if the truth is as it was seen"
-    return f"; about {options} {condition}" if options else ""
+    return f"; 80% power at the observed effect requires about {options}" if options else ""
 
 
 def _convert_estimate(estimate: Estimate) -> MeanInterval:
@@ -246,7 +245,7 @@ def _format_comparison(comparison: Comparison, experiment: ExperimentSummary) ->
     """The effect at both ends, its change, and the test of the largest size."""
     effects = [row for row in comparison.effects if row.mean is not None]
     if not effects:
-        return "No rung has a finished pair of runs."
+        return "No ladder size has a finished pair of runs."
     first = effects[0]
     last = effects[-1]
     difference = f"{comparison.arm} {MINUS} {comparison.against}"
@@ -256,23 +255,23 @@ def _format_comparison(comparison: Comparison, experiment: ExperimentSummary) ->
     ]
     if comparison.change:
         parts.append(
-            f"a change of {_format_mean(comparison.change)} along the line, margin "
+            f"change along the fitted line {_format_mean(comparison.change)}, margin "
             f"{format_number(experiment.margin)}"
         )
     if comparison.holdout:
-        hit = {True: "where", False: "not where", None: "nobody knows whether where"}[comparison.holdout.hit]
-        parts.append(f"the largest rung is {hit} the others point")
+        conclusions = {True: "agrees with", False: "differs from", None: "cannot be compared with"}
+        conclusion = conclusions[comparison.holdout.hit]
+        parts.append(f"the largest size {conclusion} the prediction from the others")
     return "; ".join(parts) + "."
 
 
 def _format_extrapolation(comparison: Comparison) -> str:
     text = (
-        "At ten times the largest rung's compute, if the line goes on: "
-        f"{_format_mean(comparison.extrapolation)}"
+        f"Extrapolated to ten times the compute of the largest size: {_format_mean(comparison.extrapolation)}"
     )
     if at_tenfold := comparison.at_tenfold_parameters:
-        times = f"{at_tenfold.compute:.0f} times its compute as these rungs grow"
-        text += f"; at ten times its size, {times}: {_format_mean(at_tenfold)}"
+        times = f"{at_tenfold.compute:.0f} times its compute at the growth of this ladder"
+        text += f"; to ten times its parameters, {times}: {_format_mean(at_tenfold)}"
     return f"{text}."
 
 
@@ -348,13 +347,13 @@ def summarize_decision_accuracy(verdicts: Sequence[Sequence[str | None]]) -> Dec
     inconclusive = accuracy.small_inconclusive + accuracy.large_inconclusive
     if accuracy.proportion is None:
         return DecisionAccuracySummary(
-            pairs=pairs, sentence="Decision accuracy: no claim was decided at a rung and at the next one too."
+            pairs=pairs, sentence="Decision accuracy: no claim was decided at two adjacent ladder sizes."
         )
-    interval = f"[{accuracy.proportion.low:.0%}, {accuracy.proportion.high:.0%}]".replace("%", " %")
+    interval = f"[{accuracy.proportion.low:.0%}, {accuracy.proportion.high:.0%}]"
     decided = accuracy.same + accuracy.opposite
     sentence = (
-        f"Decision accuracy: where a rung and the next one both decided a claim, they decided alike in "
-        f"{accuracy.same} of {decided} cases, {interval}; in {inconclusive} further cases one of "
-        "the two was open."
+        f"Decision accuracy: where two adjacent ladder sizes both decided a claim, they agreed in "
+        f"{accuracy.same} of {decided} cases, 95% CI {interval}; in {inconclusive} further cases one of "
+        "the two was inconclusive."
     )
     return DecisionAccuracySummary(pairs=pairs, sentence=sentence)

@@ -19,7 +19,7 @@ from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 # A scaling verdict has the color of a claim verdict: holds, changes for the worse, or unknown.
 VERDICT_TONES = {"HOLDS": "SUPPORTED", "GROWS": "SUPPORTED", "SHRINKS": "REFUTED", "FLIPS": "REFUTED"}
 DEFAULT_TONE = "INCONCLUSIVE"
-DEVIATION_NOTE = "A rung left what was declared; its own report says in what."
+DEVIATION_NOTE = "A ladder size deviates from the preregistration; its own report lists the deviations."
 
 
 def write_ladder(folder: Path, reports: Mapping[str, Report]) -> Path:
@@ -53,7 +53,7 @@ def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[st
         ends += ", exploratory" if ladder.exploratory else ""
         for row in ladder.comparisons:
             key = (ladder.experiment, row.arm, row.against)
-            rates = ", rates differ" if describe_learning_rate_caveat(ladder, row) else ""
+            rates = ", learning rates differ" if describe_learning_rate_caveat(ladder, row) else ""
             verdicts.setdefault(key, []).append(f"{row.verdict} ({ends}{rates})")
     return {key: "; ".join(texts) for key, texts in verdicts.items()}
 
@@ -63,14 +63,14 @@ def format_decision_accuracy(ladders: Sequence[LadderReport]) -> str:
     sentences = [_count_ladders(ladders)] if ladders else []
     preregistered = [ladder for ladder in ladders if not ladder.exploratory]
     if 0 < len(preregistered) < len(ladders):
-        sentences += [f"Without the exploratory ones: {_count_ladders(preregistered)}"]
+        sentences += [f"Without exploratory ladders: {_count_ladders(preregistered)}"]
     return " ".join(sentences)
 
 
 def _count_ladders(ladders: Sequence[LadderReport]) -> str:
     rows = [claim.verdicts for ladder in ladders for claim in ladder.claims]
     plural = "s" if len(ladders) > 1 else ""
-    return f"Of {len(ladders)} ladder{plural}: {summarize_decision_accuracy(rows).sentence}"
+    return f"Over {len(ladders)} ladder{plural}: {summarize_decision_accuracy(rows).sentence}"
 
 
 def format_ladder_lines(ladder: LadderReport) -> list[str]:
@@ -83,7 +83,7 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
         ]
     notes = [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
     return [
-        f"{ladder.name}: does it hold with size?",
+        f"{ladder.name}: does the answer hold across sizes?",
         *notes,
         *comparison_lines,
         f"  {ladder.agreement.sentence}",
@@ -132,10 +132,10 @@ def describe_learning_rates(ladder: LadderReport) -> str:
     """The origin of the sizes' learning rates."""
     transfer = ladder.ladder.rates
     if transfer is None:
-        return "Each arm's learning rate was tuned at every rung, or is the experiment's."
+        return "Learning rates are tuned at every ladder size, or set by the experiment."
     return (
-        f"Each arm's learning rate is its own at rung {transfer.rung}; at the others it is that times the "
-        f"ratio of {ladder.baseline}'s training FLOPs to the power {format_number(transfer.power)}."
+        f"The learning rate of each arm is tuned at size {transfer.rung}; at the other sizes it is scaled by "
+        f"the ratio of the training FLOPs of {ladder.baseline} to the power {format_number(transfer.power)}."
     )
 
 
@@ -150,10 +150,9 @@ def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) 
     if tuned_size is None or arm_rate is None or against_rate is None or arm_rate == against_rate:
         return ""
     return (
-        f"Tuned at {tuned_size.name}, {comparison.arm} has the learning rate {arm_rate:g} and "
-        f"{comparison.against} "
-        f"{against_rate:g}; nobody tuned them at the other rungs, so a part of what is seen there "
-        "may be the rate."
+        f"At {tuned_size.name}, the tuned learning rates are {arm_rate:g} for {comparison.arm} and "
+        f"{against_rate:g} for {comparison.against}; they are not tuned at the other sizes, so part of the "
+        "effect there may be due to the learning rate."
     )
 
 
@@ -185,7 +184,13 @@ def render_ladder_markdown(ladder: LadderReport) -> str:
         ]
         for row in ladder.comparisons
     ]
-    lines += ["## The effect at each rung", "", *format_table(["", *names], rows), escape_cell(RULE_TEXT), ""]
+    lines += [
+        "## Effect at each ladder size",
+        "",
+        *format_table(["", *names], rows),
+        escape_cell(RULE_TEXT),
+        "",
+    ]
     rows = [
         [escape_cell(row.says), *(escape_cell(verdict or NONE) for verdict in row.verdicts)]
         for row in ladder.claims
@@ -207,9 +212,9 @@ def render_ladder_markdown(ladder: LadderReport) -> str:
         for size in ladder.sizes
     ]
     lines += [
-        "## Rungs",
+        "## Ladder sizes",
         "",
-        *format_table(["rung", "parameters", "tokens", "steps", "learning rates", "runs"], rows),
+        *format_table(["size", "parameters", "tokens", "steps", "learning rates", "runs"], rows),
     ]
     lines += [escape_cell(describe_learning_rates(ladder)), "", "```", str(ladder.reproduce.command), "```"]
     return "\n".join(lines) + "\n"

@@ -255,9 +255,11 @@ def _describe_omissions(
     shown = max(len(entry.layers) for entry in entries)
     n_earlier = max((len(entry.layers) for entry in earlier), default=0)
     if points > 1 and n_earlier < shown:
-        sentences.append(f"Before the end of training {n_earlier} of the {shown} layers shown are here.")
+        sentences.append(
+            f"Maps from before the end of training cover {n_earlier} of the {shown} layers shown."
+        )
     if seeds:
-        sentences.append(f"The layer means of {seeds} more runs are not here.")
+        sentences.append(f"The layer means of {seeds} more runs are omitted.")
     return sentences
 
 

@@ -63,7 +63,7 @@ def _describe_state(claim: ClaimResult, index: int) -> str:
         return STATE_DECIDED if analyses.decided_at == index + 1 else STATE_INCONCLUSIVE
     if analyses.decided_at:
         return "not needed"
-    return "pending" if claim.verdict == Verdict.INCONCLUSIVE else "not made"
+    return "pending" if claim.verdict == Verdict.INCONCLUSIVE else "not run"
 
 
 def _compute_boundary(
@@ -92,7 +92,7 @@ def _compute_boundary(
 def describe_analysis(claim: ClaimResult, row: InterimAnalysisRow) -> str:
     """Describe an interim analysis for a screen reader."""
     planned = len(_get_interim_analyses(claim).planned)
-    name = f"interim analysis {row.number} of {planned}" if planned > 1 else "one analysis"
+    name = f"interim analysis {row.number} of {planned}" if planned > 1 else "single analysis"
     outcome = claim.verdict if row.state == STATE_DECIDED else row.state
     result = (
         ""
@@ -140,11 +140,12 @@ def format_boundary(claim: ClaimResult, row: InterimAnalysisRow, side: str) -> s
         )
     if low is None or high is None:
         return f"below {last}" if low is None else f"above {first}"
-    return f"between {first} and {last}" if low < high else "never: the interval is too wide"
+    return f"between {first} and {last}" if low < high else "no estimate: the interval is too wide"
 
 
 HEADER = (
-    "interim analysis", "seeds", "estimate", "interval", "level", "SUPPORTED if", "REFUTED if", "outcome",
+    "interim analysis", "seeds", "estimate", "interval", "confidence level", "SUPPORTED if", "REFUTED if",
+    "outcome",
 )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def read_archive(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
                 arrays_by_run.setdefault((arm, int(seed)), {})[name] = arrays[key]
     except (OSError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidConfig(
-            f"{path}: cannot be read as attention maps ({error}); delete it or run the report's command again"
+            f"{path}: cannot be read as attention maps ({error}): delete it, or run the report command again"
         ) from error
     return arrays_by_run
 
@@ -182,7 +182,7 @@ def render_thumbnail(weights: np.ndarray, visible: np.ndarray) -> bytes:
         png = _draw_png(_downsample(weights, side), _downsample(visible, side), levels)
         if len(png) <= MAX_THUMBNAIL_BYTES:
             return png
-    raise AssertionError("a 16 x 16 map in six colours is under 2 kB")
+    raise AssertionError("a 16 x 16 map in six colors is under 2 kB")
 
 
 def _draw_png(weights: np.ndarray, visible: np.ndarray, levels: int) -> bytes:

@@ -96,6 +96,11 @@ def format_percent(share: float) -> str:
     return f"{100 * share:.3g}"
 
 
+def format_compute_amount(text: str) -> str:
+    """Format an amount of training compute, as preregistered, for a sentence: `5% of training compute`."""
+    return text.replace(" % of training", "% of training compute")
+
+
 def format_preregistration(preregistration: Preregistration) -> str:
     """Format the cited preregistration, and the number of pairs finished before it."""
     subject = (
@@ -103,7 +108,6 @@ def format_preregistration(preregistration: Preregistration) -> str:
         if preregistration.size
         else preregistration.experiment
     )
-    entry = f"entry {preregistration.hash[:16]} of the store's declarations.jsonl"
+    entry = f"entry {preregistration.hash[:16]} of declarations.jsonl"
     before = f"{preregistration.known_pairs or 'None'} of {preregistration.pairs} pairs of runs"
-    finished = f"{'was' if preregistration.known_pairs == 1 else 'were'} finished before that"
-    return f"Declared on {preregistration.time}: {entry}, {subject}. {before} {finished}."
+    return f"Preregistered on {preregistration.time} ({entry}, {subject}). {before} had finished by then."

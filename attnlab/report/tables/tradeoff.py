@@ -25,7 +25,7 @@ def _collect_costs(sweep: SweepResults, key: str) -> tuple[CostRanges, str]:
     """Collect each arm's cost, and its source: timed alone, counted, or observed in concurrent runs."""
     times = {arm: sweep.timing.get_time(arm, key) if sweep.timing else None for arm in sweep.arms}
     if timed_ranges := {arm: (time.median, time.low, time.high) for arm, time in times.items() if time}:
-        return timed_ranges, "measured alone, median of interleaved repeats"
+        return timed_ranges, "timed alone on the machine, median of interleaved repeats"
     if sweep.is_counted(key, sweep.arms):
         values = {arm: get_common_value(sweep.get_values(arm, key)) for arm in sweep.arms}
         return {
@@ -37,7 +37,7 @@ def _collect_costs(sweep: SweepResults, key: str) -> tuple[CostRanges, str]:
         for arm, arm_values in values_by_arm.items()
         if arm_values
     }
-    return ranges, "indicative only: other runs were busy beside it; bar = range over seeds"
+    return ranges, "indicative only, measured in concurrent runs; bar: range over seeds"
 
 
 def build_tradeoff_panels(sweep: SweepResults, effects: list[Effect]) -> list[TradeoffPanel]:

@@ -14,7 +14,15 @@ from attnlab.report.schema import (
     TrainingEquivalent,
     Verdict,
 )
-from attnlab.report.tables.number_format import INFINITY, MINUS, NONE, TIMES, format_number, format_percent
+from attnlab.report.tables.number_format import (
+    INFINITY,
+    MINUS,
+    NONE,
+    TIMES,
+    format_compute_amount,
+    format_number,
+    format_percent,
+)
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 from attnlab.report.verdicts.verdict_rules import EFFECT_MEANINGS
@@ -24,17 +32,17 @@ CONFIDENCE_LEVEL = 0.95  # of the interval of every effect
 DECIDED_VERDICTS = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)
 DELTA = "\N{GREEK CAPITAL LETTER DELTA}"
 VERDICT_MEANINGS = {  # for readers who do not read intervals
-    Verdict.SUPPORTED: "The whole interval that decided lies where the claim holds.",
-    Verdict.REFUTED: "The whole interval that decided lies where the claim does not hold.",
-    Verdict.INCONCLUSIVE: "The interval that decided reaches to both sides of the threshold: these seeds "
-    "cannot tell, which is no evidence that the arms are equal.",
+    Verdict.SUPPORTED: "The deciding interval lies entirely in the region where the claim holds.",
+    Verdict.REFUTED: "The deciding interval lies entirely in the region where the claim does not hold.",
+    Verdict.INCONCLUSIVE: "The deciding interval extends to both sides of a threshold, so these seeds do not "
+    "decide the claim. This is no evidence that the arms are equal.",
     Verdict.NOT_COMPARABLE: "A difference between these arms would not be due to attention alone.",
-    Verdict.UNTRAINED: "Models that have learned next to nothing cannot show a difference; train them for "
-    "longer, as at size=S.",
-    Verdict.NO_RESULT: "Nothing was measured that bears on the claim.",
+    Verdict.UNTRAINED: "Models that have barely learned cannot show a difference; train them for longer, as "
+    "with size=S.",
+    Verdict.NO_RESULT: "No run has a measurement for this claim.",
 }
-EXACT_MEANING = "It is counted, not estimated."
-NO_INTERVAL = "Without an interval nothing is decided, which is no evidence that the arms are equal."
+EXACT_MEANING = "The value is counted, not estimated."
+NO_INTERVAL = "Without an interval the claim is undecided. This is no evidence that the arms are equal."
 NOT_FINITE = "not finite"  # a median if at least half of the pairs diverged
 
 
@@ -123,14 +131,20 @@ def format_quantity(claim: ClaimResult) -> str:
 
 
 def format_threshold(claim: ClaimResult) -> str:
-    """Format `margin +0.0181 (5 % of training)`, or a `threshold` that excludes "no difference"."""
+    """Format `margin +0.0181 (5% of training compute)`, or `claim Δ > 0` if "no difference" is outside."""
+    text = format_compute_amount(claim.threshold_text or "")
     if claim.threshold is None or claim.region is None:
-        return f"threshold {claim.threshold_text or NONE}"
+        return f"threshold {text or NONE}"
     is_ratio = claim.compare == "ratio"
     number = format_exact_number(claim.threshold, sign=not is_ratio) + (TIMES if is_ratio else "")
-    name = "margin" if claim.region[0] < claim.null_value < claim.region[1] else "threshold"
-    note = f" ({claim.threshold_text})" if claim.threshold_text else ""
-    return f"{name} {claim.relation.format_threshold(number)}{note}"
+    note = f" ({text})" if text else ""
+    low, high = claim.region
+    if low < claim.null_value < high:
+        return f"margin {claim.relation.format_threshold(number)}{note}"
+    if math.isfinite(low) and math.isfinite(high):
+        return f"threshold {claim.relation.format_threshold(number)}{note}"
+    sign = ">" if math.isfinite(low) else "<"
+    return f"claim {'ratio' if is_ratio else DELTA} {sign} {number}{note}"
 
 
 def format_exact_number(value: float, *, sign: bool = False) -> str:
@@ -160,12 +174,11 @@ def format_claim(claim: ClaimResult) -> str:
     """
     label = f"({claim.verdict}, exploratory)" if claim.exploratory else f"({claim.verdict})"
     if claim.unknown_threshold_reason is not None:
-        return (
-            f"{claim.threshold_text} is not known in {claim.unit}: {claim.unknown_threshold_reason} {label}"
-        )
+        text = format_compute_amount(claim.threshold_text or "")
+        return f"{text} has no known value in {claim.unit}: {claim.unknown_threshold_reason} {label}"
     if claim.verdict == Verdict.NO_RESULT:
         unit = BASES[claim.basis].unit_name
-        return f"no {unit} of {claim.arm} and {claim.against} was completed {label}"
+        return f"no {unit} of {claim.arm} and {claim.against} is complete {label}"
     if claim.verdict == Verdict.NOT_COMPARABLE:
         return f"{'; '.join(claim.not_comparable)} {label}"
     if claim.verdict == Verdict.UNTRAINED:
@@ -187,7 +200,8 @@ def describe_claim(claim: ClaimResult) -> str:
     analyses = claim.interim_analyses.describe() if claim.interim_analyses else ""
     basis = _format_evidence_count(claim)
     notes = [f"{arm} {BY_DESIGN}" for arm in claim.leaking_by_design]
-    return ". ".join([line, f"{analyses}, {basis}" if analyses else basis, *notes]) + "."
+    evidence = ", ".join(filter(None, (analyses, basis)))
+    return ". ".join(filter(None, (line, evidence, *notes))) + "."
 
 
 def _format_diverging_decision(claim: ClaimResult) -> str:
@@ -207,7 +221,7 @@ def _format_diverging_decision(claim: ClaimResult) -> str:
     if len({is_inside_region(claim.region, pair) for pair in bounds}) == 1:
         return ""
     if decision.low is None and decision.high is None:
-        return f"; no interval at {format_percent(decision.level)}%, the level that decides"
+        return f"; no interval at the deciding level of {format_percent(decision.level)}%"
     return f"; decided on the {format_decision(claim)}"
 
 
@@ -242,7 +256,7 @@ def format_training(training: TrainingEquivalent, suffix: str = " training compu
     """Format `+0.3% training compute, 95% CI [−4%, +5%]`; `suffix` is empty under a heading that names it."""
     point = f"{_format_compute_change(training.compute_change)}{suffix}"
     if training.low is None and training.high is None:
-        return f"{point}, without bounds"
+        return f"{point}, {format_level(training.level)} unbounded"
     bounds = (training.low, training.high)
     start, end = ("unbounded" if value is None else _format_compute_change(value) for value in bounds)
     return f"{point}, {format_level(training.level)} [{start}, {end}]"
@@ -255,8 +269,9 @@ def _format_compute_change(change: float) -> str:
 
 
 def _format_evidence_count(claim: ClaimResult) -> str:
+    """Format the number of paired seeds or timing blocks; empty for an exact value, which says so itself."""
     n = claim.decision.n
     if claim.decision.exact:
-        return "Exact"
+        return ""
     count = f"{n} of {claim.planned}" if claim.planned not in (None, n) else f"{n}"
     return f"{count} {BASES[claim.basis].unit_name}{'' if count == '1' else 's'}"

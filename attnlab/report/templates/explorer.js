@@ -16,10 +16,10 @@
   const same = (a, b) => a.arm === b.arm && a.seed === b.seed;
   const runs = [
     ...data.maps.map((entry) => ({ entry, points: [...data.earlier.filter((one) => same(one, entry)), entry], group: "runs" })),
-    ...data.picked.map((entry) => ({ entry, points: [entry], group: "heads picked by score, or by lot" })),
+    ...data.picked.map((entry) => ({ entry, points: [entry], group: "top heads and random heads" })),
     ...data.seeds.map((one) => ({
       entry: { ...data.maps.find(({ arm }) => arm === one.arm), ...one, head_numbers: [], groups: [], patterns: [], scores: {} },
-      points: [one], group: "other seeds: the means of their layers",
+      points: [one], group: "layer means of other seeds",
     })),
   ];
   const hasMeans = ({ entry }) => entry.head_numbers.length !== 1;  // means over the heads of a layer are known
@@ -87,12 +87,12 @@
     const { a, b } = now, apart = now.mode && !same(a.run.entry, b.run.entry), means = now.mode && a.head === MEAN && b.head === MEAN;
     const less = "Blue: less than in the second; orange: more. ";
     if (now.mode === "difference" && means) return less + (apart
-      ? "Means over a layer's heads are compared, as head numbers mean nothing across runs. How far two seeds of one arm are apart tells what a difference between two arms is worth."
-      : "Means over the heads of two layers of one run.");
+      ? "Layer means are compared, because head numbers do not correspond across runs. The difference between two seeds of one arm is the noise level for a difference between arms."
+      : "Means of two layers of one run.");
     if (now.mode === "difference") return less + (apart
-      ? "The two heads were paired by hand: head numbers mean nothing across runs, so another pair may differ as much. Means of layers do not depend on the pairing."
+      ? "You paired these two heads: head numbers do not correspond across runs, so another pair may differ as much. Layer means do not depend on the pairing."
       : "Two heads of one run.");
-    return apart && !means ? "Head numbers mean nothing across runs: these two stand side by side to be looked at, not as a pair." : "";
+    return apart && !means ? "Head numbers do not correspond across runs: these two heads are not a matched pair." : "";
   }
 
   function draw() {
@@ -104,7 +104,7 @@
       panel.hidden = i >= shown.length;
       if (panel.hidden) return;
       const [rows, map, drawn] = panel.querySelectorAll("canvas"), of = [now.a, now.b][i];
-      panel.firstElementChild.textContent = now.mode === "difference" ? `${describe(now.a, pointAt(now.a, now.step).step)}, less ${describe(now.b, pointAt(now.b, now.step).step)}`
+      panel.firstElementChild.textContent = now.mode === "difference" ? `${describe(now.a, pointAt(now.a, now.step).step)} minus ${describe(now.b, pointAt(now.b, now.step).step)}`
         : now.mode ? describe(of, pointAt(of, now.step).step) : "";
       Object.assign(map.dataset, size);
       map.parentElement.hidden = !mapped;

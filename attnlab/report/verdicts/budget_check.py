@@ -117,7 +117,7 @@ def find_untrained_reason(sweep: SweepResults, arm: str, against: str) -> str | 
         if (steps := result.estimate.get("steps")) is not None and steps < MIN_TRAINED_STEPS
     ]:
         fewest = f"{min(short_runs)} step{'s' if min(short_runs) > 1 else ''}"
-        return f"trained for {fewest} of the {MIN_TRAINED_STEPS} that it takes at least"
+        return f"trained for {fewest}, below the minimum of {MIN_TRAINED_STEPS}"
     metric = sweep.get_metric(sweep.experiment.metric)
     losses = [
         (result.get_value(metric.name), result.estimate.data.get("vocab_size")) for result in trained_here
@@ -130,7 +130,7 @@ def find_untrained_reason(sweep: SweepResults, arm: str, against: str) -> str | 
             for loss, size in losses
         )
     ):
-        return "no better than guessing when their training ended"
+        return "no better than guessing at the end of training"
     return None
 
 
@@ -178,13 +178,13 @@ def find_budget_violations(budget_check: BudgetCheck, arm: str, against: str) ->
         if cell.value is None or against_cell.value is None:
             continue
         if cell.varies or against_cell.varies:
-            text = f"{row.label} declared controlled, but changing from seed to seed"
+            text = f"{row.label}: controlled, but differs between seeds"
             reasons.append(IncomparabilityReason(row.label, text))
         elif not _is_within_tolerance(cell.value, against_cell.value, row.tolerance):
             difference = (
                 f"{_format_budget_cell(cell)} in {arm} and {_format_budget_cell(against_cell)} in {against}"
             )
-            text = f"{row.label} declared controlled, but {difference}"
+            text = f"{row.label}: controlled, but {difference}"
             reasons.append(IncomparabilityReason(row.label, text))
     return reasons
 

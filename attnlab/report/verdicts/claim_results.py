@@ -123,7 +123,7 @@ def _build_claim_result(
         verdict, untrained_reason, unknown_threshold_reason = (
             Verdict.NO_RESULT,
             None,
-            calibration.reason if calibration else "there is no compute calibration",
+            calibration.reason if calibration else "the experiment has no compute calibration",
         )
     interval = (
         claim_decision.evidence.interval(CONFIDENCE_LEVEL)

@@ -80,7 +80,7 @@ def _check_data(
         return None  # a study's own figure, such as a proportion of heads
     same_text = a.get("val_text") is not None and a.get("val_text") == b.get("val_text")
     if definition.evaluated_on == "bytes":
-        text = f"{metric} of {arm} and {against} is of different validation texts"
+        text = f"{metric} of {arm} and {against} uses different validation corpora"
         return (
             None
             if same_text or _is_unknown(a, b, "val_text")
@@ -90,13 +90,15 @@ def _check_data(
         settings = [_get_length_settings(result) for result in (ours, theirs)]
         if settings[0] == settings[1] or _is_unknown(a, b, "val_text"):
             return None
-        text = f"{metric} of {arm} and {against} is of different texts or lengths: "
+        text = f"{metric} of {arm} and {against} uses different corpora or lengths: "
         text += _format_differences(*settings)
         return IncomparabilityReason("validation text", text)
     if a.get("unit") != b.get("unit") and not _is_unknown(a, b, "unit"):
         text = f"{metric} is per {a['unit']} in {arm} and per {b['unit']} in {against}"
         text += (
-            _suggest_per_byte_metric(sweep) if same_text else ", and they share no text to compare bytes of"
+            _suggest_per_byte_metric(sweep)
+            if same_text
+            else "; the arms share no validation corpus, so a per-byte metric does not compare them"
         )
         return IncomparabilityReason("unit of the loss", text)
     if a.get("validation") == b.get("validation") or _is_unknown(a, b, "validation"):
@@ -104,7 +106,7 @@ def _check_data(
     facts = [{key: data.get(key) for key in DATASET_KEYS} for data in (a, b)]
     for fact, result in zip(facts, (ours, theirs), strict=True):
         fact["length"] = result.estimate.context
-    differing = _format_differences(*facts) or "other tokens or targets"
+    differing = _format_differences(*facts) or "different tokens or targets"
     text = f"{arm} and {against} are validated on different data ({differing})"
     text += _suggest_per_byte_metric(sweep) if same_text else ": use the same data for both"
     return IncomparabilityReason("validation data", text)
@@ -138,7 +140,7 @@ def _check_metric_definitions(
     ]
     shared_keys = [key for key in facts[0] if facts[0][key] and facts[1][key]]  # missing contradicts none
     differing = _format_differences(*({key: definition[key] for key in shared_keys} for definition in facts))
-    text = f"{arm} and {against} declare {metric} differently ({differing})"
+    text = f"{arm} and {against} define {metric} differently ({differing})"
     return IncomparabilityReason("meaning of the metric", text) if differing else None
 
 
@@ -154,7 +156,7 @@ def _check_validation_schedule(
     ]
     if not (differing := _format_differences(*facts)):
         return None
-    return IncomparabilityReason("validations", f"{metric} depends on how often it is taken ({differing})")
+    return IncomparabilityReason("validations", f"{metric} depends on the validation schedule ({differing})")
 
 
 def _check_prefix(
@@ -167,7 +169,9 @@ def _check_prefix(
     if not with_prefix or none_in_prefix or (all(counts) and metric in ours.by_position):
         return None
     alternative = next(iter(ours.by_position or theirs.by_position), "another run")
-    text = f"{with_prefix[0]} sees its prefix whole, whose targets {metric} counts: compare {alternative}"
+    text = (
+        f"{metric} includes targets in the prefix that {with_prefix[0]} sees in full: compare {alternative}"
+    )
     return IncomparabilityReason("prefix", text)
 
 

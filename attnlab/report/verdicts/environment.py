@@ -11,20 +11,24 @@ from attnlab.store.guards import digests
 from attnlab.store.run_schema import RunResult
 
 RESULT_PACKAGES = ("torch", "pytorch-lightning")  # other versions may train a different model
+RERUN_REMEDY = "run the sweep command again to restore it"
+RETRY_REMEDY = "run the sweep command with sweep.retry_failed=true to train it again"
 BROKEN_FILE_EFFECTS = {  # file -> effect on the page, remedy
-    digests.CURVES_FILE: ("its curve is not here", "the sweep's command trains it again"),
-    digests.MAPS_FILE: ("its attention maps are not here", "the sweep's command trains it again"),
+    digests.CURVES_FILE: ("its curve is missing from this report", RERUN_REMEDY),
+    digests.MAPS_FILE: ("its attention maps are missing from this report", RERUN_REMEDY),
     digests.WEIGHTS_FILE: (
-        "its numbers stand, and no run starts from it",
-        "sweep.retry_failed=true trains it again",
+        "its numbers are valid, but no run can start from it",
+        RETRY_REMEDY,
     ),
     digests.VOCABULARY_FILE: (
-        "its numbers stand, and generate and inspect refuse it",
-        "sweep.retry_failed=true trains it again",
+        "its numbers are valid, but generate and inspect reject it",
+        RETRY_REMEDY,
     ),
-    "run.json": ("its numbers are not here", "the sweep's command makes them again"),
+    "run.json": ("its numbers are missing from this report", RERUN_REMEDY),
 }
-UNDIGESTED_REMEDY = "without its run.json, the sweep's command trains it again"  # for a run without digests
+UNDIGESTED_REMEDY = (
+    "delete its run.json and run the sweep command again to train it again"  # for a run without digests
+)
 
 
 def count_package_versions(sweep: SweepResults) -> dict[str, dict[str, int]]:
@@ -51,18 +55,18 @@ def describe_mixed_environments(sweep: SweepResults) -> list[str]:
         if package in RESULT_PACKAGES and len(counts) > 1:
             groups = [f"{version} ({runs} run{'' if runs == 1 else 's'})" for version, runs in counts.items()]
             sentences.append(
-                f"The runs were made by different versions of {package}: {', '.join(groups)}. "
-                "A difference between them may be the versions'."
+                f"The runs used different versions of {package}: {', '.join(groups)}. "
+                "Differences between these runs may be due to the versions."
             )
     for part, part_digests in _collect_code_digests(sweep).items():
         if len(part_digests) > 1:
             sentences.append(
-                f"{part}: not all runs were measured by the same code, so their values need not compare."
+                f"{part}: measured by different versions of the code, so the values may not be comparable."
             )
     for part, runs in sweep.context.outdated_counts.items():
         sentences.append(
             f"{part}: measured by an earlier version of the code in {runs} of {len(sweep.planned_runs)} "
-            "runs, and not to be had again without training."
+            "runs; measuring it again requires training."
         )
     return sentences
 

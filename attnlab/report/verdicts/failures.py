@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from attnlab.report.schema import FailedRun, FailureCount, Failures
+from attnlab.report.tables.number_format import format_compute_amount
 from attnlab.report.verdicts import leakage_check
 from attnlab.report.verdicts.results import SweepResults
 from attnlab.store.experiment_schema import ComputeProportion, Experiment
@@ -18,7 +19,7 @@ STATUS_LABELS = {
     "timed_out": "timed out",
     "killed": "lost to the machine",
     "host_out_of_memory": "lost to the machine",
-    "missing": "left no record",
+    "missing": "no run result",
 }
 
 
@@ -64,8 +65,8 @@ def describe_lost_runs(sweep: SweepResults) -> list[str]:
         return []
     pronoun = "it" if len(runs) == 1 else "them"
     return [
-        f"Lost to the machine: {', '.join(runs)}. A lost run is no outcome of its arm, and claims that need "
-        f"{pronoun} are pending: the same command trains {pronoun} again."
+        f"Lost to the machine: {', '.join(runs)}. A lost run is no failure of its arm, and claims that need "
+        f"{pronoun} are pending: run the same command again to train {pronoun}."
     ]
 
 
@@ -84,19 +85,19 @@ def list_caveats(sweep: SweepResults) -> list[str]:
     rates = sorted({estimate.lr for estimate in estimates if estimate.lr is not None})
     lr = ", ".join(f"{rate:g}" for rate in rates) or "one learning rate"
     waived = [
-        f"A law of attention does not hold, and the sweep was told to go on: {line}."
+        f"An attention invariant fails, and the sweep waived it: {line}."
         for line in sweep.context.waived_invariants
     ]
     return [
         *waived,
         *leakage_check.describe_leakage(sweep),
-        "The interval covers other seeds of these same runs. "
-        f"It does not cover other data than {', '.join(data) or 'these'}, "
-        f"other scales than {scale}, or other hyper-parameters (learning rate {lr}).",
+        "The intervals cover the variation over seeds. "
+        f"They do not cover data other than {', '.join(data) or 'these'}, "
+        f"scales other than {scale}, or other hyperparameters (learning rate {lr}).",
         "Attention weights show where information is routed from. "
-        "They do not explain why the model said what it said.",
-        "Training speed seen while other runs were busy is indicative only; the timing figures come from "
-        "a process that had the machine to itself.",
+        "They do not explain the predictions of the model.",
+        "Training speeds of concurrent runs are indicative only; the timing figures come from a process "
+        "that ran alone on the machine.",
     ]
 
 
@@ -106,7 +107,7 @@ def find_deviations(sweep: SweepResults) -> list[str] | None:
     None if neither is known. Without a preregistration, the list names the missing parts.
     """
     if sweep.context.not_preregistered:
-        single_seed = "one seed, so no difference has an interval: seed=0,1,2 gives each one"
+        single_seed = "only one seed, so no difference has an interval: set seed=0,1,2"
         return [
             "no claim, no margin and no number of seeds",
             *([single_seed] if len(sweep.seeds) == 1 else ()),
@@ -131,7 +132,7 @@ def find_deviations(sweep: SweepResults) -> list[str] | None:
     compared = {key: (expected[key], actual[key]) for key in declared}
     compared["overrides"] = [], list(sweep.context.overrides)
     deviations = [
-        f"{key}: declared {_format_key_value(expected_value)}, used {_format_key_value(actual_value)}"
+        f"{key}: preregistered {_format_key_value(expected_value)}, used {_format_key_value(actual_value)}"
         for key, (expected_value, actual_value) in sorted(compared.items())
         if expected_value != actual_value
     ]
@@ -149,9 +150,9 @@ def _get_default_values(keys: Iterable[str]) -> dict[str, Any]:
 
 def _format_key_value(value: Any) -> str:
     if value is None or value == []:
-        return "nothing"
+        return "none"
     if isinstance(value, dict) and "training" in value:
-        return str(ComputeProportion.model_validate(value))
+        return format_compute_amount(str(ComputeProportion.model_validate(value)))
     if not isinstance(value, list):
         return f"{value:g}" if isinstance(value, float) else str(value)
     return f"{len(value)} claims" if isinstance(value[0], dict) else ", ".join(map(str, value))

@@ -35,10 +35,10 @@ def find_leakage_reasons(sweep: SweepResults, *arms: str) -> list[Incomparabilit
                     sum(float(leakage[key] or 0) for leakage in measured) / len(measured)
                     for key in ("with_future", "without_future")
                 )
-                text += f": a token costs {own_future:.3g} nats before its own future, "
-                text += f"{other_future:.3g} before another"
+                text += f": loss {own_future:.3g} nats with the true future tokens, "
+                text += f"{other_future:.3g} with substituted ones"
         else:
-            text = f"the predictions of {arm} depend on the other texts of their batch {count}"
+            text = f"the predictions of {arm} depend on other sequences in the batch {count}"
         reasons.append(IncomparabilityReason("future tokens", text))
     return reasons
 
@@ -49,26 +49,26 @@ def describe_leakage(sweep: SweepResults) -> list[str]:
     Arms that are preregistered under `leakage` and see none are described too.
     """
     sentences = [
-        f"{reason.text}; it is not ranked."
+        f"{reason.text}; the arm is not ranked."
         for arm in sweep.arms
         for reason in find_leakage_reasons(sweep, arm)
     ]
     for arm in sweep.arms:
         results = [run.result for run in sweep.get_finished_runs(arm) if run.result]
         if is_leaking_by_design(sweep, arm):
-            sentences.append(f"{arm} {BY_DESIGN}: its losses are not those of a model that predicts.")
+            sentences.append(f"{arm} {BY_DESIGN}: its losses are not next-token prediction losses.")
         elif any(
             result.leakage.get("sees_future") and not result.leakage.get("next_token", 1)
             for result in results
         ):
-            sentences.append(f"{arm} sees later tokens, which are not the targets of this task.")
+            sentences.append(f"{arm} sees later tokens, but they are not targets of this task.")
         elif arm in sweep.experiment.leakage and results:
-            sentences.append(f"{arm} is preregistered under leakage, and sees no future tokens.")
+            sentences.append(f"{arm} is preregistered under leakage, but sees no future tokens.")
     if sweep.excluded_targets:
         prefixes = [arm for arm in sweep.arms if sweep.get_prefix_length(arm) == sweep.excluded_targets + 1]
         sentences.append(
-            f"The first {sweep.excluded_targets} targets of each window are left out of every arm's loss: "
-            f"they lie in the prefix that {', '.join(prefixes)} sees whole."
+            f"The loss of every arm excludes the first {sweep.excluded_targets} targets of each window, "
+            f"which lie in the prefix that {', '.join(prefixes)} sees in full."
         )
     return sentences
 

@@ -136,13 +136,13 @@ def _load_result(path: Path) -> RunResult | None:
         require_current_version(document, path)
         if edited_fields := digests.find_edited_fields(document):
             raise InvalidConfig(
-                f"{path}: {', '.join(edited_fields)} edited after the run; run the command again"
+                f"{path}: {', '.join(edited_fields)} edited after the run: run the command again"
             )
         return RunResult.model_validate(document)
     except InvalidConfig:
         raise
     except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: cut short or broken; delete it and run the command again") from error
+        raise ValueError(f"{path}: truncated or invalid: delete it and run the command again") from error
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ slope between them is usable. A difference in the same metric is then a number o
 """
 
 from attnlab import stats
-from attnlab.report.schema import CalibrationSection, TrainingEquivalent
+from attnlab.report.schema import CalibrationResult, CalibrationSection, TrainingEquivalent
+from attnlab.report.tables.number_format import NONE, format_compute_amount, format_percent
 from attnlab.report.verdicts.results import SweepResults
 
 
@@ -20,16 +21,25 @@ def build_calibration_section(sweep: SweepResults) -> CalibrationSection | None:
     runs = f"{sweep.baseline} at {half_steps:,}{rounding_note} and at {double_steps:,} steps "
     runs += f"instead of {steps:,}, seeds {seeds}"
     size = f" at size {sweep.experiment.size}" if sweep.experiment.size else ""
-    sentence = f"A doubling of training is worth {calibration.loss_per_doubling}{size}"
+    sentence = f"One doubling of training compute lowers the loss by {_format_slope(calibration)}{size}"
     return CalibrationSection(
         **dict(calibration),
         label=sweep.get_metric(calibration.metric).display_name,
-        summary=f"What training is worth is not known: {calibration.reason}. {runs}"
+        summary=f"The loss per doubling of training compute is unknown: {calibration.reason}. "
+        f"Calibration runs: {runs}"
         if calibration.reason
-        else f"{sentence}: {runs}",
-        cost=f"{2 * len(calibration.seeds)} runs more, of {calibration.tokens:,} tokens in all, "
-        "which are in no arm's figures",
+        else f"{sentence}, measured on {runs}",
+        cost=f"{2 * len(calibration.seeds)} additional runs with {calibration.tokens:,} tokens in total, "
+        "excluded from the figures of every arm",
     )
+
+
+def _format_slope(calibration: CalibrationResult) -> str:
+    """Format `0.250 nats, 95% CI [0.225, 0.275]`."""
+    text = calibration.loss_per_doubling or NONE
+    if calibration.slope is None:
+        return text
+    return text.replace(" [", f", {format_percent(calibration.slope.level)}% CI [")
 
 
 def format_margin(sweep: SweepResults) -> str | None:
@@ -40,9 +50,10 @@ def format_margin(sweep: SweepResults) -> str | None:
     if text is None:
         return None
     if margin is None or calibration is None:
-        reason = calibration.reason if calibration else "there is no compute calibration"
-        return f"{text}, which is not known in nats: {reason}"
-    return f"{text}: {margin:g} nats (a doubling is worth {calibration.loss_per_doubling})"
+        reason = calibration.reason if calibration else "the experiment has no compute calibration"
+        return f"{format_compute_amount(text)}, unknown in nats: {reason}"
+    slope = _format_slope(calibration)
+    return f"{format_compute_amount(text)}: {margin:g} nats (loss per doubling of compute: {slope})"
 
 
 def convert_to_training(

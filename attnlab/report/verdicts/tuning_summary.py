@@ -59,8 +59,8 @@ def _describe_rate_outcome(row: LearningRateResult, entry: ArmTuningResult, tuni
     elif row.seeds_tried < len(tuning.seeds):
         outcome = "dropped in the first rung"
     else:
-        outcome = "picked" if row.lr == entry.picked else "second rung"
-    return outcome if row.lr in tuning.lr else f"{outcome}, beyond the grid"
+        outcome = "selected" if row.lr == entry.picked else "second rung"
+    return outcome if row.lr in tuning.lr else f"{outcome}, grid extension"
 
 
 def _compute_tuning_ratio(sweep: SweepResults, arms: Sequence[str]) -> float | None:
@@ -77,36 +77,38 @@ def describe_tuning(sweep: SweepResults) -> str:
     """Describe in two sentences how the learning rates were tuned."""
     tuning = sweep.context.tuning
     if not tuning:
-        return "not declared, so read any difference as one at this learning rate"
+        return "not tuned, so differences apply to this learning rate only"
     first, *others = tuning.seeds
     other_seeds = ", ".join(map(str, others))
     rates = len(tuning.lr)
-    origin = "the result lies beside the experiment" if tuning.committed else "trained for this report"
+    origin = "stored with the experiment" if tuning.committed else "tuned for this report"
     ratio = _compute_tuning_ratio(sweep, sweep.arms)
     cost = (
-        "" if ratio is None else f"; all that took {_format_whole_percent(ratio)} of the comparison's tokens"
+        ""
+        if ratio is None
+        else f". Tuning took {_format_whole_percent(ratio)} of the training tokens of the comparison"
     )
     return (
-        f"every arm was tried at {rates} rates with seed {first} (the first rung), then at the best and its "
-        f"neighbours with {other_seeds} too (the second), each time for "
-        f"{_format_whole_percent(tuning.share)} of its steps, with none of the comparison's seeds "
-        f"({origin}); {_describe_selection_rule(tuning)}. Where the best rate was at an end of those tried, "
-        "the next one "
-        f"beyond it was tried too, {tuning.extend} times at most{cost}"
+        f"each arm ran {rates} learning rates with seed {first} (first rung), then the best rate and its "
+        f"neighbors with seeds {other_seeds} too (second rung), each for "
+        f"{_format_whole_percent(tuning.share)} of its steps; the comparison uses other seeds "
+        f"({origin}). {_describe_selection_rule(tuning)}. "
+        f"If the best rate was at the edge of the grid, the grid was extended, at most {tuning.extend} "
+        f"times{cost}"
     )
 
 
 def _describe_selection_rule(tuning: TuningResult) -> str:
     if (tolerance := tuning.robust) is None:
-        return f"it has the rate with the best median {tuning.metric}"
+        return f"Each arm uses the rate with the best median {tuning.metric}"
     return (
-        f"it has the lowest of the rates whose mean {tuning.metric} is at most {tolerance:g} worse than the "
-        "best, since a rate that goes wrong now and then is dearer than one that is a little low"
+        f"Robust selection: each arm uses the lowest rate whose mean {tuning.metric} is at most "
+        f"{tolerance:g} worse than the best, because an occasional divergence costs more than a low rate"
     )
 
 
 def _format_whole_percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.0f}%"
 
 
 def list_tuning_warnings(sweep: SweepResults) -> list[str]:
@@ -114,21 +116,21 @@ def list_tuning_warnings(sweep: SweepResults) -> list[str]:
     warnings = []
     for arm, entry in sweep.context.tuning.arms.items() if sweep.context.tuning else ():
         if entry.picked is None:
-            warnings.append(f"{arm}: {entry.failure_reason}, so it has no run.")
+            warnings.append(f"{arm}: {entry.failure_reason}, so it has no runs.")
         elif entry.at_grid_edge:
             warnings.append(
-                f"{arm}: the learning rate picked, {entry.picked:g}, is at the end of those tried, and no "
-                "more may be added; a better one may lie beyond it."
+                f"{arm}: the selected learning rate, {entry.picked:g}, is at the edge of the grid, which has "
+                "reached its maximum extension; a better rate may lie beyond it."
             )
         elif robuster := _find_robuster_rate(sweep, entry):
             warnings.append(
-                f"{arm}: by the worst of its tuning seeds {robuster:g} would have been picked, not "
-                f"{entry.picked:g}, at which one of them went wrong: some of its runs may do so too."
+                f"{arm}: the learning rate {robuster:g} has a better worst tuning seed than the selected "
+                f"{entry.picked:g}, at which one seed failed: some runs of the comparison may fail too."
             )
         if not entry.same_settings:
             warnings.append(
-                f"{arm}: its learning rate was tuned for other settings than the ones compared here; with "
-                "tuned=none it is tuned anew."
+                f"{arm}: its learning rate was tuned with other settings than those of this comparison: "
+                "set tuned=none to tune it again."
             )
     return warnings
 

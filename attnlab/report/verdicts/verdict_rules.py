@@ -53,7 +53,7 @@ def decide_effect_verdict(
         return EffectVerdict.INCONCLUSIVE
     low, high = _orient_to_harm(interval, direction)
     inner_low, inner_high = _orient_to_harm(tolerance, direction)
-    assert low <= inner_low <= inner_high <= high, "the 90 % interval lies inside the 95 % one"
+    assert low <= inner_low <= inner_high <= high, "the 90% interval must lie inside the 95% interval"
     delta = math.nan if margin is None else margin  # no comparison with NaN holds
     rows = (
         (low > delta, EffectVerdict.WORSE_MORE),
@@ -68,15 +68,14 @@ def decide_effect_verdict(
 
 
 EFFECT_MEANINGS = {
-    EffectVerdict.BETTER_MORE: "better, and by more than the margin that was declared to matter",
-    EffectVerdict.BETTER: "better; whether by more than the margin is open",
-    EffectVerdict.WORSE_MORE: "worse, and by more than the margin that was declared to matter",
-    EffectVerdict.WORSE: "worse; whether by more than the margin is open",
-    EffectVerdict.EQUIVALENT: "any difference is smaller than the margin that was declared to matter",
-    EffectVerdict.NOT_WORSE: "any loss is smaller than the margin that was declared to matter; "
-    "a gain is possible",
-    EffectVerdict.INCONCLUSIVE: "these seeds cannot tell; that is not evidence of no difference",
-    EffectVerdict.LEAKING: "it sees future tokens by design, and is not ranked",
+    EffectVerdict.BETTER_MORE: "better by more than the margin",
+    EffectVerdict.BETTER: "better, but inconclusive whether by more than the margin",
+    EffectVerdict.WORSE_MORE: "worse by more than the margin",
+    EffectVerdict.WORSE: "worse, but inconclusive whether by more than the margin",
+    EffectVerdict.EQUIVALENT: "any difference is smaller than the margin",
+    EffectVerdict.NOT_WORSE: "not worse by more than the margin, possibly better",
+    EffectVerdict.INCONCLUSIVE: "these seeds do not decide it, which is no evidence of equality",
+    EffectVerdict.LEAKING: "sees future tokens by design and is not ranked",
 }
 
 

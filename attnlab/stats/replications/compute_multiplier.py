@@ -200,7 +200,7 @@ def estimate_multiplier_range(
 def _validate_sizes(sizes: Sequence[SizeLosses], min_count: int) -> tuple[np.ndarray, list[np.ndarray]]:
     compute = validate_finite([size.compute for size in sizes], "compute", min_count)
     if compute.min() <= 0 or len(set(compute)) < len(compute):
-        raise ValueError(f"compute {compute.tolist()}: need positive numbers, one per rung")
+        raise ValueError(f"compute {compute.tolist()}: need positive numbers, one per ladder size")
     order = np.argsort(compute)
     return compute[order], [
         validate_finite(sizes[i].losses, f"losses at {compute[i]:g} FLOPs") for i in order

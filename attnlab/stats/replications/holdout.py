@@ -45,7 +45,7 @@ def predict_largest_size(sizes: Sequence[SizeSample], level: float = 0.95) -> Ho
     """
     sample = build_ladder_sample(sizes)
     if len(sample.x) < 3:
-        raise ValueError("to predict the largest rung takes at least two others")
+        raise ValueError("predicting the largest ladder size takes at least two others")
     error = compute_holdout_error(sample).to_estimate(level)
     observed = float(sample.means[-1])
     predicted = observed - error.estimate

@@ -143,8 +143,12 @@ def build_ladder_sample(sizes: Sequence[SizeSample]) -> LadderSample:
     sizes = sorted(sizes, key=lambda size: size.x)
     for below, above in pairwise(sizes):
         if below.x == above.x:
-            raise ValueError(f"two rungs at log10 of the compute = {above.x:g}; give their seeds as one rung")
-    samples = [PairedDifferences(validate_finite(size.differences, f"rung at {size.x:g}")) for size in sizes]
+            raise ValueError(
+                f"two ladder sizes at log10 of the compute = {above.x:g}; pass their seeds as one size"
+            )
+    samples = [
+        PairedDifferences(validate_finite(size.differences, f"ladder size at {size.x:g}")) for size in sizes
+    ]
     sds = [None if sample.tied else sample.sd for sample in samples]
     return LadderSample(
         np.array([size.x for size in sizes], float),

@@ -53,19 +53,19 @@ def combine_corpora(corpora: Sequence[CorpusEffect], level: float = 0.95) -> Ran
     Raises:
         ValueError: no corpus, a name twice, a standard error that is not positive, df below 1.
     """
-    effects = validate_finite([corpus.effect for corpus in corpora], "effects on texts")
-    errors = validate_finite([corpus.se for corpus in corpora], "standard errors on texts")
+    effects = validate_finite([corpus.effect for corpus in corpora], "effects on corpora")
+    errors = validate_finite([corpus.se for corpus in corpora], "standard errors on corpora")
     if len({corpus.name for corpus in corpora}) < len(corpora):
-        raise ValueError("a text comes twice; give one effect per text")
+        raise ValueError("duplicate corpus; pass one effect per corpus")
     for corpus in corpora:
         if not (corpus.se > 0 and corpus.df >= 1):
-            raise ValueError(f"text {corpus.name}: se={corpus.se}, df={corpus.df}; need se > 0 and df >= 1")
+            raise ValueError(f"corpus {corpus.name}: se={corpus.se}, df={corpus.df}; need se > 0 and df >= 1")
     by_corpus = tuple(
         (corpus.name, _estimate_from_t(corpus.effect, corpus.se, corpus.df, level)) for corpus in corpora
     )
     if len(corpora) == 1:
         return RandomEffectsResult(
-            by_corpus, None, None, None, None, "one text: what another would show is not known"
+            by_corpus, None, None, None, None, "one corpus: the effect on another is unknown"
         )
     if len(corpora) == 2:
         return _compare_two_corpora(corpora, by_corpus, level)
@@ -78,9 +78,9 @@ def combine_corpora(corpora: Sequence[CorpusEffect], level: float = 0.95) -> Ran
     overall = _estimate_from_t(mean, se, df, level)
     new_corpus = _estimate_from_t(mean, math.hypot(tau, se), df - 1, level)
     sentence = (
-        f"over {len(corpora)} texts the effect is {mean:.3g} {_format_bounds(overall)}, with a "
+        f"over {len(corpora)} corpora the effect is {mean:.3g} {_format_bounds(overall)}, with a "
         "standard deviation of "
-        f"{tau:.3g} between texts; on a new text it would be in {_format_bounds(new_corpus)}"
+        f"{tau:.3g} between corpora; prediction interval for a new corpus: {_format_bounds(new_corpus)}"
     )
     return RandomEffectsResult(by_corpus, None, overall, tau, new_corpus, sentence)
 
@@ -97,7 +97,7 @@ def _compare_two_corpora(
         and difference.high is not None
         and not difference.low <= 0 <= difference.high
     )
-    conclusion = "it differs by text" if differs else "that it differs by text is not shown"
+    conclusion = "the effect differs by corpus" if differs else "no difference between corpora is detected"
     listed = ", ".join(
         f"{estimate.estimate:.3g} {_format_bounds(estimate)} on {name}" for name, estimate in by_corpus
     )
@@ -107,7 +107,7 @@ def _compare_two_corpora(
         None,
         None,
         None,
-        f"{listed}: apart by {_format_bounds(difference)}, so {conclusion}",
+        f"{listed}: difference {_format_bounds(difference)}, so {conclusion}",
     )
 
 

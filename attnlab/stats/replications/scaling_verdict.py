@@ -47,14 +47,15 @@ SCALING_VERDICTS = (CANNOT_TELL, HOLDS, GROWS, SHRINKS, FLIPS)  # by the indices
 INTERVAL_TAIL = 0.025  # beyond one end of an interval
 TOST_TAIL = 0.05  # likewise, for the two tests against the margin and the end sizes by themselves
 RULE_TEXT = (
-    "The word is given by a rule that was declared before, in this order. FLIPS: the 95 % intervals at the "
-    "smallest and at the largest rung lie on opposite sides of 0. HOLDS: the change over the ladder lies "
-    "within the margin (two one-sided tests at 5 %), along the line and between the two end rungs by "
-    "themselves, and the largest rung is where the others point. GROWS or SHRINKS: the change and the effect "
-    "midway exclude 0 on the same side, or on opposite ones, along the line (95 %) and between the two end "
-    "rungs by themselves (90 %), so that the effect is further from 0, or nearer to it, at the largest rung "
-    "than at the smallest. CANNOT TELL: none of these. How often each is said where it is false was counted "
-    "on drawn ladders: docs/calibration_ladders.md."
+    "The verdict follows a preregistered rule, applied in this order. FLIPS: the 95% intervals at the "
+    "smallest and at the largest ladder size lie on opposite sides of 0. HOLDS: the change over the ladder "
+    "lies within the margin (two one-sided tests at 5%), both along the fitted line and between the two end "
+    "sizes alone, and the largest size agrees with the prediction from the others. GROWS or SHRINKS: the "
+    "change and the effect at the midpoint both exclude 0, along the fitted line (95%) and between the two "
+    "end sizes alone (90%). GROWS: both lie on the same side of 0, so the effect is further from 0 at the "
+    "largest size than at the smallest. SHRINKS: they lie on opposite sides, so it is nearer to 0. "
+    "CANNOT TELL: none of these. False-positive rates of each verdict, measured on simulated ladders: "
+    "docs/calibration_ladders.md."
 )  # as pages show it
 TARGET_POWER = 0.8
 MAX_SEEDS = 200  # more seeds than this are no plan
@@ -170,10 +171,10 @@ def decide_scaling_verdict(sizes: Sequence[SizeSample], margin: float) -> Scalin
         raise ValueError(f"margin={margin} must be a positive number of nats")
     sample = build_ladder_sample(sizes)
     if (count := len(sample.x)) < 3:
-        reason = f"{count} rung{'s' * (count != 1)}: a trend and a test of it take at least three"
+        reason = f"{count} ladder size{'s' * (count != 1)}: a trend and its test need at least three"
         return ScalingVerdict(CANNOT_TELL, reason, margin, None, None)
     if not np.isfinite(sample.smoothed_variances).all():
-        reason = "no rung has two seeds that differ: there is no noise to judge by"
+        reason = "no ladder size has two seeds with different results, so the noise is unknown"
         return ScalingVerdict(CANNOT_TELL, reason, margin, None, None)
     inputs = compute_rule_inputs(sample)
     verdict = SCALING_VERDICTS[int(apply_rule(inputs, margin))]
@@ -198,29 +199,32 @@ def _explain_scaling(verdict: str, inputs: RuleInputs, change: Estimate, margin:
         for sums in (inputs.bottom, inputs.top, inputs.change[0], inputs.midway[0])
     )
     if verdict == FLIPS:
-        return f"the effect is in {bottom} at the smallest rung and in {top} at the largest"
+        return f"the effect is in {bottom} at the smallest size and in {top} at the largest"
     if verdict == HOLDS:
         return f"the change over the ladder is in {_format_bounds(change)}, within the margin of {margin:.3g}"
     if verdict != CANNOT_TELL:
         return (
-            f"the change over the ladder is in {line_change} along the line, and the effect midway in "
-            f"{midway}"
+            f"the change over the ladder is in {line_change} along the fitted line, and the effect at the "
+            f"midpoint in {midway}"
         )
     if not bool(is_consistent_with_holdout(inputs)):
-        return "the largest rung is not where the others point"
+        return "the largest size differs from the prediction from the others"
     if all(
         abs(float(sums.estimate)) > float(sums.compute_half_width(INTERVAL_TAIL))
         for sums in (inputs.change[0], inputs.midway[0])
     ):
         return (
-            f"along the line the change is in {line_change}, but the two end rungs by themselves do "
+            f"along the fitted line the change is in {line_change}, but the two end sizes alone do "
             "not show it"
         )
     if abs(float(inputs.change[0].estimate)) > float(inputs.change[0].compute_half_width(INTERVAL_TAIL)):
-        return f"the change is in {line_change}, but it may lead through 0: midway the effect is in {midway}"
+        return (
+            f"the change is in {line_change}, but it may pass through 0: at the midpoint the effect "
+            f"is in {midway}"
+        )
     is_wide = (change.high or 0) - (change.low or 0) >= 2 * margin
     relation = "is wider than twice" if is_wide else "reaches beyond"
-    return f"the 90 % interval of the change, {_format_bounds(change)}, {relation} the margin of {margin:.3g}"
+    return f"the 90% interval of the change, {_format_bounds(change)}, {relation} the margin of {margin:.3g}"
 
 
 def _format_bounds(estimate: Estimate) -> str:

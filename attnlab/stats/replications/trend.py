@@ -24,7 +24,7 @@ class Trend:
         self.sample = build_ladder_sample(sizes)
         self.level = level
         if len(self.sample.x) < 2:
-            raise ValueError("a trend needs at least two rungs")
+            raise ValueError("a trend needs at least two ladder sizes")
         self.smallest_x = float(self.sample.x[0])
         self.largest_x = float(self.sample.x[-1])
 

@@ -17,14 +17,14 @@ def _parse_proportion(value: Any) -> float:
     except (TypeError, ValueError):
         number = None
     if number is None or not 0 < number < 1:
-        raise ValueError("give a share of the training above 0 % and below 100 %, as in 5 %")
+        raise ValueError("must be a proportion of training compute above 0% and below 100%, as in 5%")
     return float(f"{number:.12g}")  # without the rounding error of / 100
 
 
 Proportion = Annotated[
     float,
     BeforeValidator(_parse_proportion),
-    WithJsonSchema({"type": ["number", "string"], "examples": ["5 %", 0.05]}),
+    WithJsonSchema({"type": ["number", "string"], "examples": ["5%", 0.05]}),
 ]
 
 
@@ -33,8 +33,8 @@ class ComputeProportion(FrozenModel):
 
     model_config = ConfigDict(strict=True)
 
-    training: Proportion = Field(description="A share of the training, as in 5 %.")
-    at_most: FiniteFloat | None = Field(None, gt=0, description="No more than this, in nats.")
+    training: Proportion = Field(description="Proportion of training compute, as in 5%.")
+    at_most: FiniteFloat | None = Field(None, gt=0, description="Upper limit, in nats.")
 
     def __str__(self) -> str:
         most = "" if self.at_most is None else f", at most {self.at_most:g} nats"

@@ -36,35 +36,40 @@ class Claim(FrozenModel):
 
     model_config = ConfigDict(strict=True)
 
-    says: str = Field(description="The claim in words; the report repeats them.")
-    arm: str = Field(description="The arm that it is about.")
-    against: str | None = Field(
-        None, description="The arm that it is compared with; the baseline if left out."
-    )
-    metric: str | None = Field(None, description="What is compared; the experiment's metric if left out.")
+    says: str = Field(description="Statement of the claim, as the report prints it.")
+    arm: str = Field(description="Arm of the claim.")
+    against: str | None = Field(None, description="Arm that it is compared with; default: the baseline.")
+    metric: str | None = Field(None, description="Compared metric; default: the metric of the experiment.")
     compare: Literal["difference", "ratio"] = Field(
-        "difference", description="The arm's value minus the other's, or divided by it."
+        "difference",
+        description="Difference (arm minus the other arm) or ratio (arm divided by the other arm).",
     )
     relation: RelationField = Field(
         alias="is",
-        description="Where the difference or ratio lies. "
+        description="Region of the difference or ratio. "
         + " ".join(f"`{name}`: {relation.description}." for name, relation in RELATIONS.items()),
     )
     threshold: Threshold = Field(
-        description="In the metric's unit; a ratio has none. `margin`: the experiment's (`-margin`: as much "
-        "below 0). {training: 5 %}: what that much less training would cost."
+        description="In the unit of the metric; a ratio has none. `margin`: the margin of the experiment "
+        "(`-margin`: its negative). {training: 5%}: the loss equivalent to 5% less training "
+        "compute."
     )
-    direction: Direction | None = Field(None, description="Which values of the metric are better.")
+    direction: Direction | None = Field(
+        None, description="Whether lower or higher values of the metric are better."
+    )
     identity: bool = Field(
         False,
-        description="It holds by construction (an equality, a theorem): asked of every pair, and no part of "
-        "the family of hypotheses. What is counted is one without saying so.",
+        description="The claim holds by construction (an equality, a theorem): every pair must satisfy it, "
+        "and it is not in the family of hypotheses. Claims about counted values hold by construction "
+        "without this key.",
     )
-    reason: str | None = Field(None, description="Why this threshold; written before the first run.")
-    source: str | None = Field(None, description="Who says so: a paper, a document.")
-    source_says: str | None = Field(None, description="What exactly the source says, with its numbers.")
-    other_source: str | None = Field(None, description="Who finds otherwise, where sources disagree.")
-    other_says: str | None = Field(None, description="What exactly that one says, with its numbers.")
+    reason: str | None = Field(None, description="Rationale of this threshold, written before the first run.")
+    source: str | None = Field(None, description="Source of the claim: a paper or document.")
+    source_says: str | None = Field(None, description="Finding of the source, with its numbers.")
+    other_source: str | None = Field(
+        None, description="Source with a different finding, if sources disagree."
+    )
+    other_says: str | None = Field(None, description="Finding of that source, with its numbers.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return only the keys that were set, without defaults."""
@@ -79,25 +84,31 @@ class TuningConfig(FrozenModel):
 
     model_config = ConfigDict(strict=True)
 
-    lr: list[FiniteFloat] = Field(description="The rates; every arm gets its own best, by the median.")
+    lr: list[FiniteFloat] = Field(
+        description="Learning-rate grid; each arm gets its own best rate, by the median over seeds."
+    )
     seeds: list[int] = Field(
-        description="Three or more, none of which the comparison has. Every rate is tried with the first, "
-        "the best one and its neighbours with all."
+        description="Three or more seeds that the comparison does not use. Every rate runs with the first "
+        "seed, the best rate and its neighbors with all seeds."
     )
     extend: int = Field(
         3,
         ge=0,
         le=10,
-        description="How many rates may be added beyond the ends of `lr`, where the best one lies at an end.",
+        description=(
+            "Maximum number of rates added beyond the ends of `lr` while the best rate is at the edge "
+            "of the grid."
+        ),
     )
     share: FiniteFloat = Field(
-        1 / 3, gt=0, le=1, description="The share of trainer.max_steps for which a rate is tried."
+        1 / 3, gt=0, le=1, description="Proportion of trainer.max_steps that a tuning run trains for."
     )
     robust: FiniteFloat | None = Field(
         None,
         ge=0,
-        description="The mean over the seeds counts, not the median, and of rates at most so much worse than "
-        "the best the lowest is picked: one that goes wrong now and then is dearer than a low one.",
+        description="Robust selection: rates are compared by the mean over seeds instead of the median, and "
+        "the lowest rate at most this much worse than the best is selected, because an occasional "
+        "divergence costs more than a low rate.",
     )
 
 
@@ -107,7 +118,7 @@ class ComputeCalibrationConfig(FrozenModel):
     model_config = ConfigDict(strict=True)
 
     seeds: list[int] = Field(
-        description="Two or more, better three, none of which the comparison or `tune` has."
+        description="Two or more seeds, preferably three, that neither the comparison nor `tune` uses."
     )
 
 
@@ -120,79 +131,84 @@ class Experiment(FrozenModel):
 
     model_config = ConfigDict(strict=True)
 
-    name: str = Field(description="As the file is called.")
-    question: str = Field("", description="What is asked, as a sentence; the report begins with it.")
-    size: str | None = Field(
-        None, description="A value of the group `size`, as a rule from the command line."
+    name: str = Field(description="Name of the experiment, equal to the file name.")
+    question: str = Field(
+        "", description="Question that the experiment answers; the first sentence of the report."
     )
-    arms: list[str] = Field(description="The arms that are compared, in the order of the tables.")
+    size: str | None = Field(None, description="Option of the group `size`, usually set on the command line.")
+    arms: list[str] = Field(description="Compared arms, in the order of the tables.")
     arm_overrides: Annotated[dict[str, list[str]], OmitFromSummary] = Field(
-        {}, description="Arm: what it sets, as Hydra overrides; other arms may be listed too."
+        {}, description="Hydra overrides of each arm; may include arms that are not compared."
     )
     size_overrides: Annotated[dict[str, list[str] | None], OmitFromSummary] = Field(
-        {}, description="Size: what all arms set at it, as Hydra overrides."
+        {}, description="Hydra overrides of all arms at each size."
     )
-    baseline: str = Field(description="The arm that the others are compared with.")
+    baseline: str = Field(description="Arm that the others are compared with.")
     seeds: list[int] = Field(
         [],
-        description="One run of every arm per seed; a seed is one observation. With looks that are numbers, "
-        "left out: 0, 1, 2 and so on to the last look.",
+        description="One run of every arm per seed; a seed is one observation. Default with a list of "
+        "`looks`: 0, 1, 2, ... up to the last number of seeds.",
     )
     looks: InterimSchedule | None = Field(
         None,
-        description="After how many seeds the claims are tried, as in [4, 8, 12, 16]: an arm gets no more "
-        "seeds once all claims about it are decided. `anytime`: after any number of seeds, at wider "
-        "intervals. Left out: once, after all seeds.",
+        description="Interim analyses: numbers of seeds after which the claims are tested, as in [4, 8, 12, "
+        "16]; an arm gets no more seeds once all claims about it are decided. `anytime`: after any "
+        "number of seeds, with wider (anytime-valid) intervals. Default: one analysis after all "
+        "seeds.",
     )
     controlled: list[str] = Field(
-        [], description="The resources that all arms have alike, as in [parameters, tokens]."
+        [], description="Resources that must be equal in all arms, as in [parameters, tokens]."
     )
     match: Literal["none", "params", "flops", "kv_bytes"] = Field(
-        "none", description="The resource that is made equal by solving for `match_by`."
+        "none", description="Resource that is matched by solving for `match_by`."
     )
-    match_by: str | None = Field(None, description="The key that is solved for, as in model.ffn_width.")
+    match_by: str | None = Field(None, description="Key that is solved for, as in model.ffn_width.")
     unmatched: list[str] = Field(
         [],
-        description="Arms that `match` leaves as they are. They are compared all the same: how far they are "
-        "from the others is shown.",
+        description="Arms that `match` does not change. They are still compared, and the report shows their "
+        "difference in the resource.",
     )
     leakage: list[str] = Field(
         [],
-        description="Arms that see future tokens by design: claims about them are decided and labeled, and "
-        "they are never ranked.",
+        description="Arms that see future tokens by design: claims about them are decided and labeled, but "
+        "the arms are not ranked.",
     )
-    metric: str = Field(description="What decides, as in val/loss.")
+    metric: str = Field(description="Primary metric, as in val/loss.")
     metrics: Annotated[list[str], OmitFromSummary] = Field(
-        [], description="Further metrics that the report shows."
+        [], description="Additional metrics in the report."
     )
-    direction: Direction = Field("lower", description="Which values of the metric are better.")
+    direction: Direction = Field(
+        "lower", description="Whether lower or higher values of the metric are better."
+    )
     margin: Margin = Field(
-        description="The largest difference of the metric that does not matter: in its unit, or as "
-        "{training: 5 %}, what that much less training would cost, {training: 5 %, at_most: 0.03} no more."
+        description="Largest irrelevant difference in the metric: in its unit, or {training: 5%}, the loss "
+        "equivalent to 5% less training compute; {training: 5%, at_most: 0.03} limits it to 0.03 "
+        "nats."
     )
-    margin_reason: str = Field(description="Why it does not matter; written before the first run.")
-    claims: Annotated[list[Claim], OmitFromSummary] = Field(
-        [], description="What is put to the test, with thresholds."
-    )
+    margin_reason: str = Field(description="Rationale of the margin, written before the first run.")
+    claims: Annotated[list[Claim], OmitFromSummary] = Field([], description="Hypotheses with thresholds.")
     compute_calibration: Annotated[ComputeCalibrationConfig | None, OmitFromSummary] = Field(
-        None, description="Seeds of the runs that tell what a difference is as training."
+        None, description="Seeds of the baseline runs that measure the loss per doubling of compute."
     )
     tune: Annotated[TuningConfig | None, OmitFromSummary] = Field(
-        None, description="Learning rates that every arm is tried at first, each to get its own best."
+        None, description="Learning-rate tuning before the comparison; each arm gets its own best rate."
     )
     corpora: Annotated[list[str] | None, OmitFromSummary] = Field(
         None,
         min_length=1,
-        description="Values of the group `data`: all is asked of each. The first is the report's own text.",
+        description=(
+            "Options of the group `data`: the experiment is replicated on each. The first is the "
+            "corpus of the main report."
+        ),
     )
     ladder: Annotated[LadderConfig | None, OmitFromSummary] = Field(
-        None, description="A value of the group `ladder`: all is asked at each of its sizes."
+        None, description="Option of the group `ladder`: the experiment is replicated at each of its sizes."
     )
     ladder_arms: Annotated[list[str] | None, OmitFromSummary] = Field(
-        None, description="The arms that climb a ladder, the baseline among them; left out: all."
+        None, description="Arms to run on a ladder, including the baseline; default: all."
     )
     tuned: Annotated[dict[str, Any] | None, OmitFromSummary] = Field(
-        None, description="What tuning found before, by size: it is not trained again."
+        None, description="Results of earlier tuning, by size, which are not trained again."
     )
 
     @classmethod

@@ -14,8 +14,8 @@ class LearningRateScaling(FrozenModel):
 
     model_config = ConfigDict(strict=True)
 
-    rung: str = Field(description="Where the rates are tuned.")
-    power: FiniteFloat = Field(description="Of the ratio of training FLOPs, as in -0.125.")
+    rung: str = Field(description="Ladder size at which learning rates are tuned.")
+    power: FiniteFloat = Field(description="Exponent of the ratio of training FLOPs, as in -0.125.")
 
 
 class LadderConfig(FrozenModel):
@@ -23,18 +23,25 @@ class LadderConfig(FrozenModel):
 
     model_config = ConfigDict(strict=True)
 
-    name: str = Field(description="As the file is called; the report's folder is NAME@it.")
-    rungs: dict[str, list[str]] = Field(
-        min_length=1, description="Rung: what all arms set at it, as Hydra overrides. The smallest first."
+    name: str = Field(
+        description="Name of the ladder, equal to the file name; reports are in the folder EXPERIMENT@NAME."
     )
-    overrides: list[str] = Field([], description="What all arms set at every rung, before that.")
+    rungs: dict[str, list[str]] = Field(
+        min_length=1, description="Hydra overrides of all arms at each ladder size, smallest size first."
+    )
+    overrides: list[str] = Field(
+        [], description="Hydra overrides of all arms at every ladder size, applied first."
+    )
     seeds: dict[str, int] = Field(
-        description="Rung: how many seeds it has: the experiment's first, and 1000 more from rung to rung."
+        description=(
+            "Number of seeds at each ladder size: the first seeds of the experiment, plus 1000 per size."
+        )
     )
     rates: LearningRateScaling | None = Field(
-        None, description="How learning rates go from rung to rung; null: each rung is tuned by itself."
+        None,
+        description="Scaling of learning rates between ladder sizes; null: each size is tuned separately.",
     )
     margin: FiniteFloat = Field(
-        gt=0, description="The largest difference that does not matter at any rung, in the metric's unit."
+        gt=0, description="Largest irrelevant difference at every ladder size, in the unit of the metric."
     )
-    margin_reason: str = Field(description="Why; written before the first run.")
+    margin_reason: str = Field(description="Rationale of the margin, written before the first run.")

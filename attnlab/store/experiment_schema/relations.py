@@ -34,7 +34,8 @@ class Relation(ABC):
         low, high = self._compute_bounds(threshold, center)
         if not math.isfinite(threshold) or low >= high:
             raise ValueError(
-                f"claim `threshold: {threshold}` with `is: {self.name}` leaves no effect for which it holds"
+                f"no effect can satisfy a claim with `threshold: {threshold}` and `is: {self.name}`: "
+                "change the threshold"
             )
         return low, high
 
@@ -82,7 +83,7 @@ class Above(Relation):
 class Within(Relation):
     name = "within"
     is_two_sided = True
-    description = "no further than the threshold from no difference (0, or a ratio of 1)"
+    description = "at most the threshold away from no difference (0, or a ratio of 1)"
 
     def _compute_bounds(self, threshold: float, center: float) -> Region:
         return center - threshold, center + threshold

@@ -1,6 +1,6 @@
 """Digests of run files and result fields, to detect missing, truncated or changed files and edited results.
 
-The seal is no signature: whoever edits a result can seal it again. It detects accidents: a truncated copy, a
+The seal is no signature: an editor of a result can seal it again. It detects accidents: a truncated copy, a
 bad disk, a number edited by hand. Results written before digests existed cannot be checked.
 """
 
@@ -46,7 +46,7 @@ def _describe_fault(path: Path, expected: str | None, max_bytes: int | None) -> 
     try:
         if max_bytes is not None and path.stat().st_size > max_bytes:
             return ""
-        return "" if _hash_file(path) == expected else "is not what the run wrote: cut short or changed"
+        return "" if _hash_file(path) == expected else "is truncated or was changed after the run wrote it"
     except (FileNotFoundError, NotADirectoryError):
         return "is missing"
     except OSError as error:

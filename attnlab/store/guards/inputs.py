@@ -33,7 +33,7 @@ def validate_inputs(config: Mapping[str, Any]) -> None:
         raise InvalidConfig(f"data.path={data['path']} is a folder: give a file")
     parent = config.get("parent")
     if parent and not is_plain_name(str(parent)):
-        raise InvalidConfig(f"parent={parent}: give the id of a run in the store, which is no path")
+        raise InvalidConfig(f"parent={parent}: a path is not allowed: give the id of a run in paths.runs")
 
 
 def is_plain_name(text: str) -> bool:
@@ -53,7 +53,7 @@ def reject_special_files(key: str, path: Path, *, recursive: bool) -> None:
     for candidate in islice(_iterate_tree(path), MAX_FOLDER_ENTRIES) if recursive else [path]:
         if kind := describe_special_file(candidate):
             where = f"{key}={path}" if candidate == path else f"{key}={path}: {candidate.relative_to(path)}"
-            raise InvalidConfig(f"{where} is {kind}: give a file, which can be read again")
+            raise InvalidConfig(f"{where} is {kind}: give a regular file")
 
 
 def match_data_files(pattern: str) -> list[Path]:
@@ -66,13 +66,13 @@ def match_data_files(pattern: str) -> list[Path]:
         return [Path(pattern)]
     names = sorted(islice(iglob(pattern, recursive=True), MAX_DATA_FILES + 1))
     if len(names) > MAX_DATA_FILES:
-        raise InvalidConfig(f"data.path={pattern} matches more than {MAX_DATA_FILES:,} files: name fewer")
+        raise InvalidConfig(
+            f"data.path={pattern} matches more than {MAX_DATA_FILES:,} files: narrow the pattern"
+        )
     paths = [Path(name) for name in names if not os.path.isdir(name)]
     for file in paths:
         if kind := describe_special_file(file):
-            raise InvalidConfig(
-                f"data.path={pattern}: {file} is {kind}: match files alone, which can be read again"
-            )
+            raise InvalidConfig(f"data.path={pattern}: {file} is {kind}: match regular files only")
     return paths
 
 

@@ -80,12 +80,14 @@ def require_store(root: Path) -> None:
     """
     if not root.is_dir():
         raise InvalidConfig(
-            f"paths.runs={root}: there is no such folder; name the store, as in paths.runs=runs"
+            f"paths.runs={root}: folder not found: give the folder of the run directories, as in "
+            "paths.runs=runs"
         )
     if not is_store(root):
         raise InvalidConfig(
-            f"paths.runs={root} is no store of attnlab's: it has no {MARK_FILE}; name the store, as in "
-            "paths.runs=runs (any run of this version marks its store)"
+            f"paths.runs={root} is not a folder of attnlab runs, because it has no {MARK_FILE}: "
+            "give the folder of the run directories, as in paths.runs=runs (every run of this "
+            "version creates the file)"
         )
 
 

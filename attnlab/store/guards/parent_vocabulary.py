@@ -27,14 +27,13 @@ def require_same_vocabulary(
         run_vocabulary is not None or same_kind
     ):  # a user-defined task may have no vocabulary
         return
-    remedy = "use the same text and tokenizer, or set parent=null"
+    remedy = "use the same corpus and tokenizer, or set parent=null"
     if same_kind and parent_vocabulary is None:  # written by an old version: only equal data prove equal ids
         if parent_facts.get("sha256") == run_facts.get("sha256"):
             return
         raise InvalidConfig(
-            f"parent={parent}: it has no record of its vocabulary, and its data "
-            f"({parent_facts.get('name')}) are not this run's "
-            f"({run_facts.get('name')}): train it again, or {remedy}"
+            f"parent={parent}: its vocabulary is not recorded, and its data ({parent_facts.get('name')}) "
+            f"differ from this run's ({run_facts.get('name')}): train the parent again, or {remedy}"
         )
     summary = (
         difference or f"{_describe_vocabulary(parent_facts)}, this run has {_describe_vocabulary(run_facts)}"

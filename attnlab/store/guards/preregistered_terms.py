@@ -155,8 +155,8 @@ def _describe_claim_changes(before: PreregisteredTerms, now: PreregisteredTerms)
 
 def _describe_arm_changes(before: PreregisteredTerms, now: PreregisteredTerms) -> Iterator[str]:
     for old, new, change in (
-        (before.recipes, now.recipes, "another recipe"),
-        (before.corpora, now.corpora, "other data"),
+        (before.recipes, now.recipes, "changed training config"),
+        (before.corpora, now.corpora, "changed data"),
     ):
         shared_arms = sorted(arm for arm in old if old[arm] is not None and new.get(arm) is not None)
         if arms := [arm for arm in shared_arms if old[arm] != new[arm]]:

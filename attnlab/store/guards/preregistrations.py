@@ -60,8 +60,8 @@ class Preregistration(FrozenModel):
     def deviations(self) -> list[str]:
         """Changes made after results were known: one line per earlier preregistration."""
         return [
-            f"on {self.time} this was changed, after {_format_pair_count(earlier.known_pairs)} known of "
-            f"what was declared on {earlier.time}: {'; '.join(earlier.changed)}"
+            f"deviation of {self.time}, after {_format_pair_count(earlier.known_pairs)} known "
+            f"under the preregistration of {earlier.time}: {'; '.join(earlier.changed)}"
             for earlier in self.earlier
         ]
 
@@ -199,7 +199,7 @@ def _add_line(log: PreregistrationLog, line: dict[str, Any]) -> None:
         return
     preregistration = Preregistration.model_validate(line)
     if preregistration.hash != _hash_preregistration(line["experiment"], line["size"], line["content"]):
-        raise ValueError("the content is not what was declared")
+        raise ValueError("the content does not match the hash of the preregistration")
     log.preregistrations.setdefault(preregistration.hash, preregistration)
 
 
@@ -287,13 +287,16 @@ def _convert_log_errors(path: Path) -> Iterator[None]:
         InvalidConfig: One line with the path and the reason.
     """
     if kind := describe_special_file(path):
-        raise InvalidConfig(f"{path} is {kind}, and what is declared is put on record there: move it away")
+        raise InvalidConfig(
+            f"{path} is {kind}, but attnlab needs a regular file there for the preregistrations: move it away"
+        )
     try:
         yield
     except OSError as error:
         raise InvalidConfig(
-            f"{path}: what is declared cannot be put on record ({error.strerror}), and nothing is compared "
-            "before it is: make room, or the file writable, or name another store with paths.runs="
+            f"{path}: the preregistration cannot be written ({error.strerror}), and the comparison "
+            "requires it: free disk space, make the file writable, or set paths.runs= to another "
+            "folder"
         ) from error
 
 

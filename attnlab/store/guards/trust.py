@@ -56,7 +56,7 @@ def require_trusted_names(config: Mapping[str, Any], file: Path, composed_names:
         if name in composed_names:
             continue
         if any(part.startswith("__") or not part.isidentifier() for part in name.split(".")):
-            raise InvalidConfig(f"{file}: {key} = {name} is no name that a stored config may have")
+            raise InvalidConfig(f"{file}: {key} = {name} is not a valid dotted name for a stored config")
         if not _is_under(name, (*TRUSTED_PACKAGES, *TRUSTED_LIBRARIES, *trusted_modules)):
             raise InvalidConfig(_format_untrusted_error(file, key, name, name))
 
@@ -117,10 +117,11 @@ def trust_module(module: str) -> Path:
         InvalidConfig: Not a module name, part of Python or the harness, or the file cannot be written.
     """
     if not all(part.isidentifier() for part in module.split(".")):
-        raise InvalidConfig(f"--trust {module}: give the name of a module, as in --trust mine")
+        raise InvalidConfig(f"--trust {module}: not a module name; give one, as in --trust mine")
     if module.split(".")[0] in _NEVER_TRUSTED:
         raise InvalidConfig(
-            f"--trust {module}: nothing of Python's own or of the harness is trusted as a whole"
+            f"--trust {module}: modules of Python and of attnlab cannot be trusted as a whole: "
+            "give your own module"
         )
     file = _get_trust_file()
     if module not in load_trusted_modules():
@@ -183,7 +184,7 @@ def _apply_layer_patches(mixer: Any, layers: Any, file: Path) -> list[Any]:
 
 def _find_names(node: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(node, str) and "${" in node:
-        raise ValueError(f"{path} = {node!r} is an interpolation, and what is stored has none")
+        raise ValueError(f"{path} = {node!r} is an interpolation, which a stored config must not contain")
     if isinstance(node, list | tuple):
         for i, item in enumerate(node):
             yield from _find_names(item, f"{path}[{i}]")
@@ -193,10 +194,10 @@ def _find_names(node: Any, path: str) -> Iterator[tuple[str, str]]:
     if "_target_" in node:
         target = node["_target_"]
         if not isinstance(target, str):
-            raise ValueError(f"{prefix}_target_ = {target!r} is no text")
+            raise ValueError(f"{prefix}_target_ = {target!r} is not a string")
         if target in GETTER_TARGETS:
             if set(node) != {"_target_", "path"} or not isinstance(node["path"], str):
-                raise ValueError(f"{prefix}_target_ = {target} takes a path, a text, and nothing else")
+                raise ValueError(f"{prefix}_target_ = {target} takes only `path`, a string")
             yield f"{prefix}path", node["path"]
         else:
             yield f"{prefix}_target_", target
@@ -204,7 +205,7 @@ def _find_names(node: Any, path: str) -> Iterator[tuple[str, str]]:
         if path == "sweep" and key == "train" and value not in (None, DEFAULT_TRAINER):
             yield "sweep.train", str(value)  # the trainer module
         if "${" in str(key):
-            raise ValueError(f"{prefix}{key} is an interpolation, and what is stored has none")
+            raise ValueError(f"{prefix}{key} is an interpolation, which a stored config must not contain")
         yield from _find_names(value, f"{prefix}{key}")
 
 
@@ -228,11 +229,12 @@ def _is_under(name: str, roots: Iterable[str]) -> bool:
 
 
 def _format_untrusted_error(file: Path, key: str, name: str, leads_to: str) -> str:
-    alias = "" if leads_to == name else f", which is {leads_to or 'nobody knows whose'}"
+    alias = "" if leads_to == name else f", which refers to {leads_to or 'an unknown module'}"
     text = (
-        f"{file}: {key} = {name}{alias}: a stored config may name parts of attnlab and what you trust alone"
+        f"{file}: {key} = {name}{alias}: not trusted; a stored config may only use attnlab and "
+        "modules that you trust"
     )
     module = leads_to.rpartition(".")[0]
     if not module or module.split(".")[0] in _NEVER_TRUSTED or not module.replace(".", "_").isidentifier():
         return text
-    return f"{text}; if you know the module {module} and mean it, say --trust {module} once"
+    return f"{text}: if you trust the module {module}, run attnlab --trust {module} once"

@@ -18,14 +18,14 @@ from attnlab.sweep.execute.process_control import DISK_FULL, NO_STATUS, NOT_RECO
 def classify_exit_code(code: int, memory_ran_out: bool) -> tuple[Status, str]:
     """Return the run status and message for a worker's exit code; below 0 it is minus a signal number."""
     if code < 0:
-        message = f"the worker process was ended by {format_signal(-code)}"
+        message = f"{format_signal(-code)} killed the worker process"
         if code == -signal.SIGKILL and memory_ran_out:
             return "host_out_of_memory", f"{message}: the host ran out of memory"
-        return "killed", message + (", as the out-of-memory killer does" if code == -signal.SIGKILL else "")
+        return "killed", message + (" (possibly the out-of-memory killer)" if code == -signal.SIGKILL else "")
     if code == NO_STATUS:
-        return "killed", "the fork server ended, and then its worker process without a record of the run"
+        return "killed", "the fork server exited, and its worker process left no run result"
     if code == RANK_LOST:
-        return "killed", "another rank of the run was ended by a signal; log.txt names it"
+        return "killed", "a signal killed another rank of the run: see log.txt"
     if code == DISK_FULL:
         return "crashed", NO_SPACE
     return "crashed", f"the worker exited with status {code}"
@@ -79,5 +79,5 @@ def record_lost_run(
     except OSError as error:
         if (full := describe_disk_full(error, folder)) is None:
             raise
-        print(f"{folder}: {message}; that could not be recorded: {full}", file=sys.stderr, flush=True)
+        print(f"{folder}: {message}; the failure was not recorded: {full}", file=sys.stderr, flush=True)
     return True

@@ -31,7 +31,7 @@ def run_job(config: DictConfig) -> RunResult | None:
     """
     if config.get("id"):
         if not inputs.is_plain_name(str(config.id)):
-            raise InvalidConfig(f"id={config.id}: a run's id is a folder of the store, and no path")
+            raise InvalidConfig(f"id={config.id}: a path is not allowed; give the id of a run in paths.runs")
         folder = Path(config.paths.runs) / str(config.id)
         trust.require_trusted_names(
             run_directories.load_run_config(folder).config,

@@ -80,11 +80,11 @@ def run_logging_process(
             if line.startswith("W&B ") or line.endswith(logger_notes.ON_DISK_MESSAGE)
         ]
         if code is None:
-            lines = [f"the loggers did not take everything within {timeout:g} s; the results are on disk"]
+            lines = [f"uploads of the loggers still pending after {timeout:g} s; the results are on disk"]
         elif code and not lines:
-            lines = [f"logging failed; {log} shows the reason"]
+            lines = [f"logging failed: see {log}"]
     except (OSError, EOFError) as error:  # EOFError: the fork server ended
-        lines = [f"logging failed: {error or 'the fork server ended'}"]
+        lines = [f"logging failed: {error or 'the fork server exited'}"]
         code = 1
     for line in lines:
         print(escape_unprintable(line), flush=True)

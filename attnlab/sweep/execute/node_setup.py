@@ -41,6 +41,6 @@ def validate_device_kind(trainer: Trainer, spec: RunConfig) -> None:
     planned_kind = spec.estimate.device_kind
     if local_kind != planned_kind:
         raise InvalidConfig(
-            f"planned for {planned_kind}, and this machine would train on {local_kind}: give the command "
-            f"on such a machine, or with sweep.device='{local_kind}'"
+            f"planned for {planned_kind}, but this machine trains on {local_kind}: repeat the "
+            f"command on a machine with the planned device, or set sweep.device='{local_kind}'"
         )

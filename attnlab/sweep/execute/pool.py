@@ -94,10 +94,8 @@ class Pool:
         except (OSError, EOFError) as error:  # the fork server is gone, or the host is out of memory
             if describe_disk_full(error):
                 raise
-            reason = str(error) or "the fork server ended"
-            record_lost_run(
-                folder, "killed", f"its worker process could not be started: {reason}", started_at
-            )
+            reason = str(error) or "the fork server exited"
+            record_lost_run(folder, "killed", f"the worker process did not start: {reason}", started_at)
             return _ActiveRun(folder, slots, None, started_at, oom_kills)
 
     def _poll_ended(self, run: _ActiveRun) -> bool:
@@ -145,7 +143,8 @@ def _count_required_slots(config: Mapping[str, Any], free_slots: Sequence[Worker
     n_devices = len(gpus) if gpus[0] is None else len(set(gpus))
     if n_required > 1 and n_required > min(n_devices, len(gpus)):
         raise InvalidConfig(
-            f"trainer.devices={n_required}, and there are {n_devices} here: ask for fewer, or for more slots"
+            f"trainer.devices={n_required} exceeds the {n_devices} available devices: reduce it, "
+            "or increase sweep.slots"
         )
     if n_required > 1 and n_devices < len(gpus):
         raise InvalidConfig(

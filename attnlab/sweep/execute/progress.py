@@ -174,7 +174,7 @@ def _describe_leakage(record: RunResult) -> str:
     if leakage.get("sees_rows"):
         return "  SEES OTHER ROWS"
     prefix = leakage.get("prefix") or 0
-    return f"  sees its first {prefix} tokens whole" if prefix > 1 else "  no future tokens seen"
+    return f"  bidirectional over its first {prefix} tokens" if prefix > 1 else "  no future tokens seen"
 
 
 def compute_fraction_done(progress: Mapping[str, Any]) -> float:

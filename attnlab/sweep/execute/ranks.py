@@ -31,7 +31,7 @@ def count_devices(config: Mapping[str, Any]) -> int:
     """
     n_devices = (config.get("trainer") or {}).get("devices", 1)
     if type(n_devices) is not int or n_devices < 1:
-        raise InvalidConfig(f"trainer.devices={n_devices}: give the number of devices of one run, at least 1")
+        raise InvalidConfig(f"trainer.devices={n_devices}: must be at least 1, the number of devices per run")
     return n_devices
 
 
@@ -69,7 +69,7 @@ def run_other_ranks(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
             process.kill()
         if signals:
             raise HelperProcessKilled(
-                f"a signal ended another rank: {signal.Signals(signals[0]).name}"
+                f"a signal killed another rank: {signal.Signals(signals[0]).name}"
             ) from error
         raise
     finally:
@@ -98,7 +98,7 @@ def _watch_rank(rank: int, process: subprocess.Popen[bytes], has_ended: threadin
     """Exit rank 0 if another rank fails: in a collective with that rank no exception would ever reach it."""
     code = process.wait()
     if code and not has_ended.wait(5.0):
-        print(f"rank {rank} ended with status {code}, and the run with it", file=sys.stderr, flush=True)
+        print(f"rank {rank} exited with status {code} and ended the run", file=sys.stderr, flush=True)
         os._exit(RANK_LOST if code < 0 else 1)
 
 

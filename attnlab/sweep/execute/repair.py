@@ -65,7 +65,9 @@ def print_faults(planned_runs: Iterable[RunConfig], to_launch: Iterable[RunConfi
         if faults := find_faults(root / run.id, digests.LARGE_FILE_BYTES):
             fault_list = "; ".join(f"{name} {fault}" for name, fault in faults.items())
             action = (
-                "it is made again" if run.id in launched_ids else "sweep.retry_failed=true trains it again"
+                "this command repairs it"
+                if run.id in launched_ids
+                else "sweep.retry_failed=true trains the run again"
             )
             print(f"{run.arm} seed={run.seed}: {fault_list}; {action}", flush=True)
 

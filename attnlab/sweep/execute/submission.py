@@ -90,7 +90,7 @@ def launch_with_retries(
     while halves_batches and status == 0 and (smaller := [run for run in runs if try_halve_batch(run, root)]):
         for run in smaller:
             parts = run_directories.read_batch_split(root / run.id)
-            print(f"{run.arm} seed={run.seed} ran out of memory: once more, its batches in {parts} parts")
+            print(f"{run.arm} seed={run.seed} ran out of memory: retrying with each batch in {parts} parts")
         status = _submit_runs(smaller, root, experiment_names, launcher, settings)
     for number in range(1, MAX_RETRIES + 1):
         if status or not retries or not (failed := list(_prepare_retries(runs, root, number))):
@@ -117,7 +117,7 @@ def _prepare_retries(runs: Sequence[RunConfig], root: Path, attempt_number: int)
     for run in runs:
         record = run_directories.load_run_result(root / run.id)
         if record is not None and is_retryable(record) and record.failure:
-            message = f"retry {attempt_number} of {MAX_RETRIES}, since {record.failure.message}"
+            message = f"retry {attempt_number} of {MAX_RETRIES} after: {record.failure.message}"
             print(f"{run.arm} seed={run.seed}: {message}", flush=True)
             yield run.with_provenance(retried_failure=record.failure_digest)
 
@@ -155,7 +155,7 @@ def _submit_runs(
                 print(full, file=sys.stderr)
             else:
                 traceback.print_exc()
-            print("the launcher failed: the report says which runs are missing", file=sys.stderr)
+            print("the launcher failed: the report lists the missing runs", file=sys.stderr)
             return FAILED
         index += len(ready)
     return 0
@@ -167,7 +167,7 @@ def _select_ready_runs(pending: Sequence[RunConfig], root: Path) -> list[RunConf
     ready = [run for run in pending if run.config.get("parent") not in pending_ids]
     for run in ready:
         if reason := _explain_unusable_parent(run, root):
-            print(f"not started: {run.arm} seed={run.seed}, whose parent {run.config['parent']} {reason}")
+            print(f"{run.arm} seed={run.seed} not started: its parent {run.config['parent']} {reason}")
     return ready
 
 
@@ -176,7 +176,7 @@ def _explain_unusable_parent(run: RunConfig, root: Path) -> str:
     parent = run.config.get("parent")
     if not parent or run_directories.is_done(root / str(parent)):
         return repair.explain_unusable_weights(root / str(parent)) if parent else ""
-    return "is not done"
+    return "is not finished"
 
 
 def list_user_targets(runs: Sequence[RunConfig]) -> list[str]:
@@ -204,7 +204,7 @@ def validate_stored_configs(runs: Sequence[RunConfig], root: Path) -> None:
             file = root / run.id / "run.json"
             stored = fingerprint.to_canonical_json(fingerprint.strip_excluded_keys(record.config))
             if stored != fingerprint.to_canonical_json(fingerprint.strip_excluded_keys(run.config)):
-                raise InvalidConfig(f"{file} has another config than run {run.id}: move that folder away")
+                raise InvalidConfig(f"{file} differs from the config of run {run.id}: move that folder away")
             trust.require_trusted_names(record.config, file, user_targets)
         parent = root / str(run.config.get("parent"))
         if (
@@ -225,7 +225,7 @@ def validate_parents(runs: Sequence[RunConfig], root: Path) -> None:
         parent = run.config.get("parent")
         if parent and parent not in command_ids and not run_directories.is_done(root / str(parent)):
             raise InvalidConfig(
-                f"parent={parent} of {run.arm}: no arm, and no finished run in {root}; train it first"
+                f"parent={parent} of {run.arm}: neither an arm nor a finished run in {root}: train it first"
             )
         if (
             parent
@@ -233,7 +233,7 @@ def validate_parents(runs: Sequence[RunConfig], root: Path) -> None:
             and (reason := repair.explain_unusable_weights(root / str(parent)))
         ):
             raise InvalidConfig(
-                f"parent={parent} of {run.arm}: {reason}; give the command that trained it, with "
+                f"parent={parent} of {run.arm}: {reason}; repeat the command that trained it, with "
                 "sweep.retry_failed=true"
             )
 

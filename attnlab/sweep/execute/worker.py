@@ -87,7 +87,10 @@ def train_run(folder: Path) -> int:
             with suppress(OSError):  # the log cannot be written
                 traceback.print_exc()
             if key := fingerprint.find_unhashed_key(_format_error(error, folder)):
-                print(f"not recorded: {key} is no part of what the run is", file=sys.stderr)
+                print(
+                    (f"not recorded: {key} is not part of the run id, so the same run may succeed elsewhere"),
+                    file=sys.stderr,
+                )
                 _flush_streams()
                 return process_control.NOT_RECORDED
             _flush_streams()
@@ -99,7 +102,7 @@ def train_run(folder: Path) -> int:
         _flush_streams()
         if not run_directories.is_done(folder):
             message = (
-                f"training ended without a valid record: {run_directories.describe_result_fault(folder)}"
+                f"training ended without a valid result: {run_directories.describe_result_fault(folder)}"
             )
             return _record_failure(folder, "crashed", message, started_at)
     return 0
@@ -115,7 +118,7 @@ def _record_failure(
         if describe_disk_full(disk_error) is None:
             raise
         with suppress(OSError):
-            print(f"{folder.name}: {message}; that could not be recorded", file=sys.stderr, flush=True)
+            print(f"{folder.name}: {message}; the failure was not recorded", file=sys.stderr, flush=True)
         return process_control.DISK_FULL
     return 1
 
@@ -129,7 +132,7 @@ def train_other_rank(folder: Path) -> int:
 def _validate_parent(spec: RunConfig, root: Path) -> None:
     parent = spec.config.get("parent")
     if parent and (reason := repair.explain_unusable_weights(root / str(parent))):
-        raise ValueError(f"parent={parent}: {reason}; train it again")
+        raise ValueError(f"parent={parent}: {reason}; train the parent again")
 
 
 def _remeasure(folder: Path, record: RunResult, is_edited: bool) -> int:

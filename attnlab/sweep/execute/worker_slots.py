@@ -60,7 +60,7 @@ def list_worker_slots(
         return [WorkerSlot(i, gpus[i % len(gpus)], max(1, cores // number)) for i in range(number)]
     if slots_per_gpu > 1:
         raise InvalidConfig(
-            f"sweep.slots_per_gpu={slots_per_gpu}: these runs train on a CPU; use sweep.slots"
+            f"sweep.slots_per_gpu={slots_per_gpu}: the runs train on a CPU: use sweep.slots instead"
         )
     number = n_slots or cores
     return [WorkerSlot(i, None, max(1, cores // number)) for i in range(number)]

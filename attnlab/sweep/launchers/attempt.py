@@ -102,12 +102,15 @@ class Attempt:
         folder = Path(self.folder)
         host = platform.node()
         if not (folder / "spec.json").is_file():
-            raise RuntimeError(f"{host} does not see {folder}: paths.runs must be on a disk that all share")
+            raise RuntimeError(
+                f"{host} cannot access {folder}: put paths.runs on a disk that all nodes share"
+            )
         try:
             os.chdir(self.working_dir)
         except OSError as error:
             raise RuntimeError(
-                f"{host} does not see {self.working_dir}, where the command was given"
+                f"{host} cannot access {self.working_dir}, the working directory of the command: "
+                "start the command on a disk that all nodes share"
             ) from error
         os.environ.update(self.environment)
         return folder
@@ -158,7 +161,7 @@ def record_lost_attempt(
         folder, status, message, started_at, lock_timeout=GRACE_SECONDS + 5
     ):
         if time.monotonic() > deadline:
-            progress.print_line(f"{folder}: {message}; a process still holds the run, so nothing is recorded")
+            progress.print_line(f"{folder}: {message}; not recorded, because a process still locks the run")
             return
 
 

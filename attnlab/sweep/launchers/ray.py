@@ -49,7 +49,7 @@ def launch_on_ray(folders: Sequence[Path], settings: Mapping[str, Any], options:
     """
     cpus = options["num_cpus"]
     if cpus <= 0:
-        raise InvalidConfig(f"hydra.launcher.num_cpus={cpus:g}: a run takes more than none")
+        raise InvalidConfig(f"hydra.launcher.num_cpus={cpus:g}: must be above 0")
     required_resources = {
         "CPU": cpus,
         "GPU": count_gpus_per_run(folders, options["num_gpus"], "hydra.launcher.num_gpus"),
@@ -90,8 +90,8 @@ def _connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) ->
             ray.init(**{**defaults, **init_options})
         except (ConnectionError, RuntimeError, ValueError, TypeError, ray.exceptions.RayError) as error:
             raise InvalidConfig(
-                f"hydra.launcher.address={address}: {_format_first_line(error)} (a cluster with tokens wants "
-                f"RAY_AUTH_MODE=token and its token in ~/.ray/auth_token)"
+                f"hydra.launcher.address={address}: {_format_first_line(error)} (a cluster with "
+                "tokens needs RAY_AUTH_MODE=token and its token in ~/.ray/auth_token)"
             ) from error
         pending_signals: list[Any] = []
         signal.signal(signal.SIGTERM, lambda *arguments: pending_signals.append(arguments))
@@ -111,7 +111,10 @@ def _explain_missing_resources(ray: Any, required_resources: Mapping[str, float]
     largest = ", ".join(
         f"{max((n.get(name, 0) for n in nodes), default=0):g} {name}" for name in required_resources
     )
-    return f"a run needs {required}, and no node of the Ray cluster has that (at most: {largest})"
+    return (
+        f"a run needs {required}, but no node of the Ray cluster has that many (largest: {largest}): "
+        "reduce the resources in hydra.launcher, or add a node"
+    )
 
 
 class _TaskRunner:
@@ -157,7 +160,7 @@ class _TaskRunner:
                     if self.fail_fast and (record is None or not record.is_done):
                         return
                 if reason := self._detect_lost_capacity(running.values()):
-                    self.progress.print_line(f"{reason}: the runs that are left were not started")
+                    self.progress.print_line(f"{reason}: the remaining runs were not started")
                     return
         finally:
             self._stop_tasks(list(running))
@@ -171,7 +174,7 @@ class _TaskRunner:
             return
         except errors.OutOfMemoryError:
             status = "host_out_of_memory"
-            message = "its node ran out of memory, and Ray ended the worker"
+            message = "the node ran out of memory, and Ray killed the worker"
         except errors.RayTaskError as error:  # of the attempt; the worker records errors of the run
             status = "killed"
             message = f"the attempt failed: {_format_first_line(error.cause or error)}"

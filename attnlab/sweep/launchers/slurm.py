@@ -95,9 +95,7 @@ def launch_on_slurm(folders: Sequence[Path], settings: Mapping[str, Any], option
     submitit = import_library("submitit", "slurm")
     for command in ("sbatch", "squeue", "scancel", "srun"):
         if shutil.which(command) is None:
-            raise InvalidConfig(
-                f"hydra/launcher=slurm: there is no {command} here; give the command on a login node"
-            )
+            raise InvalidConfig(f"hydra/launcher=slurm: {command} not found: run the command on a login node")
     root = Path(options["folder"] or folders[0].parent / "slurm").absolute()
     executor = submitit.SlurmExecutor(folder=root, max_num_timeout=options["requeues"])
     executor.update_parameters(**_build_sbatch_parameters(folders, settings, options))
@@ -137,7 +135,7 @@ def _submit_array(executor: Any, folders: Sequence[Path], attempts: Sequence[Att
         with redirect_stderr(io.StringIO()), executor.batch():  # the exception has the output of sbatch
             submitted_jobs = [executor.submit(SlurmTask(attempt)) for attempt in attempts]
     except Exception as error:  # submitit raises various exceptions if sbatch fails
-        raise InvalidConfig(f"sbatch refused: {' '.join(str(error).split())}") from error
+        raise InvalidConfig(f"sbatch rejected the job: {' '.join(str(error).split())}") from error
     return [
         _SlurmJob(job.job_id, folder, job.paths) for job, folder in zip(submitted_jobs, folders, strict=True)
     ]
@@ -185,10 +183,8 @@ def _has_left_queue(
     if state in _STOPPED_STATES and not last_error:
         return True
     status: Status = "timed_out" if "timed-out" in last_error else _RUN_STATUSES.get(state, "killed")
-    ending = f"is stuck: {reason}" if is_stuck else f"ended as {state}" if state else "left the queue"
-    message = f"SLURM job {job.id} {ending} without a record of the run" + (
-        f": {last_error}" if last_error else ""
-    )
+    ending = f"is blocked: {reason}" if is_stuck else f"ended as {state}" if state else "left the queue"
+    message = f"SLURM job {job.id} {ending} without a run result" + (f": {last_error}" if last_error else "")
     if is_stuck:
         subprocess.run(["scancel", job.id], check=False, capture_output=True)
     record_lost_attempt(job.folder, status, message, started_at, progress)

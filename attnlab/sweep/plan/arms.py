@@ -139,7 +139,9 @@ def link_parents(runs: list[RunConfig], arms: set[str]) -> list[RunConfig]:
             if (run.arm, run.seed) not in linked and (run.config["parent"], run.seed) in linked
         ]
         if not linkable:
-            raise InvalidConfig("parent: the arms continue from one another in a circle")
+            raise InvalidConfig(
+                "parent: the arms continue from each other in a cycle: set parent=null in one"
+            )
         for run in linkable:
             linked[run.arm, run.seed] = _link_parent(run, linked[run.config["parent"], run.seed])
     return [linked[run.arm, run.seed] for run in runs]
@@ -151,7 +153,9 @@ def _match_budget(
     """Return the value of `key` at which the arm's `figure` is closest to the target."""
     start = get_leaf(composed.resolve_values({"seed": seed}), key)
     if not isinstance(start, int) or isinstance(start, bool) or start < 1:
-        raise InvalidConfig(f"match_by={key} must name a positive integer, and it is {start!r}")
+        raise InvalidConfig(
+            f"match_by={key}: the value {start!r} of this key is not a positive integer; choose another key"
+        )
 
     def count_at(value: int) -> float:
         return checker.count_resource(composed.resolve_values({"seed": seed, key: value}), figure)
@@ -163,7 +167,7 @@ def _reject_non_finite_values(config: Mapping[str, Any]) -> None:
     for key, content in fingerprint.flatten_config(config):
         for value in content if isinstance(content, list) else [content]:
             if isinstance(value, float) and not math.isfinite(value):
-                raise InvalidConfig(f"{key}={value} is not a finite number")
+                raise InvalidConfig(f"{key}={value} is not a finite number: change it")
 
 
 def locate_invalid_key(message: str, arm: str, arm_overrides: Sequence[str]) -> tuple[str | int, ...]:
@@ -190,6 +194,6 @@ def reject_duplicate_runs(runs: Sequence[RunConfig]) -> None:
         other = run_by_id.setdefault(run.id, run)
         if other is not run:
             raise InvalidConfig(
-                f"arms {other.arm} and {run.arm} are one and the same run ({run.id}): "
-                f"make them differ, or set replica=1 in one for a deliberate twin"
+                f"arms {other.arm} and {run.arm} are the same run ({run.id}): make them differ, or "
+                "set replica=1 in one for a deliberate duplicate"
             )

@@ -49,7 +49,8 @@ def _bracket_target(
     while at_low > target:
         if low == 1:
             raise InvalidConfig(
-                f"{figure_name} is above the baseline's even at 1: choose another match_by, or match=none"
+                f"{figure_name} exceeds the baseline's even with the key at 1: choose another "
+                "match_by, or match=none"
             )
         high = low
         at_high = at_low

@@ -75,7 +75,7 @@ class Checker:
             answer: tuple[str, Any] = self._pipe.recv()
             return answer
         except (EOFError, OSError) as error:
-            raise RuntimeError(f"the process that checks configs died ({self.module})") from error
+            raise RuntimeError(f"the config-checking process of {self.module} exited") from error
 
     def close(self) -> None:
         """End the child process, by force if it does not stop within two seconds."""

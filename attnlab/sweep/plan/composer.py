@@ -199,7 +199,7 @@ class Composer:
             if set(content) == {"model"} and set(content["model"]) == {"attention"}:
                 preset = composed.choices.get("model")
                 raise InvalidConfig(
-                    f"{override.input_line} is about attention, and model={preset} has none: leave it out"
+                    f"{override.input_line} applies to attention, but model={preset} has none: leave it out"
                 )
 
     def _is_group(self, name: str) -> bool:
@@ -243,7 +243,7 @@ def reject_option_lists(overrides: Iterable[Override], is_group: Callable[[str],
         if not isinstance(value, list) or not is_group(override.key_or_group):
             continue
         if not all(isinstance(option, str) for option in value):  # Hydra itself would crash
-            raise ConfigCompositionException(f"{override.input_line}: an option of a group is a name")
+            raise ConfigCompositionException(f"{override.input_line}: give the name of an option")
         if complaint := describe_option_conflict(str(override.input_line), override.key_or_group, value):
             raise ConfigCompositionException(complaint)
 

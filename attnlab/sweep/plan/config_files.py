@@ -53,7 +53,7 @@ class _CachedYamlSource(ConfigSource):
     def is_config(self, config_path: str) -> bool:
         file = self._get_path(config_path)
         if kind := describe_special_file(file):
-            raise InvalidConfig(f"{file} is {kind}: a config is a file")
+            raise InvalidConfig(f"{file} is {kind}: use a regular file")
         return file.is_file()
 
     def is_group(self, config_path: str) -> bool:
@@ -86,7 +86,7 @@ class _CachedYamlSource(ConfigSource):
                 config = OmegaConf.load(stream)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             experiment_files.load_yaml_node(Path(file))  # raises with the line at fault
-            raise InvalidConfig(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+            raise InvalidConfig(f"{file}: invalid YAML: {' '.join(str(error).split())}") from error
         content = OmegaConf.to_container(config)
         _reject_option_lists(content.get("defaults") if isinstance(content, dict) else None, file)
         return header, config
@@ -167,5 +167,5 @@ def _reject_option_lists(defaults: Any, file: str) -> None:
             if isinstance(options, list) and describe_option_conflict("", group, options):
                 entry_text = f"{group}: [{', '.join(map(str, options))}]"
                 raise InvalidConfig(
-                    f"{file}: defaults: {entry_text}: a run has one option of {group}: choose one"
+                    f"{file}: defaults: {entry_text}: a run takes one option of {group}: choose one"
                 )

@@ -47,7 +47,7 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     for key in _REQUIRED_KEYS:
         if declared.get(key) in (None, ""):
             raise InvalidConfig(
-                f"{name} has no {key}: every experiment states its {', '.join(_REQUIRED_KEYS)}", (key,)
+                f"{name} has no {key}: every experiment needs {', '.join(_REQUIRED_KEYS)}", (key,)
             )
     declared["name"] = name = validate_experiment_name(name)
     overrides = _validate_arm_overrides(declared, name)
@@ -89,7 +89,7 @@ def make_exploratory_experiment(
     experiment_seeds = seeds if seeds is not None else [require_integer(config.get("seed", 0), "seed")]
     return Experiment(
         name=name,
-        question=f"What changes with {' and '.join(values)}? The baseline is what stands first, {baseline}.",
+        question=f"What is the effect of {' and '.join(values)}? The baseline is the first arm, {baseline}.",
         size=config.get("size"),
         arms=list(arms),
         arm_overrides=dict(arms),
@@ -109,9 +109,9 @@ def reject_experiment_keys(base: Mapping[str, Any]) -> None:
     """
     for key in ("seeds", "looks", "compute_calibration", "tune", "corpora", "ladder", "leakage"):
         if base.get(key) is not None:
-            hint = "name one, or set seed=0,1" if key == "seeds" else "name one"
+            hint = "add +experiment=NAME, or set seed=0,1" if key == "seeds" else "add +experiment=NAME"
             value = "..." if key == "ladder" else base[key]
-            raise InvalidConfig(f"{key}={value}: without an experiment nothing is declared; {hint}")
+            raise InvalidConfig(f"{key}={value}: only an experiment can set this key; {hint}")
 
 
 def _validate_seeds(declared: Mapping[str, Any], name: str) -> list[int]:
@@ -126,8 +126,8 @@ def _validate_seeds(declared: Mapping[str, Any], name: str) -> list[int]:
     all_seeds = list(require_unique_seeds([require_integer(seed, "seeds") for seed in seeds]))
     if final is not None and len(all_seeds) < final:
         raise InvalidConfig(
-            f"looks={looks} of {name}: the last look has {final} seeds, and there are {len(all_seeds)}: drop "
-            "seeds, or give as many",
+            f"looks={looks} of {name}: the last interim analysis needs {final} seeds, but seeds "
+            f"lists {len(all_seeds)}: remove seeds, or list as many",
             ("looks",),
         )
     return all_seeds[:final]
@@ -142,7 +142,7 @@ def _count_final_seeds(looks: Sequence[Any], name: str) -> int:
     counts = [require_integer(look, "looks") for look in looks]
     if not counts or counts[0] < 2 or any(b <= a for a, b in pairwise(counts)):
         raise InvalidConfig(
-            f"looks={looks} of {name}: give numbers of seeds that grow, from 2 on, as in [4,8,12,16]",
+            f"looks={looks} of {name}: give increasing numbers of seeds, at least 2, as in [4,8,12,16]",
             ("looks",),
         )
     return counts[-1]
@@ -153,8 +153,7 @@ def validate_experiment_name(name: Any) -> str:
     text = str(name) if isinstance(name, int | float) and not isinstance(name, bool) else name
     if not isinstance(text, str) or not _NAME_PATTERN.fullmatch(text):
         raise InvalidConfig(
-            f"name={name!r} is no plain word, and the report's folder is called so: give letters, digits, "
-            "_ - and . alone",
+            f"name={name!r} is not a valid folder name for the report: use only letters, digits, _ - and .",
             ("name",),
         )
     return text
@@ -179,12 +178,12 @@ def _validate_record(record: type[_R], content: Any, what: str, parent_key: KeyP
         fields = record.model_fields
         known = [field.alias or key for key, field in fields.items()]
         if fault["type"] == "missing" and len(fault["loc"]) == 1:
-            text = f"{what} has no {dotted_key}"
+            text = f"{what} has no {dotted_key}: add it"
         elif fault["type"] == "extra_forbidden":
-            text = f"{what}: {dotted_key} is no key of it{format_suggestions(str(fault['loc'][-1]), known)}"
+            text = f"{what}: unknown key {dotted_key}{format_suggestions(str(fault['loc'][-1]), known)}"
         elif fault["type"] == "literal_error":
             values = [value.strip("' ") for value in fault["ctx"]["expected"].replace(" or ", ",").split(",")]
-            text = f"{what}: {dotted_key}={fault['input']!r} is not one of {', '.join(values)}"
+            text = f"{what}: {dotted_key}={fault['input']!r} must be one of {', '.join(values)}"
             suggestions = format_suggestions(str(fault["input"]), values)
             text += suggestions if suggestions.startswith(" (nearest") else ""
         else:
@@ -205,7 +204,7 @@ def _validate_arm_overrides(declared: Mapping[str, Any], name: str) -> dict[str,
             isinstance(lines, list) and all(isinstance(line, str) for line in lines)
         ):
             raise InvalidConfig(
-                f"arm {arm} of {name} is {lines!r}: give a list of overrides, as in [heads=gqa]",
+                f"arm {arm} of {name} has overrides {lines!r}: give a list of overrides, as in [heads=gqa]",
                 ("arm_overrides", arm),
             )
     return {arm: list(lines or []) for arm, lines in overrides.items()}
@@ -226,7 +225,7 @@ def _validate_arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str
                 f"{name} has no arm {arm}{format_suggestions(str(arm), overrides)}", ("arms", i)
             )
     if len(set(arms)) < len(arms):
-        raise InvalidConfig(f"arms={arms} of {name} names an arm twice", ("arms",))
+        raise InvalidConfig(f"arms={arms} of {name} lists an arm twice: remove one", ("arms",))
     if declared["baseline"] not in arms:
         raise InvalidConfig(
             f"baseline={declared['baseline']} of {name} is not among arms={arms}: add it, or set baseline=",
@@ -237,18 +236,19 @@ def _validate_arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str
         try:
             line_by_key = index_by_key(overrides[arm])
         except OverrideParseException as error:
-            line = f"{error.override}: not an override; write key=value"
+            line = f"{error.override}: not an override: write key=value"
             raise InvalidConfig(f"arm {arm} of {name}: {line}", key_path) from error
         for key, line in line_by_key.items():
             if re.split(r"[./@]", key)[0] in EXECUTION_GROUPS:
                 raise InvalidConfig(
-                    f"arm {arm} of {name} sets {line}: how runs are carried out is the same for all arms; "
-                    "set it on the command line",
+                    f"arm {arm} of {name} sets {line}: execution settings are the same for all "
+                    "arms; set it on the command line",
                     key_path,
                 )
         if "seed" in line_by_key:
             raise InvalidConfig(
-                f"arm {arm} of {name} sets seed: seeds belong to the experiment, not to an arm", key_path
+                (f"arm {arm} of {name} sets seed: all arms use the seeds of the experiment; remove it"),
+                key_path,
             )
     return arms
 
@@ -258,22 +258,23 @@ def _validate_matching(declared: Mapping[str, Any], name: str) -> None:
     match = declared.get("match", "none")
     for i, arm in enumerate(declared.get("unmatched") or []):
         if arm == declared["baseline"] or arm not in (declared.get("arm_overrides") or {}):
-            problem = (
-                "the baseline, which nothing is made equal to"
-                if arm == declared["baseline"]
-                else "no arm of it"
-            )
-            raise InvalidConfig(f"unmatched of {name}: {arm} is {problem}", ("unmatched", i))
+            problem = "the baseline, which is never matched" if arm == declared["baseline"] else "not an arm"
+            raise InvalidConfig(f"unmatched of {name}: {arm} is {problem}: remove it", ("unmatched", i))
     if match == "none":
         if declared.get("unmatched"):
-            raise InvalidConfig(f"unmatched of {name}: with match=none no arm is matched", ("unmatched",))
+            raise InvalidConfig(
+                f"unmatched of {name}: match=none matches no arm: remove unmatched, or set match",
+                ("unmatched",),
+            )
         return
     if match not in budget_matching.RESOURCE_ALIASES:
         known = ["none", *budget_matching.RESOURCE_ALIASES]
-        raise InvalidConfig(f"match={match} of {name}{format_suggestions(str(match), known)}", ("match",))
+        raise InvalidConfig(
+            f"unknown match={match} of {name}{format_suggestions(str(match), known)}", ("match",)
+        )
     if not declared.get("match_by"):
         raise InvalidConfig(
-            f"{name} has match={match} and no match_by: name the key that is solved for", ("match_by",)
+            f"{name} has match={match} but no match_by: set match_by to the key to solve for", ("match_by",)
         )
 
 
@@ -284,13 +285,13 @@ def _validate_leakage_arms(declared: Mapping[str, Any], overrides: Mapping[str, 
     for i, arm in enumerate(leakage if isinstance(leakage, list) else []):
         if arm not in overrides:
             raise InvalidConfig(
-                f"leakage of {name}: it has no arm {arm}{format_suggestions(str(arm), overrides)}",
+                f"leakage of {name}: unknown arm {arm}{format_suggestions(str(arm), overrides)}",
                 ("leakage", i),
             )
         if arm == declared["baseline"]:
             raise InvalidConfig(
-                f"leakage of {name}: {arm} is the baseline, and nothing compares with a model that sees "
-                "future tokens: set baseline to another arm",
+                f"leakage of {name}: {arm} is the baseline, but no arm can be compared with a "
+                "model that sees future tokens: set baseline to another arm",
                 ("leakage", i),
             )
 
@@ -329,10 +330,10 @@ def _validate_threshold(claim: Claim, metric: str, what: str, at: KeyPath) -> No
         low, high = claim.relation.compute_region(claim.threshold, 1.0 if claim.compare == "ratio" else 0.0)
     except ValueError as error:
         raise InvalidConfig(
-            f"{what}: {condition}: no effect could satisfy it; give a number above 0", at
+            f"{what}: {condition}: no effect can satisfy it; give a number above 0", at
         ) from error
     if claim.compare == "ratio" and (high <= 0 or (low <= 0 and high == math.inf)):
-        raise InvalidConfig(f"{what}: {condition}: a ratio is never below 0; give a number above it", at)
+        raise InvalidConfig(f"{what}: {condition}: a ratio is never below 0; give a number above 0", at)
 
 
 def _validate_claim_arms(
@@ -349,23 +350,27 @@ def _validate_claim_arms(
         if claim.get(key) and claim[key] not in overrides:
             arm = claim[key]
             raise InvalidConfig(
-                f"a claim of {name} is about arm {arm}, which it lacks"
-                f"{format_suggestions(str(arm), overrides)}",
+                f"a claim of {name} has the unknown arm {arm}{format_suggestions(str(arm), overrides)}",
                 (*key_path, key),
             )
     if claim.get("arm") and claim["arm"] == (claim.get("against") or baseline):
-        other = "itself" if claim.get("against") else "the baseline, which it is: name another in against"
+        other = (
+            "itself"
+            if claim.get("against")
+            else "itself, because it is the baseline: set against to another arm"
+        )
         raise InvalidConfig(f"a claim of {name} compares arm {claim['arm']} with {other}", (*key_path, "arm"))
     if "says" in claim and not str(claim["says"] or "").strip():
         raise InvalidConfig(
-            f"a claim of {name} says nothing: the report repeats its words", (*key_path, "says")
+            f"a claim of {name} has an empty `says`: write the statement that the report prints",
+            (*key_path, "says"),
         )
 
 
 def require_integer(value: Any, key: str) -> int:
     """Return `value` if it is an integer and no boolean."""
     if type(value) is not int:
-        raise InvalidConfig(f"{key}: {value!r} is no integer", (key,))
+        raise InvalidConfig(f"{key}: {value!r} is not an integer", (key,))
     return value
 
 
@@ -373,6 +378,7 @@ def require_unique_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     """Return the seeds if none is repeated; each seed is one observation."""
     if len(set(seeds)) < len(seeds):
         raise InvalidConfig(
-            f"seeds {list(seeds)} name a seed twice: a seed is one observation, name each once", ("seeds",)
+            (f"seeds {list(seeds)} contain a duplicate, but a seed is one observation: list each once"),
+            ("seeds",),
         )
     return tuple(seeds)

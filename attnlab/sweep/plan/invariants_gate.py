@@ -45,8 +45,8 @@ def reject_broken_arms(broken_by_arm: Mapping[str, Sequence[str]]) -> None:
     for arm, broken in broken_by_arm.items():
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
         raise InvalidConfig(
-            f"arm {arm} breaks a law of attention: {broken[0]}{more}; mend it (python -m attnlab check shows "
-            f"all), or set sweep.unchecked=true and have the report say so"
+            f"arm {arm} breaks an attention invariant: {broken[0]}{more}; fix it (python -m "
+            "attnlab check lists all), or set sweep.unchecked=true, which the report will note"
         )
 
 
@@ -69,7 +69,7 @@ def _load_or_verify_invariants(config: Mapping[str, Any], key: str, checker: Che
     return broken
 
 
-@notify_if_slow("checking that every arm obeys the laws of attention")
+@notify_if_slow("checking the attention invariants of every arm")
 def check_invariants(plans: Sequence[Plan], checker: Checker, unchecked: bool) -> None:
     """Reject arms that break an invariant.
 

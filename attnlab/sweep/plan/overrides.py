@@ -55,8 +55,7 @@ def _reject_empty_mapping(override: Override) -> None:
     key = override.key_or_group
     if not (override.is_add() or override.is_delete()) and override.value() == {}:
         raise InvalidConfig(
-            f"{override.input_line}: an empty mapping changes nothing of {key}; remove a key of it with "
-            f"~{key}.NAME"
+            f"{override.input_line}: an empty mapping does not change {key}; remove a key with ~{key}.NAME"
         )
 
 
@@ -75,17 +74,16 @@ def parse_command(arguments: Sequence[str], loader: Any = None) -> Command:
         if override.key_or_group == "seed":
             seeds = _parse_seeds(override)
         elif override.key_or_group == "leakage":
-            raise InvalidConfig(
-                f"{override.input_line}: only an experiment file says which arms see future tokens"
-            )
+            raise InvalidConfig(f"{override.input_line}: only an experiment file can set leakage; remove it")
         elif override.is_interval_sweep():
             raise InvalidConfig(
-                f"{override.input_line}: an interval has no end; list the values, or use range()"
+                f"{override.input_line}: an interval cannot be swept; list the values, or use range()"
             )
         elif override.key_or_group == "logger" and override.is_sweep_override():
             values = str(override.input_line).partition("=")[2]
             raise InvalidConfig(
-                f"{override.input_line}: a comma sweeps; for all at once: 'logger=[{values}]'"
+                f"{override.input_line}: a comma sweeps the options; to use them together, write "
+                f"'logger=[{values}]'"
             )
         elif override.is_sweep_override():
             key = override.get_key_element()
@@ -95,7 +93,9 @@ def parse_command(arguments: Sequence[str], loader: Any = None) -> Command:
         else:
             axes.append([str(override.input_line)])
     if (count := len(seeds or [0]) * math.prod(map(len, axes))) > MAX_RUNS:
-        raise InvalidConfig(f"the swept keys ask for {count} runs, and a command has at most {MAX_RUNS}")
+        raise InvalidConfig(
+            f"the swept keys need {count} runs, but the limit is {MAX_RUNS} per command: sweep fewer values"
+        )
     return Command(seeds, tuple(itertools.product(*axes)))
 
 
@@ -114,7 +114,7 @@ def _reject_duplicate_keys(overrides: Sequence[Override]) -> None:
         if lines.setdefault(key, line) != line and key.split(".")[0] not in EXECUTION_GROUPS:
             swept = f"{key}={lines[key].partition('=')[2]},{line.partition('=')[2]}"
             raise InvalidConfig(
-                f"{key} is set twice, {lines[key]} and {line}: leave one out, or sweep both: {swept}"
+                f"{key} is set twice, {lines[key]} and {line}: remove one, or sweep both with {swept}"
             )
 
 
@@ -130,7 +130,7 @@ def split_common_overrides(points: Sequence[Sequence[str]]) -> tuple[list[str], 
     common = [line for line, varies in zip(points[0], varied, strict=True) if not varies]
     distinct = [[line for line, varies in zip(point, varied, strict=True) if varies] for point in points]
     if len({tuple(lines) for lines in distinct}) < len(distinct):
-        raise InvalidConfig("two values of a swept key are the same: name each value once")
+        raise InvalidConfig("two values of a swept key are the same: list each value once")
     columns = [{_abbreviate_override(line) for line in lines} for lines in zip(*distinct, strict=True)]
     is_ambiguous = len(set().union(*columns)) < sum(map(len, columns))
     names = [
@@ -154,9 +154,7 @@ def _limit_values(swept: Iterable[Any], override: Override) -> list[Any]:
     """
     values = list(itertools.islice(swept, MAX_RUNS + 1))
     if len(values) > MAX_RUNS:
-        raise InvalidConfig(
-            f"{override.input_line}: more values than a command can mean, which is {MAX_RUNS}: name fewer"
-        )
+        raise InvalidConfig(f"{override.input_line}: more than {MAX_RUNS} values: sweep fewer")
     return values
 
 
@@ -165,7 +163,9 @@ def _parse_seeds(override: Override) -> tuple[int, ...]:
     raw_seeds = value if isinstance(value, list) else [value]
     values = _limit_values(override.sweep_iterator() if override.is_sweep_override() else raw_seeds, override)
     if not values or any(type(seed) is not int for seed in values):
-        raise InvalidConfig(f"{override.input_line}: seeds are integers, as in seed=0,1,2 or seed=range(5)")
+        raise InvalidConfig(
+            f"{override.input_line}: seeds must be integers, as in seed=0,1,2 or seed=range(5)"
+        )
     return tuple(values)
 
 
@@ -189,8 +189,8 @@ def reject_hidden_overrides(lines: Sequence[str], arm: str, arm_overrides: Seque
             is_around = arm_key.startswith(key + ".") and not _is_option_choice(line)
             if key == arm_key or is_within or is_around:
                 raise InvalidConfig(
-                    f"{line} would be hidden by arm {arm}, which sets {arm_line}: "
-                    f"drop it, or leave the arm out with arms=[...]"
+                    f"{line} would be hidden by arm {arm}, which sets {arm_line}: remove it, or "
+                    "exclude the arm with arms=[...]"
                 )
 
 

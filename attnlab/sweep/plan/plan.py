@@ -185,7 +185,7 @@ def plan_command(
         ]
     titles = [report_plan.title for report_plan in plans if report_plan.experiment]
     if len(set(titles)) < len(titles):
-        raise InvalidConfig("two values of a swept key give the same report: name each value once")
+        raise InvalidConfig("two values of a swept key produce the same report: list each value once")
     return [_record_commit(report_plan, commit) for report_plan in plans]
 
 
@@ -458,7 +458,7 @@ def _compose_arms(
             assert match_key is not None, "`match` requires `match_by`"
             if match_key in index_by_key(arm_lines):
                 raise InvalidConfig(
-                    f"arm {name} sets {match_key}, which match_by solves for: drop one of the two",
+                    f"arm {name} sets {match_key}, which match_by solves for: remove one of the two",
                     ("arm_overrides", name),
                 )
             target = (match_key, figure, arms[experiment.baseline].estimate.get(figure))

@@ -60,11 +60,12 @@ def load_trainer(name: str) -> Trainer:
         if not f"{name}.".startswith(f"{error.name}."):
             raise  # the module exists, but an import of its own is missing
         raise InvalidConfig(
-            f"sweep.train={name}: there is no module {error.name}; name one that can be imported"
+            f"sweep.train={name}: module {error.name} not found: give a module that can be imported"
         ) from None
     for function in TRAINER_FUNCTIONS:
         if not callable(getattr(module, function, None)):
             raise InvalidConfig(
-                f"sweep.train={name} has no function {function}; a trainer has {', '.join(TRAINER_FUNCTIONS)}"
+                f"sweep.train={name} has no function {function}: a trainer needs "
+                f"{', '.join(TRAINER_FUNCTIONS)}"
             )
     return cast(Trainer, module)

@@ -34,9 +34,9 @@ def validate_against_estimates(
     for index, claim in zip(indices, experiment.claims, strict=True):
         if claim.identity and not claim.relation.is_two_sided and estimates[claim.arm].steps:
             raise InvalidConfig(
-                f"claim {index + 1} of {experiment.name}: identity: true with is: {claim.relation.name} of "
-                "an arm that is trained: only an equality holds by construction; write is: within, or drop "
-                "identity",
+                f"claim {index + 1} of {experiment.name}: identity: true needs is: within, not is: "
+                f"{claim.relation.name}, because only an equality of trained arms holds by "
+                "construction; change `is`, or remove identity",
                 _make_claim_key(index, "identity"),
             )
         if claim.compare == "ratio":
@@ -134,13 +134,13 @@ def _validate_ratio_claim(
     what = f"claim {index + 1} of {experiment.name}: a ratio of {name}"
     if estimates[arms[1]].get(name) == 0:
         raise InvalidConfig(
-            f"{what}, which is 0 in arm {arms[1]}: compare differences", _make_claim_key(index, "metric")
+            f"{what}, which is 0 in arm {arms[1]}: use compare: difference", _make_claim_key(index, "metric")
         )
     for arm in arms:
         is_counted = estimates[arm].get(name) is not None
         if not is_counted and _get_metric_kind(estimates[arm], name) not in (None, *_POSITIVE_KINDS):
             raise InvalidConfig(
-                f"{what}, which may be 0: compare differences", _make_claim_key(index, "compare")
+                f"{what}, which may be 0: use compare: difference", _make_claim_key(index, "compare")
             )
 
 
@@ -163,11 +163,11 @@ def _validate_proportion_claims(
     for remaining in range(len(proportion_claims), 0, -1):
         index = min(seeds_by_index, key=lambda index: seeds_by_index[index][remaining - 1])
         if (needed := seeds_by_index.pop(index)[remaining - 1]) > seeds:
-            requirement = f"it takes {needed:g}" if math.isfinite(needed) else "nor could any number"
+            requirement = f"it needs {needed:g}" if math.isfinite(needed) else "no number of seeds suffices"
             raise InvalidConfig(
-                f"claim {index + 1} of {experiment.name} is about a share, and {seeds} seeds could not "
-                f"decide it though every one were perfect: {requirement}. Ask for a loss, as in loss/..., "
-                "for steps_to_90, for another threshold, or for more seeds",
+                f"claim {index + 1} of {experiment.name} is about a proportion, and {seeds} seeds "
+                f"cannot decide it even if all are perfect: {requirement}. Use a loss, as in "
+                "loss/..., steps_to_90, another threshold, or more seeds",
                 _make_claim_key(index, "threshold"),
             )
 

@@ -46,7 +46,7 @@ class AdaptiveTable:
             dropped.append(heading)
         yield self._build_table(columns, fold_cells=not self._fits_width(columns, console, options))
         if dropped:
-            yield Text(f"(a wider terminal has {', '.join(dropped)} too)")
+            yield Text(f"(a wider terminal also shows {', '.join(dropped)})")
 
     def _fits_width(self, columns: Sequence[str], console: Console, options: ConsoleOptions) -> bool:
         unbounded = options.update(max_width=_UNBOUNDED_WIDTH)

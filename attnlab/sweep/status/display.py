@@ -128,7 +128,7 @@ def _render_plans(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]
         due_time, open_time = (
             _format_time_left(part, states, times, n_slots) for part in (due_runs, open_runs)
         )
-        minimum = f"together: {len(due_runs)} to train by now, {due_time}"
+        minimum = f"total: {len(due_runs)} to train now, {due_time}"
         maximum = f" ... {len(open_runs)} with all planned seeds, {open_time}"
         parts += [minimum + maximum * (len(open_runs) > len(due_runs))] if open_runs else []
     return Group(*parts)
@@ -144,8 +144,7 @@ def _forecast_plans(
         run_states = interim_status.load_plan_states(plan, root)
         forecasts = forecast_runs(plan, run_states, finished, root)
         lines = [
-            f"{arm}: its learning rate is tuned first, then its runs get their ids"
-            for arm in plan.untuned_arms
+            f"{arm}: the learning rate is tuned first; the run ids depend on it" for arm in plan.untuned_arms
         ]
         if warning := config_groups.format_repetition_warning(
             {arm: runs[0].estimate.epochs for arm, runs in plan.group_runs_by_arm().items()}
@@ -173,9 +172,9 @@ def _render_status(plans: Sequence[Plan], root: Path) -> Group:
             for state in run_states.values()
             if state.status not in interim_status.IDLE_STATES
         ]
-        by_now = " needed by now" if len(fractions) < len(run_states) else ""
+        by_now = " (runs needed now)" if len(fractions) < len(run_states) else ""
         counts = run_table.format_state_counts([*run_states.values()])
-        line = f"{counts}; {sum(fractions) / len(fractions):.0%} of the work{by_now}"
+        line = f"{counts}; {sum(fractions) / len(fractions):.0%} of the work done{by_now}"
         if unfinished := [run for run in plan.all_runs if run_states[run.id].status in UNFINISHED_STATES]:
             seconds = _estimate_seconds_left(
                 unfinished, run_states, forecast_runs(plan, run_states, load_finished_results(root), root)
@@ -183,7 +182,7 @@ def _render_status(plans: Sequence[Plan], root: Path) -> Group:
             time_left = (
                 f"time left {UNKNOWN}"
                 if seconds is None
-                else f"about {format_duration(seconds)} of one slot left"
+                else f"about {format_duration(seconds)} of slot time left"
             )
             line = f"{line}, {time_left}"
         parts.append(line)
@@ -209,13 +208,13 @@ def _describe_tuning(plan: Plan) -> list[str]:
     arms = plan.tuning.arms.values()
     n_known = len(plan.tuning_runs)
     n_max = plan.tuning.grid.max_runs * len(arms)
-    line = f"tuning takes {n_known} runs as far as they are known, and at most {n_max}"
+    line = f"tuning: {n_known} runs planned so far, at most {n_max}"
     if all_tokens := sum(arm.comparison_tokens for arm in arms):
         proportion = sum(arm.search_tokens for arm in arms) / all_tokens
         max_proportion = sum(arm.max_tokens for arm in arms) / all_tokens
         line += (
-            f": {proportion:.0%}, and at most {max_proportion:.0%}, "
-            "of what the comparison takes with all its seeds"
+            f": {proportion:.0%}, at most {max_proportion:.0%}, of the training tokens of the "
+            "comparison with all seeds"
         )
     return [line]
 
@@ -231,15 +230,17 @@ def _describe_cost(
     idle = sum(state.status in interim_status.IDLE_STATES for state in run_states.values())
     n_slots = _count_slots(runs, settings)
     failed = len(run_states) - len(unfinished) - done - idle
-    text = f"{len(unfinished)} to train{' by now' if idle else ''}, {done} done" + (
+    text = f"{len(unfinished)} to train{' now' if idle else ''}, {done} done" + (
         f", {failed} failed" if failed else ""
     )
     if unfinished:
         text += f": {_format_time_left(unfinished, run_states, forecasts, n_slots)}"
         if (seconds := _estimate_seconds_left(unfinished, run_states, forecasts)) is not None:
-            text += f", {format_duration(seconds)} in all"
+            text += f", {format_duration(seconds)} of slot time"
         if any(forecasts[run.id].is_guess for run in unfinished):
-            text += " (~ is a guess from the FLOPs of other runs: none of the arm has finished)"
+            text += (
+                " (~ marks estimates from the FLOPs of other runs, because no run of the arm has finished)"
+            )
     return text
 
 
@@ -257,7 +258,7 @@ def _describe_interim_range(
         run for run in plan.runs if run_states[run.id].status in (*UNFINISHED_STATES, interim_status.LATER)
     ]
     if not open_runs:
-        return ["no claim waits for a further interim analysis"]
+        return ["no claim is pending"]
     n_slots = _count_slots(plan.runs, settings)
     minimum, maximum = (
         f"{len(runs)} more runs, {_format_time_left(runs, run_states, forecasts, n_slots)}"
@@ -322,8 +323,8 @@ def _describe_memory_warning(
     fewer_slots = "sweep.slots=1, " if n_concurrent > 1 and required_bytes <= device_bytes else ""
     kind = escape_unprintable(run.estimate.device_kind)
     return [
-        f"warning: {escape_unprintable(run.arm)} takes about {required_bytes / 1e9:,.1f} GB of memory"
-        f"{concurrency}, and there are {device_bytes / 1e9:,.1f} GB ({kind}): set {fewer_slots}"
-        "sweep.halve_batch=true, or a smaller data.batch_size "
-        "with trainer.accumulate_grad_batches"
+        f"warning: {escape_unprintable(run.arm)} takes about {required_bytes / 1e9:,.1f} "
+        f"GB of memory{concurrency}, but the device has only {device_bytes / 1e9:,.1f} GB ({kind}): "
+        f"set {fewer_slots}sweep.halve_batch=true, or a smaller data.batch_size with "
+        "trainer.accumulate_grad_batches"
     ]

@@ -94,7 +94,7 @@ def load_plan_states(plan: Plan, root: Path, check_weights: bool = False) -> dic
             if run.id not in required_ids
         }
     if reason := explain_unknown_margin(plan, root):
-        blocked = RunState(LATER, f"once the margin is known: {reason}", 0.0)
+        blocked = RunState(LATER, f"pending until the margin is known: {reason}", 0.0)
         idle = {run.id: blocked for run in plan.runs} | idle
     return run_states | {id: state for id, state in idle.items() if run_states[id].status == "to train"}
 
@@ -132,7 +132,7 @@ def describe_claim_standings(plan: Plan, root: Path) -> list[str]:
     claims = plan.experiment.claims
     counts = list_analysis_seeds(plan)
     standings: Sequence[ClaimStatus | None] = load_claim_standings(plan, root) or [None] * len(claims)
-    untested = f"interim analysis 1 of {len(counts)} waits for {counts[0]} seeds"
+    untested = f"pending: interim analysis 1 of {len(counts)} at {counts[0]} seeds"
     return [
         f"claim {number}, {claim.says}: {_describe_standing(standing, len(counts)) if standing else untested}"
         for number, (claim, standing) in enumerate(zip(claims, standings, strict=True), 1)
@@ -146,10 +146,10 @@ def _describe_standing(claim: ClaimStatus, n_analyses: int) -> str:
         parts.append(design[0].lower() + design[1:])
     if claim.is_pending:
         parts.append(
-            f"interim analysis {claim.completed_analyses + 1} of {n_analyses} "
-            f"waits for {claim.required_seeds} seeds"
+            f"pending: interim analysis {claim.completed_analyses + 1} of {n_analyses} at "
+            f"{claim.required_seeds} seeds"
         )
-    return ", ".join(parts) + (", whatever the seeds" if claim.basis == "exact" else "")
+    return ", ".join(parts) + (", independent of the seeds" if claim.basis == "exact" else "")
 
 
 def _decide_claims(plan: Plan, root: Path, calibration: CalibrationResult | None) -> list[ClaimStatus]:
@@ -190,7 +190,9 @@ def _build_idle_state(plan: Plan, claims: Sequence[ClaimStatus], arm: str, seed_
     claim_arms = map(plan.experiment.get_claim_arms, plan.experiment.claims)
     pending = [standing.is_pending for standing in claims] or [True] * len(plan.experiment.claims)
     if not any(is_pending and arm in arms for is_pending, arms in zip(pending, claim_arms, strict=True)):
-        return RunState(NOT_NEEDED, "no claim about its arm is open", 0.0)
+        return RunState(NOT_NEEDED, "no claim about its arm is pending", 0.0)
     counts = list_analysis_seeds(plan)
     number = next(i for i, count in enumerate(counts, 1) if seed_index < count)
-    return RunState(LATER, f"at interim analysis {number} of {len(counts)}, if it is still inconclusive", 0.0)
+    return RunState(
+        LATER, f"at interim analysis {number} of {len(counts)}, if the claim is still inconclusive", 0.0
+    )

@@ -27,7 +27,7 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunResult]) -> list[
         experiment.margin, compute_slope(plan.compute_calibration, records.get)
     )
     if margin is None:
-        return [f"{experiment.margin}: not known in nats yet, and so not the seeds that it asks for"]
+        return [f"{experiment.margin}: not yet known in nats, so the required number of seeds is unknown"]
     values = {
         (run.arm, run.seed): value
         for run in plan.runs
@@ -46,13 +46,15 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunResult]) -> list[
         spread = _compute_margin_seeds(differences, margin, plan.runs[0].config) if has_spread else None
         if spread is None:
             lines.append(
-                f"{arm} - {baseline}: {len(differences)} finished pairs, so the spread is not known yet"
+                f"{arm} - {baseline}: {len(differences)} finished pairs, so the standard deviation "
+                "is not yet known"
             )
             continue
         sd, required_seeds = spread
         lines.append(
-            f"{arm} - {baseline}: {len(differences)} finished pairs, sd {sd:.3g}; margin {margin:g} asks for "
-            f"{required_seeds or 'more than 10,000'} seeds ({len(experiment.seeds)} planned)"
+            f"{arm} - {baseline}: {len(differences)} finished pairs, sd {sd:.3g}; margin {margin:g} "
+            f"requires {required_seeds or 'more than 10,000'} seeds ({len(experiment.seeds)} "
+            "planned)"
         )
     return lines
 

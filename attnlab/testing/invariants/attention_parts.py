@@ -70,8 +70,8 @@ def check_rotation_is_relative(variant: Variant) -> None:
         scores = all_scores[..., :T, :T]
         shifted_scores = all_scores[..., T:, T:]
         float32_tolerance = 1e-6 * shift
-        assert_close(shifted_scores, scores, f"scores {shift} positions further on", float32_tolerance)
-        assert_different(all_scores[..., :T, T:], scores, "scores of another distance")
+        assert_close(shifted_scores, scores, f"scores shifted by {shift} positions", float32_tolerance)
+        assert_different(all_scores[..., :T, T:], scores, "scores at another distance")
 
 
 @torch.no_grad()
@@ -88,7 +88,7 @@ def check_permutation_equivariance(variant: Variant) -> None:
     if not is_positional and not any(map(_is_positional, layer.scores)):
         assert_close(permuted, expected, "permuted input")
     elif variant.length > 2:
-        assert_different(permuted, expected, "permuted input, though there are positions")
+        assert_different(permuted, expected, "permuted input, despite positions")
 
 
 def _is_positional(score: Any) -> bool:

@@ -63,7 +63,7 @@ def _compare_splits(
             sees_next_chunk = any(visible[:cut, cut:].any() for cut in list(accumulate(split))[:-1])
             if not (sees_next_chunk or depends_on_length):
                 raise AssertionError(
-                    f"refuses the split {split} for no reason of its mask: {error}"
+                    f"rejects the split {split}, although its mask allows it: {error}"
                 ) from None
             unsupported_error = error
             continue
@@ -153,7 +153,7 @@ def check_cache_reorder(variant: Variant) -> None:
         setattr(cache, name, _reorder_rows(value))
     remaining_input = x[:, cut:].flip(0)
     if remaining_input.shape[1]:
-        assert_close(layer(remaining_input, cache=cache), layer(x.flip(0))[:, cut:], "rows exchanged")
+        assert_close(layer(remaining_input, cache=cache), layer(x.flip(0))[:, cut:], "permuted rows")
 
 
 def _reorder_rows(value: Any) -> Any:
@@ -194,7 +194,7 @@ def check_cache_capacity(variant: Variant) -> None:
         layer(x[:, capacity:], cache=cache)
     except ValueError:
         return
-    raise AssertionError(f"the cache takes {capacity + 1} tokens and declares to have room for {capacity}")
+    raise AssertionError(f"the cache accepts {capacity + 1} tokens, but declares a capacity of {capacity}")
 
 
 def has_bounded_cache(variant: Variant) -> bool:
@@ -214,13 +214,11 @@ def check_state_size(variant: Variant) -> None:
     layer(x, cache=cache)
     token_bytes = cache.live_bytes() - Capabilities.from_part(layer).carried_size() * variant.batch
     if layer.state_size() == 0:
-        assert token_bytes == 0, (
-            f"{token_bytes} bytes are held for tokens, and state_size() says that there are none"
-        )
+        assert token_bytes == 0, f"the cache holds {token_bytes} bytes for tokens, but state_size() is 0"
         return
     n_cached, remainder = divmod(token_bytes, layer.state_size() * variant.batch)
     assert not remainder, (
-        f"{token_bytes} bytes are no multiple of {layer.state_size()} x {variant.batch} rows"
+        f"{token_bytes} bytes are not a multiple of {layer.state_size()} x {variant.batch} rows"
     )
     assert token_bytes == 0 or token_bytes % T == 0 or n_cached < T, "not a whole number of bytes per token"
     n_visible = (
@@ -230,8 +228,8 @@ def check_state_size(variant: Variant) -> None:
     )
     max_cached = Capabilities.from_part(cache).max_cached_tokens
     assert max_cached is None or n_cached <= max_cached, (
-        f"the cache holds {n_cached} tokens and declares to hold {max_cached}"
+        f"the cache holds {n_cached} tokens, but declares at most {max_cached}"
     )
     assert n_visible <= n_cached <= T, (
-        f"the cache holds {n_cached} tokens of {T}, the next query needs {n_visible}"
+        f"the cache holds {n_cached} of {T} tokens, but the next query needs {n_visible}"
     )

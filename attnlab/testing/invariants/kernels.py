@@ -101,9 +101,9 @@ def _make_kernel_calls(variant: Variant) -> dict[str, AttentionInputs]:
     return {
         "full pass": full,
         "last queries": tail,
-        "blind row": masked_row,
+        "fully masked row": masked_row,
         "scores": large_scores,
-        "long text": long_call,
+        "long sequence": long_call,
     }
 
 
@@ -121,7 +121,7 @@ def check_kernel_matches_reference(variant: Variant) -> None:
                 f"{name}, outputs",
                 compute_tolerance(inputs),
             )
-    for name in ("full pass", "last queries", "blind row"):
+    for name in ("full pass", "last queries", "fully masked row"):
         q, k, v = (tensor.detach().requires_grad_() for tensor in calls[name][:3])
         inputs = calls[name]._replace(q=q, k=k, v=v)
         try:
@@ -148,7 +148,9 @@ def check_kernel_returns_requested_outputs(variant: Variant) -> None:
             actual = getattr(kernel(inputs._replace(need=(need,))), need)
         except Unsupported:
             continue
-        assert actual is not None, f"the kernel was asked for {need} and gave none: it should refuse"
+        assert actual is not None, (
+            f"the kernel did not return the requested {need}: raise Unsupported instead"
+        )
         expected = getattr(compute_reference_attention(inputs), need)
         assert torch.equal(actual == -torch.inf, expected == -torch.inf), f"{need} of queries that see no key"
         assert_close(actual.nan_to_num(neginf=0.0), expected.nan_to_num(neginf=0.0), need)
@@ -174,10 +176,10 @@ def check_dropout_preserves_mean(variant: Variant) -> None:
     deviation = (
         (dropped_sums - expected_sums.repeat(48, 1, 1, 1)) * expected_sums.sign().repeat(48, 1, 1, 1)
     )[has_keys.repeat(48, 1, 1, 1)]
-    assert deviation.std() > 0.05 * scale, "with dropout of 0.3 no weight is dropped"
+    assert deviation.std() > 0.05 * scale, "dropout of 0.3 drops no weight"
     mean_ratio = 1 + deviation.mean() / scale
     assert abs(mean_ratio - 1) < 0.05, (
-        f"weights sum to {mean_ratio:.2g} of what they should on average, with dropout of 0.3"
+        f"with dropout of 0.3, weights sum to {mean_ratio:.2g} of the expected sum on average"
     )
 
 
@@ -197,7 +199,7 @@ def check_weights_sum_to_one(variant: Variant) -> None:
     total = result.weights.sum(-1)
     fully_masked = result.lse == -torch.inf
     if layer.reweights and not isinstance(layer.epilogue, Sinks):
-        assert total.max() <= 1 + 1e-12, f"a row sums to {total.max():.6g}, which is more than one"
+        assert total.max() <= 1 + 1e-12, f"a row sums to {total.max():.6g}, more than 1"
         return
     assert_close(total, (1 - sink_weight).masked_fill(fully_masked, 0.0), "sum of a row")
 
@@ -220,7 +222,7 @@ def check_fully_masked_rows_are_zero(variant: Variant) -> None:
     with torch.no_grad():
         out = layer.kernel(capture_kernel_inputs(layer, x, mask=mask)).out
     assert out.isfinite().all(), "not finite"
-    assert (out[0] == 0).all(), "a query without keys gets something"
+    assert (out[0] == 0).all(), "a query without keys has a nonzero output"
     x.requires_grad_()
     (gradient,) = torch.autograd.grad(layer.attend(x, mask=mask).out.square().sum(), x)
     assert gradient.isfinite().all(), "a gradient is not finite"
@@ -243,4 +245,4 @@ def check_scale(variant: Variant) -> None:
         scaled = eager(inputs).out
         larger = inputs.q * multiplier * float(width) ** exponent
         unscaled = eager(inputs._replace(q=larger, scale=1.0)).out
-    assert_close(unscaled, scaled, f"scale of a width of {width}")
+    assert_close(unscaled, scaled, f"scale at head_dim {width}")

@@ -24,7 +24,7 @@ class LayerChain(nn.Module):
         stateful_layers = [
             layer for layer in layers if layer.state_size() or Capabilities.from_part(layer).carried_size()
         ]
-        assert len(stateful_layers) == 1, "a cache for each layer is not what this is for"
+        assert len(stateful_layers) == 1, "a layer chain takes one cache, not one per layer"
         self.changes_with_length = any(Capabilities.from_part(layer).changes_with_length for layer in layers)
 
     def forward(

@@ -126,7 +126,10 @@ def check_future_visibility_is_declared(variant: Variant) -> None:
         visible = _evaluate_part(mask, positions, positions, head)
         if not capabilities.sees_future:
             _require_none_visible(
-                visible & (distance < 0), positions, head, "a later one: declare sees_future, if it is meant"
+                visible & (distance < 0),
+                positions,
+                head,
+                "a later token: declare sees_future if that is intended",
             )
         if window is not None:
             outside_window = (distance >= window[0]) & (positions >= window[1])
@@ -134,7 +137,7 @@ def check_future_visibility_is_declared(variant: Variant) -> None:
                 visible & outside_window,
                 positions,
                 head,
-                f"which is not visible_window={window} that it declares",
+                f"outside its declared visible_window={window}",
             )
 
 
@@ -152,12 +155,12 @@ def check_masks_and_scores_depend_on_positions(variant: Variant) -> None:
     heads = _make_head_indices(variant)
     positions = torch.arange(SMALL_LENGTH)
     order = torch.randperm(SMALL_LENGTH, generator=make_named_generator(3, "order"))
-    hint = "it goes by slot or by its neighbours: use q_idx and kv_idx, which padding and caches shift"
+    hint = "it depends on the slot or on other tokens: use q_idx and kv_idx, which padding and caches shift"
     for name, part, score in _list_masks_and_scores(variant, heads):
         first_values, second_values = (
             _evaluate_part(part, positions, positions, heads, score) for _ in range(2)
         )
-        assert torch.equal(first_values, second_values), f"{name} says something else when it is asked again"
+        assert torch.equal(first_values, second_values), f"{name} returns a different value when called again"
         for subset in (order, order[: SMALL_LENGTH - 4]):
             _compare_reordered(name, part, score, first_values, subset, heads, hint)
 
@@ -171,7 +174,7 @@ def _compare_reordered(
     for _, head, query, key in (difference > 1e-12).nonzero().tolist()[:1]:
         pair = f"token {int(subset[query])} and key {int(subset[key])}, head {head},"
         size = f" (off by {difference.max().item():.2g})"
-        raise AssertionError(f"{name} says another thing of {pair} among other positions{size}: {hint}")
+        raise AssertionError(f"{name} changes for {pair} among other positions{size}: {hint}")
 
 
 @torch.no_grad()
@@ -199,7 +202,7 @@ def check_shift_invariance(variant: Variant) -> None:
     positions = torch.arange(variant.length)
     for shift in SHIFTS:  # float32 angles need a tolerance proportional to the shift
         shifted = layer(x, positions=positions[None] + shift)
-        assert_close(shifted, layer(x), f"{shift} positions further on", 1e-6 * shift)
+        assert_close(shifted, layer(x), f"shifted by {shift} positions", 1e-6 * shift)
 
 
 @torch.no_grad()

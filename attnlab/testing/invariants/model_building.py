@@ -12,26 +12,24 @@ from attnlab.testing.invariants.variant import VOCABULARY, Variant
 
 def check_builds(variant: Variant) -> None:
     """0. The config builds a layer that preserves the shape of its input and the dtype of its weights."""
-    assert variant.attention.get("_target_"), "the config names no _target_"
+    assert variant.attention.get("_target_"), "the config has no _target_"
     if variant.is_attention and variant.prototype.mask is not None:
         _require_valid_mask(variant.prototype.mask)
     x = variant.make_input()
     with torch.no_grad():
         y = variant.make_layer()(x)
     assert y.shape == x.shape, f"the layer maps {tuple(x.shape)} to {tuple(y.shape)}"
-    assert y.dtype == x.dtype, f"the layer turns float64 into {y.dtype}"
+    assert y.dtype == x.dtype, f"the layer changes float64 to {y.dtype}"
 
 
 def _require_valid_mask(mask: Any) -> None:
     try:
         hash(mask)
     except TypeError as error:
-        raise AssertionError(
-            f"a mask is remembered by its hash: {error}; use a tuple, or freeze it"
-        ) from None
+        raise AssertionError(f"a mask must be hashable: {error}; use a tuple, or freeze it") from None
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
     dtype = mask(zero, zero, zero, zero).dtype
-    assert dtype == torch.bool, f"a mask says True or False, this one answers in {dtype}"
+    assert dtype == torch.bool, f"a mask must return bool, got {dtype}"
 
 
 @torch.no_grad()
@@ -43,7 +41,7 @@ def check_same_seed_same_bits(variant: Variant) -> None:
         assert torch.equal(value, states[1][name]), f"{name} depends on more than the seed"
     tokens = variant.make_tokens()
     assert torch.equal(first(tokens), second(tokens)), "outputs of equal weights differ"
-    assert not torch.equal(first(tokens), other(tokens)), "the seed changes nothing"
+    assert not torch.equal(first(tokens), other(tokens)), "the seed has no effect"
 
 
 def _build_seeded_model(variant: Variant, seed: int) -> Transformer:
@@ -85,4 +83,4 @@ def check_trains(variant: Variant) -> None:
     if variant.length > 3:
         trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         unchanged = [name for name, parameter in trainable if torch.equal(parameter, before[name])]
-        assert not unchanged, f"never moves: {', '.join(unchanged)}"
+        assert not unchanged, f"parameters that training does not change: {', '.join(unchanged)}"

@@ -42,7 +42,7 @@ class LeakError(AssertionError):
         self.key = key
         self.size = size
         suffix = f" (a gradient of {size:.2g}{heads})"
-        super().__init__(f"output {token} depends on token {key}, which it may not see{suffix}")
+        super().__init__(f"output {token} depends on token {key}, which the mask hides{suffix}")
 
 
 def _describe_leaking_heads(variant: Variant, leak: LeakError) -> str:
@@ -79,7 +79,7 @@ def check_masked_keys_get_no_gradient(variant: Variant) -> None:
         assert T < 4 or (depends & ~itself).any(), "no output depends on any other token"
         return
     for n, key in (visible & ~depends).nonzero().tolist()[:1]:
-        raise AssertionError(f"output {rows[n].item()} does not depend on token {key}, which it should see")
+        raise AssertionError(f"output {rows[n].item()} does not depend on token {key}, which the mask shows")
 
 
 def check_model_does_not_leak(variant: Variant) -> None:
@@ -113,12 +113,14 @@ def check_long_sequences_do_not_leak(variant: Variant) -> None:
         unaffected = ~visible[:, cut:].any(-1)
         unaffected[cut:] = False
         changed = layer(torch.cat((x[:, :cut], other[:, cut:]), 1))
-        assert_close(changed[:, unaffected], expected[:, unaffected], f"tokens from {cut} on changed, of {T}")
+        assert_close(
+            changed[:, unaffected], expected[:, unaffected], f"{T} tokens, changed from token {cut} on"
+        )
         if cut >= T - 1 and is_length_independent(variant):
             assert_close(
                 layer(x[:, :cut])[:, unaffected[:cut]],
                 expected[:, unaffected],
-                f"tokens from {cut} on gone, of {T}",
+                f"{T} tokens, truncated at token {cut}",
             )
 
 

@@ -99,7 +99,8 @@ def check_gradients_match_finite_differences(variant: Variant) -> None:
         if abs(slope - finite_difference) <= 1e-3 * max(1.0, abs(finite_difference)):
             return
     raise AssertionError(
-        f"along one direction the output changes by {finite_difference:.6g}, the gradient says {slope:.6g}"
+        f"along one direction the finite difference is {finite_difference:.6g}, but the gradient is "
+        f"{slope:.6g}"
     )
 
 
@@ -117,7 +118,9 @@ def check_parameters_are_registered(variant: Variant) -> None:
         for name, value in getattr(part, "__dict__", {}).items():
             if any(id(p) not in registered for p in _iter_parameters(value)):
                 kind = type(part).__name__
-                raise AssertionError(f"{kind}.{name} holds a parameter that is not the layer's: register it")
+                raise AssertionError(
+                    f"{kind}.{name} is a parameter that the layer does not contain: register it"
+                )
 
 
 def _iter_parameters(value: Any) -> Iterator[nn.Parameter]:
@@ -156,7 +159,7 @@ def check_declared_costs_match_counts(variant: Variant) -> None:
         except Unsupported:
             continue
         predicted = predict_generation_cost(model, 1, 5, 3, make_cache is not None)
-        message = f"counted {counted}, the heads say {predicted}"
+        message = f"counted {counted}, but the heads declare {predicted}"
         assert replace(counted, bytes_read=0) == replace(predicted, bytes_read=0), message
         assert counted.bytes_read <= predicted.bytes_read, message
 

@@ -35,35 +35,39 @@ GRADIENT_INVARIANTS = (
 NON_SOFTMAX_NORMALIZERS = ("off_by_one", "softpick", "sigmoid", "talking")
 UNSUPPORTED_COMBINATIONS = (
     UnsupportedCombination(
-        ("kernel=sdpa", "score=softcap"), BUILD_INVARIANTS, "sdpa takes additive scores only"
+        ("kernel=sdpa", "score=softcap"), BUILD_INVARIANTS, "sdpa supports only additive scores"
     ),
     UnsupportedCombination(
-        ("kernel=sdpa", "score=log_length"), BUILD_INVARIANTS, "sdpa takes additive scores only"
+        ("kernel=sdpa", "score=log_length"), BUILD_INVARIANTS, "sdpa supports only additive scores"
     ),
-    UnsupportedCombination(("kernel=sdpa", "epilogue=sinks"), BUILD_INVARIANTS, "sdpa gives no lse"),
+    UnsupportedCombination(("kernel=sdpa", "epilogue=sinks"), BUILD_INVARIANTS, "sdpa does not return lse"),
     *(
         UnsupportedCombination(
-            (f"kernel={kernel}", f"normalizer={other}"), BUILD_INVARIANTS, f"{kernel} knows the softmax only"
+            (f"kernel={kernel}", f"normalizer={other}"), BUILD_INVARIANTS, f"{kernel} supports only softmax"
         )
         for kernel in ("sdpa", "flex")
         for other in NON_SOFTMAX_NORMALIZERS
     ),
     *(
         UnsupportedCombination(
-            (f"normalizer={other}", "epilogue=sinks"), BUILD_INVARIANTS, "what is no softmax has no lse"
+            (f"normalizer={other}", "epilogue=sinks"),
+            BUILD_INVARIANTS,
+            "lse is defined only for softmax weights",
         )
         for other in NON_SOFTMAX_NORMALIZERS
     ),
     UnsupportedCombination(
-        ("kernel=sdpa", "score=ssmax"), BUILD_INVARIANTS, "sdpa takes additive scores only"
+        ("kernel=sdpa", "score=ssmax"), BUILD_INVARIANTS, "sdpa supports only additive scores"
     ),
     UnsupportedCombination(
-        ("heads=tied_qkv", "convolution=kv"), BUILD_INVARIANTS, "one projection has no keys and values apart"
+        ("heads=tied_qkv", "convolution=kv"),
+        BUILD_INVARIANTS,
+        "one projection has no separate keys and values",
     ),
     UnsupportedCombination(
         ("heads=differential", "epilogue=exclusive"),
         BUILD_INVARIANTS,
-        "nothing is left to normalise of the first token",
+        "nothing of the first token is left to normalize",
     ),
     UnsupportedCombination(
         ("heads=differential", "epilogue=convolved"), BUILD_INVARIANTS, "a map's values are twice as wide"
@@ -73,7 +77,7 @@ UNSUPPORTED_COMBINATIONS = (
         UnsupportedCombination(
             (f"heads={heads}", "score=qk_norm"),
             BUILD_INVARIANTS,
-            "a latent head's keys are not there when they turn",
+            "latent heads have no per-head keys before RoPE",
         )
         for heads in ("mla", "gla")
     ),
@@ -81,11 +85,11 @@ UNSUPPORTED_COMBINATIONS = (
     UnsupportedCombination(
         ("heads=tpa", "score=qk_norm"),
         BUILD_INVARIANTS,
-        "keys turn as factors, before there are any to normalise",
+        "RoPE applies to factors, before there are keys to normalize",
     ),
     *(
         UnsupportedCombination(
-            (f"heads={heads}", f"values={values}"), BUILD_INVARIANTS, "they have no values apart to mix"
+            (f"heads={heads}", f"values={values}"), BUILD_INVARIANTS, "they have no separate values to mix"
         )
         for heads in ("mla", "gla", "gta", "tpa", "differential", "tied_qkv")
         for values in ("residual", "embedding")
@@ -105,18 +109,20 @@ UNSUPPORTED_COMBINATIONS = (
             UnsupportedCombination(
                 (f"heads={heads}", "position=rope_dynamic_ntk"),
                 ("absorbed_heads",),
-                "turned keys go out of date",
+                "cached keys with RoPE applied become outdated",
             ),
         )
     ),
     UnsupportedCombination(
-        ("decode=sliding", "mask=window_sinks"), ("left_padded_decode",), "kept tokens stand at one place"
+        ("decode=sliding", "mask=window_sinks"),
+        ("left_padded_decode",),
+        "first tokens are cached at one position only",
     ),
     *(
         UnsupportedCombination(
             (f"model={cell}",),
             (*DECODING_INVARIANTS, "state_size", "left_padding", "packed_documents"),
-            "it keeps no keys",
+            "it caches no keys",
         )
         for cell in ("lstm", "gru")
     ),
@@ -124,7 +130,7 @@ UNSUPPORTED_COMBINATIONS = (
     UnsupportedCombination(
         ("position=rope_dynamic_ntk",),
         (*DECODING_INVARIANTS, "state_size"),
-        "turned keys would go out of date",
+        "cached keys with RoPE applied become outdated",
     ),
 )
 

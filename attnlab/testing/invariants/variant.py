@@ -212,7 +212,7 @@ def _find_dim(mixer: Mapping[str, Any]) -> int:
         if isinstance(part.get("dim"), int):
             return part["dim"]
     raise ValueError(
-        "this mixer names no width: give its constructor, or that of its heads, a parameter `dim`"
+        "this mixer has no known width: add a parameter `dim` to its constructor, or to that of its heads"
     )
 
 

@@ -107,13 +107,13 @@ def combine_choices(**choices: str) -> Variant:
     for axis in AXES:
         for path, value in SMALL_SIZES.get(f"{axis}={selected[axis]}", {}).items():
             assert OmegaConf.select(config, path) is not None, (
-                f"{path}: gone from conf/{axis}/{selected[axis]}.yaml"
+                f"{path} is missing in conf/{axis}/{selected[axis]}.yaml"
             )
             OmegaConf.update(config, path, value)
     resolved = _resolve_layer_config(config)
     model = resolved["model"]
     return Variant(
-        " ".join(f"{axis}={value}" for axis, value in choices.items()) or "the usual values",
+        " ".join(f"{axis}={value}" for axis, value in choices.items()) or "default values",
         model["mixer"] or model["attention"],
         model["positions"],
         resolved["decode"].get("cache"),

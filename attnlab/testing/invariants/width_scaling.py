@@ -55,7 +55,7 @@ def require_flat_slopes(slopes: Mapping[ActivationKey, float], min_slope: float 
         AssertionError: A slope is too steep; the message names the first.
     """
     for (quantity, step, name), slope in slopes.items():
-        message = f"after {step} steps the {quantity} of {name} goes as the width to the power of {slope:.2f}"
+        message = f"after {step} steps the {quantity} of {name} scales as width^{slope:.2f}"
         assert slope <= MAX_SLOPE, message
         if quantity == "change" and not MAY_SHRINK.search(name):
             assert slope >= min_slope, message
@@ -81,7 +81,9 @@ def build_wider_model(variant: Variant, factor: int, seed: int, n_layers: int = 
     try:
         model = wider_variant.make_model(n_layers=n_layers, seed=seed, ffn_width=2 * variant.dim * factor)
     except ValueError as error:
-        raise Unsupported(f"{', '.join(scaled_keys)} times {factor} make no model: {error}") from error
+        raise Unsupported(
+            f"{', '.join(scaled_keys)} multiplied by {factor} cannot be built: {error}"
+        ) from error
     return model.float().train()
 
 

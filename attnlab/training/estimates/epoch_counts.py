@@ -27,7 +27,7 @@ def validate_epochs(config: Mapping[str, Any], data: Any) -> float | None:
     max_steps = math.floor(limit * _count_steps_per_epoch(config, data.task))
     raise ValueError(
         f"data.max_epochs={limit:g}: trainer.max_steps={config['trainer']['max_steps']} reads the text "
-        f"{format_epochs(epochs)} times, {format_epochs(epochs / limit)} times as often as that; it has "
+        f"{format_epochs(epochs)} times, {format_epochs(epochs / limit)} times that limit; it has "
         f"{data.task.train_tokens:,} training tokens ({data.task.unit}). Give a longer text (data=...), "
         + (f"at most trainer.max_steps={max_steps}, " if max_steps else "")
         + f"or data.max_epochs={math.ceil(epochs)}"

@@ -173,7 +173,7 @@ class AsyncLogger(Logger):
             while (task := self._queue.get()) is not None:
                 task(adapter)
         except Exception as error:  # an error of the logger, its server or the disk must not fail the run
-            self._warn(f"gave up ({type(error).__name__}: {error})")
+            self._warn(f"stopped ({type(error).__name__}: {error})")
 
     def _warn(self, problem: str) -> None:
         if self.has_warned:

@@ -32,7 +32,7 @@ def validate_loggers(group: Mapping[str, Any]) -> None:
     """
     if not str(group.get("_target_", "attnlab.")).startswith("attnlab."):
         raise ValueError(
-            f"logger._target_={group['_target_']}: give a logger of your own a name, as in "
+            f"logger._target_={group['_target_']}: give a custom logger a name, as in "
             f"+logger.mine._target_={group['_target_']}"
         )
     if any(key in group for key in logger_notes.WANDB_KEYS):
@@ -45,17 +45,19 @@ def validate_loggers(group: Mapping[str, Any]) -> None:
 def _validate_logger(key: str, logger_config: Any) -> None:
     if not isinstance(logger_config, Mapping) or "_target_" not in logger_config:
         raise ValueError(
-            f"{key}={logger_config} is no logger: use logger=csv, or +{key}._target_=package.module.Class"
+            f"{key}={logger_config} is not a logger: use logger=csv, or +{key}._target_=package.module.Class"
         )
     kind = locate_target(str(logger_config["_target_"]))
     if not (isinstance(kind, type) and issubclass(kind, Logger)):
         raise ValueError(
-            f"{key}._target_={logger_config['_target_']} is no pytorch_lightning.loggers.Logger: "
-            "name a class that is"
+            f"{key}._target_={logger_config['_target_']} is not a pytorch_lightning.loggers.Logger: "
+            "use a subclass"
         )
     for library, package in _LOGGER_EXTRAS.items():
         if issubclass(kind, library) and find_spec(package) is None:
-            raise ValueError(f"logger={package} needs the package: pip install 'attnlab[{package}]'")
+            raise ValueError(
+                f"logger={package} needs the package {package}: pip install 'attnlab[{package}]'"
+            )
     arguments = {
         **{name: value for name, value in logger_config.items() if not name.startswith("_")},
         **_default_arguments(kind, logger_config),

@@ -21,7 +21,7 @@ WANDB = "wandb"
 WANDB_KEYS = ("mode", "project", "entity", "report", "workspace", "patience")  # of the group `logger`
 # Imports of `wandb.init`: half a second of CPU time for each process that lacks them.
 WANDB_IMPORTS = ("wandb", "wandb.apis.public", "requests", "yaml")
-ON_DISK_MESSAGE = "the run's records are on disk"  # ends each line about a failed logger
+ON_DISK_MESSAGE = "the run's results are on disk"  # ends each line about a failed logger
 _LOCK = threading.Lock()
 
 

@@ -58,8 +58,8 @@ class WandbSettings:
         object.__setattr__(self, "mode", mode)
         if self.workspace and mode not in ("online", "shared"):
             raise ValueError(
-                f"logger.workspace=true needs a W&B server, and the mode is {mode}: add "
-                "logger.mode=online, or leave it out (logger.report=true works offline)"
+                f"logger.workspace=true needs a W&B server, but the mode is {mode}: set "
+                "logger.mode=online, or remove logger.workspace (logger.report=true works offline)"
             )
         if self.workspace and find_spec("wandb_workspaces") is None:
             raise ValueError(
@@ -132,7 +132,7 @@ class WandbSettings:
                 return wandb.init(**arguments, mode=self.mode)  # type: ignore[arg-type]
             except Exception as error:  # server, network or login error
                 first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                reason = "the server refused" if first_line == "<no message>" else first_line
+                reason = "the server rejected the connection" if first_line == "<no message>" else first_line
                 logger_notes.go_offline(root, reason)
                 message = f"W&B went offline: {reason}; `wandb sync` uploads the run later"
                 print(message, file=sys.stderr, flush=True)

@@ -24,6 +24,6 @@ def convert_build_errors(part: str) -> Iterator[None]:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         first_line = next(iter(str(error).strip().splitlines()), "")
         raise ValueError(
-            f"{part} cannot be built of its values: {type(error).__name__}: {first_line} "
+            f"{part} cannot be built from its config: {type(error).__name__}: {first_line} "
             f"({Path(frame.filename).name}, line {frame.lineno})"
         ) from error

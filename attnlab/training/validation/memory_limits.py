@@ -38,7 +38,7 @@ def validate_data_memory(config: Mapping[str, Any]) -> None:
     for key, value in data.items():
         is_task_count = str(data.get("_target_", "")).startswith("attnlab.") and key not in _UNLIMITED_KEYS
         if is_task_count and type(value) is int and value > MAX_TASK_VALUE:
-            raise ValueError(f"data.{key}={value}: more than {MAX_TASK_VALUE} is more than a task can have")
+            raise ValueError(f"data.{key} must be at most {MAX_TASK_VALUE}, got {value}")
     is_corpus = (data.get("tokenizer"), data.get("path"), data.get("name")) != (None, None, None)
     for key in ("batch_size", "val_batch_size", "val_windows"):
         rows = data.get(key)
@@ -47,8 +47,8 @@ def validate_data_memory(config: Mapping[str, Any]) -> None:
         is_checked = type(rows) is int and type(length) is int and not is_limited
         if is_checked and (required := rows * length * _BYTES_PER_TOKEN) > available:
             raise ValueError(
-                f"data.{key}={rows}, data.length={length}: their tokens take {_format_gigabytes(required)}, "
-                f"and this machine has {_format_gigabytes(available)}"
+                f"data.{key}={rows} windows of data.length={length} take {_format_gigabytes(required)}, "
+                f"but this machine has {_format_gigabytes(available)}: lower one of them"
             )
 
 
@@ -66,22 +66,23 @@ def validate_model_memory(
     available = get_planned_memory(config, device)
     if available is None or config.get("measurement"):
         return None
-    location = get_planned_device(config) or "here"
+    location = get_planned_device(config) or "this machine"
     required = _COPIES_PER_PARAMETER * sum(
         parameter.numel() * parameter.element_size() for parameter in model.parameters()
     )
     if required > available:
         raise ValueError(
-            f"the model takes {_format_gigabytes(required)} in training, and there are "
-            f"{_format_gigabytes(available)} ({location}): make model.dim, model.n_layers or "
-            "model.ffn_width smaller, or set sweep.device where it trains elsewhere"
+            f"training the model takes {_format_gigabytes(required)}, but the memory is "
+            f"{_format_gigabytes(available)} ({location}): lower model.dim, model.n_layers or "
+            "model.ffn_width, or set sweep.device to the GPU that it trains on"
         )
     logits = 4 * data["batch_size"] * data["length"] * vocab_size
     if logits > available:
         raise ValueError(
-            f"data.batch_size={data['batch_size']}, data.length={data['length']}: one batch's logits over "
-            f"{vocab_size} words take {_format_gigabytes(logits)}, "
-            f"and there are {_format_gigabytes(available)} ({location})"
+            f"data.batch_size={data['batch_size']}, data.length={data['length']}: the logits of one "
+            "batch over "
+            f"{vocab_size} tokens take {_format_gigabytes(logits)}, but the memory is "
+            f"{_format_gigabytes(available)} ({location}): lower data.batch_size or data.length"
         )
     return available
 

@@ -122,7 +122,7 @@ def test_unbounded_multiplier_has_no_interval_end():
         (build_baseline(), 2.9, "below every loss"),
         (build_baseline()[:1], 0.0, "at least 2"),
         ([SizeLosses(-1.0, [2]), SizeLosses(2.0, [1])], 0.0, "positive numbers"),
-        ([SizeLosses(2.0, [2]), SizeLosses(2.0, [1])], 0.0, "one per rung"),
+        ([SizeLosses(2.0, [2]), SizeLosses(2.0, [1])], 0.0, "one per ladder size"),
         ([SizeLosses(1.0, [2]), SizeLosses(2.0, [])], 0.0, "losses at 2"),
     ],
 )

@@ -32,14 +32,19 @@ def decide_ladder(*effects, margin=1.0, sd=0.3, seeds=8):
         ((0, 0, 0, 0), 0.3, HOLDS, "within the margin of 1"),
         ((5, 5.1, 5.2, 5.3), 0.2, HOLDS, "within the margin"),
         ((5, 5.1, 5.2, 5.3), 0.05, HOLDS, "within the margin"),  # a significant change within the margin
-        ((1, 2, 3, 4), 0.3, GROWS, "along the line"),
-        ((-1, -2, -3, -4), 0.3, GROWS, "along the line"),
-        ((4, 3, 2, 1), 0.3, SHRINKS, "midway"),
-        ((0, 2.1, 2.7, 3), 0.3, GROWS, "along the line"),  # though the largest is not where the others point
+        ((1, 2, 3, 4), 0.3, GROWS, "along the fitted line"),
+        ((-1, -2, -3, -4), 0.3, GROWS, "along the fitted line"),
+        ((4, 3, 2, 1), 0.3, SHRINKS, "at the midpoint"),
+        (
+            (0, 2.1, 2.7, 3),
+            0.3,
+            GROWS,
+            "along the fitted line",
+        ),  # though the largest is not where the others point
         ((2, 1, -1, -2), 0.3, FLIPS, "in [−2."),
         ((-0.4, -0.1, 0.2, 0.45), 0.3, FLIPS, "in [0."),  # by less than the margin: the sign decides
-        ((0, 1.5, 1.5, 0), 0.3, CANNOT_TELL, "the largest rung is not where the others point"),
-        ((-0.5, -0.17, 0.17, 0.5), 0.75, CANNOT_TELL, "may lead through 0"),
+        ((0, 1.5, 1.5, 0), 0.3, CANNOT_TELL, "the largest size differs from the prediction from the others"),
+        ((-0.5, -0.17, 0.17, 0.5), 0.75, CANNOT_TELL, "may pass through 0"),
         ((0, 0.2, 0.4, 0.6), 0.8, CANNOT_TELL, "reaches beyond the margin"),
         ((0, 0, 0, 0), 3, CANNOT_TELL, "wider than twice the margin"),
     ],
@@ -75,13 +80,13 @@ def test_holds_requires_the_end_sizes_to_agree_with_the_line():
 @pytest.mark.parametrize(
     ("rungs", "reason"),
     [
-        ([SizeSample(0, NOISE)], "1 rung:"),
+        ([SizeSample(0, NOISE)], "1 ladder size:"),
         (
             [SizeSample(0, NOISE), SizeSample(1, NOISE)],
-            "2 rungs: a trend and a test of it take at least three",
+            "2 ladder sizes: a trend and its test need at least three",
         ),
-        ([SizeSample(i, [0.5, 0.5, 0.5]) for i in range(4)], "no noise to judge by"),
-        ([SizeSample(i, [0.5 + i]) for i in range(4)], "no noise to judge by"),
+        ([SizeSample(i, [0.5, 0.5, 0.5]) for i in range(4)], "the noise is unknown"),
+        ([SizeSample(i, [0.5 + i]) for i in range(4)], "the noise is unknown"),
     ],
 )
 def test_ladders_without_known_noise_cannot_tell(rungs, reason):

@@ -117,11 +117,11 @@ def test_trend_does_not_depend_on_the_order_of_sizes():
     ("sizes", "message"),
     [
         ([], "need a flat list"),
-        ([SizeSample(1, [0.1]), SizeSample(1, [0.2])], "two rungs at"),
-        ([SizeSample(1, [])], "rung at 1"),
+        ([SizeSample(1, [0.1]), SizeSample(1, [0.2])], "two ladder sizes at"),
+        ([SizeSample(1, [])], "ladder size at 1"),
         ([SizeSample(1, [0.1, float("nan")])], "nan at position 1"),
         ([SizeSample(float("inf"), [0.1])], "inf at position 0"),
-        ([SizeSample(1, [0.1, 0.2])], "at least two rungs"),
+        ([SizeSample(1, [0.1, 0.2])], "at least two ladder sizes"),
     ],
 )
 def test_invalid_ladders_are_rejected(sizes, message):

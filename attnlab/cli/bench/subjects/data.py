@@ -35,7 +35,7 @@ def prepare(overrides: Sequence[str], threads: int | None) -> dict[str, Any]:
 def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], None], rounds: int) -> None:
     """Measure tokens per second, and seconds to construct the data module."""
     bench.conditions |= describe_conditions(config)
-    log("preparing the text")
+    log("preparing the corpus")
     cached_task = instantiate_config(config["data"]).task
     facts = {"once cached": {"tokens": cached_task.train_tokens + cached_task.val_tokens}}
     samples: dict[str, list[float]] = {"once cached": []}

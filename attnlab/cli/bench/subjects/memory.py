@@ -76,7 +76,7 @@ def _build_cache_rows(config: Mapping[str, Any]) -> list[BenchRow]:
         measured_bytes = count_live_cache_bytes(model, torch.zeros(1, 7, dtype=torch.long))
         size = model.state_size()
         assert measured_bytes == size, (
-            f"{heads}: the cache holds {measured_bytes} bytes per token, the formula says {size}"
+            f"{heads}: the cache holds {measured_bytes} bytes per token, but the formula gives {size}"
         )
         bytes_read = {
             f"read_at_{n_cached}": sum(count_step_bytes(model, n_cached).values())

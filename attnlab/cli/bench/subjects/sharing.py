@@ -69,7 +69,7 @@ def _time_sweep(arguments: Sequence[str], runs: Path) -> tuple[float, float, flo
     if result.returncode:
         error_class = InvalidConfig if result.returncode == EXIT_INVALID else RuntimeError
         raise error_class(
-            f"{' '.join(arguments)} ended with {result.returncode}: {result.stderr.strip()[-500:]}"
+            f"{' '.join(arguments)} exited with status {result.returncode}: {result.stderr.strip()[-500:]}"
         )
     spans = []
     for path in runs.glob("*/run.json"):

@@ -22,7 +22,7 @@ from attnlab.errors import InvalidConfig
 
 DEFAULT_EXPERIMENT = "gqa_vs_mha"
 ROUNDS = 10
-TO_TRAIN_PATTERN = re.compile(r"(\d+) to train(?: by now)?, ")  # line of a plan on runs that are not stored
+TO_TRAIN_PATTERN = re.compile(r"(\d+) to train(?: now)?, ")  # line of a plan on runs that are not stored
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def measure(setup: StartSetup, bench: BenchResult, log: Callable[[str], None], r
             "status": ["status", *setup.arguments],
             "again": full_command,
         }
-        log("looking whether the experiment is finished")
+        log("checking whether the experiment is finished")
         note = _explain_unfinished(experiment_commands["plan"], threads)
         commands = info_commands | (experiment_commands if note is None else {})
         samples: dict[str, list[float]] = {name: [] for name in commands}
@@ -93,7 +93,7 @@ def _explain_unfinished(plan_arguments: Sequence[str], environment: Mapping[str,
     costs = [line for line in result.stdout.splitlines() if TO_TRAIN_PATTERN.match(line)]
     if costs and all(line.startswith("0 ") and " failed" not in line for line in costs):
         return None
-    return f"not finished in the store: {'; '.join(costs)}"
+    return f"not finished in paths.runs: {'; '.join(costs)}"
 
 
 def _time_command(arguments: Sequence[str], environment: Mapping[str, str]) -> float:
@@ -102,6 +102,6 @@ def _time_command(arguments: Sequence[str], environment: Mapping[str, str]) -> f
     seconds = time.perf_counter() - start_time
     if result.returncode:
         raise RuntimeError(
-            f"{' '.join(arguments)} ended with {result.returncode}: {result.stderr.strip()[-500:]}"
+            f"{' '.join(arguments)} exited with status {result.returncode}: {result.stderr.strip()[-500:]}"
         )
     return seconds

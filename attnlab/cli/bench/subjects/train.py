@@ -254,7 +254,7 @@ def _measure_run(size: str, log: Callable[[str], None]) -> list[BenchRow]:
                         stack.enter_context(_profile_function(owner, function_name, seconds, name))
                 run.run(run_folder)
             run_seconds = time.perf_counter() - start_time
-    group = f"shares of a run of size {size}"
+    group = f"time proportions in a run of size {size}"
     return [BenchRow(group, "the run", "s", [run_seconds], run_seconds, ratio=1.0)] + [
         BenchRow(group, name, "s", [value], value, ratio=value / run_seconds)
         for name, value in seconds.items()
@@ -295,7 +295,7 @@ def _measure_start(size: str, log: Callable[[str], None]) -> BenchRow:
                 raise
             if child.poll_exit_code():
                 log_text = (run_folder / "log.txt").read_text()
-                raise RuntimeError(f"the run ended with {child.poll_exit_code()}: {log_text[-500:]}")
+                raise RuntimeError(f"the run exited with status {child.poll_exit_code()}: {log_text[-500:]}")
     return build_rows("start of a run", {"process to first step, warm slot": samples[1:]}, "s")[0]
 
 
@@ -339,7 +339,7 @@ def _wait_for_worker(child: worker_slots.ChildProcess) -> None:
         worker_slots.stop_children([child])
         raise
     if child.poll_exit_code():
-        raise RuntimeError(f"the run ended with {child.poll_exit_code()}")
+        raise RuntimeError(f"the run exited with status {child.poll_exit_code()}")
 
 
 def _write_run_config(folder: Path, config: Mapping[str, Any]) -> Path:

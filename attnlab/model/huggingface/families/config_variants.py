@@ -201,7 +201,7 @@ def _require_positive_integers(theirs: Config, *names: str) -> list[int]:
     for name in names:
         size = theirs.get(name)
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"{name} must be a whole number above 0, not {size!r}")
+            raise ValueError(f"{name} must be an integer above 0, not {size!r}")
     return [theirs[name] for name in names]
 
 

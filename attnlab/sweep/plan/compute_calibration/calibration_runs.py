@@ -27,7 +27,7 @@ def plan_calibration(experiment: Experiment, baseline: Arm, checker: Checker) ->
     if experiment.compute_calibration is None:
         if words := next(iter(experiment.compute_amounts), None):
             raise InvalidConfig(
-                f"{name} says {words}, and trains nothing that tells what that is in nats: declare "
+                f"{name} uses {words}, but has no compute calibration to convert it to nats: add "
                 "compute_calibration: {seeds: [200, 201, 202]}, or give a number",
                 ("margin",),
             )
@@ -37,7 +37,7 @@ def plan_calibration(experiment: Experiment, baseline: Arm, checker: Checker) ->
     steps = get_leaf(baseline.config(seeds[0]), STEPS_KEY)
     if type(steps) is not int or steps < 2:
         raise InvalidConfig(
-            f"compute_calibration of {name}: half of {STEPS_KEY}={steps} is no training; {MARGIN_HINT}",
+            f"compute_calibration of {name}: {STEPS_KEY}={steps} has no half: {MARGIN_HINT}",
             ("compute_calibration",),
         )
     short, long = (
@@ -75,15 +75,18 @@ def _validate_calibration_seeds(experiment: Experiment) -> list[int]:
     key_path = ("compute_calibration", "seeds")
     if len(set(seeds)) < max(2, len(seeds)):
         raise InvalidConfig(
-            f"compute_calibration.seeds={seeds} of {name}: give two or more different seeds, better three",
+            (
+                f"compute_calibration.seeds={seeds} of {name}: give two or more different seeds, "
+                "preferably three"
+            ),
             key_path,
         )
     others = {"the comparison": experiment.seeds, "tune": experiment.tune.seeds if experiment.tune else []}
     for purpose, seeds_in_use in others.items():
         if shared := set(seeds) & set(seeds_in_use):
             raise InvalidConfig(
-                f"compute_calibration.seeds of {name} has seed {min(shared)} of {purpose}: give it "
-                "seeds of its own",
+                f"compute_calibration.seeds of {name} shares seed {min(shared)} with {purpose}: "
+                "use other seeds",
                 key_path,
             )
     return seeds
@@ -100,20 +103,23 @@ def _validate_calibration_baseline(experiment: Experiment, baseline: Arm) -> Non
     definition = baseline.estimate.metric_definitions.get(metric)
     config = baseline.config(experiment.seeds[0])
     if config.get("measurement"):
-        reason = f"the baseline {baseline.name} only measures and trains nothing"
+        reason = f"the baseline {baseline.name} only measures and does not train"
     elif config.get("parent"):
-        reason = f"the baseline {baseline.name} goes on from another run, whose training would count too"
+        reason = f"the baseline {baseline.name} continues from another run, whose training would count too"
     elif (
         definition is None
         or definition.unit != "nats"
         or experiment.direction == "higher"
         or definition.direction == "higher"
     ):
-        unit = f"in {definition.unit}" if definition and definition.unit else "without a unit"
-        reason = f"{metric} is no loss in nats (it is declared {unit}, {experiment.direction} is better)"
+        unit = f"{definition.unit}" if definition and definition.unit else "none"
+        reason = f"{metric} is not a loss in nats (unit: {unit}; {experiment.direction} is better)"
     else:
         return
     raise InvalidConfig(
-        f"compute_calibration of {name}: {reason}, so a difference is no amount of training: {MARGIN_HINT}",
+        (
+            f"compute_calibration of {name}: {reason}, so a difference cannot be converted to training "
+            f"compute: {MARGIN_HINT}"
+        ),
         ("compute_calibration",),
     )

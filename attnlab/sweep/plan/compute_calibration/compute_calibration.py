@@ -54,7 +54,7 @@ class CalibrationRuns:
         slope: Slope | None = None
         reason: str | None
         if len(slopes) < len(rows):
-            reason = f"{len(slopes)} of its {len(rows)} pairs of runs are finished"
+            reason = f"{len(slopes)} of {len(rows)} pairs of calibration runs are finished"
         else:
             mean, low, high = _compute_interval(self.runs[0].config, slopes)
             slope = Slope(mean=mean, low=low, high=high, level=CONFIDENCE_LEVEL)
@@ -113,11 +113,14 @@ def format_slope(mean: float, low: float | None, high: float | None) -> str:
 def _explain_unusable_slope(mean: float, low: float | None, high: float | None) -> str | None:
     """Return the reason why a slope converts nothing; None if it is usable."""
     if low is None or high is None:
-        return f"a doubling of training lowers the loss by {mean:.3g} nats with every seed alike: no spread"
+        return (
+            f"doubling the training compute lowers the loss by {mean:.3g} nats with every seed, so "
+            "there is no interval: add seeds to compute_calibration, or give the margin in nats"
+        )
     if low <= 0:
         return (
-            f"a doubling of training lowers the loss by {format_slope(mean, low, high)}, which may be "
-            "nothing: give compute_calibration more seeds, or the margin in nats"
+            f"doubling the training compute lowers the loss by {format_slope(mean, low, high)}, an "
+            "interval with 0: add seeds to compute_calibration, or give the margin in nats"
         )
     return None
 
@@ -136,14 +139,14 @@ def describe_calibration(
     amounts_by_text = experiment.compute_amounts
     if summary.reason or summary.slope is None:
         consequence = (
-            f"; nothing is compared before that is known, for the sake of {'; '.join(amounts_by_text)}"
+            f"; the comparison starts once it is known, because it requires {'; '.join(amounts_by_text)}"
             if amounts_by_text
             else ""
         )
-        return [f"{experiment.name}: what training is worth is not known: {summary.reason}{consequence}"]
+        return [f"{experiment.name}: no loss per doubling of compute: {summary.reason}{consequence}"]
     size = f" at size {experiment.size}" if experiment.size else ""
     return [
-        f"{experiment.name}: a doubling of training is worth {summary.loss_per_doubling}{size}",
+        f"{experiment.name}: loss per doubling of compute {summary.loss_per_doubling}{size}",
         *(
             f"{text}: {experiment.amount_to_nats(amount, summary.slope.mean):g} nats"
             for text, amount in amounts_by_text.items()

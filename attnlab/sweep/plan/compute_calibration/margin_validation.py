@@ -14,11 +14,16 @@ def validate_margin(experiment: Experiment) -> None:
     name = experiment.name
     margin = experiment.margin
     if isinstance(margin, float) and margin < 0:
-        raise InvalidConfig(f"margin={margin:g} of {name}: no margin is below 0", ("margin",))
+        raise InvalidConfig(
+            f"margin={margin:g} of {name}: a margin must not be negative; give a number above 0", ("margin",)
+        )
     if margin == 0 and any(
         claim.threshold == MARGIN and claim.relation.is_two_sided for claim in experiment.claims
     ):
-        raise InvalidConfig(f"margin=0 of {name}: nothing lies within it, as a claim asks", ("margin",))
+        raise InvalidConfig(
+            (f"margin=0 of {name}: no effect can satisfy the claim with is: within; give a number above 0"),
+            ("margin",),
+        )
 
 
 def validate_margin_threshold(claim: Claim, metric: str, what: str, key_path: KeyPath) -> None:
@@ -32,8 +37,11 @@ def validate_margin_threshold(claim: Claim, metric: str, what: str, key_path: Ke
         metric
     ):
         raise InvalidConfig(
-            f"{condition}: that is a difference in {metric}, which this claim is not about; give a number",
+            (
+                f"{condition}: this threshold is a difference in {metric}, but the claim uses another "
+                "metric or a ratio; give a number"
+            ),
             key_path,
         )
     if claim.relation.is_two_sided and claim.threshold == NEGATIVE_MARGIN:
-        raise InvalidConfig(f"{condition}: how far from no difference? give margin", key_path)
+        raise InvalidConfig(f"{condition}: an equivalence bound must not be negative; use margin", key_path)

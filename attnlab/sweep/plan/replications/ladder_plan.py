@@ -26,19 +26,23 @@ def parse_ladder(raw_ladder: Any, lines_by_key: Mapping[str, str]) -> LadderConf
         raise InvalidConfig(str(convert_validation_error(error, "ladder")), ("ladder",)) from error
     for key in SIZE_KEYS:
         if key in lines_by_key:
-            raise InvalidConfig(f"{lines_by_key[key]}: a ladder sets it, rung by rung; drop one of the two")
+            raise InvalidConfig(
+                f"{lines_by_key[key]}: a ladder sets this key at each of its sizes: remove one of the two"
+            )
     if unpaired := sorted({*ladder.rungs} ^ {*ladder.seeds}):
         raise InvalidConfig(
-            f"ladder.seeds of {ladder.name}: give each rung a number of seeds, and {unpaired[0]} has not both"
+            f"ladder.seeds of {ladder.name}: {unpaired[0]} is missing in rungs or in seeds: list it in both"
         )
     if seedless := [name for name, count in ladder.seeds.items() if count < 1]:
         raise InvalidConfig(
-            f"ladder.seeds.{seedless[0]}={ladder.seeds[seedless[0]]}: give at least 1, better 3 or more"
+            f"ladder.seeds.{seedless[0]}={ladder.seeds[seedless[0]]}: must be at least 1, "
+            "preferably 3 or more"
         )
     if ladder.rates and ladder.rates.rung not in ladder.rungs:
         rung = ladder.rates.rung
         raise InvalidConfig(
-            f"ladder.rates.rung={rung}: no rung of {ladder.name}{format_suggestions(rung, ladder.rungs)}"
+            f"ladder.rates.rung={rung}: not a size of the ladder {ladder.name}"
+            f"{format_suggestions(rung, ladder.rungs)}"
         )
     return ladder
 

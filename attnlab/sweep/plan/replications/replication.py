@@ -42,7 +42,7 @@ class Replication:
     @property
     def error_prefix(self) -> str:
         """The start of an error message about an arm."""
-        return f"rung {self.name} of {self.ladder.name}: " if self.ladder else f"data={self.name}: "
+        return f"size {self.name} of ladder {self.ladder.name}: " if self.ladder else f"data={self.name}: "
 
     @property
     def group_suffix(self) -> str:
@@ -85,7 +85,8 @@ def plan_replications(
         return [None]
     if not isinstance(corpora, list) or len(set(map(str, corpora))) < len(corpora):
         raise InvalidConfig(
-            f"corpora={corpora}: give values of the group data, each once, as in [pydocs, code]", ("corpora",)
+            f"corpora={corpora}: list options of the group data, each once, as in [pydocs, code]",
+            ("corpora",),
         )
     first_corpus = str(declared[0]) if declared else None
     return [

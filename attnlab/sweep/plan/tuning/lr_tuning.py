@@ -74,7 +74,8 @@ def plan_tuning(
             search := _replay_search(tuned_arm, tuning)
         ).best_rate is None:
             raise InvalidConfig(
-                f"tuned of {experiment.name} at size {size} has no rate for arm {name}; {RETUNE_HINT}"
+                f"tuned of {experiment.name} at size {size} has no learning rate for arm {name}; "
+                f"{RETUNE_HINT}"
             )
         else:
             tuning.arms[name] = ArmSearch(
@@ -94,20 +95,20 @@ def parse_rate_grid(experiment: Experiment) -> RateGrid | None:
     is_spaced = all(b > (1 + MIN_SPACING) * a > 0 for a, b in pairwise(sorted(rates)))
     if len(rates) < 2 or not is_spaced:
         raise InvalidConfig(
-            f"tune.lr={rates} of {name}: give two or more rates above 0, each {MIN_SPACING:.0%} or more "
-            "above the one before",
+            f"tune.lr={rates} of {name}: give two or more increasing rates above 0, each at least "
+            f"{MIN_SPACING:.0%} above the previous one",
             ("tune", "lr"),
         )
     if not len(set(seeds)) == len(seeds) >= MIN_SEEDS:
         raise InvalidConfig(
-            f"tune.seeds={seeds} of {name}: give {MIN_SEEDS} or more different seeds, or one bad one "
-            "picks the rate",
+            f"tune.seeds={seeds} of {name}: give {MIN_SEEDS} or more different seeds, so that no "
+            "single seed decides the rate",
             ("tune", "seeds"),
         )
     if shared := set(seeds) & set(experiment.seeds):
         raise InvalidConfig(
-            f"tune.seeds of {name} has seed {min(shared)} of the comparison: give tuning seeds of its own, "
-            "or rates are picked on the runs that they are judged by",
+            f"tune.seeds of {name} shares seed {min(shared)} with the comparison: use other seeds, "
+            "because tuning on the compared runs biases the comparison",
             ("tune", "seeds"),
         )
     return RateGrid(
@@ -128,7 +129,7 @@ def _reject_missing_tuned_file(point: Sequence[str], find: ConfigFinder) -> None
     for override in parse_overrides(point):
         name = override.value() if override.key_or_group == "tuned" else None
         if isinstance(name, str) and find(f"tuned/{name}") is None:
-            raise InvalidConfig(f"{override.input_line}: there is no tuned/{name}.yaml; {RETUNE_HINT}")
+            raise InvalidConfig(f"{override.input_line}: tuned/{name}.yaml not found; {RETUNE_HINT}")
 
 
 def _reject_untunable_arms(experiment: Experiment, arms: Mapping[str, Arm], point: Sequence[str]) -> None:
@@ -139,13 +140,20 @@ def _reject_untunable_arms(experiment: Experiment, arms: Mapping[str, Arm], poin
     """
     lines = [*point, *(line for name in arms for line in experiment.arm_overrides[name])]
     if (line := index_by_key(lines).get(LR_KEY)) is not None:
-        raise InvalidConfig(f"{line} and tune, which picks it for every arm: drop it, or set tune=null")
+        raise InvalidConfig(
+            f"{line} conflicts with tune, which sets the learning rate of every arm: remove it, or set "
+            "tune=null"
+        )
     for name, arm in arms.items():
         config = arm.config(experiment.seeds[0])
         if (parent := config.get("parent")) in arms:
-            raise InvalidConfig(f"arm {name} continues from {parent}, and tune trains no parents: tune=null")
+            raise InvalidConfig(
+                f"arm {name} continues from {parent}, but tuning runs train no parents: set tune=null"
+            )
         if config.get("measurement"):
-            raise InvalidConfig(f"arm {name} trains nothing, so it has no rate to tune: tune=null")
+            raise InvalidConfig(
+                f"arm {name} does not train, so it has no learning rate to tune: set tune=null"
+            )
 
 
 def digest_settings(config: Mapping[str, Any]) -> str:
@@ -161,14 +169,14 @@ def _shorten_training(arm: Arm, grid: RateGrid, checker: Checker) -> Arm:
     steps = get_leaf(arm.config(grid.seeds[0]), STEPS_KEY)
     if type(steps) is not int:
         raise InvalidConfig(
-            f"tune of arm {arm.name} tries rates for a share of {STEPS_KEY}, which is {steps!r}: tune=null"
+            f"tune of arm {arm.name} needs an integer {STEPS_KEY}, not {steps!r}: set it, or set tune=null"
         )
     short_steps = max(1, math.floor(grid.share * steps + 1e-6))  # rounded down, so that `max_tokens` holds
     changes = {STEPS_KEY: short_steps, LR_KEY: grid.rates[0]}
     try:
         return arm.recheck_with_changes(changes, [f"{STEPS_KEY}={short_steps}"], grid.seeds[0], checker)
     except ValueError as error:
-        raise InvalidConfig(f"arm {arm.name} as it is tuned, {STEPS_KEY}={short_steps}: {error}") from error
+        raise InvalidConfig(f"tuning run of arm {arm.name}, {STEPS_KEY}={short_steps}: {error}") from error
 
 
 def _search_stored_runs(

@@ -15,7 +15,7 @@ from attnlab.store.experiment_schema import Experiment, TuningConfig
 from attnlab.store.run_schema import FrozenModel, convert_validation_error
 from attnlab.sweep.plan.tuning.lr_search import LossLookup, RateGrid, SearchState, run_search
 
-RETUNE_HINT = "tuned=none trains it anew"
+RETUNE_HINT = "tuned=none tunes it again"
 LossValue = FiniteFloat | Literal["diverged"] | None
 
 
@@ -93,14 +93,14 @@ class TuningState:
         """Return the reason why an arm has no rate."""
         search = self.arms[arm].search
         if search.best_rate is not None:
-            return f"even at its best learning rate, {search.best_rate:g}, half of the runs or more diverged"
+            return f"at least half of its runs diverged even at its best learning rate, {search.best_rate:g}"
         missing = [
             f"{rate:g} with seed {seed}"
             for (rate, seed), loss in search.requested_losses.items()
             if loss is None
         ]
         more = f" and {len(missing) - 2} more" if len(missing) > 2 else ""
-        return f"its learning rate is not known: no result at {', '.join(missing[:2])}{more}"
+        return f"its learning rate is unknown: no result at {', '.join(missing[:2])}{more}"
 
     def describe_stale_rates(self) -> list[str]:
         """Return a line for each arm whose rate was tuned with other settings than the compared ones."""
@@ -166,9 +166,7 @@ class TuningState:
         }
         settings = {key: value for key, value in self.dump_settings().items() if value is not None}
         tuned = TunedRates(**settings, arms=arms)
-        head = (
-            f"# @package _global_\n# Learning rates tuned for {name}: every rate that was tried, by seed.\n"
-        )
+        head = f"# @package _global_\n# Learning rates tuned for {name}: every tried rate, by seed.\n"
         with replace_atomically(path) as temporary:
             text = OmegaConf.to_yaml(OmegaConf.create({"tuned": {self.size: tuned.to_dict()}}))
             temporary.write_text(head + text, "utf-8")
@@ -188,8 +186,8 @@ def load_committed_rates(experiment: Experiment, wanted: TuningState) -> TunedRa
         tuned = TunedRates.model_validate(content)
     except ValidationError as error:
         raise InvalidConfig(
-            f"{convert_validation_error(error, f'{what} has not the form of today')}; {RETUNE_HINT}"
+            f"{convert_validation_error(error, f'{what} has an outdated format')}; {RETUNE_HINT}"
         ) from error
     if any(getattr(tuned, key) != value for key, value in wanted.dump_settings().items()):
-        raise InvalidConfig(f"{what} was found with another tune or metric than today's; {RETUNE_HINT}")
+        raise InvalidConfig(f"{what} was tuned with other settings of tune or another metric; {RETUNE_HINT}")
     return tuned
