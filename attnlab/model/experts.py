@@ -36,7 +36,7 @@ class Experts(nn.Module):
         super().__init__()
         if not 1 <= n_chosen <= n_experts:
             raise ValueError(
-                f"a mixture of experts needs 1 <= n_chosen <= n_experts, got {n_chosen} and {n_experts}"
+                f"n_chosen must lie in [1, n_experts], got n_chosen={n_chosen} and n_experts={n_experts}"
             )
         self.n_experts = n_experts
         self.n_chosen = n_chosen

@@ -248,7 +248,7 @@ def test_list_names_the_error_of_each_invalid_file_and_shows_the_others(run_main
     assert message["whole"] == "Is it there?"
     assert message["twice"] == "(duplicate key name (first on line 2): line 3)"
     assert message["empty"] == "(the file is empty)"
-    assert message["bullets"] == "(a list: line 1)"
+    assert message["bullets"] == "(the file contains a list: line 1)"
     assert message["bare"] == "(the first line must be # @package _global_: line 1)"
     assert message["tabbed"] == "(invalid YAML: line 3)"
     assert message["quoted"] == "(invalid YAML: line 2)"

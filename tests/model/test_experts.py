@@ -38,7 +38,7 @@ def test_output_is_the_weighted_sum_of_the_top_experts(bias):
                 down[n] @ hidden + (mixture.down.bias.view(E, M)[n] if bias else 0)
             )
         torch.testing.assert_close(actual, expected)
-    with pytest.raises(ValueError, match="got 5 of 4"):
+    with pytest.raises(ValueError, match="n_chosen=5 and n_experts=4"):
         Experts(M, F, bias, E, 5)
 
 

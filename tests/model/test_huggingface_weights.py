@@ -113,6 +113,6 @@ def test_ignored_tensors_do_not_widen_the_dtype(tmp_path):
 def test_quantized_weights_are_rejected(tmp_path, dtype):
     make_hf_model(CASES["llama"], tmp_path)
     edit_tensors(tmp_path, lambda tensors: {"model.norm.weight": torch.ones(24).to(dtype)})
-    with pytest.raises(ValueError, match=f"model.norm.weight holds {dtype}.*float32") as error:
+    with pytest.raises(ValueError, match=f"model.norm.weight has dtype {dtype}.*float32") as error:
         load_hf_model(tmp_path)
     assert "\n" not in str(error.value)

@@ -57,7 +57,7 @@ def test_a_truncated_result_is_not_loaded(run_folder):
 
 def test_a_result_of_another_schema_is_rejected(run_folder):
     write_result(run_folder, schema=1)
-    with pytest.raises(InvalidConfig, match="schema 1, this version reads 2"):
+    with pytest.raises(InvalidConfig, match="schema 1, but this version reads 2"):
         run_directories.load_run_result(run_folder)
 
 
@@ -100,5 +100,5 @@ def test_an_unreadable_run_config_is_rejected_in_one_line(run_folder, text, mess
 
 def test_an_unwritable_store_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidConfig, match="cannot be written"):
+    with pytest.raises(InvalidConfig, match="is not writable"):
         run_directories.require_writable_folder(tmp_path / "file" / "runs")

@@ -42,8 +42,8 @@ def test_every_outcome_is_recorded_and_only_missing_runs_are_trained_again(attnl
     assert sorted(act for act, *_ in attnlab.load_attempts()) == attempts, (
         "two retries of infrastructure failures"
     )
-    assert f"kill seed=0: retry 1 of 2, since {message}" in out
-    assert f"kill seed=0: retry 2 of 2, since {message}" in out
+    assert f"kill seed=0: retry 1 of 2 after: {message}" in out
+    assert f"kill seed=0: retry 2 of 2 after: {message}" in out
 
     status, out, _ = attnlab("+experiment=ends", "sweep.max_time=1", "sweep.fail_fast=true")
     assert status == 1

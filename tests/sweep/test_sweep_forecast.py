@@ -66,7 +66,7 @@ def test_first_steps_of_a_running_run_give_the_time_of_all_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "message"), [(1, "standard deviation is not yet known"), (4, "sd 0.0816; margin 0.1 asks for")]
+    ("pairs", "message"), [(1, "standard deviation is not yet known"), (4, "sd 0.0816; margin 0.1 requires")]
 )
 def test_required_seeds_of_a_margin_follow_from_finished_pairs(pairs, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the cache is relative to it

@@ -99,7 +99,7 @@ def test_run_states_name_the_interim_analysis_that_needs_them(plan_with_analyses
     assert after["one", 4] == "later  at interim analysis 3 of 3, if the claim is still inconclusive"
     assert interim_status.describe_claim_standings(plan, root) == [
         "claim 1, four heads cost less than a half: SUPPORTED, stopped at interim analysis 1 of 3",
-        "claim 2, one head costs nothing: INCONCLUSIVE, inconclusive after 1 of 3 interim analyses, "
+        "claim 2, one head costs nothing: INCONCLUSIVE, after 1 of 3 interim analyses, "
         "pending: interim analysis 2 of 3 at 4 seeds",
     ]
     assert display._has_unfinished_runs([plan], root)

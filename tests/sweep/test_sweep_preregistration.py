@@ -157,7 +157,7 @@ def test_deviations_and_broken_log_lines_are_printed_before_training(
     capsys.readouterr()
     reporting.preregister(plan_own_experiment(edited=True), tmp_path / "runs", [])
     out, err = capsys.readouterr()
-    assert out.startswith("mine is EXPLORATORY: on 20")
+    assert out.startswith("mine is EXPLORATORY: deviation of 20")
     assert err.rstrip().endswith("declarations.jsonl: invalid lines ignored: 4")
 
 

@@ -31,7 +31,7 @@ def test_incomplete_trainer_fails(part, tmp_path, monkeypatch):
 
 
 def test_missing_trainer_fails_and_broken_import_is_raised(tmp_path, monkeypatch):
-    with pytest.raises(InvalidConfig, match=r"sweep.train=nowhere.at_all: there is no module nowhere"):
+    with pytest.raises(InvalidConfig, match=r"sweep.train=nowhere.at_all: module nowhere not found"):
         load_trainer("nowhere.at_all")
     (tmp_path / "imports_nothing.py").write_text("import nowhere_either\n")
     monkeypatch.syspath_prepend(tmp_path)

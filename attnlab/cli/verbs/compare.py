@@ -26,7 +26,7 @@ DEFAULT_SEEDS = [0, 1, 2, 3, 4, 5]
 MARGIN_EXAMPLE = "margin={training:5%}"
 EXPERIMENT_DEFAULTS: dict[str, Any] = {
     "seeds": DEFAULT_SEEDS, "looks": "anytime", "controlled": ["tokens"], "match": "none", "match_by": None,
-    "metric": "val/loss", "direction": "lower", "margin": {"training": "5%"},
+    "metric": "val/loss", "direction": "lower", "margin": {"training": "5 %"},
     "margin_reason": "Default of compare: equivalent to 5% less training compute.",
     "compute_calibration": None,
 }  # fmt: skip

@@ -30,7 +30,7 @@ def validate_inputs(config: Mapping[str, Any]) -> None:
             if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
                 reject_special_files(key, Path(value), recursive=key == "data.name")
     if isinstance(data, Mapping) and _reads_data_path(data) and Path(data["path"]).is_dir():
-        raise InvalidConfig(f"data.path={data['path']} is a folder: give a file")
+        raise InvalidConfig(f"data.path={data['path']} is a folder: give a regular file")
     parent = config.get("parent")
     if parent and not is_plain_name(str(parent)):
         raise InvalidConfig(f"parent={parent}: a path is not allowed: give the id of a run in paths.runs")
