@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from attnlab.errors import format_suggestions
 from attnlab.store import fingerprint
+from attnlab.store.experiment_schema import Experiment
 
 
 def format_hydra_error(error: BaseException, config_dirs: Sequence[Path]) -> str:
@@ -30,8 +31,16 @@ def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
     if match := re.search(r"Could not override '([^']+)'\. No match in the defaults list", text):
         return _explain_unselected_group(match[1], config_dirs)
     if match := re.search(r"Could not override '([^']+)'", text):
-        suggestions = format_suggestions(match[1], _list_override_keys(config_dirs))
-        return f"unknown key {match[1]}{suggestions}: to add it, write +{match[1]}=..."
+        known_keys = _list_override_keys(config_dirs)
+        if match[1] in Experiment.model_fields:
+            return f"{match[1]} is a key of experiments: add +experiment=NAME"
+        how = f"write +{match[1]}=..."
+        if match[1] in known_keys:
+            return f"{match[1]} is a key of an option that is not selected: select it, or {how}"
+        suggestions = format_suggestions(match[1], known_keys)
+        return f"unknown key {match[1]}{suggestions}" + (
+            "" if "renamed" in suggestions else f": to add it, {how}"
+        )
     if match := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
         return f"{match[1]} has no value: set {match[1]}=..."
     if match := re.search(r"^(?:Type|Value)Error raised while resolving.*?full_key: (\S+)", text, re.DOTALL):

@@ -1,5 +1,6 @@
 """Object construction from a resolved config: Hydra's `instantiate`, the model, and its device."""
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
@@ -9,6 +10,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from attnlab.errors import RENAMED, format_suggestions
 from attnlab.model.transformer import Transformer
 
 MIXER_KEYS = (
@@ -53,7 +55,9 @@ def instantiate_config(config: Mapping[str, Any], /, **overrides: Any) -> Any:
             raise ValueError(str(cause)) from error
         raise ValueError(" ".join(str(error).split())) from error
     except TypeError as error:
-        raise ValueError(f"{config.get('_target_')}: {error}") from error
+        unexpected = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        hint = format_suggestions(unexpected[1], plain) if unexpected and unexpected[1] in RENAMED else ""
+        raise ValueError(f"{config.get('_target_')}: {error}{hint}") from error
 
 
 def _has_target(value: Any) -> bool:

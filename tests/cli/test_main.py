@@ -134,6 +134,8 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
         (["heads=tow"], "heads has no option tow (nearest: two)"),
         (["head=two"], "unknown key head (nearest: heads"),
         (["model.widht=3"], "unknown key model.widht (nearest: model.width"),
+        (["metrics=x"], "metrics is a key of experiments: add +experiment=NAME"),
+        (["texts=[code]"], "unknown key texts (texts was renamed to corpora)"),
         (["heads=one,tow"], "heads has no option tow (nearest: two)"),
         (["+experiment=haeds"], "experiment has no option haeds (nearest: heads"),
         (["experiment=heads"], "write +experiment=... to select one"),

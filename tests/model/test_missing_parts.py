@@ -105,3 +105,9 @@ def test_mask_full_shows_every_key(compose):
 def test_positional_arguments_may_be_parts():
     assert instantiate_config({"_target_": "builtins.max", "_args_": [1, {"_target_": "builtins.int"}]}) == 1
     assert instantiate_config({"_target_": "builtins.max", "_args_": [1, 2]}) == 2
+
+
+def test_an_old_name_of_an_argument_is_answered_with_the_new_one():
+    config = {"_target_": "attnlab.attention.layer.Attention", "normaliser": None}
+    with pytest.raises(ValueError, match=r"'normaliser' \(normaliser was renamed to normalizer\)"):
+        instantiate_config(config)
