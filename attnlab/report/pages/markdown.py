@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from attnlab.report.answer import build_answer, build_arms_table
 from attnlab.report.charts.comparison_figures import classify_budget_cell
 from attnlab.report.schema import BudgetCheck, Report, Reproduce, RequiredSeeds
 from attnlab.report.tables import interim_analyses
+from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.number_format import (
     NONE,
     TIMES,
@@ -49,11 +51,14 @@ def format_table(header: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
 
 
-def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
+def render_markdown(
+    report: Report, figure_errors: Sequence[str] = (), conflicts: Sequence[Conflict] = ()
+) -> str:
     """The short report; report.html beside it has the rest.
 
     Args:
         figure_errors: messages about missing pictures.
+        conflicts: reports of the same folder that differ in their results.
     """
     experiment = report.experiment
     verdict = report.verdict
@@ -78,6 +83,7 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
     ]
     answer = build_answer(report)
     lines += [escape_cell(answer.sentence), ""]
+    lines += [line for conflict in conflicts for line in (_format_conflict(conflict), "")]
     header, rows = build_arms_table(report, answer)  # the arms, best first
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
@@ -99,6 +105,18 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _format_conflict(conflict: Conflict) -> str:
+    results, settings = (
+        escape_cell("; ".join(f"{row.label}: {row.here} here, {row.there} there" for row in rows))
+        for rows in (conflict.results, conflict.settings)
+    )
+    return (
+        f"[{escape_cell(conflict.folder)}](../{quote(conflict.folder)}/report.md) tests the same arms at the "
+        f"same size on the same corpus, with a different result. {results}."
+        + (f" The settings differ: {settings}." if settings else "")
+    )
 
 
 def _format_versions(provenance: Reproduce) -> str:
