@@ -56,7 +56,7 @@ DISPUTED_SECTION = """
 Both sources, and the result here.
 """
 CONFLICTS_SECTION = """
-## Reports that differ
+## Results that differ
 
 Pairs of reports that test the same arms at the same size on the same corpus, with different results, and the
 settings in which they differ.

@@ -63,7 +63,7 @@ def render_markdown(
     experiment = report.experiment
     verdict = report.verdict
     lines = [
-        f"# {escape_cell(experiment.name)}: {verdict.headline}",
+        f"# {escape_cell(report.title)}: {verdict.headline}",
         "",
         escape_cell(experiment.question or ""),
         "",
@@ -108,15 +108,8 @@ def render_markdown(
 
 
 def _format_conflict(conflict: Conflict) -> str:
-    results, settings = (
-        escape_cell("; ".join(f"{row.label}: {row.here} here, {row.there} there" for row in rows))
-        for rows in (conflict.results, conflict.settings)
-    )
-    return (
-        f"[{escape_cell(conflict.folder)}](../{quote(conflict.folder)}/report.md) tests the same arms at the "
-        f"same size on the same corpus, with a different result. {results}."
-        + (f" The settings differ: {settings}." if settings else "")
-    )
+    link = f"[{escape_cell(conflict.folder)}](../{quote(conflict.folder)}/report.md)"
+    return f"{link} {escape_cell(conflict.explain())}"
 
 
 def _format_versions(provenance: Reproduce) -> str:

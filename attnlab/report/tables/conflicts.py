@@ -46,6 +46,15 @@ class Conflict:
     results: tuple[Difference, ...]
     settings: tuple[Difference, ...]
 
+    def explain(self) -> str:
+        """Explain the conflict; the page puts the link to the other report before it."""
+        results, settings = (
+            "; ".join(f"{row.label}: {row.here} here, {row.there} there" for row in rows)
+            for rows in (self.results, self.settings)
+        )
+        text = f"tests the same arms at the same size on the same corpus, with a different result. {results}."
+        return f"{text} The settings differ: {settings}." if settings else text
+
 
 @dataclass(frozen=True)
 class _ArmPair:
@@ -168,7 +177,7 @@ def _compare_configs(configs_by_arm: list[tuple[str, Config, Config]]) -> list[D
             if here.get(key) != there.get(key):
                 rows.setdefault(key, {})[arm] = (_format_value(here.get(key)), _format_value(there.get(key)))
     differences = []
-    for key in sorted(rows, key=lambda key: (key != "optim.lr", key)):
+    for key in sorted(rows, key=lambda key: (not key.startswith("optim."), key)):
         values = set(rows[key].values())
         if len(rows[key]) == len(arms) and len(values) == 1:
             differences.append(Difference(key, *values.pop()))
