@@ -1,6 +1,7 @@
 """report.json to Markdown for a pull request: verdict, budget, effects, failures, without pictures."""
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 from urllib.parse import quote
 
@@ -83,7 +84,7 @@ def render_markdown(
     ]
     answer = build_answer(report)
     lines += [escape_cell(answer.sentence), ""]
-    lines += [line for conflict in conflicts for line in (_format_conflict(conflict), "")]
+    lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
     header, rows = build_arms_table(report, answer)  # the arms, best first
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
@@ -107,9 +108,15 @@ def render_markdown(
     return "\n".join(lines)
 
 
-def _format_conflict(conflict: Conflict) -> str:
-    link = f"[{escape_cell(conflict.folder)}](../{quote(conflict.folder)}/report.md)"
-    return f"{link} {escape_cell(conflict.explain())}"
+def _format_conflict(conflict: Conflict) -> list[str]:
+    """The sentence about a report that differs, and its results and settings beside those of this one."""
+    folder = escape_cell(conflict.folder)
+    rows = [[escape_cell(cell) for cell in astuple(row)] for row in conflict.results + conflict.settings]
+    return [
+        f"[{folder}](../{quote(conflict.folder)}/report.md) {escape_cell(conflict.summarize())}",
+        "",
+        *format_table(["difference", "here", folder], rows),
+    ]
 
 
 def _format_versions(provenance: Reproduce) -> str:

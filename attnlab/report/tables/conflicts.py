@@ -46,14 +46,16 @@ class Conflict:
     results: tuple[Difference, ...]
     settings: tuple[Difference, ...]
 
-    def explain(self) -> str:
-        """Explain the conflict; the page puts the link to the other report before it."""
-        results, settings = (
-            "; ".join(f"{row.label}: {row.here} here, {row.there} there" for row in rows)
-            for rows in (self.results, self.settings)
-        )
-        text = f"tests the same arms at the same size on the same corpus, with a different result. {results}."
-        return f"{text} The settings differ: {settings}." if settings else text
+    def summarize(self) -> str:
+        """Summarize the conflict in a sentence without its subject, the other report."""
+        text = "tests the same arms at the same size on the same corpus and has another result"
+        if not self.settings:
+            return f"{text}."
+        first, *others = self.settings
+        text += f". {first.label} is {first.here} here and {first.there} there"
+        if not others:
+            return f"{text}."
+        return f"{text}; {len(others)} other setting{'s differ' if len(others) > 1 else ' differs'}."
 
 
 @dataclass(frozen=True)
