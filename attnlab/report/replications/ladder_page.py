@@ -135,7 +135,8 @@ def describe_scope(ladder: LadderReport) -> str:
         f"{ladder.format_claim_verdicts(claim)}"
         for claim in ladder.claims
     ]
-    return f"{', '.join(filter(None, (f'{len(ladder.sizes)} sizes', ladder.scope)))}. " + "; ".join(claims)
+    scope = ", ".join(filter(None, (f"{len(ladder.sizes)} sizes", ladder.scope)))
+    return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
 
 
 def describe_learning_rates(ladder: LadderReport) -> str:
