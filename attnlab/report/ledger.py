@@ -8,6 +8,7 @@ corrected without new training.
 
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
 from attnlab.report.ledger_rows import (
@@ -54,6 +55,13 @@ DISPUTED_SECTION = """
 
 Both sources, and the result here.
 """
+CONFLICTS_SECTION = """
+## Results that differ
+
+Pairs of reports that test the same arms at the same size on the same corpus, with different results, and the
+settings in which they differ.
+"""
+CONFLICT_HEADERS = ("difference", "first report", "second report")
 IDENTITIES_SECTION = """
 ## Identities
 
@@ -142,6 +150,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
             ],
         ),
         *_build_disputed_section(hypotheses),
+        *_build_conflicts_section(ledger),
         IDENTITIES_SECTION.format(tally=format_verdict_counts(identities)),
         _format_table(
             (*CLAIM_HEADERS, *SOURCE_HEADERS, "result", "seeds"),
@@ -192,6 +201,16 @@ def _build_disputed_section(ledger_rows: Sequence[LedgerRow]) -> list[str]:
     ]
     head = ("experiment", "claim", "source", "conflicting source", "verdict", "effect", "across sizes")
     return [DISPUTED_SECTION, _format_table(head, rows)] if rows else []
+
+
+def _build_conflicts_section(ledger: Ledger) -> list[str]:
+    """Build the pairs of reports that differ on the same arms; empty if there are none."""
+    rows = list[tuple[str, ...]]()
+    for name, conflict in ledger.conflicts:
+        links = (f"[{folder}]({quote(folder)}/report.md)" for folder in (name, conflict.folder))
+        rows += [("report", *links)]
+        rows += [(row.label, row.here, row.there) for row in (*conflict.results, *conflict.settings)]
+    return [CONFLICTS_SECTION, _format_table(CONFLICT_HEADERS, rows)] if rows else []
 
 
 def _format_effect_cell(row: LedgerRow) -> str:

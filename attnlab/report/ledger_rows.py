@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict, load_report
 from attnlab.report.tables.claim_sources import Citation, build_citations, find_claim_axis
+from attnlab.report.tables.conflicts import Conflict, find_conflicts
 from attnlab.report.tables.number_format import NONE, format_number
 from attnlab.report.tables.wording import (
     format_conclusion,
@@ -79,6 +80,7 @@ class Ledger:
     reports: list[LedgerReport]
     false_positive_rates: FalsePositiveRates | None
     agreement: str = ""  # how often a smaller ladder size gives the verdict of the larger
+    conflicts: tuple[tuple[str, Conflict], ...] = ()  # (folder, conflict with a later folder)
 
     def select_rows(self, *, identity: bool) -> list[LedgerRow]:
         """Select the rows of one of the two tables."""
@@ -90,7 +92,8 @@ def load_ledger(
 ) -> Ledger:
     """Load all `*/report.json` in a folder, with the ladders' verdicts on the same comparisons.
 
-    Reports of single ladder sizes and of further corpora appear only through the report they belong to.
+    Reports of single ladder sizes and of further corpora appear only through the report they belong to, and
+    where two reports differ on the same arms.
 
     Raises:
         ValueError: the folder holds no report, or one cannot be read.
@@ -100,11 +103,11 @@ def load_ledger(
         raise ValueError(
             f"{folder}: no */report.json found: give the folder that contains the report folders"
         )
-    all_reports = {quote(source.parent.name): load_report(source) for source in sources}
+    all_reports = {source.parent.name: load_report(source) for source in sources}
     reports = {
-        name: report
+        quote(name): report
         for name, report in all_reports.items()
-        if not report.replication or unquote(name) == report.replication.combined_report
+        if not report.replication or name == report.replication.combined_report
     }
     rows = [
         _build_row(name, report, claim, citation, ladder_verdicts)
@@ -119,6 +122,12 @@ def load_ledger(
         [_summarize_report(name, report) for name, report in reports.items()],
         false_positives,
         agreement,
+        tuple(
+            (name, conflict)
+            for name, conflicts in sorted(find_conflicts(all_reports).items())
+            for conflict in conflicts
+            if name < conflict.folder
+        ),
     )
 
 

@@ -1006,6 +1006,15 @@ class Report(HeadsReport):
     warnings: list[str]
     preregistration: Preregistration | None
 
+    @property
+    def title(self) -> str:
+        """The experiment's name, with the corpus or ladder size that tells this report from its siblings."""
+        if self.replication is None:
+            return self.experiment.name
+        if self.replication.kind == "corpus":
+            return f"{self.experiment.name} on {self.replication.name}"
+        return f"{self.replication.combined_report} at size {self.replication.name}"
+
 
 def load_report(path: Path) -> Report:
     """Read a report.json.

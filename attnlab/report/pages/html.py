@@ -5,7 +5,7 @@ character escaped that could end it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from attnlab.report.tables import (
     ranking,
     wording,
 )
+from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "templates"
@@ -125,7 +126,10 @@ def list_page_figures(report: Report) -> list[comparison_figures.Figure]:
 
 
 def render_html(
-    report: Report, rendered: RenderedCharts | None = None, map_archive: MapArchive | None = None
+    report: Report,
+    rendered: RenderedCharts | None = None,
+    map_archive: MapArchive | None = None,
+    conflicts: Sequence[Conflict] = (),
 ) -> str:
     """The page of a report.
 
@@ -133,6 +137,7 @@ def render_html(
         rendered: the rendered figures of the page; None renders them here.
         map_archive: the attention maps of its runs, as `read_archive` returns them. Without them the page
             shows the command that makes them in place of the explorer.
+        conflicts: reports of the same folder that differ in their results.
     """
     answer = build_answer(report)
     return _render_template(
@@ -142,6 +147,7 @@ def render_html(
         rendered,
         head_maps.select_maps(report, map_archive or {}),
         answer=answer,
+        conflicts=conflicts,
         primary=get_primary_effects(report),
         citations=claim_sources.build_preregistered_citations(report),
         timed=collect_timed_intervals(report),

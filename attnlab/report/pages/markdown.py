@@ -1,12 +1,15 @@
 """report.json to Markdown for a pull request: verdict, budget, effects, failures, without pictures."""
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
+from urllib.parse import quote
 
 from attnlab.report.answer import build_answer, build_arms_table
 from attnlab.report.charts.comparison_figures import classify_budget_cell
 from attnlab.report.schema import BudgetCheck, Report, Reproduce, RequiredSeeds
 from attnlab.report.tables import interim_analyses
+from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.number_format import (
     NONE,
     TIMES,
@@ -49,16 +52,19 @@ def format_table(header: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
 
 
-def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
+def render_markdown(
+    report: Report, figure_errors: Sequence[str] = (), conflicts: Sequence[Conflict] = ()
+) -> str:
     """The short report; report.html beside it has the rest.
 
     Args:
         figure_errors: messages about missing pictures.
+        conflicts: reports of the same folder that differ in their results.
     """
     experiment = report.experiment
     verdict = report.verdict
     lines = [
-        f"# {escape_cell(experiment.name)}: {verdict.headline}",
+        f"# {escape_cell(report.title)}: {verdict.headline}",
         "",
         escape_cell(experiment.question or ""),
         "",
@@ -78,6 +84,7 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
     ]
     answer = build_answer(report)
     lines += [escape_cell(answer.sentence), ""]
+    lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
     header, rows = build_arms_table(report, answer)  # the arms, best first
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
@@ -99,6 +106,17 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _format_conflict(conflict: Conflict) -> list[str]:
+    """The sentence about a report that differs, and its results and settings beside those of this one."""
+    folder = escape_cell(conflict.folder)
+    rows = [[escape_cell(cell) for cell in astuple(row)] for row in conflict.results + conflict.settings]
+    return [
+        f"[{folder}](../{quote(conflict.folder)}/report.md) {escape_cell(conflict.summarize())}",
+        "",
+        *format_table(["difference", "here", folder], rows),
+    ]
 
 
 def _format_versions(provenance: Reproduce) -> str:

@@ -51,7 +51,7 @@ def render_slide(report: Report) -> str:
     sheet = _TextSheet()
     experiment = report.experiment
     verdict = report.verdict
-    sheet.add_text(EDGE_MARGIN, f"{experiment.name}: {verdict.headline}", 26)
+    sheet.add_text(EDGE_MARGIN, f"{report.title}: {verdict.headline}", 26)
     if verdict.exploratory:
         sheet.add_text(
             WIDTH - EDGE_MARGIN, "EXPLORATORY", 20, VERDICT_STYLES["REFUTED"][0], text_anchor="end"

@@ -23,7 +23,12 @@ LEVEL = 0.95
 
 
 def add_corpus_comparison(reports: Mapping[str, Report]) -> dict[str, Report]:
-    """Each report, by title, with the comparison of all; counts are omitted, as no corpus changes them."""
+    """Each report, by title, with the comparison of all; counts are omitted, as no corpus changes them.
+
+    One corpus has nothing to be compared with.
+    """
+    if len(reports) < 2:
+        return dict(reports)
     section = CorporaSection(
         names=[_get_place(report).name for report in reports.values()],
         claims=_build_claims(reports),

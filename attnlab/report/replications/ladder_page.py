@@ -83,7 +83,7 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
         ]
     notes = [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
     return [
-        f"{ladder.name}: does the answer hold across sizes?",
+        f"{ladder.name}: {ladder.headline}",
         *notes,
         *comparison_lines,
         f"  {ladder.agreement.sentence}",
@@ -113,7 +113,7 @@ def render_ladder_html(ladder: LadderReport, rendered: RenderedCharts | None = N
         .get_template("ladder.html")
         .render(
             r=ladder,
-            headline=ladder.headline,
+            scope=describe_scope(ladder),
             figures=figure_pairs,
             figure_errors=rendered.error_messages,
             styles=assign_styles(ladder.arms, ladder.baseline),
@@ -126,6 +126,17 @@ def render_ladder_html(ladder: LadderReport, rendered: RenderedCharts | None = N
             js=load_asset("page.js"),
         )
     )
+
+
+def describe_scope(ladder: LadderReport) -> str:
+    """The sizes and the corpus, and the verdicts of all claims."""
+    claims = [
+        f"{f'{claim.arm} vs {claim.against}' if claim.arm else claim.says}: "
+        f"{ladder.format_claim_verdicts(claim)}"
+        for claim in ladder.claims
+    ]
+    scope = ", ".join(filter(None, (f"{len(ladder.sizes)} sizes", ladder.scope)))
+    return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
 
 
 def describe_learning_rates(ladder: LadderReport) -> str:
@@ -162,6 +173,8 @@ def render_ladder_markdown(ladder: LadderReport) -> str:
         f"# {escape_cell(ladder.name)}: {escape_cell(ladder.headline)}",
         "",
         escape_cell(ladder.question or ""),
+        "",
+        escape_cell(describe_scope(ladder)),
         "",
     ]
     lines += [f"**EXPLORATORY**: {DEVIATION_NOTE}", ""] if ladder.exploratory else []
