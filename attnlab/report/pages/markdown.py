@@ -78,7 +78,7 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
     ]
     answer = build_answer(report)
     lines += [escape_cell(answer.sentence), ""]
-    header, rows = build_arms_table(report, answer)  # the arms, best first
+    header, rows = build_arms_table(report, answer)
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
     )
