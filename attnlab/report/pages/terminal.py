@@ -8,7 +8,7 @@ from attnlab.report.tables.wording import DELTA, describe_claim, format_effect, 
 
 
 def format_terminal_lines(report: Report) -> Iterator[str]:
-    """One line each, the headline first; of arms without a claim about the metric, those that are not comparable.
+    """One line each, the headline first; of arms without a claim, those that are not comparable.
 
     Without an experiment file also the effects.
     """
