@@ -10,11 +10,13 @@ from attnlab.report.schema import (
     BudgetRow,
     ClaimResult,
     Effect,
+    EffectVerdict,
     MeanInterval,
     PairedMean,
     Report,
     TradeoffPanel,
 )
+from attnlab.report.tables.arm_options import describe_arm_options
 from attnlab.report.tables.number_format import NONE, append_unit, format_bounds, format_number
 from attnlab.report.tables.ranking import (
     CACHE_BYTE_KEYS,
@@ -28,6 +30,7 @@ from attnlab.report.tables.wording import (
     DELTA,
     format_claim,
     format_effect,
+    format_effect_verdict,
     format_training,
 )
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
@@ -40,22 +43,23 @@ FACTOR_VERBS = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
 
 @dataclass(frozen=True)
 class AnswerArm:
-    """An arm with its overrides, its result over complete pairs, and its costs.
+    """An arm with the options that distinguish it, its result over complete pairs, verdict, and costs.
 
-    The costs are in the order of the answer's. Arms that see future tokens are not ranked.
+    The costs are in the order of the answer's. An arm without a comparable result is not ranked; its verdict
+    has the reason.
     """
 
     arm: str
-    is_baseline: bool
-    overrides: list[str]
+    options: str
     result: PairedMean
     is_ranked: bool
+    verdict: str
     costs: list[float | None]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The sentence, the metric of the arms, their costs, and the arms."""
+    """The sentence, the metric of the arms, their costs, and the arms; whether their seeds differ."""
 
     sentence: str
     label: str
@@ -63,6 +67,11 @@ class Answer:
     digits: int
     costs: list[TradeoffPanel]
     arms: list[AnswerArm]
+
+    @property
+    def has_seed_column(self) -> bool:
+        """Whether arms with a result differ in their number of seeds."""
+        return len({row.result.n for row in self.arms if row.result.n}) > 1
 
 
 @dataclass(frozen=True)
@@ -82,10 +91,10 @@ def build_answer(report: Report) -> Answer:
     """Build the first screen of a report."""
     effects = list(get_primary_effects(report).values())
     panels = [panel for panel in report.tradeoff if panel.key in COLUMN_COSTS]
-    ranked = [_build_ranked_arm(report, arm, effects, panels) for arm in report.experiment.arms]
+    options = describe_arm_options(report)
+    arms = [_build_arm(report, arm, options[arm], effects, panels) for arm in report.experiment.arms]
     sign = -1 if report.experiment.direction == "higher" else 1
-    ranked.sort(key=lambda pair: (pair[0] is None, sign * (pair[0] or 0.0)))
-    arms = [arm for _, arm in ranked]
+    arms.sort(key=lambda row: (not row.is_ranked, sign * (row.result.mean or 0.0) if row.is_ranked else 0.0))
     return Answer(
         sentence=_format_answer(report, arms),
         label=effects[0].label if effects else report.experiment.metric,
@@ -103,10 +112,9 @@ def build_arms_table(
     prepared = prepared or build_answer(report)
     effects = get_primary_effects(report)
     ranking_columns = build_ranking_columns(report) if include_rankings else []
-    labels = [(prepared.label, prepared.unit), (DELTA, "")]
-    labels += [(column.label, column.unit) for column in ranking_columns] + [
-        (cost.label, cost.unit) for cost in prepared.costs
-    ]
+    labels = [("seeds", "")] if prepared.has_seed_column else []
+    labels += [(column.label, column.unit) for column in ranking_columns]
+    labels += [(cost.label, cost.unit) for cost in prepared.costs]
     rows = []
     for row in prepared.arms:
         effect = effects.get(row.arm)
@@ -117,12 +125,12 @@ def build_arms_table(
             f"{format_number(value)}{_format_timed_interval(cost, row.arm) if include_rankings else ''}"
             for cost, value in zip(prepared.costs, row.costs, strict=True)
         ]
-        verdict = "baseline" if row.is_baseline else str(effect.verdict) if effect else NONE
         result = _format_mean_interval(row.result, prepared.digits)
-        rows.append(
-            [row.arm, result, format_effect(effect) if effect else NONE, *ranking_cells, *costs, verdict]
-        )
-    return ["arm", *(append_unit(label, unit) for label, unit in labels), "verdict"], rows
+        delta = format_effect(effect) if effect else NONE
+        seeds = [f"{row.result.n}"] if prepared.has_seed_column else []
+        rows.append([row.arm, result, delta, row.verdict, *seeds, *ranking_cells, *costs])
+    header = ["arm", append_unit(prepared.label, prepared.unit), DELTA, "verdict"]
+    return [*header, *(append_unit(label, unit) for label, unit in labels)], rows
 
 
 def get_primary_effects(report: Report) -> dict[str, Effect]:
@@ -183,20 +191,52 @@ def _format_timed_interval(panel: TradeoffPanel, arm: str) -> str:
     return f" {format_bounds(point.x_low, point.x_high, sign=False)}"
 
 
-def _build_ranked_arm(
-    report: Report, arm: str, effects: Sequence[Effect], panels: Sequence[TradeoffPanel]
-) -> tuple[float | None, AnswerArm]:
-    """Build an arm, with its difference from the baseline as rank; None if it is not ranked."""
-    is_baseline = arm == report.experiment.baseline
+def _build_arm(
+    report: Report, arm: str, options: str, effects: Sequence[Effect], panels: Sequence[TradeoffPanel]
+) -> AnswerArm:
+    """Build an arm; it is ranked if it has a result that is comparable with the baseline's."""
     effect = next((row for row in effects if row.arm == arm), None)
     values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
-    overrides = report.reproduce.preregistered.get("arm_overrides") or {}
-    leaks = report.leakage is not None and arm in report.leakage.arms
-    difference = (0.0 if values else None) if is_baseline else effect.mean if effect else None
-    rank = None if leaks else difference
-    costs = [next((point.x for point in panel.points if point.arm == arm), None) for panel in panels]
-    changes = [str(override) for override in overrides.get(arm) or []]
-    return rank, AnswerArm(arm, is_baseline, changes, average_seeds(values), rank is not None, costs)
+    leakage = _find_leakage_note(report, arm)
+    has_result = (
+        bool(values) if arm == report.experiment.baseline else bool(effect and effect.mean is not None)
+    )
+    return AnswerArm(
+        arm=arm,
+        options=options,
+        result=average_seeds(values),
+        is_ranked=has_result and not leakage,
+        verdict=_format_arm_verdict(report, arm, effect, leakage),
+        costs=[next((point.x for point in panel.points if point.arm == arm), None) for panel in panels],
+    )
+
+
+def _format_arm_verdict(report: Report, arm: str, effect: Effect | None, leakage: str) -> str:
+    """Format the verdict of an arm, with the reason if it has none: `NO RESULT: not measured`."""
+    if arm == report.experiment.baseline:
+        return f"baseline: {leakage}" if leakage else "baseline"
+    if effect is None or effect.verdict == EffectVerdict.NO_RESULT:
+        finished = [row for row in report.runs if row.arm == arm and row.is_done]
+        is_measured = any(row.metrics.get(report.experiment.metric) is not None for row in finished)
+        reason = "no complete pair" if is_measured else "not measured" if finished else "no run finished"
+        return f"{EffectVerdict.NO_RESULT}: {reason}"
+    if effect.verdict == EffectVerdict.LEAKING:
+        return f"{effect.verdict} (by design)" if leakage else f"{effect.against} {BY_DESIGN}"
+    if leakage and not effect.reasons:
+        return f"{effect.verdict}; {leakage}"
+    return format_effect_verdict(effect)
+
+
+def _find_leakage_note(report: Report, arm: str) -> str:
+    """Find the caveat that an arm sees future tokens; empty if it sees none.
+
+    Reports from before leakage was measured have it too, from the declaration of the arm's mask.
+    """
+    if report.leakage is not None and arm not in report.leakage.arms:
+        return ""
+    prefixes = (f"{arm} sees ", f"the predictions of {arm} depend ")
+    notes = (note for note in report.failures.caveats if note.startswith(prefixes))
+    return next(notes, "").removeprefix(f"{arm} ").rstrip(".")
 
 
 def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:

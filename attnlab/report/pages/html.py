@@ -25,6 +25,7 @@ from attnlab.report.charts.interim_figures import build_interim_figures
 from attnlab.report.pages.glossary import Glossary
 from attnlab.report.schema import CorpusClaim, Effect, HeadScore, HeadsReport, Report
 from attnlab.report.tables import (
+    arm_options,
     claim_sources,
     head_maps,
     interim_analyses,
@@ -73,6 +74,7 @@ def build_environment() -> Environment:
         interval=number_format.render_bounds,
         mark=comparison_figures.classify_budget_cell,
         zip=zip,
+        cut_options=arm_options.cut_options,
         percent=number_format.format_percent,
         interim_analyses=interim_analyses,
         select_tradeoff_panels=comparison_figures.select_tradeoff_panels,

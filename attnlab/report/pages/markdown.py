@@ -85,7 +85,7 @@ def render_markdown(
     answer = build_answer(report)
     lines += [escape_cell(answer.sentence), ""]
     lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
-    header, rows = build_arms_table(report, answer)  # the arms, best first
+    header, rows = build_arms_table(report, answer)
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
     )

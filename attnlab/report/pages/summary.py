@@ -17,6 +17,7 @@ HEIGHT = 720
 EDGE_MARGIN = 48
 LETTER_WIDTH = 0.5  # average width of a letter, in font sizes
 MAX_ARMS = 8
+MAX_CELL = 48  # characters
 MAX_CLAIMS = 6  # on the slide
 
 
@@ -75,6 +76,7 @@ def render_slide(report: Report) -> str:
 def _draw_arms(sheet: _TextSheet, report: Report, best_answer: Answer) -> None:
     """The table of arms: the header muted, as many arms as fit."""
     columns, rows = build_arms_table(report, best_answer, include_rankings=False)
+    rows = [[textwrap.shorten(cell, MAX_CELL, placeholder=" …") for cell in row] for row in rows]
     omitted = len(rows) - MAX_ARMS
     rows = rows[:MAX_ARMS]
     widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]

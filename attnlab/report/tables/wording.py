@@ -122,6 +122,15 @@ def format_effect(effect: Effect | ClaimResult | CorpusClaim) -> str:
     )
 
 
+def format_effect_verdict(effect: Effect) -> str:
+    """Format the verdict on an effect, with the reasons against a comparison.
+
+    Example: `NOT COMPARABLE: sees future tokens in 5 of 5 runs`, in the row of the arm that sees them.
+    """
+    reasons = "; ".join(reason.removeprefix(f"{effect.arm} ") for reason in effect.reasons)
+    return f"{effect.verdict}: {reasons}" if reasons else str(effect.verdict)
+
+
 def format_quantity(claim: ClaimResult) -> str:
     """Format the quantity of a claim: `Δ val/loss`, or `val/loss ratio`."""
     if claim.compare == "ratio":
