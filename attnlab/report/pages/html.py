@@ -18,6 +18,7 @@ from attnlab.report.answer import (
     collect_timed_intervals,
     find_equal_byte_arms,
     get_primary_effects,
+    has_corpora_first,
 )
 from attnlab.report.charts import comparison_figures, series_figures
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
@@ -27,6 +28,7 @@ from attnlab.report.schema import CorpusClaim, Effect, HeadScore, HeadsReport, R
 from attnlab.report.tables import (
     claim_sources,
     head_maps,
+    headline,
     interim_analyses,
     map_archive,
     number_format,
@@ -81,6 +83,7 @@ def build_environment() -> Environment:
         training=wording.format_training,
         explain_effect=wording.explain_effect,
         describe=wording.describe_claim,
+        find_claim_effect=wording.find_claim_effect,
         threshold=wording.format_threshold,
         explain=wording.explain_verdict,
     )
@@ -142,6 +145,8 @@ def render_html(
         rendered,
         head_maps.select_maps(report, map_archive or {}),
         answer=answer,
+        headline=headline.build_headline(report),
+        corpora_first=has_corpora_first(report),
         primary=get_primary_effects(report),
         citations=claim_sources.build_preregistered_citations(report),
         timed=collect_timed_intervals(report),

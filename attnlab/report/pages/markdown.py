@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attnlab.report.answer import build_answer, build_arms_table
+from attnlab.report.answer import build_answer, build_arms_table, has_corpora_first
 from attnlab.report.charts.comparison_figures import classify_budget_cell
 from attnlab.report.schema import BudgetCheck, Report, Reproduce, RequiredSeeds
 from attnlab.report.tables import interim_analyses
+from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.number_format import (
     NONE,
     TIMES,
@@ -20,6 +21,7 @@ from attnlab.report.tables.wording import (
     DELTA,
     describe_claim,
     explain_verdict,
+    find_claim_effect,
     format_effect,
     format_training,
 )
@@ -58,7 +60,7 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
     experiment = report.experiment
     verdict = report.verdict
     lines = [
-        f"# {escape_cell(experiment.name)}: {verdict.headline}",
+        f"# {escape_cell(experiment.name)}: {escape_cell(build_headline(report))}",
         "",
         escape_cell(experiment.question or ""),
         "",
@@ -78,11 +80,14 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
     ]
     answer = build_answer(report)
     lines += [escape_cell(answer.sentence), ""]
+    corpus_arms = _format_corpus_arms(report, answer.label)
+    lines += corpus_arms if has_corpora_first(report) else []
     header, rows = build_arms_table(report, answer)  # the arms, best first
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
     )
-    lines += _format_verdict(report) + _format_corpora(report, answer.label)
+    lines += _format_verdict(report)
+    lines += ([] if has_corpora_first(report) else corpus_arms) + _format_corpus_claims(report)
     lines += ["## Budget check", "", *_format_budget(report), *_format_layers(report)]
     lines += ["## Effects", "", *_format_effects(report), *_format_token_categories(report)]
     lines += ["## Failures and caveats", "", *_format_failures(report)]
@@ -124,9 +129,8 @@ def _format_verdict(report: Report) -> list[str]:
     lines = []
     for number, claim in enumerate(report.verdict.claims, 1):
         meaning = escape_cell(explain_verdict(claim))
-        lines += [
-            f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(describe_claim(claim))}** {meaning}"
-        ]
+        outcome = describe_claim(claim, find_claim_effect(claim, report.effects))
+        lines += [f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(outcome)}** {meaning}"]
     lines += [""] if lines else ["No preregistered claim.", ""]
     if report.compute_calibration:
         lines += [f"{escape_cell(report.compute_calibration.summary)}.", ""]
@@ -150,10 +154,10 @@ def _format_verdict(report: Report) -> list[str]:
     return lines
 
 
-def _format_corpora(report: Report, label: str) -> list[str]:
-    """Each arm and each claim on every corpus, where the experiment has several."""
+def _format_corpus_arms(report: Report, label: str) -> list[str]:
+    """Each arm on every corpus, where the experiment has several."""
     section = report.corpora
-    if section is None:
+    if section is None or not section.arms:
         return []
     mean_rows = [
         [
@@ -165,11 +169,15 @@ def _format_corpora(report: Report, label: str) -> list[str]:
         ]
         for row in section.arms
     ]
-    lines = (
-        format_table([escape_cell(label), *(escape_cell(arm) for arm in report.experiment.arms)], mean_rows)
-        if mean_rows
-        else []
-    )
+    header = [escape_cell(label), *(escape_cell(arm) for arm in report.experiment.arms)]
+    return format_table(header, mean_rows)
+
+
+def _format_corpus_claims(report: Report) -> list[str]:
+    """Each claim on every corpus, where the experiment has several."""
+    section = report.corpora
+    if section is None:
+        return []
     rows = [
         [escape_cell(claim.says), escape_cell(row.corpus), row.verdict, escape_cell(format_effect(row))]
         for claim in section.claims
@@ -180,7 +188,7 @@ def _format_corpora(report: Report, label: str) -> list[str]:
         for claim in section.claims
         if claim.heterogeneity
     ]
-    lines += format_table(["claim", "corpus", "verdict", DELTA], rows) if rows else []
+    lines = format_table(["claim", "corpus", "verdict", DELTA], rows) if rows else []
     return [*lines, *heterogeneity, ""] if lines else []
 
 
