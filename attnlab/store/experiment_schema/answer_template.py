@@ -39,8 +39,12 @@ def parse_answer_template(template: str) -> list[str | Placeholder]:
     Raises:
         ValueError: A brace has no partner, or a placeholder has an unknown form or field.
     """
+    try:
+        fields = list(Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"{error}: close every placeholder, and write {{{{ or }}}} for a brace") from error
     parts = list[str | Placeholder]()
-    for text, name, spec, conversion in Formatter().parse(template):
+    for text, name, spec, conversion in fields:
         parts.append(text)
         if name is not None:
             parts.append(_parse_placeholder(name + (f"!{conversion}" if conversion else "") + (spec or "")))
