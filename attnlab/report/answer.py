@@ -3,11 +3,10 @@
 It is a pure function of report.json.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from attnlab.report.schema import (
-    BudgetRow,
     ClaimResult,
     Effect,
     EffectVerdict,
@@ -17,6 +16,8 @@ from attnlab.report.schema import (
     TradeoffPanel,
 )
 from attnlab.report.tables.arm_options import describe_arm_options
+from attnlab.report.tables.filled_answer import fill_answer_template, get_budget_number
+from attnlab.report.tables.headline import is_main_report
 from attnlab.report.tables.number_format import NONE, append_unit, format_bounds, format_number
 from attnlab.report.tables.ranking import (
     CACHE_BYTE_KEYS,
@@ -28,10 +29,10 @@ from attnlab.report.tables.ranking import (
 from attnlab.report.tables.wording import (
     DECIDED_VERDICTS,
     DELTA,
-    format_claim,
+    find_claim_effect,
     format_effect,
     format_effect_verdict,
-    format_training,
+    format_outcome,
 )
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 
@@ -240,20 +241,53 @@ def _find_leakage_note(report: Report, arm: str) -> str:
 
 
 def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
-    """Format the answer: the experiment's first claim about its metric, with its cost."""
+    """Format the answer: the experiment's own sentence, a comparison of many corpora or arms, or a claim."""
+    best = _format_best_arms(report, arms)
+    if filled := fill_answer_template(report, best):
+        return f"{filled.text}{_format_scope(report, filled.seeds)}.{_format_leakage_notes(filled.claims)}"
+    if has_corpora_first(report):
+        return f"{_format_corpus_differences(report)}{_format_scope(report, is_over_corpora=True)}."
     claim = _find_headline_claim(report)
-    if claim is None:
-        return f"No preregistered claim{_format_best_arm(report, arms)}{_format_scope(report)}."
-    line = f"{claim.arm} vs {claim.against}: "
+    if claim is None or (best and len(report.experiment.arms) > MANY_ARMS):
+        sentences = [best] if claim else ["No preregistered claim", best]
+        return f"{'. '.join(filter(None, sentences))}{_format_scope(report)}."
+    effect = find_claim_effect(claim, report.effects)
+    cost = ""
     if claim.verdict in DECIDED_VERDICTS:
         cost = _format_cost_change(report, claim.arm, claim.against)
-        line += f"{cost}; " if cost else ""
-    line += format_claim(claim)
-    if claim.training_equivalent and claim.verdict in DECIDED_VERDICTS:
-        line += f", equivalent to {format_training(claim.training_equivalent)}"
-    caveat = "".join(f" {arm} {BY_DESIGN}." for arm in claim.leaking_by_design)
-    seeds = claim.decision.n if claim.verdict in DECIDED_VERDICTS and not claim.decision.exact else None
-    return f"{line}{_format_scope(report, seeds)}.{caveat}"
+    outcome = format_outcome(claim, effect)
+    line = f"{claim.arm} vs {claim.against}: {cost + '; ' if cost else ''}{outcome}"
+    is_estimated = claim.verdict in DECIDED_VERDICTS and not claim.decision.exact
+    seeds = {effect.n if effect else claim.decision.n} if is_estimated else set[int]()
+    return f"{line}{_format_scope(report, seeds)}.{_format_leakage_notes([claim])}"
+
+
+def _format_leakage_notes(claims: Sequence[ClaimResult]) -> str:
+    leaking = dict.fromkeys(arm for claim in claims for arm in claim.leaking_by_design)
+    return "".join(f" {arm} {BY_DESIGN}." for arm in leaking)
+
+
+def has_corpora_first(report: Report) -> bool:
+    """Whether the table of arms by corpus is the answer: the main report over more than two corpora."""
+    return is_main_report(report) and report.corpora is not None and len(report.corpora.names) > 2
+
+
+def _format_corpus_differences(report: Report) -> str:
+    """Format the arms that are better or worse than the baseline on some corpora."""
+    assert report.corpora is not None, "a report over several corpora"
+    total = len(report.corpora.names)
+    parts = []
+    for arm in report.experiment.arms:
+        for state in ("better", "worse"):
+            corpora = [
+                row.corpus
+                for row in report.corpora.arms
+                if any(cell.arm == arm and cell.state == state for cell in row.cells)
+            ]
+            where = f"{len(corpora)} of {total}" if len(corpora) > 3 else " and ".join(corpora)
+            parts += [f"{arm} is {state} on {where}"] if corpora else []
+    others = "no other difference is shown" if parts else "no difference is shown"
+    return f"Against {report.experiment.baseline} over {total} corpora: {'; '.join([*parts, others])}"
 
 
 def _find_headline_claim(report: Report) -> ClaimResult | None:
@@ -270,8 +304,8 @@ def _format_cost_change(report: Report, arm: str, against: str) -> str:
     """Format the relative costs: halves the KV cache per token, with 0.92 times the parameters."""
     ratios: dict[str, tuple[float, str]] = {}
     for row in report.budget.rows:
-        value = _get_budget_number(row, arm)
-        against_value = _get_budget_number(row, against)
+        value = get_budget_number(row, arm)
+        against_value = get_budget_number(row, against)
         if (
             row.key in SENTENCE_COSTS
             and value
@@ -294,32 +328,51 @@ def _format_cost_change(report: Report, arm: str, against: str) -> str:
     return f"{text}, with {other_costs}" if other_costs else text
 
 
-def _get_budget_number(row: BudgetRow, arm: str) -> float | None:
-    value = next((cell.value for cell in row.cells if cell.arm == arm), None)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _format_best_arm(report: Report, arms: Sequence[AnswerArm]) -> str:
-    """Format the best arm of an experiment without claims."""
+def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
+    """Format the best arm with those whose paired 95% interval against it includes 0."""
     ranked = [row for row in arms if row.result.mean is not None and row.is_ranked]
     unranked = [row.arm for row in arms if row.result.mean is not None and not row.is_ranked]
-    note = f"; not comparable: {', '.join(unranked)}" if unranked else ""
+    notes = [f"not comparable: {', '.join(unranked)}"] if unranked else []
     if len(ranked) < 2:
-        return note
-    extreme = "highest" if report.experiment.direction == "higher" else "lowest"
-    metric = report.experiment.metric
-    return f": {ranked[0].arm} has the {extreme} {metric} of {len(ranked)} arms{note}"
+        return "".join(notes).capitalize()
+    effects = [*get_primary_effects(report).values()]
+    best, *others = ranked
+    ties = [row.arm for row in others if not _is_distinguishable(effects, row.arm, best.arm, report)]
+    listed = [*ties[:MANY_ARMS], *([f"and {len(ties) - MANY_ARMS} more"] if len(ties) > MANY_ARMS else [])]
+    value = format_number(best.result.mean, max(row.digits for row in effects), unit=effects[0].unit)
+    rest = (
+        f"not distinguishable from it (paired 95% CI includes 0): {', '.join(listed)}"
+        if ties
+        else "every other arm is distinguishable from it (paired 95% CI excludes 0)"
+    )
+    line = f"Best of {len(ranked)} arms in {effects[0].label}: {best.arm} ({value})"
+    return "; ".join([line, rest, *notes])
 
 
-def _format_scope(report: Report, seeds: int | None = None) -> str:
-    """Format the scope of the answer: at size S (105,216 parameters), on pydocs, 16 seeds."""
-    row = report.budget.find_row("parameters")
-    count = _get_budget_number(row, report.experiment.baseline) if row else None
+def _is_distinguishable(effects: Sequence[Effect], arm: str, best: str, report: Report) -> bool:
+    values, best_values = (
+        get_values_by_seed(effects, name, report.experiment.baseline) for name in (arm, best)
+    )
+    difference = average_seeds([values[seed] - best_values[seed] for seed in best_values if seed in values])
+    return (
+        difference.low is not None
+        and difference.high is not None
+        and not (difference.low <= 0 <= difference.high)
+    )
+
+
+def _format_scope(report: Report, seeds: Collection[int] = (), *, is_over_corpora: bool = False) -> str:
+    """Format the scope of the answer: at size S (105,216 parameters), on pydocs, 16 seeds.
+
+    The seeds are omitted where comparisons have different numbers. Several corpora share the size only.
+    """
+    row = None if is_over_corpora else report.budget.find_row("parameters")
+    count = get_budget_number(row, report.experiment.baseline) if row else None
     parameters = f" ({format_number(count)} parameters)" if count else ""
     size = report.experiment.size
-    data = report.reproduce.data
+    data = [] if is_over_corpora else report.reproduce.data
     parts = [f"at size {size}{parameters}"] if size else []
     parts += [f"at {format_number(count)} parameters"] if count and not size else []
     parts += [f"on {', '.join(dict.fromkeys(str(dataset.get('name')) for dataset in data))}"] if data else []
-    parts += [f"{seeds} seeds"] if seeds else []
+    parts += [f"{n} seeds" for n in seeds if len(seeds) == 1]
     return f"; {', '.join(parts)}" if parts else ""

@@ -162,11 +162,12 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
         REPORTS_SECTION,
         OUTDATED_NOTE if (folder / OUTDATED_PAGE).exists() else "",
         _format_table(
-            ("experiment", "question", "cost", "command", "commit"),
+            ("experiment", "question", "verdicts", "cost", "command", "commit"),
             [
                 (
                     _format_report_link(report),
                     report.question,
+                    report.headline,
                     report.cost,
                     f"`{report.command}`",
                     f"`{report.commit}`",
@@ -222,7 +223,8 @@ def _build_claim_cells(row: LedgerRow) -> tuple[str, ...]:
 
 
 def _build_source_cells(row: LedgerRow) -> tuple[str, ...]:
-    verdict = row.verdict + (" (exploratory)" if row.exploratory else "")
+    verdict = row.verdict + (f" on {row.corpus}" if row.corpus else "")
+    verdict += " (exploratory)" if row.exploratory else ""
     return "; ".join(row.sources), row.source_says, verdict
 
 

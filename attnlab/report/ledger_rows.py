@@ -11,8 +11,10 @@ from urllib.parse import quote
 from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict, load_report
 from attnlab.report.tables.claim_sources import Citation, build_citations, find_claim_axis
 from attnlab.report.tables.conflicts import Conflict, find_conflicts
+from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.number_format import NONE, format_number
 from attnlab.report.tables.wording import (
+    find_claim_effect,
     format_conclusion,
     format_decision,
     format_effect,
@@ -42,6 +44,7 @@ class LedgerRow:
     source_says: str
     conflicting_source: str  # a source with the opposite finding, and the finding; empty if none is known
     verdict: str
+    corpus: str  # the corpus of the verdict, where the experiment has several; else empty
     exploratory: bool
     effect: str  # with its interval at CONFIDENCE_LEVEL
     training_equivalent: str  # in training compute; empty without a calibration
@@ -58,6 +61,7 @@ class LedgerReport:
     folder: str  # URL-quoted
     experiment: str
     question: str
+    headline: str  # on every corpus of the experiment
     cost: str
     command: str
     commit: str  # the code that made it
@@ -135,6 +139,7 @@ def _build_row(
     name: str, report: Report, claim: ClaimResult, citation: Citation, ladder_verdicts: LadderVerdicts
 ) -> LedgerRow:
     experiment = report.experiment
+    effect = find_claim_effect(claim, report.effects) or claim
     return LedgerRow(
         folder=name,
         experiment=_format_experiment_name(experiment),
@@ -147,9 +152,10 @@ def _build_row(
         source_says=citation.source_says or NONE,
         conflicting_source=": ".join(filter(None, (citation.other_source, citation.other_says))),
         verdict=claim.verdict,
+        corpus=report.replication.name if report.replication and report.corpora else "",
         exploratory=claim.exploratory,
-        effect=format_effect(claim),
-        training_equivalent=format_training(claim.training_equivalent) if claim.training_equivalent else "",
+        effect=format_effect(effect),
+        training_equivalent=format_training(effect.training_equivalent) if effect.training_equivalent else "",
         decision_interval=_format_decision_cell(claim),
         seeds=_format_seeds_cell(report, claim),
         ladder_verdict=_get_ladder_verdict(experiment, claim, ladder_verdicts),
@@ -218,6 +224,7 @@ def _summarize_report(name: str, report: Report) -> LedgerReport:
         name,
         _format_experiment_name(report.experiment),
         report.experiment.question or NONE,
+        build_headline(report),
         f"{len(report.runs)} runs, {format_number(round(seconds))} s, {provenance.device or NONE}",
         provenance.command or NONE,
         (provenance.commit or NONE)[:10],

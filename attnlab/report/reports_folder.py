@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import attnlab
+from attnlab.config import CONF
 from attnlab.report import ledger
 from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.pages.index import find_report_sources
@@ -100,10 +101,11 @@ def _digest_sources(source: Path, other_sources: str) -> str:
 
 
 def _digest_code() -> str:
-    """The digest of all files of attnlab: any of them may change a page."""
+    """The digest of attnlab's files and its experiments, which word the answers: any may change a page."""
     digest = hashlib.sha256()
     root = Path(attnlab.__file__).parent
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
-            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    for folder in (root, CONF / "experiment"):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return digest.hexdigest()

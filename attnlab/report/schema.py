@@ -308,6 +308,7 @@ class ExperimentSummary(FrozenModel):
 
     name: str
     question: str | None
+    answer: str = ""
     size: str | None
     arms: list[str]
     baseline: str

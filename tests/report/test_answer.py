@@ -21,9 +21,16 @@ from attnlab.report.pages.summary import MAX_ARMS, render_slide
 from attnlab.report.pages.terminal import format_terminal_lines
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report, load_report
+from attnlab.report.tables import filled_answer
 from attnlab.report.tables.wording import DELTA
 
 REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
+
+
+@pytest.fixture(autouse=True)
+def _without_current_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the shipped experiment file of the same name, whose answer template would apply."""
+    monkeypatch.setattr(filled_answer, "load_current_experiment", lambda _report: {})
 
 
 def make_report(folder: Path, world: World, **changes: Any) -> Report:
@@ -65,7 +72,7 @@ def test_sentence_gives_the_reason_if_nothing_is_comparable(
     nothing = build_answer(synthetic_reports["nothing"][0]).sentence
     assert nothing.startswith("gqa vs mha: no paired seed of gqa and mha is complete (NO RESULT)")
     bare = make_report(tmp_path / "bare", World(), claims=[])
-    assert build_answer(bare).sentence.startswith("No preregistered claim: mha has the lowest val/loss of 3")
+    assert build_answer(bare).sentence.startswith("No preregistered claim. Best of 3 arms in val/loss: mha (")
 
 
 def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from attnlab.report.answer import (
     collect_timed_intervals,
     find_equal_byte_arms,
     get_primary_effects,
+    has_corpora_first,
 )
 from attnlab.report.charts import comparison_figures, series_figures
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
@@ -28,6 +29,7 @@ from attnlab.report.tables import (
     arm_options,
     claim_sources,
     head_maps,
+    headline,
     interim_analyses,
     map_archive,
     number_format,
@@ -84,6 +86,7 @@ def build_environment() -> Environment:
         training=wording.format_training,
         explain_effect=wording.explain_effect,
         describe=wording.describe_claim,
+        find_claim_effect=wording.find_claim_effect,
         threshold=wording.format_threshold,
         explain=wording.explain_verdict,
     )
@@ -150,6 +153,8 @@ def render_html(
         head_maps.select_maps(report, map_archive or {}),
         answer=answer,
         conflicts=conflicts,
+        headline=headline.build_headline(report),
+        corpora_first=has_corpora_first(report),
         primary=get_primary_effects(report),
         citations=claim_sources.build_preregistered_citations(report),
         timed=collect_timed_intervals(report),

@@ -5,11 +5,12 @@ from dataclasses import astuple
 from typing import Any
 from urllib.parse import quote
 
-from attnlab.report.answer import build_answer, build_arms_table
+from attnlab.report.answer import build_answer, build_arms_table, has_corpora_first
 from attnlab.report.charts.comparison_figures import classify_budget_cell
 from attnlab.report.schema import BudgetCheck, Report, Reproduce, RequiredSeeds
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.conflicts import Conflict
+from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.number_format import (
     NONE,
     TIMES,
@@ -23,6 +24,7 @@ from attnlab.report.tables.wording import (
     DELTA,
     describe_claim,
     explain_verdict,
+    find_claim_effect,
     format_effect,
     format_training,
 )
@@ -64,7 +66,7 @@ def render_markdown(
     experiment = report.experiment
     verdict = report.verdict
     lines = [
-        f"# {escape_cell(report.title)}: {verdict.headline}",
+        f"# {escape_cell(report.title)}: {escape_cell(build_headline(report))}",
         "",
         escape_cell(experiment.question or ""),
         "",
@@ -85,11 +87,14 @@ def render_markdown(
     answer = build_answer(report)
     lines += [escape_cell(answer.sentence), ""]
     lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
+    corpus_arms = _format_corpus_arms(report, answer.label)
+    lines += corpus_arms if has_corpora_first(report) else []
     header, rows = build_arms_table(report, answer)
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
     )
-    lines += _format_verdict(report) + _format_corpora(report, answer.label)
+    lines += _format_verdict(report)
+    lines += ([] if has_corpora_first(report) else corpus_arms) + _format_corpus_claims(report)
     lines += ["## Budget check", "", *_format_budget(report), *_format_layers(report)]
     lines += ["## Effects", "", *_format_effects(report), *_format_token_categories(report)]
     lines += ["## Failures and caveats", "", *_format_failures(report)]
@@ -142,9 +147,8 @@ def _format_verdict(report: Report) -> list[str]:
     lines = []
     for number, claim in enumerate(report.verdict.claims, 1):
         meaning = escape_cell(explain_verdict(claim))
-        lines += [
-            f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(describe_claim(claim))}** {meaning}"
-        ]
+        outcome = describe_claim(claim, find_claim_effect(claim, report.effects))
+        lines += [f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(outcome)}** {meaning}"]
     lines += [""] if lines else ["No preregistered claim.", ""]
     if report.compute_calibration:
         lines += [f"{escape_cell(report.compute_calibration.summary)}.", ""]
@@ -168,10 +172,10 @@ def _format_verdict(report: Report) -> list[str]:
     return lines
 
 
-def _format_corpora(report: Report, label: str) -> list[str]:
-    """Each arm and each claim on every corpus, where the experiment has several."""
+def _format_corpus_arms(report: Report, label: str) -> list[str]:
+    """Each arm on every corpus, where the experiment has several."""
     section = report.corpora
-    if section is None:
+    if section is None or not section.arms:
         return []
     mean_rows = [
         [
@@ -183,11 +187,15 @@ def _format_corpora(report: Report, label: str) -> list[str]:
         ]
         for row in section.arms
     ]
-    lines = (
-        format_table([escape_cell(label), *(escape_cell(arm) for arm in report.experiment.arms)], mean_rows)
-        if mean_rows
-        else []
-    )
+    header = [escape_cell(label), *(escape_cell(arm) for arm in report.experiment.arms)]
+    return format_table(header, mean_rows)
+
+
+def _format_corpus_claims(report: Report) -> list[str]:
+    """Each claim on every corpus, where the experiment has several."""
+    section = report.corpora
+    if section is None:
+        return []
     rows = [
         [escape_cell(claim.says), escape_cell(row.corpus), row.verdict, escape_cell(format_effect(row))]
         for claim in section.claims
@@ -198,7 +206,7 @@ def _format_corpora(report: Report, label: str) -> list[str]:
         for claim in section.claims
         if claim.heterogeneity
     ]
-    lines += format_table(["claim", "corpus", "verdict", DELTA], rows) if rows else []
+    lines = format_table(["claim", "corpus", "verdict", DELTA], rows) if rows else []
     return [*lines, *heterogeneity, ""] if lines else []
 
 

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from attnlab.report.answer import build_answer
 from attnlab.report.schema import EffectVerdict, Report
-from attnlab.report.tables.wording import DELTA, describe_claim, format_effect, format_effect_verdict
+from attnlab.report.tables.headline import build_headline
+from attnlab.report.tables.wording import (
+    DELTA,
+    describe_claim,
+    find_claim_effect,
+    format_effect,
+    format_effect_verdict,
+)
 
 
 def format_terminal_lines(report: Report) -> Iterator[str]:
@@ -12,10 +19,11 @@ def format_terminal_lines(report: Report) -> Iterator[str]:
 
     Without an experiment file also the effects.
     """
-    context = f" ({report.replication.name})" if report.replication else ""
-    yield f"{report.verdict.headline}{context}: {report.experiment.question or report.experiment.name}"
+    context = f" ({report.replication.name})" if report.replication and not report.corpora else ""
+    yield f"{build_headline(report)}{context}: {report.experiment.question or report.experiment.name}"
     yield build_answer(report).sentence
-    yield from (f"  {describe_claim(claim)}" for claim in report.verdict.claims)
+    for claim in report.verdict.claims:
+        yield f"  {describe_claim(claim, find_claim_effect(claim, report.effects))}"
     claimed = {(claim.arm, claim.metric) for claim in report.verdict.claims}
     for effect in (row for row in report.effects if row.primary and (row.arm, row.metric) not in claimed):
         prefix = f"  {effect.arm} vs {effect.against}"

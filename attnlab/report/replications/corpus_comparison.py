@@ -17,6 +17,7 @@ from attnlab.report.schema import (
     Report,
 )
 from attnlab.report.tables.ranking import EFFECT_STATES
+from attnlab.report.tables.wording import find_claim_effect
 from attnlab.stats.replications.random_effects import CorpusEffect, combine_corpora
 
 LEVEL = 0.95
@@ -68,17 +69,19 @@ def _build_claims(reports: Mapping[str, Report]) -> list[CorpusClaims]:
 
 
 def _build_claim_row(title: str, report: Report, claim: ClaimResult) -> CorpusClaim:
+    effect = find_claim_effect(claim, report.effects)
+    interval = effect or claim.interval
     return CorpusClaim(
         corpus=_get_place(report).name,
         title=title,
         verdict=claim.verdict,
         compare=claim.compare,
-        effect=claim.decision.estimate,
-        low=claim.interval.low if claim.interval else None,
-        high=claim.interval.high if claim.interval else None,
+        effect=effect.mean if effect else claim.decision.estimate,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
         unit=claim.unit,
-        digits=claim.digits,
-        training_equivalent=claim.training_equivalent,
+        digits=(effect or claim).digits,
+        training_equivalent=(effect or claim).training_equivalent,
     )
 
 

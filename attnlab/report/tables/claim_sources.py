@@ -93,12 +93,17 @@ def _load_preregistered_claims(report: Report) -> list[SourcedClaim]:
 
 
 def _load_current_claims(report: Report) -> list[SourcedClaim]:
+    return _fill_claims(load_current_experiment(report), report)
+
+
+def load_current_experiment(report: Report) -> dict[str, Any]:
+    """Load the current experiment file of a report; empty if attnlab has none of this name."""
     path = CONF / "experiment" / f"{report.experiment.name}.yaml"
     if not path.is_file():
-        return []
+        return {}
     experiment = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
     assert isinstance(experiment, dict)
-    return _fill_claims({str(key): value for key, value in experiment.items()}, report)
+    return {str(key): value for key, value in experiment.items()}
 
 
 def _fill_claims(declared: Mapping[str, Any], report: Report) -> list[SourcedClaim]:
