@@ -146,11 +146,11 @@ def test_stacked_labels_take_no_space_from_the_plot() -> None:
         labeled_arms=arms[:9],
         **titles,
     )
-    labelled = [row for row in spec["data"]["values"] if row["label"]]
-    assert [row["arm"] for row in labelled] == arms[:9]
+    labeled = [row for row in spec["data"]["values"] if row["label"]]
+    assert [row["arm"] for row in labeled] == arms[:9]
     [low, high] = spec["layer"][1]["encoding"]["y"]["scale"]["domain"]
     assert low < min(row["y"] for row in rows)
-    assert max(row["tag"] for row in labelled) < high
+    assert max(row["tag"] for row in labeled) < high
 
 
 def test_chart_does_not_depend_on_earlier_charts() -> None:
