@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import attnlab
+from attnlab.config import CONF
 from attnlab.report import ledger
 from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.pages.index import find_report_sources
@@ -26,8 +27,8 @@ DIGESTS_FILE = ".rendered.json"  # report folder -> digest of its page's sources
 def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
     """Render every report and ladder below a folder, then its index and ledger.
 
-    A page whose sources (the report, its attention maps, attnlab's code) have not changed since it was
-    rendered is unchanged.
+    A page whose sources (the report, its attention maps, the experiment files, attnlab's code) have not
+    changed since it was rendered is unchanged.
 
     Yields:
         The number of pages done and of all pages, and a message about the last one: empty where it was
@@ -93,10 +94,11 @@ def _digest_sources(source: Path, code: str) -> str:
 
 
 def _digest_code() -> str:
-    """The digest of all files of attnlab: any of them may change a page."""
+    """The digest of all files of attnlab and of its experiments: any of them may change a page."""
     digest = hashlib.sha256()
     root = Path(attnlab.__file__).parent
-    for path in sorted(root.rglob("*")):
+    experiments = [*CONF.glob("experiment/*.yaml"), *CONF.glob("ladder/*.yaml")]
+    for path in sorted({*root.rglob("*"), *experiments}):
         if path.is_file() and path.suffix != ".pyc":
-            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+            digest.update(f"{path.parent.name}/{path.name}".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -90,10 +90,10 @@ def _render_folder(folder: Path, *, as_json: bool) -> int:
 def _summarize_verdicts(path: Path) -> dict[str, Any]:
     """Summarize the verdicts of a report and their decisions."""
     from attnlab.report.pages.report_files import find_report
-    from attnlab.report.schema import load_report
+    from attnlab.report.tables.claim_sources import load_reworded_report
     from attnlab.report.tables.wording import describe_claim
 
-    verdict = load_report(find_report(path)).verdict
+    verdict = load_reworded_report(find_report(path)).verdict
     keys = {"says", "verdict", "arm", "against", "metric", "unit", "threshold", "decision"}
     claims = [
         claim.model_dump(mode="json", include=keys) | {"sentence": describe_claim(claim)}

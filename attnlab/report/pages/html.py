@@ -143,7 +143,7 @@ def render_html(
         head_maps.select_maps(report, map_archive or {}),
         answer=answer,
         primary=get_primary_effects(report),
-        citations=claim_sources.build_preregistered_citations(report),
+        citations=claim_sources.build_citations(report),
         timed=collect_timed_intervals(report),
         columns=ranking.build_ranking_columns(report),
         equal_bytes=find_equal_byte_arms(report, answer),

@@ -16,8 +16,9 @@ from attnlab.report.pages.html import list_page_figures, render_html
 from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.summary import render_slide
-from attnlab.report.schema import Report, load_report
+from attnlab.report.schema import Report
 from attnlab.report.tables import map_archive
+from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.report.verdicts.results import Run
 from attnlab.store.atomic_files import replace_atomically
 
@@ -85,8 +86,8 @@ def _format_compact_json(value: Any) -> str:
 def render_report(path: Path) -> Path:
     """Render a report from its folder or report.json, and return its page.
 
-    HTML, Markdown, figures and runs.csv come from report.json and attention.npz alone, the same bytes every
-    time.
+    HTML, Markdown, figures and runs.csv come from report.json, attention.npz and the wording of the current
+    experiment file alone, the same bytes every time.
     """
     source = find_report(path)
     render_report_files(source)
@@ -102,7 +103,7 @@ def render_report_files(source: Path) -> None:
 
 
 def _render_files_once(source: Path) -> None:
-    report = load_report(source)
+    report = load_reworded_report(source)
     pictures = build_png_figures(report)
     rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
     page = render_html(
