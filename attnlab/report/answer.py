@@ -196,7 +196,8 @@ def _build_ranked_arm(
     rank = None if leaks else difference
     costs = [next((point.x for point in panel.points if point.arm == arm), None) for panel in panels]
     changes = [str(override) for override in overrides.get(arm) or []]
-    return rank, AnswerArm(arm, is_baseline, changes, average_seeds(values), rank is not None, costs)
+    result = average_seeds(values, is_proportion=any(row.is_proportion for row in effects))
+    return rank, AnswerArm(arm, is_baseline, changes, result, rank is not None, costs)
 
 
 def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:

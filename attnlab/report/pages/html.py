@@ -30,6 +30,7 @@ from attnlab.report.tables import (
     interim_analyses,
     map_archive,
     number_format,
+    picked_rates,
     ranking,
     wording,
 )
@@ -77,6 +78,9 @@ def build_environment() -> Environment:
         select_tradeoff_panels=comparison_figures.select_tradeoff_panels,
         CACHE_BYTE_KEYS=ranking.CACHE_BYTE_KEYS,
         get_chance_by_arm=number_format.get_chance_by_arm,
+        get_selection_statistic=picked_rates.get_selection_statistic,
+        average_trials=picked_rates.average_trials,
+        describe_picked_rates=picked_rates.describe_picked_rates,
         difference=render_effect,
         training=wording.format_training,
         explain_effect=wording.explain_effect,
