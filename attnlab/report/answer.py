@@ -205,7 +205,7 @@ def _build_arm(
     return AnswerArm(
         arm=arm,
         options=options,
-        result=average_seeds(values),
+        result=average_seeds(values, is_proportion=any(row.is_proportion for row in effects)),
         is_ranked=has_result and not leakage,
         verdict=_format_arm_verdict(report, arm, effect, leakage),
         costs=[next((point.x for point in panel.points if point.arm == arm), None) for panel in panels],

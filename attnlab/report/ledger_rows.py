@@ -8,8 +8,13 @@ from statistics import fmean
 from types import MappingProxyType
 from urllib.parse import quote
 
-from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict, load_report
-from attnlab.report.tables.claim_sources import Citation, build_citations, find_claim_axis
+from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict
+from attnlab.report.tables.claim_sources import (
+    Citation,
+    build_citations,
+    find_claim_axis,
+    load_reworded_report,
+)
 from attnlab.report.tables.conflicts import Conflict, find_conflicts
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.number_format import NONE, format_number
@@ -107,7 +112,7 @@ def load_ledger(
         raise ValueError(
             f"{folder}: no */report.json found: give the folder that contains the report folders"
         )
-    all_reports = {source.parent.name: load_report(source) for source in sources}
+    all_reports = {source.parent.name: load_reworded_report(source) for source in sources}
     reports = {
         quote(name): report
         for name, report in all_reports.items()
@@ -145,7 +150,7 @@ def _build_row(
         experiment=_format_experiment_name(experiment),
         axis=find_claim_axis(report, claim),
         identity=bool(claim.decision.exact or claim.identity or citation.identity),
-        says=citation.says,
+        says=claim.says,
         comparison=f"{format_quantity(claim)}, {claim.arm} vs {claim.against}: {format_threshold(claim)}",
         reason=citation.reason or NONE,
         sources=tuple(source.strip() for source in (citation.source or NONE).split(";")),

@@ -28,8 +28,8 @@ DIGESTS_FILE = ".rendered.json"  # report folder -> digest of its page's sources
 def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
     """Render every report and ladder below a folder, then its index and ledger.
 
-    A page whose sources (the report, its attention maps, its conflicts with other reports, attnlab's code)
-    have not changed since it was rendered is unchanged.
+    A page whose sources (the report, its attention maps, its conflicts with other reports, the experiment
+    files, attnlab's code) have not changed since it was rendered is unchanged.
 
     Yields:
         The number of pages done and of all pages, and a message about the last one: empty where it was
@@ -101,11 +101,11 @@ def _digest_sources(source: Path, other_sources: str) -> str:
 
 
 def _digest_code() -> str:
-    """The digest of attnlab's files and its experiments, which word the answers: any may change a page."""
+    """The digest of all files of attnlab and of its experiments: any of them may change a page."""
     digest = hashlib.sha256()
     root = Path(attnlab.__file__).parent
-    for folder in (root, CONF / "experiment"):
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and path.suffix != ".pyc":
-                digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    experiments = [*CONF.glob("experiment/*.yaml"), *CONF.glob("ladder/*.yaml")]
+    for path in sorted({*root.rglob("*"), *experiments}):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(f"{path.parent.name}/{path.name}".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -90,11 +90,11 @@ def _render_folder(folder: Path, *, as_json: bool) -> int:
 def _summarize_verdicts(path: Path) -> dict[str, Any]:
     """Summarize the verdicts of a report and their decisions."""
     from attnlab.report.pages.report_files import find_report
-    from attnlab.report.schema import load_report
+    from attnlab.report.tables.claim_sources import load_reworded_report
     from attnlab.report.tables.headline import build_headline
     from attnlab.report.tables.wording import describe_claim, find_claim_effect
 
-    report = load_report(find_report(path))
+    report = load_reworded_report(find_report(path))
     verdict = report.verdict
     keys = {"says", "verdict", "arm", "against", "metric", "unit", "threshold", "decision"}
     claims = [

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
+from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.pages.html import build_environment, load_asset
-from attnlab.report.schema import ClaimResult, load_report
+from attnlab.report.schema import ClaimResult
+from attnlab.report.tables.claim_sources import load_reworded_ladder, load_reworded_report
 from attnlab.report.tables.headline import build_headline
 
 LEDGER_FILE = "ledger.html"
@@ -70,7 +71,7 @@ def is_generated_index(page: Path) -> bool:
 
 
 def _build_report_row(source: Path) -> IndexRow:
-    report = load_report(source)
+    report = load_reworded_report(source)
     verdict = report.verdict
     return IndexRow(
         href=quote(source.parent.name) + "/report.html",
@@ -90,7 +91,7 @@ def _build_report_row(source: Path) -> IndexRow:
 
 def _build_ladder_row(source: Path) -> IndexRow:
     """One experiment at several sizes."""
-    ladder = load_ladder(source.parent)
+    ladder = load_reworded_ladder(source.parent)
     return IndexRow(
         href=quote(source.parent.name) + "/report.html",
         name=ladder.name,

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from attnlab.report.answer import build_answer, build_arms_table, has_corpora_first
 from attnlab.report.charts.comparison_figures import classify_budget_cell
-from attnlab.report.schema import BudgetCheck, Report, Reproduce, RequiredSeeds
+from attnlab.report.schema import Report, Reproduce, RequiredSeeds
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.headline import build_headline
@@ -19,6 +19,11 @@ from attnlab.report.tables.number_format import (
     format_preregistration,
     format_pvalue,
     get_layer_letter,
+)
+from attnlab.report.tables.picked_rates import (
+    average_trials,
+    describe_picked_rates,
+    get_selection_statistic,
 )
 from attnlab.report.tables.wording import (
     DELTA,
@@ -256,26 +261,28 @@ def _format_budget(report: Report) -> list[str]:
             if report.compute_calibration
             else []
         ),
-        *_format_tuning(budget),
+        *_format_tuning(report),
     ]
 
 
-def _format_tuning(budget: BudgetCheck) -> list[str]:
-    tuning = budget.tuning
+def _format_tuning(report: Report) -> list[str]:
+    tuning = report.budget.tuning
     if tuning is None:
         return []
+    statistic = get_selection_statistic(report)
     rows = [
         [
             escape_cell(entry.arm),
             format_number(row.lr),
-            *(format_number(value, 3) for value in (*row.values, row.median)),
+            *(format_number(value, 3) for value in (*row.values, average_trials(row, statistic))),
             f"**{row.outcome}**" if row.picked else row.outcome,
         ]
         for entry in tuning.arms
         for row in entry.rows
     ]
     seeds = [f"seed {seed}" for seed in tuning.seeds]
-    return format_table(["arm", "learning rate", *seeds, f"median {escape_cell(tuning.metric)}", ""], rows)
+    header = ["arm", "learning rate", *seeds, f"{statistic} {escape_cell(tuning.metric)}", ""]
+    return [escape_cell(describe_picked_rates(report)), "", *format_table(header, rows)]
 
 
 def _format_effects(report: Report) -> list[str]:

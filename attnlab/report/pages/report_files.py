@@ -19,6 +19,7 @@ from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.summary import render_slide
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables import map_archive
+from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.report.tables.conflicts import Conflict, find_conflicts
 from attnlab.report.verdicts.results import Run
 from attnlab.store.atomic_files import replace_atomically
@@ -87,8 +88,8 @@ def _format_compact_json(value: Any) -> str:
 def render_report(path: Path) -> Path:
     """Render a report from its folder or report.json, and return its page.
 
-    HTML, Markdown, figures and runs.csv come from report.json, attention.npz and the results of the reports
-    in the same folder, the same bytes every time.
+    HTML, Markdown, figures and runs.csv come from report.json, attention.npz, the results of the reports in
+    the same folder and the wording of the current experiment file, the same bytes every time.
     """
     source = find_report(path)
     folder = source.absolute().parent
@@ -115,7 +116,7 @@ def load_conflicts(folder: Path) -> dict[str, list[Conflict]]:
 
 
 def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
-    report = load_report(source)
+    report = load_reworded_report(source)
     pictures = build_png_figures(report)
     rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
 from attnlab.report.charts.vega_layers import assign_styles
-from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport, load_ladder
+from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
 from attnlab.report.pages.html import build_environment, load_asset, render_figure
 from attnlab.report.pages.markdown import escape_cell, format_table
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
@@ -13,6 +13,7 @@ from attnlab.report.replications import ladder_figures
 from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Report
+from attnlab.report.tables.claim_sources import load_reworded_ladder
 from attnlab.report.tables.number_format import NONE, format_bounds, format_number
 from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 
@@ -40,7 +41,7 @@ def render_ladder(folder: Path) -> Path:
 
 def render_ladder_files(folder: Path) -> None:
     """Render the files of one ladder; the index of all reports is unchanged."""
-    ladder = load_ladder(folder)
+    ladder = load_reworded_ladder(folder)
     write_atomically(folder / "ladder.md", render_ladder_markdown(ladder).encode())
     write_atomically(folder / "report.html", render_ladder_html(ladder).encode())
 

@@ -95,6 +95,7 @@ def format_estimate(
 def format_effect(effect: Effect | ClaimResult | CorpusClaim) -> str:
     """Format the estimate of an effect for every table and sentence."""
     if isinstance(effect, Effect):
+        effect = effect.clip((-1.0, 1.0)) if effect.is_proportion else effect
         return format_estimate(
             effect.mean, effect.low, effect.high, effect.level, effect.digits, unit=effect.unit
         )
