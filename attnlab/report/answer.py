@@ -6,6 +6,7 @@ It is a pure function of report.json.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from attnlab.report.number_format import NONE, append_unit, format_bounds, format_number
 from attnlab.report.schema import (
     ClaimResult,
     Effect,
@@ -18,7 +19,6 @@ from attnlab.report.schema import (
 from attnlab.report.tables.arm_options import describe_arm_options
 from attnlab.report.tables.filled_answer import fill_answer_template, get_budget_number
 from attnlab.report.tables.headline import is_main_report
-from attnlab.report.tables.number_format import NONE, append_unit, format_bounds, format_number
 from attnlab.report.tables.ranking import (
     CACHE_BYTE_KEYS,
     MANY_ARMS,

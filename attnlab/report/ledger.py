@@ -19,10 +19,10 @@ from attnlab.report.ledger_rows import (
     format_verdict_counts,
     load_ledger,
 )
+from attnlab.report.number_format import format_percent
 from attnlab.report.pages.html import build_environment, load_asset
 from attnlab.report.pages.report_files import write_atomically, write_index
 from attnlab.report.replications import ladder_page
-from attnlab.report.tables.number_format import format_percent
 from attnlab.report.tables.wording import CONFIDENCE_LEVEL
 
 REPORT_COMMAND = "python -m attnlab report"  # the command that generates both pages

@@ -8,6 +8,7 @@ from statistics import fmean
 from types import MappingProxyType
 from urllib.parse import quote
 
+from attnlab.report.number_format import NONE, format_number
 from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict
 from attnlab.report.tables.claim_sources import (
     Citation,
@@ -17,7 +18,6 @@ from attnlab.report.tables.claim_sources import (
 )
 from attnlab.report.tables.conflicts import Conflict, find_conflicts
 from attnlab.report.tables.headline import build_headline
-from attnlab.report.tables.number_format import NONE, format_number
 from attnlab.report.tables.wording import (
     find_claim_effect,
     format_conclusion,

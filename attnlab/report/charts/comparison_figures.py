@@ -9,6 +9,7 @@ from typing import Any
 
 from attnlab.report.charts import comparison_charts, vega_layers
 from attnlab.report.charts.svg import render_svg
+from attnlab.report.number_format import MINUS, append_unit, format_number
 from attnlab.report.schema import (
     BudgetCell,
     BudgetRow,
@@ -18,7 +19,6 @@ from attnlab.report.schema import (
     TradeoffPanel,
     TradeoffPoint,
 )
-from attnlab.report.tables.number_format import MINUS, append_unit, format_number
 from attnlab.report.tables.ranking import MANY_ARMS
 from attnlab.report.tables.wording import format_effect, format_interval, format_level
 

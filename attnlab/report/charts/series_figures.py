@@ -7,8 +7,8 @@ import numpy as np
 
 from attnlab.report.charts import series_charts
 from attnlab.report.charts.comparison_figures import Figure, build_styles, list_seed_values
+from attnlab.report.number_format import MINUS, append_unit, format_number, get_chance_by_arm
 from attnlab.report.schema import CurveLine, HeadsReport, MeanCurve, Report
-from attnlab.report.tables.number_format import MINUS, append_unit, format_number, get_chance_by_arm
 
 MAX_STRIP_POINTS = 400  # in one strip plot, before it becomes a summary
 

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from attnlab.report import number_format
 from attnlab.report.answer import (
     build_answer,
     collect_timed_intervals,
@@ -32,7 +33,6 @@ from attnlab.report.tables import (
     headline,
     interim_analyses,
     map_archive,
-    number_format,
     picked_rates,
     ranking,
     wording,

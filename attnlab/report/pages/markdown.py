@@ -7,11 +7,7 @@ from urllib.parse import quote
 
 from attnlab.report.answer import build_answer, build_arms_table, has_corpora_first
 from attnlab.report.charts.comparison_figures import classify_budget_cell
-from attnlab.report.schema import Report, Reproduce, RequiredSeeds
-from attnlab.report.tables import interim_analyses
-from attnlab.report.tables.conflicts import Conflict
-from attnlab.report.tables.headline import build_headline
-from attnlab.report.tables.number_format import (
+from attnlab.report.number_format import (
     NONE,
     TIMES,
     format_compute_amount,
@@ -20,6 +16,10 @@ from attnlab.report.tables.number_format import (
     format_pvalue,
     get_layer_letter,
 )
+from attnlab.report.schema import Report, Reproduce, RequiredSeeds
+from attnlab.report.tables import interim_analyses
+from attnlab.report.tables.conflicts import Conflict
+from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.picked_rates import (
     average_trials,
     describe_picked_rates,

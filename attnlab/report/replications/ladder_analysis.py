@@ -24,6 +24,7 @@ from attnlab.report.ladder_schema import (
     SizeEffect,
     TenfoldEstimate,
 )
+from attnlab.report.number_format import MINUS, NONE, format_bounds, format_number
 from attnlab.report.replications.arm_pairs import (
     collect_values,
     compute_differences,
@@ -34,7 +35,6 @@ from attnlab.report.replications.arm_pairs import (
     list_comparisons,
 )
 from attnlab.report.schema import ExperimentSummary, MeanInterval, Report
-from attnlab.report.tables.number_format import MINUS, NONE, format_bounds, format_number
 from attnlab.stats import estimate_paired_difference
 from attnlab.stats.replications.compute_multiplier import SizeLosses, estimate_multiplier_range
 from attnlab.stats.replications.decision_accuracy import compute_decision_accuracy

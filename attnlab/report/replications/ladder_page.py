@@ -6,6 +6,7 @@ from pathlib import Path
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
 from attnlab.report.charts.vega_layers import assign_styles
 from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
+from attnlab.report.number_format import NONE, format_bounds, format_number
 from attnlab.report.pages.html import build_environment, load_asset, render_figure
 from attnlab.report.pages.markdown import escape_cell, format_table
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
@@ -14,7 +15,6 @@ from attnlab.report.replications.ladder_analysis import build_ladder_report, sum
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Report
 from attnlab.report.tables.claim_sources import load_reworded_ladder
-from attnlab.report.tables.number_format import NONE, format_bounds, format_number
 from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 
 # A scaling verdict has the color of a claim verdict: holds, changes for the worse, or unknown.

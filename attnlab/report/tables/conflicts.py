@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from attnlab.report.number_format import format_number
 from attnlab.report.schema import ClaimResult, Effect, Report
 from attnlab.report.tables.claim_sources import find_same_claim
-from attnlab.report.tables.number_format import format_number
 from attnlab.report.tables.ranking import EFFECT_STATES
 from attnlab.report.tables.wording import DECIDED_VERDICTS, format_effect
 from attnlab.report.verdicts.environment import RESULT_PACKAGES

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from attnlab.report.number_format import TIMES, format_number
 from attnlab.report.schema import BudgetRow, ClaimResult, Effect, Report
 from attnlab.report.tables.claim_sources import load_current_experiment
-from attnlab.report.tables.number_format import TIMES, format_number
 from attnlab.report.tables.wording import (
     DELTA,
     find_claim_effect,

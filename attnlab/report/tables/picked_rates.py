@@ -2,8 +2,8 @@
 
 from statistics import fmean
 
+from attnlab.report.number_format import format_number
 from attnlab.report.schema import LearningRateRow, Report, SelectionStatistic, TrialValue
-from attnlab.report.tables.number_format import format_number
 
 
 def get_selection_statistic(report: Report) -> SelectionStatistic:

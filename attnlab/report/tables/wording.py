@@ -8,14 +8,7 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
-from attnlab.report.schema import (
-    ClaimResult,
-    CorpusClaim,
-    Effect,
-    TrainingEquivalent,
-    Verdict,
-)
-from attnlab.report.tables.number_format import (
+from attnlab.report.number_format import (
     INFINITY,
     MINUS,
     NONE,
@@ -23,6 +16,13 @@ from attnlab.report.tables.number_format import (
     format_compute_amount,
     format_number,
     format_percent,
+)
+from attnlab.report.schema import (
+    ClaimResult,
+    CorpusClaim,
+    Effect,
+    TrainingEquivalent,
+    Verdict,
 )
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
