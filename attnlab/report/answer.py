@@ -18,7 +18,6 @@ from attnlab.report.schema import (
 )
 from attnlab.report.tables.arm_options import describe_arm_options
 from attnlab.report.tables.filled_answer import fill_answer_template, get_budget_number
-from attnlab.report.tables.headline import is_main_report
 from attnlab.report.tables.ranking import (
     CACHE_BYTE_KEYS,
     MANY_ARMS,
@@ -269,7 +268,7 @@ def _format_leakage_notes(claims: Sequence[ClaimResult]) -> str:
 
 def has_corpora_first(report: Report) -> bool:
     """Whether the table of arms by corpus is the answer: the main report over more than two corpora."""
-    return is_main_report(report) and report.corpora is not None and len(report.corpora.names) > 2
+    return report.is_main and report.corpora is not None and len(report.corpora.names) > 2
 
 
 def _format_corpus_differences(report: Report) -> str:

@@ -1044,12 +1044,20 @@ class Report(HeadsReport):
 
     @property
     def title(self) -> str:
-        """The experiment's name, with the corpus or ladder size that tells this report from its siblings."""
-        if self.replication is None:
+        """The experiment's name, with the corpus or ladder size that tells this report from its siblings.
+
+        The report of the first corpus, whose headline is about all, has the plain name.
+        """
+        if self.replication is None or self.is_main:
             return self.experiment.name
         if self.replication.kind == "corpus":
             return f"{self.experiment.name} on {self.replication.name}"
         return f"{self.replication.combined_report} at size {self.replication.name}"
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the report of the first of several corpora."""
+        return bool(self.corpora and self.replication and self.replication.name == self.corpora.names[0])
 
 
 def load_report(path: Path) -> Report:

@@ -5,13 +5,7 @@ from collections.abc import Iterator
 from attnlab.report.answer import build_answer
 from attnlab.report.schema import EffectVerdict, Report
 from attnlab.report.tables.headline import build_headline
-from attnlab.report.tables.wording import (
-    DELTA,
-    describe_claim,
-    find_claim_effect,
-    format_effect,
-    format_effect_verdict,
-)
+from attnlab.report.tables.wording import DELTA, describe_claim, find_claim_effect, format_effect
 
 
 def format_terminal_lines(report: Report) -> Iterator[str]:
@@ -28,7 +22,7 @@ def format_terminal_lines(report: Report) -> Iterator[str]:
     for effect in (row for row in report.effects if row.primary and (row.arm, row.metric) not in claimed):
         prefix = f"  {effect.arm} vs {effect.against}"
         if effect.verdict == EffectVerdict.NOT_COMPARABLE:
-            yield f"{prefix}: {format_effect_verdict(effect)}"
+            yield f"{prefix}: NOT COMPARABLE: {'; '.join(effect.reasons)}"
         elif effect.mean is not None and report.verdict.not_preregistered:
             yield f"{prefix}: {DELTA} {effect.label} = {format_effect(effect)}"
     if leakage := report.leakage:

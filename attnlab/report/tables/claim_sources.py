@@ -174,14 +174,14 @@ def load_current_experiment(report: Report) -> dict[str, Any]:
     return _load_settings(CONF / "experiment" / f"{report.experiment.name}.yaml")
 
 
-def _state_margin(claim: dict[str, Any], margin: Any, ladder_margin: float) -> dict[str, Any]:
+def _state_margin(settings: dict[str, Any], margin: Any, ladder_margin: float) -> dict[str, Any]:
     """Replace the margin in a claim's wording by that of a ladder; its reason is about the former."""
-    if claim.get("threshold") not in (MARGIN, NEGATIVE_MARGIN) or not isinstance(margin, dict):
-        return claim
+    if settings.get("threshold") not in (MARGIN, NEGATIVE_MARGIN) or not isinstance(margin, dict):
+        return settings
     amount = f"{100 * ComputeProportion.model_validate(margin).training:g}% of training compute"
     return {
-        **claim,
-        "says": claim["says"].replace(amount, f"{format_exact_number(ladder_margin)} nats"),
+        **settings,
+        "says": settings["says"].replace(amount, f"{format_exact_number(ladder_margin)} nats"),
         "reason": None,
     }
 

@@ -21,17 +21,12 @@ def build_headline(report: Report) -> str:
         for row in claim.rows:
             verdicts[row.corpus].append(row.verdict)
     own = report.replication.name
-    if not is_main_report(report):
+    if not report.is_main:
         return f"{own}: {_count_verdicts(verdicts[own])}"
     if len(verdicts) > MAX_CORPORA:
         together = [verdict for on_corpus in verdicts.values() for verdict in on_corpus]
         return f"{len(verdicts)} corpora: {_count_verdicts(together)}"
     return "; ".join(f"{name}: {_count_verdicts(on_corpus)}" for name, on_corpus in verdicts.items())
-
-
-def is_main_report(report: Report) -> bool:
-    """Whether a report of an experiment on several corpora is that of the first corpus."""
-    return bool(report.corpora and report.replication and report.replication.name == report.corpora.names[0])
 
 
 def _count_verdicts(verdicts: Sequence[Verdict]) -> str:
