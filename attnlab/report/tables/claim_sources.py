@@ -19,8 +19,6 @@ from attnlab.report.ladder_schema import LadderReport, load_ladder
 from attnlab.report.schema import PreregisteredClaim, Report, load_report
 from attnlab.report.tables.wording import format_exact_number
 from attnlab.store.experiment_schema import (
-    MARGIN,
-    NEGATIVE_MARGIN,
     Claim,
     ComputeProportion,
     convert_to_nats,
@@ -80,7 +78,7 @@ def reword_report(report: Report) -> Report:
     file = _load_current_settings(report)
     if not file:
         return report
-    current = _fill_claims(file, report)
+    current = _fill_current_claims(report)
     claims = []
     for claim in report.verdict.claims:
         match = find_same_claim(claim, current)
@@ -136,7 +134,7 @@ def build_citations(report: Report) -> list[Citation]:
     The current experiment file takes precedence over the preregistration.
     """
     preregistered = _fill_claims(report.reproduce.preregistered, report)
-    current = _fill_claims(_load_current_settings(report), report)
+    current = _fill_current_claims(report)
     return [
         Citation(**_get_citation_fields(claim, preregistered) | _get_citation_fields(claim, current))
         for claim in report.verdict.claims
@@ -161,24 +159,25 @@ def _load_current_settings(report: Report) -> dict[str, Any]:
     if settings and ladder:
         file = _load_settings(CONF / "ladder" / f"{ladder.name}.yaml")
         margin_reason = file.get("margin_reason", ladder.margin_reason)
-        claims = [
-            _state_margin(claim, settings.get("margin"), ladder.margin)
-            for claim in settings.get("claims") or []
-        ]
-        settings = {**settings, "claims": claims, "margin": ladder.margin, "margin_reason": margin_reason}
+        settings = {**settings, "margin": ladder.margin, "margin_reason": margin_reason}
     return settings
 
 
-def _state_margin(claim: dict[str, Any], margin: Any, ladder_margin: float) -> dict[str, Any]:
-    """Replace the margin in a claim's wording by that of a ladder; its reason is about the former."""
-    if claim.get("threshold") not in (MARGIN, NEGATIVE_MARGIN) or not isinstance(margin, dict):
-        return claim
+def _fill_current_claims(report: Report) -> list[SourcedClaim]:
+    """Fill in the claims of the current experiment file; at a ladder size they state the ladder's margin."""
+    claims = _fill_claims(_load_current_settings(report), report)
+    file = _load_settings(CONF / "experiment" / f"{report.experiment.name}.yaml")
+    ladder = report.replication.ladder if report.replication else None
+    if ladder is None or not isinstance(margin := file.get("margin"), dict):
+        return claims
     amount = f"{100 * ComputeProportion.model_validate(margin).training:g}% of training compute"
-    return {
-        **claim,
-        "says": claim["says"].replace(amount, f"{format_exact_number(ladder_margin)} nats"),
-        "reason": None,
-    }
+    ladder_amount = f"{format_exact_number(ladder.margin)} nats"
+    return [
+        claim.model_copy(update={"says": claim.says.replace(amount, ladder_amount), "reason": None})
+        if claim.threshold in (ladder.margin, -ladder.margin)
+        else claim
+        for claim in claims
+    ]
 
 
 def _load_settings(path: Path) -> dict[str, Any]:
