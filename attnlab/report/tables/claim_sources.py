@@ -75,7 +75,7 @@ def reword_report(report: Report) -> Report:
     A text is replaced only if the preregistration has it too, and a claim only if its comparison is the same:
     all others keep their words. Numbers, arms and thresholds are those of the report.
     """
-    file = _load_current_settings(report)
+    file = load_current_experiment(report)
     if not file:
         return report
     current = _fill_current_claims(report)
@@ -152,7 +152,7 @@ def _get_citation_fields(claim: PreregisteredClaim, claims: Sequence[SourcedClai
     return {key: value for key in keys if (value := getattr(match, key)) is not None}
 
 
-def _load_current_settings(report: Report) -> dict[str, Any]:
+def load_current_experiment(report: Report) -> dict[str, Any]:
     """Return the current experiment file, for a ladder size with the ladder's margin; {} without a file."""
     settings = _load_settings(CONF / "experiment" / f"{report.experiment.name}.yaml")
     ladder = report.replication.ladder if report.replication else None
@@ -165,7 +165,7 @@ def _load_current_settings(report: Report) -> dict[str, Any]:
 
 def _fill_current_claims(report: Report) -> list[SourcedClaim]:
     """Fill in the claims of the current experiment file; at a ladder size they state the ladder's margin."""
-    claims = _fill_claims(_load_current_settings(report), report)
+    claims = _fill_claims(load_current_experiment(report), report)
     file = _load_settings(CONF / "experiment" / f"{report.experiment.name}.yaml")
     ladder = report.replication.ladder if report.replication else None
     if ladder is None or not isinstance(margin := file.get("margin"), dict):
