@@ -101,11 +101,11 @@ def _digest_sources(source: Path, other_sources: str) -> str:
 
 
 def _digest_code() -> str:
-    """The digest of all files of attnlab and of its experiments: any of them may change a page."""
+    """The digest of attnlab's files, its experiments and ladders, which word the pages."""
     digest = hashlib.sha256()
     root = Path(attnlab.__file__).parent
-    experiments = [*CONF.glob("experiment/*.yaml"), *CONF.glob("ladder/*.yaml")]
-    for path in sorted({*root.rglob("*"), *experiments}):
-        if path.is_file() and path.suffix != ".pyc":
-            digest.update(f"{path.parent.name}/{path.name}".encode() + path.read_bytes())
+    for folder in (root, CONF / "experiment", CONF / "ladder"):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return digest.hexdigest()
