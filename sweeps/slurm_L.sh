@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Question: does grouping query heads cost quality at 85M parameters, and what does it save? (gqa_vs_mha, size L)
-# Cost: 12 runs (three seeds: the report says EXPLORATORY) of 754M tokens, about 7e17 FLOPs each, and before
-#   them those that tune rates and tell what training is worth: minutes a run on eight (an estimate, never run).
+# Question: does GQA raise the loss at 85M parameters, and how much KV cache does it save? (gqa_vs_mha, size L)
+# Cost: 12 runs (three seeds, so the report is EXPLORATORY) of 754M tokens, about 7e17 FLOPs each, after the runs
+#   for tuning and compute calibration: minutes per run on eight GPUs (an estimate, never run).
 # Command: sweeps/slurm_L.sh hydra.launcher.partition=gpu hydra.launcher.account=mine
 #
-# Where a job's limit is shorter than its run, it saves a checkpoint ten minutes before it, is requeued, and
-# goes on, as often as it takes. The text comes from the hub: conf/data/fineweb.yaml.
+# If a run takes longer than the time limit of its job, the job saves a checkpoint ten minutes before the limit, is
+# requeued and resumes. The corpus comes from the Hugging Face hub: conf/data/fineweb.yaml.
 set -euo pipefail
 exec python -m attnlab +experiment=gqa_vs_mha size=L seed=0,1,2 "sweep.device=${DEVICE:-NVIDIA H200}" \
     trainer.devices=8 sweep.checkpoint_every=1000 \

@@ -1,9 +1,7 @@
-"""Names and docstrings in the field's words: functions are verbs, module names are unique, prose is plain."""
+"""Names in the field's words: functions are verbs, module names are unique."""
 
 import ast
-import io
 import re
-import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,19 +70,3 @@ def test_module_names_are_unique() -> None:
         if path.stem not in MAY_REPEAT:
             paths[path.stem].append(str(path.relative_to(ROOT)))
     assert {name: found for name, found in paths.items() if len(found) > 1} == {}
-
-
-def extract_prose(path: Path) -> str:
-    """The docstrings and comments of a module."""
-    source = path.read_text("utf-8")
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
-    prose = [ast.get_docstring(node) or "" for node in nodes]
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return "\n".join([*prose, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
-
-
-def test_docstrings_and_comments_name_their_subject() -> None:
-    """ "What is ..." in the place of a noun: at most 2 in 1,000 words (torchtitan has 0.3)."""
-    words = [word.lower() for path in FILES for word in re.findall(r"[A-Za-z']+", extract_prose(path))]
-    assert words.count("what") <= 2 * len(words) / 1000, f"{words.count('what')} in {len(words)} words"

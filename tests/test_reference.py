@@ -11,13 +11,13 @@ from attnlab.config import CONF
 from attnlab.report import ladder_schema, ledger, ledger_rows
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
-from attnlab.report.pages.report_files import format_json
+from attnlab.report.pages.report_files import format_json, load_conflicts
 from attnlab.report.replications import ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Verdict, load_report
 from attnlab.report.tables import map_archive
-from attnlab.report.tables.claim_sources import build_citations
+from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.stats.false_positives import DECISION_RULES
 
 FOLDER = Path(__file__).parent.parent / "reports" / "reference"
@@ -29,17 +29,22 @@ COMPLETE = "gqa_vs_mha"  # stored with its page and attention maps
 WITHOUT_REFERENCE = {"nanogpt_cpu", "makemore_names"}  # they need a text that does not ship
 
 
+@pytest.fixture(scope="module")
+def conflicts_of_references():
+    return load_conflicts(FOLDER)
+
+
 def test_every_experiment_has_a_reference():
     assert set(EXPERIMENTS) - WITHOUT_REFERENCE <= set(REPORTS)
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_reference_has_the_shipped_command_and_the_current_claims(name):
-    report = load_report(REPORTS[name])
+    report = load_reworded_report(REPORTS[name])
     assert report.reproduce.command == f"python -m attnlab +experiment={name}"
     assert report.experiment.size == "S"
     current_claims = [claim["says"] for claim in OmegaConf.load(CONF / "experiment" / f"{name}.yaml").claims]
-    assert [claim.says for claim in build_citations(report)] == current_claims, "known by what is asked"
+    assert [claim.says for claim in report.verdict.claims] == current_claims, "known by what is asked"
 
 
 @pytest.mark.parametrize("name", sorted(ALL_REPORTS.keys() - REPORTS.keys()))
@@ -86,10 +91,23 @@ def assert_nearly_equal(computed, stored):
 
 
 @pytest.mark.parametrize("name", ALL_REPORTS)
-def test_markdown_of_a_reference_is_rendered_from_its_data(name):
+def test_markdown_of_a_reference_is_rendered_from_its_data(name, conflicts_of_references):
     report, text = load_report(ALL_REPORTS[name]), ALL_REPORTS[name].read_text("utf-8")
     assert format_json(report.to_dict()) == text
-    assert (ALL_REPORTS[name].parent / "report.md").read_text("utf-8") == render_markdown(report)
+    assert (ALL_REPORTS[name].parent / "report.md").read_text("utf-8") == render_markdown(
+        report, conflicts=conflicts_of_references.get(name, ())
+    )
+
+
+def test_references_that_differ_are_found(conflicts_of_references):
+    assert set(conflicts_of_references) == {"gqa_vs_mha@code", "gqa_vs_mha@two_cores.S"}
+    [conflict] = conflicts_of_references["gqa_vs_mha@code"]
+    effect = conflict.results[0]
+    assert (effect.here.partition(" (")[2], effect.there.partition(" (")[2]) == (
+        "WORSE, size undecided)", "BETTER, size undecided)",
+    )  # fmt: skip
+    first = conflict.settings[0]
+    assert (first.label, first.here, first.there) == ("optim.lr of gqa", "0.003", "0.006")
 
 
 @pytest.mark.parametrize("name", LADDERS)
@@ -103,9 +121,12 @@ def test_markdown_of_a_ladder_is_rendered_from_its_data(name):
 def test_page_of_the_complete_reference_is_rendered_from_its_data():
     folder = FOLDER / COMPLETE
     archive = map_archive.read_archive(folder / map_archive.ARCHIVE_NAME)
-    assert render_html(load_report(ALL_REPORTS[COMPLETE]), map_archive=archive) == (
-        folder / "report.html"
-    ).read_text("utf-8")
+    page = render_html(
+        load_report(ALL_REPORTS[COMPLETE]),
+        map_archive=archive,
+        conflicts=load_conflicts(FOLDER).get(COMPLETE, ()),
+    )
+    assert page == (folder / "report.html").read_text("utf-8")
     assert {arm for arm, _ in archive} == {"mha", "gqa", "mqa", "gqa_alone"}
 
 

@@ -94,7 +94,7 @@ def test_gpu_targets_compose(target):
             assert (SWEEPS.parent / words[words.index("pytest") + 1]).exists()
         else:
             continue
-        assert words[:3] == ["timeout", "--signal=INT", "--kill-after=20"]
+        assert words[:4] == ["timeout", "--foreground", "--signal=INT", "--kill-after=20"]
         n_commands += 1
     assert n_commands
 

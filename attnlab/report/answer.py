@@ -3,19 +3,21 @@
 It is a pure function of report.json.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from attnlab.report.number_format import NONE, append_unit, format_bounds, format_number
 from attnlab.report.schema import (
-    BudgetRow,
     ClaimResult,
     Effect,
+    EffectVerdict,
     MeanInterval,
     PairedMean,
     Report,
     TradeoffPanel,
 )
-from attnlab.report.tables.number_format import NONE, append_unit, format_bounds, format_number
+from attnlab.report.tables.arm_options import describe_arm_options
+from attnlab.report.tables.filled_answer import fill_answer_template, get_budget_number
 from attnlab.report.tables.ranking import (
     CACHE_BYTE_KEYS,
     MANY_ARMS,
@@ -26,9 +28,10 @@ from attnlab.report.tables.ranking import (
 from attnlab.report.tables.wording import (
     DECIDED_VERDICTS,
     DELTA,
-    format_claim,
+    find_claim_effect,
     format_effect,
-    format_training,
+    format_effect_verdict,
+    format_outcome,
 )
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 
@@ -40,22 +43,23 @@ FACTOR_VERBS = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
 
 @dataclass(frozen=True)
 class AnswerArm:
-    """An arm with its overrides, its result over complete pairs, and its costs.
+    """An arm with the options that distinguish it, its result over complete pairs, verdict, and costs.
 
-    The costs are in the order of the answer's. Arms that see future tokens are not ranked.
+    The costs are in the order of the answer's. An arm without a comparable result is not ranked; its verdict
+    has the reason.
     """
 
     arm: str
-    is_baseline: bool
-    overrides: list[str]
+    options: str
     result: PairedMean
     is_ranked: bool
+    verdict: str
     costs: list[float | None]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The sentence, the metric of the arms, their costs, and the arms."""
+    """The sentence, the metric of the arms, their costs, and the arms; whether their seeds differ."""
 
     sentence: str
     label: str
@@ -63,6 +67,11 @@ class Answer:
     digits: int
     costs: list[TradeoffPanel]
     arms: list[AnswerArm]
+
+    @property
+    def has_seed_column(self) -> bool:
+        """Whether arms with a result differ in their number of seeds."""
+        return len({row.result.n for row in self.arms if row.result.n}) > 1
 
 
 @dataclass(frozen=True)
@@ -82,10 +91,10 @@ def build_answer(report: Report) -> Answer:
     """Build the first screen of a report."""
     effects = list(get_primary_effects(report).values())
     panels = [panel for panel in report.tradeoff if panel.key in COLUMN_COSTS]
-    ranked = [_build_ranked_arm(report, arm, effects, panels) for arm in report.experiment.arms]
+    options = describe_arm_options(report)
+    arms = [_build_arm(report, arm, options[arm], effects, panels) for arm in report.experiment.arms]
     sign = -1 if report.experiment.direction == "higher" else 1
-    ranked.sort(key=lambda pair: (pair[0] is None, sign * (pair[0] or 0.0)))
-    arms = [arm for _, arm in ranked]
+    arms.sort(key=lambda row: (not row.is_ranked, sign * (row.result.mean or 0.0) if row.is_ranked else 0.0))
     return Answer(
         sentence=_format_answer(report, arms),
         label=effects[0].label if effects else report.experiment.metric,
@@ -103,10 +112,9 @@ def build_arms_table(
     prepared = prepared or build_answer(report)
     effects = get_primary_effects(report)
     ranking_columns = build_ranking_columns(report) if include_rankings else []
-    labels = [(prepared.label, prepared.unit), (DELTA, "")]
-    labels += [(column.label, column.unit) for column in ranking_columns] + [
-        (cost.label, cost.unit) for cost in prepared.costs
-    ]
+    labels = [("seeds", "")] if prepared.has_seed_column else []
+    labels += [(column.label, column.unit) for column in ranking_columns]
+    labels += [(cost.label, cost.unit) for cost in prepared.costs]
     rows = []
     for row in prepared.arms:
         effect = effects.get(row.arm)
@@ -117,12 +125,12 @@ def build_arms_table(
             f"{format_number(value)}{_format_timed_interval(cost, row.arm) if include_rankings else ''}"
             for cost, value in zip(prepared.costs, row.costs, strict=True)
         ]
-        verdict = "baseline" if row.is_baseline else str(effect.verdict) if effect else NONE
         result = _format_mean_interval(row.result, prepared.digits)
-        rows.append(
-            [row.arm, result, format_effect(effect) if effect else NONE, *ranking_cells, *costs, verdict]
-        )
-    return ["arm", *(append_unit(label, unit) for label, unit in labels), "verdict"], rows
+        delta = format_effect(effect) if effect else NONE
+        seeds = [f"{row.result.n}"] if prepared.has_seed_column else []
+        rows.append([row.arm, result, delta, row.verdict, *seeds, *ranking_cells, *costs])
+    header = ["arm", append_unit(prepared.label, prepared.unit), DELTA, "verdict"]
+    return [*header, *(append_unit(label, unit) for label, unit in labels)], rows
 
 
 def get_primary_effects(report: Report) -> dict[str, Effect]:
@@ -183,37 +191,102 @@ def _format_timed_interval(panel: TradeoffPanel, arm: str) -> str:
     return f" {format_bounds(point.x_low, point.x_high, sign=False)}"
 
 
-def _build_ranked_arm(
-    report: Report, arm: str, effects: Sequence[Effect], panels: Sequence[TradeoffPanel]
-) -> tuple[float | None, AnswerArm]:
-    """Build an arm, with its difference from the baseline as rank; None if it is not ranked."""
-    is_baseline = arm == report.experiment.baseline
+def _build_arm(
+    report: Report, arm: str, options: str, effects: Sequence[Effect], panels: Sequence[TradeoffPanel]
+) -> AnswerArm:
+    """Build an arm; it is ranked if it has a result that is comparable with the baseline's."""
     effect = next((row for row in effects if row.arm == arm), None)
     values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
-    overrides = report.reproduce.preregistered.get("arm_overrides") or {}
-    leaks = report.leakage is not None and arm in report.leakage.arms
-    difference = (0.0 if values else None) if is_baseline else effect.mean if effect else None
-    rank = None if leaks else difference
-    costs = [next((point.x for point in panel.points if point.arm == arm), None) for panel in panels]
-    changes = [str(override) for override in overrides.get(arm) or []]
-    return rank, AnswerArm(arm, is_baseline, changes, average_seeds(values), rank is not None, costs)
+    leakage = _find_leakage_note(report, arm)
+    has_result = (
+        bool(values) if arm == report.experiment.baseline else bool(effect and effect.mean is not None)
+    )
+    return AnswerArm(
+        arm=arm,
+        options=options,
+        result=average_seeds(values, is_proportion=any(row.is_proportion for row in effects)),
+        is_ranked=has_result and not leakage,
+        verdict=_format_arm_verdict(report, arm, effect, leakage),
+        costs=[next((point.x for point in panel.points if point.arm == arm), None) for panel in panels],
+    )
+
+
+def _format_arm_verdict(report: Report, arm: str, effect: Effect | None, leakage: str) -> str:
+    """Format the verdict of an arm, with the reason if it has none: `NO RESULT: not measured`."""
+    if arm == report.experiment.baseline:
+        return f"baseline: {leakage}" if leakage else "baseline"
+    if effect is None or effect.verdict == EffectVerdict.NO_RESULT:
+        finished = [row for row in report.runs if row.arm == arm and row.is_done]
+        is_measured = any(row.metrics.get(report.experiment.metric) is not None for row in finished)
+        reason = "no complete pair" if is_measured else "not measured" if finished else "no run finished"
+        return f"{EffectVerdict.NO_RESULT}: {reason}"
+    if effect.verdict == EffectVerdict.LEAKING:
+        return f"{effect.verdict} (by design)" if leakage else f"{effect.against} {BY_DESIGN}"
+    if leakage and not effect.reasons:
+        return f"{effect.verdict}; {leakage}"
+    return format_effect_verdict(effect)
+
+
+def _find_leakage_note(report: Report, arm: str) -> str:
+    """Find the caveat that an arm sees future tokens; empty if it sees none.
+
+    Reports from before leakage was measured have it too, from the declaration of the arm's mask.
+    """
+    if report.leakage is not None and arm not in report.leakage.arms:
+        return ""
+    prefixes = (f"{arm} sees ", f"the predictions of {arm} depend ")
+    notes = (note for note in report.failures.caveats if note.startswith(prefixes))
+    return next(notes, "").removeprefix(f"{arm} ").rstrip(".")
 
 
 def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
-    """Format the answer: the experiment's first claim about its metric, with its cost."""
+    """Format the answer: the experiment's own sentence, a comparison of many corpora or arms, or a claim."""
+    best = _format_best_arms(report, arms)
+    if filled := fill_answer_template(report, best):
+        return f"{filled.text}{_format_scope(report, filled.seeds)}.{_format_leakage_notes(filled.claims)}"
+    if has_corpora_first(report):
+        return f"{_format_corpus_differences(report)}{_format_scope(report, is_over_corpora=True)}."
     claim = _find_headline_claim(report)
-    if claim is None:
-        return f"No preregistered claim{_format_best_arm(report, arms)}{_format_scope(report)}."
-    line = f"{claim.arm} vs {claim.against}: "
+    if claim is None or (best and len(report.experiment.arms) > MANY_ARMS):
+        sentences = [best] if claim else ["No preregistered claim", best]
+        return f"{'. '.join(filter(None, sentences))}{_format_scope(report)}."
+    effect = find_claim_effect(claim, report.effects)
+    cost = ""
     if claim.verdict in DECIDED_VERDICTS:
         cost = _format_cost_change(report, claim.arm, claim.against)
-        line += f"{cost}; " if cost else ""
-    line += format_claim(claim)
-    if claim.training_equivalent and claim.verdict in DECIDED_VERDICTS:
-        line += f", equivalent to {format_training(claim.training_equivalent)}"
-    caveat = "".join(f" {arm} {BY_DESIGN}." for arm in claim.leaking_by_design)
-    seeds = claim.decision.n if claim.verdict in DECIDED_VERDICTS and not claim.decision.exact else None
-    return f"{line}{_format_scope(report, seeds)}.{caveat}"
+    outcome = format_outcome(claim, effect)
+    line = f"{claim.arm} vs {claim.against}: {cost + '; ' if cost else ''}{outcome}"
+    is_estimated = claim.verdict in DECIDED_VERDICTS and not claim.decision.exact
+    seeds = {effect.n if effect else claim.decision.n} if is_estimated else set[int]()
+    return f"{line}{_format_scope(report, seeds)}.{_format_leakage_notes([claim])}"
+
+
+def _format_leakage_notes(claims: Sequence[ClaimResult]) -> str:
+    leaking = dict.fromkeys(arm for claim in claims for arm in claim.leaking_by_design)
+    return "".join(f" {arm} {BY_DESIGN}." for arm in leaking)
+
+
+def has_corpora_first(report: Report) -> bool:
+    """Whether the table of arms by corpus is the answer: the main report over more than two corpora."""
+    return report.is_main and report.corpora is not None and len(report.corpora.names) > 2
+
+
+def _format_corpus_differences(report: Report) -> str:
+    """Format the arms that are better or worse than the baseline on some corpora."""
+    assert report.corpora is not None, "a report over several corpora"
+    total = len(report.corpora.names)
+    parts = []
+    for arm in report.experiment.arms:
+        for state in ("better", "worse"):
+            corpora = [
+                row.corpus
+                for row in report.corpora.arms
+                if any(cell.arm == arm and cell.state == state for cell in row.cells)
+            ]
+            where = f"{len(corpora)} of {total}" if len(corpora) > 3 else " and ".join(corpora)
+            parts += [f"{arm} is {state} on {where}"] if corpora else []
+    others = "no other difference is shown" if parts else "no difference is shown"
+    return f"Against {report.experiment.baseline} over {total} corpora: {'; '.join([*parts, others])}"
 
 
 def _find_headline_claim(report: Report) -> ClaimResult | None:
@@ -230,8 +303,8 @@ def _format_cost_change(report: Report, arm: str, against: str) -> str:
     """Format the relative costs: halves the KV cache per token, with 0.92 times the parameters."""
     ratios: dict[str, tuple[float, str]] = {}
     for row in report.budget.rows:
-        value = _get_budget_number(row, arm)
-        against_value = _get_budget_number(row, against)
+        value = get_budget_number(row, arm)
+        against_value = get_budget_number(row, against)
         if (
             row.key in SENTENCE_COSTS
             and value
@@ -254,32 +327,51 @@ def _format_cost_change(report: Report, arm: str, against: str) -> str:
     return f"{text}, with {other_costs}" if other_costs else text
 
 
-def _get_budget_number(row: BudgetRow, arm: str) -> float | None:
-    value = next((cell.value for cell in row.cells if cell.arm == arm), None)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _format_best_arm(report: Report, arms: Sequence[AnswerArm]) -> str:
-    """Format the best arm of an experiment without claims."""
+def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
+    """Format the best arm with those whose paired 95% interval against it includes 0."""
     ranked = [row for row in arms if row.result.mean is not None and row.is_ranked]
     unranked = [row.arm for row in arms if row.result.mean is not None and not row.is_ranked]
-    note = f"; not comparable: {', '.join(unranked)}" if unranked else ""
+    notes = [f"not comparable: {', '.join(unranked)}"] if unranked else []
     if len(ranked) < 2:
-        return note
-    extreme = "highest" if report.experiment.direction == "higher" else "lowest"
-    metric = report.experiment.metric
-    return f": {ranked[0].arm} has the {extreme} {metric} of {len(ranked)} arms{note}"
+        return "".join(notes).capitalize()
+    effects = [*get_primary_effects(report).values()]
+    best, *others = ranked
+    ties = [row.arm for row in others if not _is_distinguishable(effects, row.arm, best.arm, report)]
+    listed = [*ties[:MANY_ARMS], *([f"and {len(ties) - MANY_ARMS} more"] if len(ties) > MANY_ARMS else [])]
+    value = format_number(best.result.mean, max(row.digits for row in effects), unit=effects[0].unit)
+    rest = (
+        f"not distinguishable from it (paired 95% CI includes 0): {', '.join(listed)}"
+        if ties
+        else "every other arm is distinguishable from it (paired 95% CI excludes 0)"
+    )
+    line = f"Best of {len(ranked)} arms in {effects[0].label}: {best.arm} ({value})"
+    return "; ".join([line, rest, *notes])
 
 
-def _format_scope(report: Report, seeds: int | None = None) -> str:
-    """Format the scope of the answer: at size S (105,216 parameters), on pydocs, 16 seeds."""
-    row = report.budget.find_row("parameters")
-    count = _get_budget_number(row, report.experiment.baseline) if row else None
+def _is_distinguishable(effects: Sequence[Effect], arm: str, best: str, report: Report) -> bool:
+    values, best_values = (
+        get_values_by_seed(effects, name, report.experiment.baseline) for name in (arm, best)
+    )
+    difference = average_seeds([values[seed] - best_values[seed] for seed in best_values if seed in values])
+    return (
+        difference.low is not None
+        and difference.high is not None
+        and not (difference.low <= 0 <= difference.high)
+    )
+
+
+def _format_scope(report: Report, seeds: Collection[int] = (), *, is_over_corpora: bool = False) -> str:
+    """Format the scope of the answer: at size S (105,216 parameters), on pydocs, 16 seeds.
+
+    The seeds are omitted where comparisons have different numbers. Several corpora share the size only.
+    """
+    row = None if is_over_corpora else report.budget.find_row("parameters")
+    count = get_budget_number(row, report.experiment.baseline) if row else None
     parameters = f" ({format_number(count)} parameters)" if count else ""
     size = report.experiment.size
-    data = report.reproduce.data
+    data = [] if is_over_corpora else report.reproduce.data
     parts = [f"at size {size}{parameters}"] if size else []
     parts += [f"at {format_number(count)} parameters"] if count and not size else []
     parts += [f"on {', '.join(dict.fromkeys(str(dataset.get('name')) for dataset in data))}"] if data else []
-    parts += [f"{seeds} seeds"] if seeds else []
+    parts += [f"{n} seeds" for n in seeds if len(seeds) == 1]
     return f"; {', '.join(parts)}" if parts else ""

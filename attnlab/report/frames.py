@@ -19,7 +19,7 @@ from attnlab.report.pages.report_files import find_report
 from attnlab.report.report_builder import build_run_row
 from attnlab.report.schema import ClaimResult, Effect, RunRow, SeedRange, load_report
 from attnlab.report.tables.map_archive import get_layers, read_archive
-from attnlab.report.tables.wording import describe_claim
+from attnlab.report.tables.wording import describe_claim, find_claim_effect
 from attnlab.report.verdicts.results import Run, read_arrays
 from attnlab.store import run_directories
 
@@ -170,7 +170,7 @@ class ReportFrames(ResultFrames):
                 {key: plain[key] for key in CLAIM_COLUMNS}
                 | _get_training_column(row)
                 | {key: getattr(row.decision, key) for key in DECISION_COLUMNS}
-                | {"outcome": describe_claim(row)}
+                | {"outcome": describe_claim(row, find_claim_effect(row, self.document.effects))}
                 for row in self.document.verdict.claims
                 for plain in [row.to_dict()]
             )

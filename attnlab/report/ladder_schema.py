@@ -7,9 +7,17 @@ from typing import Final, Literal
 from pydantic import Field, ValidationError
 
 from attnlab.report.schema import Interval, MeanInterval, Verdict
+from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, FLIPS, GROWS, HOLDS, SHRINKS
 from attnlab.store.experiment_schema import LadderConfig
 from attnlab.store.run_schema import Direction, FrozenModel, convert_validation_error
 
+SCALING_MEANINGS = {
+    HOLDS: "the effect changes with size by less than the margin",
+    GROWS: "the effect grows with size",
+    SHRINKS: "the effect shrinks with size",
+    FLIPS: "the effect changes its sign with size",
+    CANNOT_TELL: "whether the effect changes with size: not shown",
+}
 VERSION: Final = 2
 LADDER_FILE = "ladder.json"
 
@@ -120,9 +128,11 @@ class ArmLosses(FrozenModel):
 
 
 class LadderClaim(FrozenModel):
-    """A claim with its verdict at every size."""
+    """A claim with its verdict at every size; its arms are empty in files of earlier versions."""
 
     says: str
+    arm: str = ""
+    against: str = ""
     verdicts: list[Verdict | None]
 
 
@@ -159,6 +169,7 @@ class LadderReport(FrozenModel):
     arms: list[str]
     baseline: str
     ladder: LadderConfig
+    corpus: str | None = None
     sizes: list[LadderSize]
     comparisons: list[Comparison]
     losses: list[ArmLosses]
@@ -169,9 +180,43 @@ class LadderReport(FrozenModel):
 
     @property
     def headline(self) -> str:
-        """The scaling verdict of each comparison."""
-        verdicts = [f"{row.arm} against {row.against}: {row.verdict}" for row in self.comparisons]
-        return "; ".join(verdicts) or str(Verdict.NO_RESULT)
+        """The verdicts on the first claim, the scope of the ladder, and whether the effect changes with size.
+
+        Without a claim it is about the first comparison.
+        """
+        if not self.comparisons:
+            return str(Verdict.NO_RESULT)
+        claim = next(iter(self.claims), None)
+        arms = (claim.arm, claim.against) if claim else None
+        row = next((row for row in self.comparisons if (row.arm, row.against) == arms), self.comparisons[0])
+        verdicts = self.format_claim_verdicts(claim) if claim else ""
+        scope = ", ".join(filter(None, (verdicts, self.scope)))
+        return f"{row.arm} vs {row.against}: {scope}; {SCALING_MEANINGS[row.verdict]}"
+
+    @property
+    def scope(self) -> str:
+        """The range of sizes and the corpus: `49k to 623k parameters, on code`."""
+        first, last = self.sizes[0].parameters, self.sizes[-1].parameters
+        parameters = f"{_format_count(first)} to {_format_count(last)} parameters" if first and last else ""
+        return ", ".join(filter(None, (parameters, f"on {self.corpus}" if self.corpus else "")))
+
+    def format_claim_verdicts(self, claim: LadderClaim) -> str:
+        """Format the verdicts of a claim: `supported at all 4 sizes`, or with the sizes of each verdict."""
+        sizes_by_verdict: dict[str, list[str]] = {}
+        for size, verdict in zip(self.sizes, claim.verdicts, strict=True):
+            sizes_by_verdict.setdefault((verdict or Verdict.NO_RESULT).lower(), []).append(size.name)
+        if len(sizes_by_verdict) == 1:
+            return f"{next(iter(sizes_by_verdict))} at all {len(self.sizes)} sizes"
+        return ", ".join(
+            f"{verdict} at {len(names)} size{'s' if len(names) > 1 else ''} ({', '.join(names)})"
+            for verdict, names in sizes_by_verdict.items()
+        )
+
+
+def _format_count(count: float) -> str:
+    """Format a number of parameters with about three digits: 49k, 623k, 1.47M."""
+    thousands = round(count / 1000)
+    return f"{thousands}k" if thousands < 1000 else f"{count / 1e6:.3g}M"
 
 
 def load_ladder(folder: Path) -> LadderReport:

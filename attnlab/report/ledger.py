@@ -8,6 +8,7 @@ corrected without new training.
 
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
 from attnlab.report.ledger_rows import (
@@ -18,10 +19,10 @@ from attnlab.report.ledger_rows import (
     format_verdict_counts,
     load_ledger,
 )
+from attnlab.report.number_format import format_percent
 from attnlab.report.pages.html import build_environment, load_asset
 from attnlab.report.pages.report_files import write_atomically, write_index
 from attnlab.report.replications import ladder_page
-from attnlab.report.tables.number_format import format_percent
 from attnlab.report.tables.wording import CONFIDENCE_LEVEL
 
 REPORT_COMMAND = "python -m attnlab report"  # the command that generates both pages
@@ -54,6 +55,13 @@ DISPUTED_SECTION = """
 
 Both sources, and the result here.
 """
+CONFLICTS_SECTION = """
+## Results that differ
+
+Pairs of reports that test the same arms at the same size on the same corpus, with different results, and the
+settings in which they differ.
+"""
+CONFLICT_HEADERS = ("difference", "first report", "second report")
 IDENTITIES_SECTION = """
 ## Identities
 
@@ -142,6 +150,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
             ],
         ),
         *_build_disputed_section(hypotheses),
+        *_build_conflicts_section(ledger),
         IDENTITIES_SECTION.format(tally=format_verdict_counts(identities)),
         _format_table(
             (*CLAIM_HEADERS, *SOURCE_HEADERS, "result", "seeds"),
@@ -153,11 +162,12 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
         REPORTS_SECTION,
         OUTDATED_NOTE if (folder / OUTDATED_PAGE).exists() else "",
         _format_table(
-            ("experiment", "question", "cost", "command", "commit"),
+            ("experiment", "question", "verdicts", "cost", "command", "commit"),
             [
                 (
                     _format_report_link(report),
                     report.question,
+                    report.headline,
                     report.cost,
                     f"`{report.command}`",
                     f"`{report.commit}`",
@@ -194,6 +204,16 @@ def _build_disputed_section(ledger_rows: Sequence[LedgerRow]) -> list[str]:
     return [DISPUTED_SECTION, _format_table(head, rows)] if rows else []
 
 
+def _build_conflicts_section(ledger: Ledger) -> list[str]:
+    """Build the pairs of reports that differ on the same arms; empty if there are none."""
+    rows = list[tuple[str, ...]]()
+    for name, conflict in ledger.conflicts:
+        links = (f"[{folder}]({quote(folder)}/report.md)" for folder in (name, conflict.folder))
+        rows += [("report", *links)]
+        rows += [(row.label, row.here, row.there) for row in (*conflict.results, *conflict.settings)]
+    return [CONFLICTS_SECTION, _format_table(CONFLICT_HEADERS, rows)] if rows else []
+
+
 def _format_effect_cell(row: LedgerRow) -> str:
     return f"{row.effect}; equivalent to {row.training_equivalent}" if row.training_equivalent else row.effect
 
@@ -203,7 +223,8 @@ def _build_claim_cells(row: LedgerRow) -> tuple[str, ...]:
 
 
 def _build_source_cells(row: LedgerRow) -> tuple[str, ...]:
-    verdict = row.verdict + (" (exploratory)" if row.exploratory else "")
+    verdict = row.verdict + (f" on {row.corpus}" if row.corpus else "")
+    verdict += " (exploratory)" if row.exploratory else ""
     return "; ".join(row.sources), row.source_says, verdict
 
 

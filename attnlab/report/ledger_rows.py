@@ -6,12 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict, load_report
-from attnlab.report.tables.claim_sources import Citation, build_citations, find_claim_axis
-from attnlab.report.tables.number_format import NONE, format_number
+from attnlab.report.number_format import NONE, format_number
+from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict
+from attnlab.report.tables.claim_sources import (
+    Citation,
+    build_citations,
+    find_claim_axis,
+    load_reworded_report,
+)
+from attnlab.report.tables.conflicts import Conflict, find_conflicts
+from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
+    find_claim_effect,
     format_conclusion,
     format_decision,
     format_effect,
@@ -41,6 +49,7 @@ class LedgerRow:
     source_says: str
     conflicting_source: str  # a source with the opposite finding, and the finding; empty if none is known
     verdict: str
+    corpus: str  # the corpus of the verdict, where the experiment has several; else empty
     exploratory: bool
     effect: str  # with its interval at CONFIDENCE_LEVEL
     training_equivalent: str  # in training compute; empty without a calibration
@@ -57,6 +66,7 @@ class LedgerReport:
     folder: str  # URL-quoted
     experiment: str
     question: str
+    headline: str  # on every corpus of the experiment
     cost: str
     command: str
     commit: str  # the code that made it
@@ -79,6 +89,7 @@ class Ledger:
     reports: list[LedgerReport]
     false_positive_rates: FalsePositiveRates | None
     agreement: str = ""  # how often a smaller ladder size gives the verdict of the larger
+    conflicts: tuple[tuple[str, Conflict], ...] = ()  # (folder, conflict with a later folder)
 
     def select_rows(self, *, identity: bool) -> list[LedgerRow]:
         """Select the rows of one of the two tables."""
@@ -90,7 +101,8 @@ def load_ledger(
 ) -> Ledger:
     """Load all `*/report.json` in a folder, with the ladders' verdicts on the same comparisons.
 
-    Reports of single ladder sizes and of further corpora appear only through the report they belong to.
+    Reports of single ladder sizes and of further corpora appear only through the report they belong to, and
+    where two reports differ on the same arms.
 
     Raises:
         ValueError: the folder holds no report, or one cannot be read.
@@ -100,11 +112,11 @@ def load_ledger(
         raise ValueError(
             f"{folder}: no */report.json found: give the folder that contains the report folders"
         )
-    all_reports = {quote(source.parent.name): load_report(source) for source in sources}
+    all_reports = {source.parent.name: load_reworded_report(source) for source in sources}
     reports = {
-        name: report
+        quote(name): report
         for name, report in all_reports.items()
-        if not report.replication or unquote(name) == report.replication.combined_report
+        if not report.replication or name == report.replication.combined_report
     }
     rows = [
         _build_row(name, report, claim, citation, ladder_verdicts)
@@ -119,6 +131,12 @@ def load_ledger(
         [_summarize_report(name, report) for name, report in reports.items()],
         false_positives,
         agreement,
+        tuple(
+            (name, conflict)
+            for name, conflicts in sorted(find_conflicts(all_reports).items())
+            for conflict in conflicts
+            if name < conflict.folder
+        ),
     )
 
 
@@ -126,21 +144,23 @@ def _build_row(
     name: str, report: Report, claim: ClaimResult, citation: Citation, ladder_verdicts: LadderVerdicts
 ) -> LedgerRow:
     experiment = report.experiment
+    effect = find_claim_effect(claim, report.effects) or claim
     return LedgerRow(
         folder=name,
         experiment=_format_experiment_name(experiment),
         axis=find_claim_axis(report, claim),
         identity=bool(claim.decision.exact or claim.identity or citation.identity),
-        says=citation.says,
+        says=claim.says,
         comparison=f"{format_quantity(claim)}, {claim.arm} vs {claim.against}: {format_threshold(claim)}",
         reason=citation.reason or NONE,
         sources=tuple(source.strip() for source in (citation.source or NONE).split(";")),
         source_says=citation.source_says or NONE,
         conflicting_source=": ".join(filter(None, (citation.other_source, citation.other_says))),
         verdict=claim.verdict,
+        corpus=report.replication.name if report.replication and report.corpora else "",
         exploratory=claim.exploratory,
-        effect=format_effect(claim),
-        training_equivalent=format_training(claim.training_equivalent) if claim.training_equivalent else "",
+        effect=format_effect(effect),
+        training_equivalent=format_training(effect.training_equivalent) if effect.training_equivalent else "",
         decision_interval=_format_decision_cell(claim),
         seeds=_format_seeds_cell(report, claim),
         ladder_verdict=_get_ladder_verdict(experiment, claim, ladder_verdicts),
@@ -209,6 +229,7 @@ def _summarize_report(name: str, report: Report) -> LedgerReport:
         name,
         _format_experiment_name(report.experiment),
         report.experiment.question or NONE,
+        build_headline(report),
         f"{len(report.runs)} runs, {format_number(round(seconds))} s, {provenance.device or NONE}",
         provenance.command or NONE,
         (provenance.commit or NONE)[:10],

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.report_files import find_report
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables.claim_sources import find_same_claim
-from attnlab.report.tables.number_format import NONE, format_number
 from attnlab.report.tables.wording import describe_claim, format_effect
 
 

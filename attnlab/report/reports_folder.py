@@ -3,16 +3,18 @@
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import attnlab
+from attnlab.config import CONF
 from attnlab.report import ledger
 from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.pages.index import find_report_sources
-from attnlab.report.pages.report_files import render_report_files, write_index
+from attnlab.report.pages.report_files import load_conflicts, render_report_files, write_index
 from attnlab.report.replications.ladder_page import render_ladder_files
+from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.map_archive import ARCHIVE_NAME
 from attnlab.store.atomic_files import read_json, write_json
 
@@ -26,8 +28,8 @@ DIGESTS_FILE = ".rendered.json"  # report folder -> digest of its page's sources
 def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
     """Render every report and ladder below a folder, then its index and ledger.
 
-    A page whose sources (the report, its attention maps, attnlab's code) have not changed since it was
-    rendered is unchanged.
+    A page whose sources (the report, its attention maps, its conflicts with other reports, the experiment
+    files, attnlab's code) have not changed since it was rendered is unchanged.
 
     Yields:
         The number of pages done and of all pages, and a message about the last one: empty where it was
@@ -40,7 +42,10 @@ def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
     cache = folder / DIGESTS_FILE
     code = _digest_code()
     rendered_digests = read_json(cache) or {}
-    digests = {source: _digest_sources(source, code) for source in sources}
+    conflicts = load_conflicts(folder)
+    digests = {
+        source: _digest_sources(source, f"{code} {conflicts.get(source.parent.name)}") for source in sources
+    }
     outdated = [
         source
         for source in sources
@@ -52,7 +57,10 @@ def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
     if outdated:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(len(outdated), os.cpu_count() or 1), mp_context=spawn) as pool:
-            pages = {pool.submit(_render_page, source): source for source in outdated}
+            pages = {
+                pool.submit(_render_page, source, conflicts.get(source.parent.name, [])): source
+                for source in outdated
+            }
             try:
                 for page in as_completed(pages):
                     source = pages[page]
@@ -73,30 +81,31 @@ def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
         raise
 
 
-def _render_page(source: Path) -> None:
+def _render_page(source: Path, conflicts: Sequence[Conflict]) -> None:
     try:
         if source.name == LADDER_FILE:
             render_ladder_files(source.parent)
         else:
-            render_report_files(source)
+            render_report_files(source, conflicts)
     except (KeyError, IndexError, TypeError) as error:  # a foreign or edited file
         raise ValueError(
             f"{source}: cannot be rendered ({type(error).__name__}: {error}); run its command again"
         ) from error
 
 
-def _digest_sources(source: Path, code: str) -> str:
-    digest = hashlib.sha256(code.encode())
+def _digest_sources(source: Path, other_sources: str) -> str:
+    digest = hashlib.sha256(other_sources.encode())
     for path in (source, source.with_name(ARCHIVE_NAME)):
         digest.update(path.read_bytes() if path.is_file() else b"")
     return digest.hexdigest()
 
 
 def _digest_code() -> str:
-    """The digest of all files of attnlab: any of them may change a page."""
+    """The digest of attnlab's files, its experiments and ladders, which word the pages."""
     digest = hashlib.sha256()
     root = Path(attnlab.__file__).parent
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
-            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    for folder in (root, CONF / "experiment", CONF / "ladder"):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return digest.hexdigest()

@@ -7,18 +7,32 @@ A report of another version is an error: it is never converted by guesswork.
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, PlainSerializer, ValidationError
 
 from attnlab.store.experiment_schema import InterimSchedule, LadderConfig, Relation, RelationField
 from attnlab.store.guards.preregistrations import Preregistration
-from attnlab.store.run_schema import Budget, Direction, FrozenModel, Metric, convert_validation_error
+from attnlab.store.run_schema import (
+    Budget,
+    Direction,
+    FrozenModel,
+    Metric,
+    MetricKind,
+    convert_validation_error,
+)
 
 REPORT_VERSION: Final = 10
+# Proportions of stored reports that predate the field `kind`.
+OLD_PROPORTIONS = ("val/accuracy", "recall", "labels/agreement", "removable/share")
 Number = int | float
 Compare = Literal["difference", "ratio"]
 KnownBudget = Annotated[Budget, PlainSerializer(lambda budget: budget.get_known_values())]
+
+
+def is_proportion(kind: MetricKind | None, name: str) -> bool:
+    """Whether a metric, or a family of metrics, lies between 0 and 1."""
+    return name in OLD_PROPORTIONS if kind is None else kind == "share"
 
 
 class Verdict(StrEnum):
@@ -53,6 +67,15 @@ class Interval(FrozenModel):
 
     low: float | None
     high: float | None
+
+    def clip(self, bounds: tuple[float, float]) -> Self:
+        """Return the part of the interval that lies between two bounds, as for a mean proportion."""
+        low, high = bounds
+        ends = {
+            "low": self.low if self.low is None else min(max(self.low, low), high),
+            "high": self.high if self.high is None else min(max(self.high, low), high),
+        }
+        return self.model_copy(update=ends)
 
 
 class MeanInterval(Interval):
@@ -251,7 +274,7 @@ class SeedPair(FrozenModel):
     difference: float | None
 
 
-class Effect(Sensitivity):
+class Effect(Sensitivity, Interval):
     """Difference of an arm from the baseline in one metric."""
 
     arm: str
@@ -266,8 +289,6 @@ class Effect(Sensitivity):
     digits: int
     mean: float | None
     sd: float | None
-    low: float | None
-    high: float | None
     level: float
     training_equivalent: TrainingEquivalent | None
     alpha: float
@@ -278,6 +299,12 @@ class Effect(Sensitivity):
     verdict: EffectVerdict
     reasons: list[str]
     pairs: list[SeedPair]
+    kind: MetricKind | None = None
+
+    @property
+    def is_proportion(self) -> bool:
+        """Whether the values lie between 0 and 1, and so their differences between −1 and 1."""
+        return is_proportion(self.kind, self.metric)
 
 
 class IncomparablePair(FrozenModel):
@@ -308,6 +335,7 @@ class ExperimentSummary(FrozenModel):
 
     name: str
     question: str | None
+    answer: str = ""
     size: str | None
     arms: list[str]
     baseline: str
@@ -419,6 +447,7 @@ class ArmRunCount(FrozenModel):
 
 
 TrialValue = float | Literal["diverged"] | None
+SelectionStatistic = Literal["median", "mean"]  # over tuning seeds, of the metric that a rate is picked by
 
 
 class LearningRateRow(FrozenModel):
@@ -485,6 +514,7 @@ class TuningSection(FrozenModel):
     seeds: list[int]
     committed: bool
     arms: list[ArmTuning]
+    statistic: SelectionStatistic | None = None
 
 
 class BudgetCheck(FrozenModel):
@@ -649,6 +679,12 @@ class ConditionTable(FrozenModel):
     title: str
     axis: str
     rows: list[ConditionRow]
+    kind: MetricKind | None = None
+
+    @property
+    def is_proportion(self) -> bool:
+        """Whether the values lie between 0 and 1."""
+        return is_proportion(self.kind, self.key)
 
 
 class ReachedFraction(Interval):
@@ -1005,6 +1041,23 @@ class Report(HeadsReport):
     timing: TimingResult | None
     warnings: list[str]
     preregistration: Preregistration | None
+
+    @property
+    def title(self) -> str:
+        """The experiment's name, with the corpus or ladder size that tells this report from its siblings.
+
+        The report of the first corpus, whose headline is about all, has the plain name.
+        """
+        if self.replication is None or self.is_main:
+            return self.experiment.name
+        if self.replication.kind == "corpus":
+            return f"{self.experiment.name} on {self.replication.name}"
+        return f"{self.replication.combined_report} at size {self.replication.name}"
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the report of the first of several corpora."""
+        return bool(self.corpora and self.replication and self.replication.name == self.corpora.names[0])
 
 
 def load_report(path: Path) -> Report:

@@ -4,6 +4,7 @@ from typing import Any
 
 from attnlab.report.answer import build_answer
 from attnlab.report.schema import Report, Verdict
+from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import describe_claim, format_effect, format_training
 
 
@@ -12,7 +13,7 @@ def build_summary(report: Report) -> dict[str, Any]:
     verdict = report.verdict
     figures: dict[str, Any] = {
         "answer": build_answer(report).sentence,
-        "verdict": verdict.headline,
+        "verdict": build_headline(report),
         "finished": verdict.finished,
         "planned": verdict.planned,
         "exploratory": verdict.exploratory,

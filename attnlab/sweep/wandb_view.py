@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.report.schema import Report, load_report
+from attnlab.report.tables.headline import build_headline
 from attnlab.store.atomic_files import read_json, write_json
 from attnlab.training.loggers.run_labels import DEFAULT_PROJECT, TOKENS_METRIC
 
@@ -59,7 +60,7 @@ def save_workspace(folder: Path, root: Path, settings: Mapping[str, Any]) -> Non
     text = (folder / "report.md").read_text(encoding="utf-8")
     page = pages.Report(
         project=project, entity=entity, title=f"attnlab: {folder.name}",
-        description=report.verdict.headline,
+        description=build_headline(report),
         blocks=[
             pages.MarkdownBlock(text=text),
             pages.PanelGrid(runsets=[runs], panels=[panel for group in sections.values() for panel in group]),

@@ -11,12 +11,26 @@ import pytest
 from synthetic import World, build_context, build_provenance, replace_result, write_runs
 from worlds import EVIL, SyntheticReports
 
-from attnlab.report.answer import build_answer
+from attnlab.report.answer import build_answer, build_arms_table
 from attnlab.report.charts import vega_layers
+from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.pages.glossary import DEFINITIONS, Glossary
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.summary import MAX_ARMS, render_slide
+from attnlab.report.pages.terminal import format_terminal_lines
 from attnlab.report.report_builder import build_report
-from attnlab.report.schema import Report
+from attnlab.report.schema import Report, load_report
+from attnlab.report.tables import filled_answer
+from attnlab.report.tables.wording import DELTA
+
+REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
+
+
+@pytest.fixture(autouse=True)
+def _without_current_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the shipped experiment file of the same name, whose answer template would apply."""
+    monkeypatch.setattr(filled_answer, "load_current_experiment", lambda _report: {})
 
 
 def make_report(folder: Path, world: World, **changes: Any) -> Report:
@@ -58,7 +72,7 @@ def test_sentence_gives_the_reason_if_nothing_is_comparable(
     nothing = build_answer(synthetic_reports["nothing"][0]).sentence
     assert nothing.startswith("gqa vs mha: no paired seed of gqa and mha is complete (NO RESULT)")
     bare = make_report(tmp_path / "bare", World(), claims=[])
-    assert build_answer(bare).sentence.startswith("No preregistered claim: mha has the lowest val/loss of 3")
+    assert build_answer(bare).sentence.startswith("No preregistered claim. Best of 3 arms in val/loss: mha (")
 
 
 def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path) -> None:
@@ -71,6 +85,68 @@ def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path)
         assert row.result.low < row.result.mean < row.result.high
     upward = make_report(tmp_path / "up", World(effects={"mha": 0.0, "mqa": 0.06}), direction="higher")
     assert [row.arm for row in build_answer(upward).arms] == ["mqa", "mha"]
+
+
+def test_first_columns_are_arm_value_difference_and_verdict(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "mqa": 0.06, "gqa": -0.01}, status={("mqa", 4): "missing"})
+    header, rows = build_arms_table(make_report(tmp_path / "unequal", world))
+    assert header[:5] == ["arm", "val/loss (nats)", DELTA, "verdict", "seeds"]
+    assert {row[0]: row[4] for row in rows} == {"gqa": "5", "mha": "5", "mqa": "4"}
+    assert {row[0]: row[3] for row in rows}["mha"] == "baseline"
+    equal, _ = build_arms_table(make_report(tmp_path / "equal", World()))
+    assert "seeds" not in equal, "all arms have the same number"
+
+
+def test_arms_are_in_the_order_of_the_values_they_show(tmp_path: Path) -> None:
+    world = World()
+    runs = [
+        replace_result(run, metrics={"val/loss": run.result.metrics["val/loss"] - 1.0})
+        if run.seed == 4
+        else run
+        for run in write_runs(tmp_path, world)
+        if (run.arm, run.seed) != ("gqa", 4)
+    ]  # gqa lacks the seed with the lowest losses
+    report = build_report(build_context(world), runs, None, build_provenance())
+    rows = build_answer(report).arms
+    assert [row.arm for row in rows] == ["mha", "mqa", "gqa"]
+    assert [row.result.mean for row in rows] == sorted(row.result.mean for row in rows)
+    assert "Arms by val/loss, lowest first. Means" in render_html(report, RenderedCharts())
+
+
+def test_arm_that_sees_future_tokens_says_so_in_its_row_and_comes_last(tmp_path: Path) -> None:
+    sees = {"sees_future": 1.0, "sees_rows": 0.0, "with_future": 0.055, "without_future": 4.2, "checked": 4}
+    world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage={"gqa": sees})
+    claim = {"says": "mqa is as good", "arm": "mqa", "is": "within", "threshold": 0.03}
+    report = make_report(tmp_path, world, claims=[claim])
+    note = "NOT COMPARABLE: sees future tokens in 5 of 5 runs"
+    header, rows = build_arms_table(report)
+    assert rows[-1][0] == "gqa"
+    assert rows[-1][header.index("verdict")].startswith(note)
+    page = render_html(report, RenderedCharts())
+    page_row = page.split('<tr data-arm="gqa">')[1].split("</tr>")[0]
+    assert note in re.sub("<[^>]*>", "", page_row)
+    assert "arms that are not ranked come last" in page
+    [row] = [line for line in render_markdown(report).splitlines() if line.startswith("| gqa |")][:1]
+    assert note in row
+    pair = "  gqa vs mha: NOT COMPARABLE: gqa sees future tokens in 5 of 5 runs"
+    assert any(line.startswith(pair) for line in format_terminal_lines(report)), "no claim is about gqa"
+
+
+def test_archived_report_takes_leakage_from_its_caveat() -> None:
+    """No row of causal_leakage may read `BETTER by more than the margin` and nothing else."""
+    report = load_report(REFERENCES / "causal_leakage" / "report.json")
+    assert report.leakage is None
+    last = build_answer(report).arms[-1]
+    assert (last.arm, last.is_ranked) == ("unmasked", False)
+    assert "sees later tokens" in last.verdict
+
+
+def test_arm_without_a_result_has_the_reason(tmp_path: Path) -> None:
+    world = World(status={("gqa", seed): "crashed" for seed in range(5)})
+    verdicts = {row.arm: row.verdict for row in build_answer(make_report(tmp_path, world)).arms}
+    assert verdicts["gqa"] == "NO RESULT: no run finished"
+    report = load_report(REFERENCES / "length_extrapolation" / "report.json")
+    assert {row.arm: row.verdict for row in build_answer(report).arms}["learned"] == "NO RESULT: not measured"
 
 
 def list_verdicts(folder: Path, steps: int | None = None, **changes: Any) -> list[str]:

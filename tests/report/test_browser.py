@@ -105,7 +105,7 @@ def test_axe_finds_no_serious_barrier(
         context = {
             "include": [["html"]],
             "exclude": [["figure svg"]],
-        }  # slow; their text has the colours of the page
+        }  # slow; their text has the colors of the page
         violations = axe.Axe().run(visit.page, context=context).response["violations"]
         serious = [
             (

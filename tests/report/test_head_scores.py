@@ -18,11 +18,11 @@ from worlds import SyntheticReports
 
 from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
 from attnlab.report.charts import series_figures
+from attnlab.report.number_format import get_chance_by_arm
 from attnlab.report.pages.html import render_html
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import MissingScore
 from attnlab.report.tables.head_maps import select_maps
-from attnlab.report.tables.number_format import get_chance_by_arm
 
 CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
 

@@ -14,7 +14,7 @@ from attnlab.measure.step_timing import TIME_METRICS
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
-from attnlab.report.schema import Report
+from attnlab.report.schema import OLD_PROPORTIONS, Report
 from attnlab.report.tables.tradeoff import PANEL_COSTS
 from attnlab.report.tables.wording import describe_claim
 from attnlab.report.verdicts.budget_check import TOLERANCES, get_tolerance
@@ -167,6 +167,7 @@ def test_report_code_names_no_metric_except_displayed_ones() -> None:
     }
     declared -= {"device", "steps", "tokens"}  # also ordinary words
     expected = {*PANEL_COSTS, *TOLERANCES, "kv_bytes_per_token_formula", "kv_bytes_per_token_live", "lr"}
+    expected |= {*OLD_PROPORTIONS}
     folder = Path(attnlab.report.__file__).parent
     constants = {
         node.value

@@ -33,7 +33,7 @@ def test_many_arms_get_columns_for_every_metric_and_the_longest_text(many_arms_r
     assert {arm: cell.mean for arm, cell in accuracy.cells.items()} == dict.fromkeys(ARMS, 0.5)
     assert {arm: cell.mean for arm, cell in longest.cells.items()} == dict.fromkeys(ARMS, 4.1)
     header, rows = build_arms_table(many_arms_report)
-    assert header[3:5] == ["val/accuracy (nats)", "loss at 2 times the trained length (nats)"]
+    assert header[4:6] == ["val/accuracy (nats)", "loss at 2 times the trained length (nats)"]
     assert all(len(row) == len(header) for row in rows)
     header_without_rankings, _ = build_arms_table(many_arms_report, include_rankings=False)
     assert "val/accuracy (nats)" not in header_without_rankings, "a slide has no room for them"

@@ -11,6 +11,8 @@ from synthetic import build_claim_result
 from attnlab.report.charts import chart_renderer
 from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.replications import arm_pairs, corpus_comparison, ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
 from attnlab.report.schema import REPORT_VERSION, Report, RunRow
@@ -99,6 +101,12 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
 def with_runs(original: Report, change: Callable[[RunRow], dict[str, Any]]) -> Report:
     """The same report with changed runs."""
     return original.model_copy(update={"runs": [run.model_copy(update=change(run)) for run in original.runs]})
+
+
+def with_verdict(original: Report, verdict: str) -> Report:
+    """The same report with another verdict on its claims."""
+    claims = [claim.model_copy(update={"verdict": verdict}) for claim in original.verdict.claims]
+    return original.model_copy(update={"verdict": original.verdict.model_copy(update={"claims": claims})})
 
 
 def with_status(original: Report, index: int, status: str) -> Report:
@@ -191,6 +199,66 @@ def test_exploratory_ladder_is_marked_everywhere():
     assert "agreed in 6 of 6 cases" in accuracy
     assert "Without exploratory ladders: Over 1 ladder: " in accuracy
     assert "agreed in 3 of 3 cases" in accuracy
+
+
+def name_corpus(original: Report, parameters: int) -> Report:
+    """The same report with a corpus and a number of parameters."""
+    reproduce = original.reproduce.model_copy(update={"data": [{"name": "code"}, {"name": "code"}]})
+    sized = with_runs(
+        original, lambda run: {"budget": run.budget.model_copy(update={"parameters": parameters})}
+    )
+    return sized.model_copy(update={"reproduce": reproduce})
+
+
+def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
+    reports = create_ladder(0.0, 0.0, 0.0, 0.0)
+    counts = zip(reports, (48_840, 115_008, 246_240, 1_470_000), strict=True)
+    reports = {title: name_corpus(reports[title], count) for title, count in counts}
+    ladder = build_ladder_report(reports)
+    changed = build_ladder_report(
+        reports | {"heads@steps.S": with_verdict(reports["heads@steps.S"], "INCONCLUSIVE")}
+    )
+    end = "49k to 1.47M parameters, on code"
+    assert changed.headline.startswith(
+        f"four vs two: supported at 3 sizes (40k, 250k, 625k), inconclusive at 1 size (S), {end}; "
+    )
+    claim = (
+        f"four vs two: supported at all 4 sizes, {end}; the effect changes with size by less than the margin"
+    )
+    page = ladder_page.render_ladder_html(ladder, RenderedCharts({}))
+    assert f"<title>heads@steps: {claim} · attnlab</title>" in page
+    assert f"<h1>heads@steps: {claim}</h1>\n" in page
+    assert "Do four help? Does the answer hold across sizes, on code?" in page
+    markdown = ladder_page.render_ladder_markdown(ladder).splitlines()
+    assert markdown[0] == f"# heads@steps: {claim}"
+    assert markdown[4] == f"4 sizes, {end}. four vs two: supported at all 4 sizes."
+    assert ladder_page.format_ladder_lines(ladder)[0] == f"heads@steps: {claim}"
+    unsure = ladder.comparisons[0].model_copy(update={"verdict": "CANNOT TELL"})
+    assert ladder.model_copy(update={"comparisons": [unsure]}).headline.endswith(
+        "; whether the effect changes with size: not shown"
+    )
+
+
+def test_sibling_pages_have_distinct_titles_and_headings():
+    corpora = [
+        create_report("corpus", name, 0.01, seeds=4, flops=1e10, together="heads")
+        for name in ("plain", "code")
+    ]
+    sizes = create_ladder(0.01, 0.01, 0.01, 0.01)
+    pages = [render_html(report, RenderedCharts({})) for report in (*corpora, *sizes.values())]
+    pages += [ladder_page.render_ladder_html(build_ladder_report(sizes), RenderedCharts({}))]
+    for tag in ("title", "h1"):
+        titles = [page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0] for page in pages]
+        assert len(set(titles)) == len(pages) == 7, titles
+    assert [report.title for report in (*corpora, sizes["heads@steps.S"])] == [
+        "heads on plain", "heads on code", "heads@steps at size S",
+    ]  # fmt: skip
+    assert render_markdown(corpora[1]).startswith("# heads on code: ")
+
+
+def test_one_corpus_has_no_table_of_corpora():
+    alone = {"heads@code": create_report("corpus", "code", 0.01, seeds=4, flops=1e10, together="heads")}
+    assert corpus_comparison.add_corpus_comparison(alone) == alone
 
 
 def test_outlying_largest_size_is_a_holdout_miss():

@@ -1,13 +1,19 @@
 """Charts have text and shapes beside colors, follow the reader's color scheme, and are reproducible."""
 
+import itertools
 import re
+from pathlib import Path
 
 import pytest
 from worlds import SyntheticReports
 
 from attnlab.report.charts import comparison_charts, comparison_figures, series_figures, vega_layers
 from attnlab.report.charts.svg import CSS_COLORS, render_svg
-from attnlab.report.schema import Report
+from attnlab.report.schema import Effect, Report, load_report
+from attnlab.report.tables.ranking import build_ranking_columns
+from attnlab.report.tables.wording import format_effect
+
+REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def list_all_figures(report: Report) -> list[comparison_figures.Figure]:
@@ -121,6 +127,7 @@ def test_labels_of_crowded_points_are_stacked() -> None:
     spec = comparison_charts.build_tradeoff_chart(
         rows,
         [],
+        [],
         vega_layers.assign_styles(list("abcd"), "a"),
         lower_x_is_better=True,
         labeled_arms="abcd",
@@ -129,6 +136,36 @@ def test_labels_of_crowded_points_are_stacked() -> None:
     tags = {row["arm"]: row["tag"] for row in spec["data"]["values"]}
     assert len({tags["a"], tags["b"], tags["c"]}) == 3
     assert tags["d"] == 2.0
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.3])
+def test_labels_overlap_neither_each_other_nor_other_points(spread: float) -> None:
+    arms = ["mha", "gqa_with_half_the_heads", "mqa", "a_latent", "a_gated_delta_rule", "linear"]
+    rows = [
+        {"arm": arm, "x": 1.0 + spread * i, "y": 2.0 + 0.001 * (i % 3),
+         **dict.fromkeys(("x_low", "x_high", "y_low", "y_high"))}
+        for i, arm in enumerate([*arms, "unlabeled"])
+    ]  # fmt: skip
+    xs, ys = (vega_layers.compute_domain([row[key] for row in rows], 0.18) for key in "xy")
+    placed, top = comparison_charts._place_labels(rows, xs, ys, arms)
+    width, height = comparison_charts.PLOT_SIZE
+    boxes = {}
+    for row in placed:
+        x, start = ((row[key] - xs[0]) / (xs[1] - xs[0]) * width for key in ("x", "start"))
+        y, tag = ((row[key] - ys[0]) / (top - ys[0]) * height for key in ("y", "tag"))
+        length = comparison_charts.LETTER_WIDTH * len(row["label"])
+        boxes[f"point of {row['arm']}"] = (x - 4, x + 4, y - 4, y + 4)
+        if row["label"]:
+            boxes[row["label"]] = (start, start + length, tag + 5.5, tag + 16.5)
+            assert -1e-9 <= start <= width - length + 1e-9
+            assert tag + 16.5 <= height
+    overlaps = [
+        (one, other)
+        for (one, a), (other, b) in itertools.combinations(boxes.items(), 2)
+        if a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+        if not one.startswith("point") or not other.startswith("point")
+    ]
+    assert overlaps == []
 
 
 def test_stacked_labels_take_no_space_from_the_plot() -> None:
@@ -141,16 +178,17 @@ def test_stacked_labels_take_no_space_from_the_plot() -> None:
     spec = comparison_charts.build_tradeoff_chart(
         rows,
         [],
+        [],
         vega_layers.assign_styles(arms, arms[0]),
         lower_x_is_better=True,
         labeled_arms=arms[:9],
         **titles,
     )
-    labelled = [row for row in spec["data"]["values"] if row["label"]]
-    assert [row["arm"] for row in labelled] == arms[:9]
+    labeled = [row for row in spec["data"]["values"] if row["label"]]
+    assert [row["arm"] for row in labeled] == arms[:9]
     [low, high] = spec["layer"][1]["encoding"]["y"]["scale"]["domain"]
     assert low < min(row["y"] for row in rows)
-    assert max(row["tag"] for row in labelled) < high
+    assert max(row["tag"] for row in labeled) < high
 
 
 def test_chart_does_not_depend_on_earlier_charts() -> None:
@@ -164,3 +202,41 @@ def test_chart_does_not_depend_on_earlier_charts() -> None:
     )
     assert "url(#one-0)" in first, "the chart has an id to keep"
     assert first == repeated
+
+
+@pytest.fixture(scope="module")
+def report_of_three_seeds() -> Report:
+    """A stored report with an accuracy whose t intervals end beyond 1."""
+    return load_report(REFERENCES / "heads_by_task" / "report.json")
+
+
+def test_intervals_of_proportions_stay_between_zero_and_one(report_of_three_seeds: Report) -> None:
+    report = report_of_three_seeds
+    [column] = [column for column in build_ranking_columns(report) if column.label == "val/accuracy"]
+    cells = column.cells.values()
+    assert all(0 <= cell.low <= cell.mean <= cell.high <= 1 for cell in cells if cell.low is not None)
+    assert column.cells["tpa"].high == 1, "its t interval ends at 1.73"
+    [effect] = [row for row in report.effects if (row.metric, row.arm) == ("val/accuracy", "tpa")]
+    assert effect.low < -1
+    assert "[−1.0" in format_effect(effect)
+    assert "[−1.2" in format_effect(effect.model_copy(update={"kind": "seeds"}))
+    figure = series_figures.build_length_figures(report)[0]
+    ends = [row[key] for row in figure.spec["data"]["values"] for key in ("low", "high")]
+    assert all(0 <= end <= 1 for end in ends if end is not None)
+    assert Effect.model_validate(effect.to_dict()) == effect
+
+
+def test_charts_show_each_of_three_seeds_and_none_of_more(
+    report_of_three_seeds: Report, synthetic_reports: SyntheticReports
+) -> None:
+    report = report_of_three_seeds
+    for [figure, *_] in (
+        comparison_figures.build_tradeoff_figures(report),
+        series_figures.build_length_figures(report),
+    ):
+        rings = figure.spec["layer"][-1]["data"]["values"]
+        assert {row["arm"] for row in rings} == set(report.experiment.arms)
+        [x, *_] = (row["x"] for row in rings if row["arm"] == "tpa")
+        assert len([row for row in rings if row["arm"] == "tpa" and row["x"] == x]) == 3
+    more = comparison_figures.build_tradeoff_figures(synthetic_reports["good"][0])[0]
+    assert all("seed" not in str(layer.get("data")) for layer in more.spec["layer"])

@@ -71,8 +71,7 @@ def test_index_lists_ladders_and_sizes_and_links_the_ledger(tmp_path: Path) -> N
     page = (tmp_path / "index.html").read_text("utf-8")
     assert f'href="gqa_vs_mha%40two_cores/report.html">{name}</a>' in page
     assert f">{name}.S</a>" in page, "not the experiment's name, which its other rungs have too"
-    comparisons = load_ladder(tmp_path / name).comparisons
-    assert all(f"{row.arm} against {row.against}: {row.verdict}" in page for row in comparisons)
+    assert f"<li>{load_ladder(tmp_path / name).headline}</li>" in page
     assert f"python -m attnlab report {tmp_path.name}<" in page
     (tmp_path / "ledger.html").write_text("")
     write_index(tmp_path)

@@ -17,13 +17,13 @@ from synthetic import select_page_maps
 from worlds import EVIL, SyntheticReports
 
 from attnlab.report.answer import build_answer
+from attnlab.report.number_format import NONE, format_number, format_pvalue
 from attnlab.report.pages.html import escape_json
 from attnlab.report.pages.markdown import escape_cell
 from attnlab.report.pages.report_files import render_report
 from attnlab.report.report_diff import compute_diff, format_diff
 from attnlab.report.schema import load_report
 from attnlab.report.tables import map_archive
-from attnlab.report.tables.number_format import NONE, format_number, format_pvalue
 from attnlab.report.tables.wording import describe_claim, format_effect
 
 ANCHORS = ["verdict", "budget", "effects", "tradeoff", "curves", "heads", "failures", "config", "reproduce"]

@@ -141,8 +141,7 @@ def test_half_of_odd_steps_is_rounded_up_and_stated(report):
 def test_claim_is_matched_by_a_threshold_in_training_compute(report):
     unknown_experiment = report.experiment.model_copy(update={"name": "of_nobody"})
     report = report.model_copy(update={"experiment": unknown_experiment})
-    citations = [citation.says for citation in claim_sources.build_citations(report)]
-    assert citations[:3] == [claim["says"] for claim in CLAIMS[:3]]
+    assert claim_sources.reword_report(report) == report
     file = {"margin": {"training": "5 %", "at_most": 0.03}, "claims": [{**CLAIMS[0], "says": "mended"}]}
     claims = claim_sources._fill_claims(file, report)
     assert claim_sources.find_same_claim(report.verdict.claims[0], claims).says == "mended"

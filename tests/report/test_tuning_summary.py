@@ -13,6 +13,7 @@ from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report, TuningResult
+from attnlab.report.tables import picked_rates
 
 ARMS = ("mha", "gqa")
 
@@ -50,6 +51,7 @@ def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) 
         {"lr": 0.03333, "values": [approximately(0.6229), "diverged", approximately(0.6249)],
          "median": approximately(0.6249), "picked": False, "outcome": "second rung, grid extension"},
     ]  # fmt: skip
+    assert "Selected by the median val/loss of 3 tuning seeds: mha" in page
     table = re.search(
         r'<div class="scroll" tabindex="0"><table><caption>Every tried learning rate.*?</div>', page, re.S
     )
@@ -64,6 +66,9 @@ def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) 
     assert "the best median val/loss" in sentence
     assert sentence.endswith("at most 3 times. Tuning took 56% of the training tokens of the comparison")
     lines = [line for line in render_markdown(report, {}).splitlines() if line.startswith("| gqa | 0.0")]
+    assert "Selected by the median val/loss of 3 tuning seeds: mha 0.01 (0.101), gqa 0.01 (0.101)." in (
+        render_markdown(report, {})
+    )
     assert lines[2] == "| gqa | 0.01 | 0.100 | 0.101 | 0.102 | 0.101 | **selected** |"
     assert lines[0] == "| gqa | 0.001 | 1.100 | – | – | – | dropped in the first rung |"
 
@@ -82,6 +87,26 @@ def test_robust_selection_is_described_by_its_rule(tmp_path: Path) -> None:
         picks[robust] = [row.lr for row in budget.tuning.arms[0].rows if row.picked]
         assert ("whose mean val/loss is at most 0.01 worse" in budget.lr_tuning) == (robust is not None)
     assert picks == {None: [0.01], 0.01: [0.003]}
+
+
+def test_rates_are_shown_with_the_statistic_that_picked_them(tmp_path: Path) -> None:
+    losses = {100: 0.1, 101: 0.2, 102: 0.6}
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1])
+    runs = write_runs(tmp_path, world)
+    tuning = build_tuning_result(ARMS, lambda rate, seed: losses[seed] + rate, robust=0.0)
+    report = build_report(build_context(world, tuning=tuning), runs, None, build_provenance())
+    sentence = (
+        "Selected by the mean val/loss of 3 tuning seeds: mha 3.703e−05 (0.300), gqa 3.703e−05 (0.300)."
+    )
+    for text in (render_html(report), render_markdown(report)):
+        assert sentence.split(":")[0] in text
+    assert picked_rates.describe_picked_rates(report) == sentence
+    section = report.budget.tuning.model_copy(update={"statistic": None})
+    old = report.model_copy(update={"budget": report.budget.model_copy(update={"tuning": section})})
+    assert picked_rates.get_selection_statistic(old) == "median"
+    preregistered = old.reproduce.model_copy(update={"preregistered": {"tune": {"robust": 0.01}}})
+    old = old.model_copy(update={"reproduce": preregistered})
+    assert picked_rates.describe_picked_rates(old) == sentence
 
 
 def test_tuning_cost_is_relative_to_the_seeds_needed_so_far(tmp_path: Path) -> None:

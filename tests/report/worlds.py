@@ -34,6 +34,7 @@ CONTEXT_CHANGES = {
         "tuning": build_tuning_result(World().effects, lambda rate, seed: abs(rate - 0.01) + seed / 1000)
     },
     "broken": {"question": EVIL},
+    "single": {"size": "S"},  # as good has the same arms, and other verdicts
 }
 
 

@@ -47,7 +47,7 @@ def test_no_median_if_fewer_than_half_reach_the_threshold():
 
 
 def test_scores_equal_those_of_scipys_log_rank_test():
-    # the exact test permutes the very statistic that the log-rank test standardises: over all relabellings
+    # the exact test permutes the very statistic that the log-rank test standardizes: over all relabelings
     # within seeds, its p is the fraction of log-rank statistics at least as far from their mean
     sums = []
     for swap in itertools.product([False, True], repeat=6):

@@ -184,8 +184,8 @@ def test_committed_tuned_file_is_read_by_defaults(plan_toy, rounds, tmp_path):
     assert plan.tuning.committed
     assert (plan.tuning_runs, plan.untuned_arms, plan.changed, plan.title) == ([], [], (), "heads")
     assert {run.id for run in plan.runs} == {run.id for run in rounds[-1].runs}
-    [retuned] = plan_toy(line, "tuned=none", conf=after)
-    assert {run.id for run in retuned.tuning_runs} == {run.id for run in rounds[0].tuning_runs}
+    [tuned_again] = plan_toy(line, "tuned=none", conf=after)
+    assert {run.id for run in tuned_again.tuning_runs} == {run.id for run in rounds[0].tuning_runs}
     [untuned] = plan_toy(line, "tune=null", conf=after)
     assert (untuned.tuning, untuned.tuning_runs) == (None, [])
     assert {run.config["optim"]["lr"] for run in untuned.runs} == {0.1}

@@ -21,7 +21,7 @@ INVARIANT_BY_MUTANT = {  # mutants that were missed once, and the invariant writ
     "a window wider than it declares, from position 65 on": "future_visibility_is_declared",
     "a mask of numbers": "builds",
     "a triangle of slots from the top left": "masks_and_scores_depend_on_positions",
-    "scores centred over keys, beside a sink": "masks_and_scores_depend_on_positions",
+    "scores centered over keys, beside a sink": "masks_and_scores_depend_on_positions",
     "no mask from 129 queries on": "long_sequences_do_not_leak",
     "chunks of sixteen open both ways": "long_sequences_do_not_leak",
     "a cache that forgets beyond 32 tokens": "long_sequences_decode",

@@ -90,16 +90,19 @@ def _render_folder(folder: Path, *, as_json: bool) -> int:
 def _summarize_verdicts(path: Path) -> dict[str, Any]:
     """Summarize the verdicts of a report and their decisions."""
     from attnlab.report.pages.report_files import find_report
-    from attnlab.report.schema import load_report
-    from attnlab.report.tables.wording import describe_claim
+    from attnlab.report.tables.claim_sources import load_reworded_report
+    from attnlab.report.tables.headline import build_headline
+    from attnlab.report.tables.wording import describe_claim, find_claim_effect
 
-    verdict = load_report(find_report(path)).verdict
+    report = load_reworded_report(find_report(path))
+    verdict = report.verdict
     keys = {"says", "verdict", "arm", "against", "metric", "unit", "threshold", "decision"}
     claims = [
-        claim.model_dump(mode="json", include=keys) | {"sentence": describe_claim(claim)}
+        claim.model_dump(mode="json", include=keys)
+        | {"sentence": describe_claim(claim, find_claim_effect(claim, report.effects))}
         for claim in verdict.claims
     ]
-    return {"headline": verdict.headline, "exploratory": verdict.exploratory, "claims": claims}
+    return {"headline": build_headline(report), "exploratory": verdict.exploratory, "claims": claims}
 
 
 def _format_json(data: dict[str, Any]) -> str:

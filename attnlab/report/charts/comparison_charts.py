@@ -20,13 +20,19 @@ from attnlab.report.charts.vega_layers import (
     build_nominal_channel,
     build_quantitative_channel,
     build_reference_line,
+    build_seed_layer,
     build_style_channels,
     compute_domain,
 )
 from attnlab.report.tables.ranking import MANY_ARMS
 
 LETTER_WIDTH = 6.2  # pixels of a label's average letter
+TRADEOFF_SIZE = (276, 240)
+PLOT_SIZE = (210.0, 185.0)  # of a trade-off without its axes
+LABEL_GAP, LABEL_LIFT, LABEL_HEIGHT = 6, 11, 12  # of a label beside and above its point
 SI_FORMAT_THRESHOLD = 10_000  # from here on an axis has 10k; below, 0.16 and 2,048 read better
+
+Box = tuple[float, float, float, float]  # left, right, bottom, top
 
 
 def build_interval_chart(rows: list[Spec], *, unit: str, width: int, center: float = 0.0) -> Spec:
@@ -107,6 +113,7 @@ def build_slope_chart(
 def build_tradeoff_chart(
     rows: list[Spec],
     front: list[Spec],
+    seeds: list[Spec],
     styles: Styles,
     *,
     x_title: str,
@@ -114,7 +121,7 @@ def build_tradeoff_chart(
     lower_x_is_better: bool,
     labeled_arms: Collection[str],
 ) -> Spec:
-    """An interval cross per arm, with the name of each of `labeled_arms`.
+    """An interval cross per arm, with the name of each of `labeled_arms`; `seeds` are drawn as rings.
 
     The dashed steps join the arms that no other arm beats on both axes.
     """
@@ -125,10 +132,11 @@ def build_tradeoff_chart(
         tickCount=4,
         format="~s" if max(abs(row["x"]) for row in rows) >= SI_FORMAT_THRESHOLD else ",.6~g",
     )
-    ys = compute_domain([row[key] for row in rows for key in ("y", "y_low", "y_high")], 0.18)
+    y_values = [row[key] for row in rows for key in ("y", "y_low", "y_high")]
+    ys = compute_domain([*y_values, *(seed["value"] for seed in seeds)], 0.18)
     code = build_style_channels("arm", styles)
-    rows = _stack_labels(rows, x["scale"]["domain"], ys, labeled_arms)
-    y = build_quantitative_channel("y", [ys[0], max([ys[1], *(row["top"] for row in rows)])], y_title)
+    rows, top = _place_labels(rows, x["scale"]["domain"], ys, labeled_arms)
+    y = build_quantitative_channel("y", [ys[0], top], y_title)
     steps = {
         "interpolate": "step-after" if lower_x_is_better else "step-before",
         "strokeDash": [4, 3],
@@ -142,34 +150,65 @@ def build_tradeoff_chart(
         build_layer("rule", bar, x=x, y={**y, "field": "y_low"}, y2="y_high", color=code["color"]),
         build_layer("point", dot, x=x, y=y, description="description", **code),
         build_layer(
-            "text", {"dy": -11, "dx": 6, "align": "left"}, x=x, y={**y, "field": "tag"}, text="label"
+            "text",
+            {"dy": -LABEL_LIFT, "align": "left"},
+            x={**x, "field": "start"},
+            y={**y, "field": "tag"},
+            text="label",
         ),
+        build_seed_layer(seeds, x=x, y=y, color=code["color"]),
     ]
-    return build_chart(276, 240, layers, rows)
+    return build_chart(*TRADEOFF_SIZE, layers, rows)
 
 
-def _stack_labels(
+def _place_labels(
     rows: list[Spec], xs: list[float], ys: list[float], labeled_arms: Collection[str]
-) -> list[Spec]:
-    """Add to each row its `label`, the label's height `tag` and upper end `top`.
+) -> tuple[list[Spec], float]:
+    """Add to each row its `label`, where it starts in x, and its height `tag`; return the upper end of y.
 
-    Where points crowd, labels are stacked. A label beyond the axis would take its space from the plot.
+    From the lowest point up, a label is raised until it covers no earlier label and no other point. A label
+    beyond the axis would take its space from the plot.
     """
-    line_height = 0.06 * (ys[1] - ys[0])
-    min_distance = 0.2 * (xs[1] - xs[0])
-    labeled: list[Spec] = []
-    for row in sorted(rows, key=lambda row: row["y"]):
-        label = row["arm"] if row["arm"] in labeled_arms else ""
-        below = [
-            neighbor["tag"]
-            for neighbor in labeled
-            if neighbor["label"] and abs(neighbor["x"] - row["x"]) < min_distance
-        ]
-        tag = max([row["y"], *(tag + line_height for tag in below if label)])
-        labeled.append(
-            {**row, "label": label, "tag": tag, "top": tag + 2 * line_height if label else row["y"]}
-        )
-    return labeled
+    width, height = PLOT_SIZE
+    top = ys[1]
+    for _ in range(8):  # raised labels need a larger scale, on which labels are closer
+        unit = (top - ys[0]) / height
+        points = [((row["x"] - xs[0]) / (xs[1] - xs[0]) * width, (row["y"] - ys[0]) / unit) for row in rows]
+        boxes = list[Box]()
+        placed = list[Spec]()
+        for row, (x, y) in sorted(zip(rows, points, strict=True), key=lambda pair: pair[0]["y"]):
+            label = row["arm"] if row["arm"] in labeled_arms else ""
+            length = LETTER_WIDTH * len(label)
+            start = max(0.0, min(x + LABEL_GAP, width - length))
+            others = [(px - 5, px + 5, py - 5, py + 5) for px, py in points if (px, py) != (x, y)]
+            tag = y
+            while label and (
+                hits := [
+                    box
+                    for box in (*boxes, *others)
+                    if start < box[1]
+                    and box[0] < start + length
+                    and tag + LABEL_LIFT - LABEL_HEIGHT / 2 < box[3]
+                    and box[2] < tag + LABEL_LIFT + LABEL_HEIGHT / 2
+                ]
+            ):
+                tag = max(box[3] for box in hits) - LABEL_LIFT + LABEL_HEIGHT / 2 + 0.5
+            if label:
+                middle = tag + LABEL_LIFT
+                boxes.append((start, start + length, middle - LABEL_HEIGHT / 2, middle + LABEL_HEIGHT / 2))
+            placed.append(
+                {
+                    **row,
+                    "label": label,
+                    "tag": row["y"] if tag == y else ys[0] + tag * unit,
+                    "start": xs[0] + start / width * (xs[1] - xs[0]),
+                }
+            )
+        needed = max([ys[1], *(ys[0] + box[3] * unit for box in boxes)])
+        if needed <= top:
+            break
+        top = needed
+    return placed, top
 
 
 def build_budget_chart(cells: list[Spec]) -> Spec:

@@ -9,10 +9,20 @@ from typing import Any
 
 from attnlab.report.charts import comparison_charts, vega_layers
 from attnlab.report.charts.svg import render_svg
-from attnlab.report.schema import BudgetCell, BudgetRow, HeadsReport, Report, TradeoffPanel
-from attnlab.report.tables.number_format import MINUS, append_unit, format_number
+from attnlab.report.number_format import MINUS, append_unit, format_number
+from attnlab.report.schema import (
+    BudgetCell,
+    BudgetRow,
+    HeadsReport,
+    Interval,
+    Report,
+    TradeoffPanel,
+    TradeoffPoint,
+)
 from attnlab.report.tables.ranking import MANY_ARMS
 from attnlab.report.tables.wording import format_effect, format_interval, format_level
+
+FEW_SEEDS = 3  # up to here a chart shows every seed beside the mean
 
 
 @dataclass(frozen=True)
@@ -30,6 +40,16 @@ class Figure:
 def build_styles(report: HeadsReport) -> dict[str, tuple[str, str]]:
     """Color and shape of every arm of a report."""
     return vega_layers.assign_styles(report.experiment.arms, report.experiment.baseline)
+
+
+def list_seed_values(report: HeadsReport, arm: str, metric: str) -> dict[int, float]:
+    """Seed -> the metric of a finished run, for an arm with so few that a chart shows each; else empty."""
+    values = {
+        run.seed: float(value)
+        for run in report.runs
+        if run.arm == arm and run.is_done and (value := run.metrics.get(metric)) is not None
+    }
+    return values if len(values) <= FEW_SEEDS else {}
 
 
 def build_verdict_figures(report: Report, width: int, name: str = "verdict") -> list[Figure]:
@@ -80,6 +100,7 @@ def build_effect_figures(report: Report, width: int, name: str = "effects") -> l
         rows = [row for row in report.effects if row.metric == metric and row.mean is not None]
         if not rows:
             continue
+        rows = [row.clip((-1.0, 1.0)) if row.is_proportion else row for row in rows]
         if len(rows) > MANY_ARMS:
             rows.sort(key=lambda row: row.mean or 0.0, reverse=report.experiment.direction == "higher")
         chart_rows = [
@@ -153,21 +174,34 @@ def select_tradeoff_panels(report: Report) -> list[TradeoffPanel]:
 def build_tradeoff_figures(report: Report) -> list[Figure]:
     figures = []
     experiment = report.experiment
-    unit = next((row.unit for row in report.effects if row.primary), "")
+    primary = next((row for row in report.effects if row.primary), None)
+    unit = primary.unit if primary else ""
     for i, panel in enumerate(select_tradeoff_panels(report)):
         axis = append_unit(panel.label, panel.unit)
         points = [
             {
                 **dict(p),
+                **_clip_result(p, is_proportion=bool(primary and primary.is_proportion)),
                 "description": f"{p.arm}: {axis} {format_number(p.x)}, {experiment.metric} "
                 f"{format_number(p.y, panel.digits)}",
             }
             for p in panel.points
         ]
+        seeds = [
+            {
+                "arm": p.arm,
+                "x": p.x,
+                "value": value,
+                "description": f"{p.arm}, seed {seed}: {format_number(value, panel.digits)}",
+            }
+            for p in panel.points
+            for seed, value in list_seed_values(report, p.arm, experiment.metric).items()
+        ]
         front = sorted((p for p in points if p["arm"] in panel.pareto_front), key=lambda p: p["x"])
         spec = comparison_charts.build_tradeoff_chart(
             points,
             front,
+            seeds,
             build_styles(report),
             x_title=axis,
             y_title=append_unit(experiment.metric, unit),
@@ -184,6 +218,13 @@ def build_tradeoff_figures(report: Report) -> list[Figure]:
             )
         )
     return figures
+
+
+def _clip_result(point: TradeoffPoint, *, is_proportion: bool) -> dict[str, float | None]:
+    """The interval of a result, that of a proportion in [0, 1]."""
+    interval = Interval(low=point.y_low, high=point.y_high)
+    interval = interval.clip((0.0, 1.0)) if is_proportion else interval
+    return {"y_low": interval.low, "y_high": interval.high}
 
 
 def build_budget_figure(report: Report) -> Figure:

@@ -9,6 +9,7 @@ from attnlab.report.charts.vega_layers import (
     build_margin_band,
     build_quantitative_channel,
     build_reference_line,
+    build_seed_layer,
     build_style_channels,
     compute_domain,
 )
@@ -67,15 +68,26 @@ def build_position_chart(means: list[Spec], styles: Styles, *, y_title: str) -> 
     return build_chart(376, 280, layers, means)
 
 
-def build_condition_chart(points: list[Spec], styles: Styles, *, title: str, x_title: str) -> Spec:
-    """A line per arm over a numeric condition (a multiple of the length, a distance), with its intervals."""
+def build_condition_chart(
+    points: list[Spec], seeds: list[Spec], styles: Styles, *, title: str, x_title: str
+) -> Spec:
+    """A line per arm over a numeric condition (a multiple of the length, a distance), with its intervals.
+
+    `seeds` are drawn as rings.
+    """
     x_values = sorted({p["x"] for p in points})
     x = build_quantitative_channel(
         "x", [x_values[0] * 0.93, x_values[-1] * 1.08], x_title, values=x_values, format="~g", grid=False
     )
     x["scale"]["type"] = "log"
     y = build_quantitative_channel(
-        "mean", compute_domain([p[key] for p in points for key in ("mean", "low", "high")])
+        "mean",
+        compute_domain(
+            [
+                *(p[key] for p in points for key in ("mean", "low", "high")),
+                *(seed["value"] for seed in seeds),
+            ]
+        ),
     )
     code = build_style_channels("arm", styles)
     layers: list[Spec | None] = [
@@ -86,6 +98,7 @@ def build_condition_chart(points: list[Spec], styles: Styles, *, title: str, x_t
         build_layer(
             "point", {"filled": True, "size": 60, "opacity": 1}, x=x, y=y, description="description", **code
         ),
+        build_seed_layer(seeds, x=x, y=y, color=code["color"]),
     ]
     return build_chart(376, 280, layers, points, title=title)
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from attnlab.report.charts import series_charts
-from attnlab.report.charts.comparison_figures import Figure, build_styles
+from attnlab.report.charts.comparison_figures import Figure, build_styles, list_seed_values
+from attnlab.report.number_format import MINUS, append_unit, format_number, get_chance_by_arm
 from attnlab.report.schema import CurveLine, HeadsReport, MeanCurve, Report
-from attnlab.report.tables.number_format import MINUS, append_unit, format_number, get_chance_by_arm
 
 MAX_STRIP_POINTS = 400  # in one strip plot, before it becomes a summary
 
@@ -94,11 +94,23 @@ def build_length_figures(report: Report) -> list[Figure]:
                     "description": f"{c.arm} at {r.condition}: {format_number(c.mean, 4)}",
                 }
                 for r in rows
+                for cell in r.cells
+                for c in [cell.clip((0.0, 1.0)) if table.is_proportion else cell]
+            ]
+            seeds = [
+                {
+                    "arm": c.arm,
+                    "x": r.x,
+                    "value": value,
+                    "description": f"{c.arm} at {r.condition}, seed {seed}: {format_number(value, 4)}",
+                }
+                for r in rows
                 for c in r.cells
+                for seed, value in list_seed_values(report, c.arm, f"{table.key}/{r.condition}").items()
             ]
             title = f"{table.title}{': ' + group if group else ''}"
             spec = series_charts.build_condition_chart(
-                points, build_styles(report), title=title, x_title=table.axis
+                points, seeds, build_styles(report), title=title, x_title=table.axis
             )
             figures.append(
                 Figure(

@@ -94,6 +94,15 @@ def build_layer(kind: str, options: Spec, data: list[Spec] | None = None, /, **c
     return spec if data is None else {"data": {"values": data}, **spec}
 
 
+def build_seed_layer(seeds: list[Spec], *, x: Spec, y: Spec, color: Spec) -> Spec | None:
+    """A thin ring per seed; None without seeds."""
+    ring = {"size": 34, "strokeWidth": 1.1, "opacity": 0.85, "filled": False}
+    y = {**y, "field": "value"}
+    return (
+        build_layer("point", ring, seeds, x=x, y=y, color=color, description="description") if seeds else None
+    )
+
+
 def build_reference_line(channel: str, value: float, **options: Any) -> Spec:
     """A dashed line across the chart."""
     style = {"color": MUTED, "strokeDash": [3, 3], **options}

@@ -5,7 +5,7 @@ character escaped that could end it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from attnlab.report import number_format
 from attnlab.report.answer import (
     build_answer,
     collect_timed_intervals,
     find_equal_byte_arms,
     get_primary_effects,
+    has_corpora_first,
 )
 from attnlab.report.charts import comparison_figures, series_figures
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
@@ -25,14 +27,17 @@ from attnlab.report.charts.interim_figures import build_interim_figures
 from attnlab.report.pages.glossary import Glossary
 from attnlab.report.schema import CorpusClaim, Effect, HeadScore, HeadsReport, Report
 from attnlab.report.tables import (
+    arm_options,
     claim_sources,
     head_maps,
+    headline,
     interim_analyses,
     map_archive,
-    number_format,
+    picked_rates,
     ranking,
     wording,
 )
+from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "templates"
@@ -72,15 +77,20 @@ def build_environment() -> Environment:
         interval=number_format.render_bounds,
         mark=comparison_figures.classify_budget_cell,
         zip=zip,
+        cut_options=arm_options.cut_options,
         percent=number_format.format_percent,
         interim_analyses=interim_analyses,
         select_tradeoff_panels=comparison_figures.select_tradeoff_panels,
         CACHE_BYTE_KEYS=ranking.CACHE_BYTE_KEYS,
         get_chance_by_arm=number_format.get_chance_by_arm,
+        get_selection_statistic=picked_rates.get_selection_statistic,
+        average_trials=picked_rates.average_trials,
+        describe_picked_rates=picked_rates.describe_picked_rates,
         difference=render_effect,
         training=wording.format_training,
         explain_effect=wording.explain_effect,
         describe=wording.describe_claim,
+        find_claim_effect=wording.find_claim_effect,
         threshold=wording.format_threshold,
         explain=wording.explain_verdict,
     )
@@ -125,7 +135,10 @@ def list_page_figures(report: Report) -> list[comparison_figures.Figure]:
 
 
 def render_html(
-    report: Report, rendered: RenderedCharts | None = None, map_archive: MapArchive | None = None
+    report: Report,
+    rendered: RenderedCharts | None = None,
+    map_archive: MapArchive | None = None,
+    conflicts: Sequence[Conflict] = (),
 ) -> str:
     """The page of a report.
 
@@ -133,6 +146,7 @@ def render_html(
         rendered: the rendered figures of the page; None renders them here.
         map_archive: the attention maps of its runs, as `read_archive` returns them. Without them the page
             shows the command that makes them in place of the explorer.
+        conflicts: reports of the same folder that differ in their results.
     """
     answer = build_answer(report)
     return _render_template(
@@ -142,8 +156,11 @@ def render_html(
         rendered,
         head_maps.select_maps(report, map_archive or {}),
         answer=answer,
+        conflicts=conflicts,
+        headline=headline.build_headline(report),
+        corpora_first=has_corpora_first(report),
         primary=get_primary_effects(report),
-        citations=claim_sources.build_preregistered_citations(report),
+        citations=claim_sources.build_citations(report),
         timed=collect_timed_intervals(report),
         columns=ranking.build_ranking_columns(report),
         equal_bytes=find_equal_byte_arms(report, answer),

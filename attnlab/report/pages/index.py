@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
+from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.pages.html import build_environment, load_asset
-from attnlab.report.schema import ClaimResult, load_report
+from attnlab.report.schema import ClaimResult
+from attnlab.report.tables.claim_sources import load_reworded_ladder, load_reworded_report
+from attnlab.report.tables.headline import build_headline
 
 LEDGER_FILE = "ledger.html"
 GENERATOR_TAG = '<meta name="generator" content="attnlab index">'
@@ -25,6 +27,7 @@ class IndexRow:
     question: str
     claims: list[ClaimResult]
     headline: str
+    has_several_corpora: bool
     exploratory: bool
     finished: int
     planned: int
@@ -68,7 +71,7 @@ def is_generated_index(page: Path) -> bool:
 
 
 def _build_report_row(source: Path) -> IndexRow:
-    report = load_report(source)
+    report = load_reworded_report(source)
     verdict = report.verdict
     return IndexRow(
         href=quote(source.parent.name) + "/report.html",
@@ -77,7 +80,8 @@ def _build_report_row(source: Path) -> IndexRow:
         size=report.experiment.size,
         question=report.experiment.question or "",
         claims=verdict.claims,
-        headline=verdict.headline,
+        headline=build_headline(report),
+        has_several_corpora=report.corpora is not None,
         exploratory=verdict.exploratory,
         finished=verdict.finished,
         planned=verdict.planned,
@@ -87,7 +91,7 @@ def _build_report_row(source: Path) -> IndexRow:
 
 def _build_ladder_row(source: Path) -> IndexRow:
     """One experiment at several sizes."""
-    ladder = load_ladder(source.parent)
+    ladder = load_reworded_ladder(source.parent)
     return IndexRow(
         href=quote(source.parent.name) + "/report.html",
         name=ladder.name,
@@ -95,6 +99,7 @@ def _build_ladder_row(source: Path) -> IndexRow:
         question=f"{ladder.question or ''} Does the answer hold across sizes?".strip(),
         claims=[],
         headline=ladder.headline,
+        has_several_corpora=False,
         exploratory=ladder.exploratory,
         finished=sum(rung.finished for rung in ladder.sizes),
         planned=sum(rung.planned for rung in ladder.sizes),

@@ -1,13 +1,13 @@
 """report.json to Markdown for a pull request: verdict, budget, effects, failures, without pictures."""
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
+from urllib.parse import quote
 
-from attnlab.report.answer import build_answer, build_arms_table
+from attnlab.report.answer import build_answer, build_arms_table, has_corpora_first
 from attnlab.report.charts.comparison_figures import classify_budget_cell
-from attnlab.report.schema import BudgetCheck, Report, Reproduce, RequiredSeeds
-from attnlab.report.tables import interim_analyses
-from attnlab.report.tables.number_format import (
+from attnlab.report.number_format import (
     NONE,
     TIMES,
     format_compute_amount,
@@ -16,10 +16,20 @@ from attnlab.report.tables.number_format import (
     format_pvalue,
     get_layer_letter,
 )
+from attnlab.report.schema import Report, Reproduce, RequiredSeeds
+from attnlab.report.tables import interim_analyses
+from attnlab.report.tables.conflicts import Conflict
+from attnlab.report.tables.headline import build_headline
+from attnlab.report.tables.picked_rates import (
+    average_trials,
+    describe_picked_rates,
+    get_selection_statistic,
+)
 from attnlab.report.tables.wording import (
     DELTA,
     describe_claim,
     explain_verdict,
+    find_claim_effect,
     format_effect,
     format_training,
 )
@@ -49,16 +59,19 @@ def format_table(header: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
 
 
-def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
+def render_markdown(
+    report: Report, figure_errors: Sequence[str] = (), conflicts: Sequence[Conflict] = ()
+) -> str:
     """The short report; report.html beside it has the rest.
 
     Args:
         figure_errors: messages about missing pictures.
+        conflicts: reports of the same folder that differ in their results.
     """
     experiment = report.experiment
     verdict = report.verdict
     lines = [
-        f"# {escape_cell(experiment.name)}: {verdict.headline}",
+        f"# {escape_cell(report.title)}: {escape_cell(build_headline(report))}",
         "",
         escape_cell(experiment.question or ""),
         "",
@@ -78,11 +91,15 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
     ]
     answer = build_answer(report)
     lines += [escape_cell(answer.sentence), ""]
-    header, rows = build_arms_table(report, answer)  # the arms, best first
+    lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
+    corpus_arms = _format_corpus_arms(report, answer.label)
+    lines += corpus_arms if has_corpora_first(report) else []
+    header, rows = build_arms_table(report, answer)
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
     )
-    lines += _format_verdict(report) + _format_corpora(report, answer.label)
+    lines += _format_verdict(report)
+    lines += ([] if has_corpora_first(report) else corpus_arms) + _format_corpus_claims(report)
     lines += ["## Budget check", "", *_format_budget(report), *_format_layers(report)]
     lines += ["## Effects", "", *_format_effects(report), *_format_token_categories(report)]
     lines += ["## Failures and caveats", "", *_format_failures(report)]
@@ -99,6 +116,17 @@ def render_markdown(report: Report, figure_errors: Sequence[str] = ()) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _format_conflict(conflict: Conflict) -> list[str]:
+    """The sentence about a report that differs, and its results and settings beside those of this one."""
+    folder = escape_cell(conflict.folder)
+    rows = [[escape_cell(cell) for cell in astuple(row)] for row in conflict.results + conflict.settings]
+    return [
+        f"[{folder}](../{quote(conflict.folder)}/report.md) {escape_cell(conflict.summarize())}",
+        "",
+        *format_table(["difference", "here", folder], rows),
+    ]
 
 
 def _format_versions(provenance: Reproduce) -> str:
@@ -124,9 +152,8 @@ def _format_verdict(report: Report) -> list[str]:
     lines = []
     for number, claim in enumerate(report.verdict.claims, 1):
         meaning = escape_cell(explain_verdict(claim))
-        lines += [
-            f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(describe_claim(claim))}** {meaning}"
-        ]
+        outcome = describe_claim(claim, find_claim_effect(claim, report.effects))
+        lines += [f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(outcome)}** {meaning}"]
     lines += [""] if lines else ["No preregistered claim.", ""]
     if report.compute_calibration:
         lines += [f"{escape_cell(report.compute_calibration.summary)}.", ""]
@@ -150,10 +177,10 @@ def _format_verdict(report: Report) -> list[str]:
     return lines
 
 
-def _format_corpora(report: Report, label: str) -> list[str]:
-    """Each arm and each claim on every corpus, where the experiment has several."""
+def _format_corpus_arms(report: Report, label: str) -> list[str]:
+    """Each arm on every corpus, where the experiment has several."""
     section = report.corpora
-    if section is None:
+    if section is None or not section.arms:
         return []
     mean_rows = [
         [
@@ -165,11 +192,15 @@ def _format_corpora(report: Report, label: str) -> list[str]:
         ]
         for row in section.arms
     ]
-    lines = (
-        format_table([escape_cell(label), *(escape_cell(arm) for arm in report.experiment.arms)], mean_rows)
-        if mean_rows
-        else []
-    )
+    header = [escape_cell(label), *(escape_cell(arm) for arm in report.experiment.arms)]
+    return format_table(header, mean_rows)
+
+
+def _format_corpus_claims(report: Report) -> list[str]:
+    """Each claim on every corpus, where the experiment has several."""
+    section = report.corpora
+    if section is None:
+        return []
     rows = [
         [escape_cell(claim.says), escape_cell(row.corpus), row.verdict, escape_cell(format_effect(row))]
         for claim in section.claims
@@ -180,7 +211,7 @@ def _format_corpora(report: Report, label: str) -> list[str]:
         for claim in section.claims
         if claim.heterogeneity
     ]
-    lines += format_table(["claim", "corpus", "verdict", DELTA], rows) if rows else []
+    lines = format_table(["claim", "corpus", "verdict", DELTA], rows) if rows else []
     return [*lines, *heterogeneity, ""] if lines else []
 
 
@@ -230,26 +261,28 @@ def _format_budget(report: Report) -> list[str]:
             if report.compute_calibration
             else []
         ),
-        *_format_tuning(budget),
+        *_format_tuning(report),
     ]
 
 
-def _format_tuning(budget: BudgetCheck) -> list[str]:
-    tuning = budget.tuning
+def _format_tuning(report: Report) -> list[str]:
+    tuning = report.budget.tuning
     if tuning is None:
         return []
+    statistic = get_selection_statistic(report)
     rows = [
         [
             escape_cell(entry.arm),
             format_number(row.lr),
-            *(format_number(value, 3) for value in (*row.values, row.median)),
+            *(format_number(value, 3) for value in (*row.values, average_trials(row, statistic))),
             f"**{row.outcome}**" if row.picked else row.outcome,
         ]
         for entry in tuning.arms
         for row in entry.rows
     ]
     seeds = [f"seed {seed}" for seed in tuning.seeds]
-    return format_table(["arm", "learning rate", *seeds, f"median {escape_cell(tuning.metric)}", ""], rows)
+    header = ["arm", "learning rate", *seeds, f"{statistic} {escape_cell(tuning.metric)}", ""]
+    return [escape_cell(describe_picked_rates(report)), "", *format_table(header, rows)]
 
 
 def _format_effects(report: Report) -> list[str]:

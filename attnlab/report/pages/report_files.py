@@ -3,7 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.summary import render_slide
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables import map_archive
+from attnlab.report.tables.claim_sources import load_reworded_report
+from attnlab.report.tables.conflicts import Conflict, find_conflicts
 from attnlab.report.verdicts.results import Run
 from attnlab.store.atomic_files import replace_atomically
 
@@ -85,29 +88,39 @@ def _format_compact_json(value: Any) -> str:
 def render_report(path: Path) -> Path:
     """Render a report from its folder or report.json, and return its page.
 
-    HTML, Markdown, figures and runs.csv come from report.json and attention.npz alone, the same bytes every
-    time.
+    HTML, Markdown, figures and runs.csv come from report.json, attention.npz, the results of the reports in
+    the same folder and the wording of the current experiment file, the same bytes every time.
     """
     source = find_report(path)
-    render_report_files(source)
+    folder = source.absolute().parent
+    render_report_files(source, load_conflicts(folder.parent).get(folder.name, []))
     update_index(source.parent)
     return source.parent / "report.html"
 
 
-def render_report_files(source: Path) -> None:
+def render_report_files(source: Path, conflicts: Sequence[Conflict] = ()) -> None:
     """Render the files of one report.json beside it; the index of all reports is unchanged."""
     _repeat_until_unchanged(
-        lambda: [source, source.with_name(map_archive.ARCHIVE_NAME)], lambda: _render_files_once(source)
+        lambda: [source, source.with_name(map_archive.ARCHIVE_NAME)],
+        lambda: _render_files_once(source, conflicts),
     )
 
 
-def _render_files_once(source: Path) -> None:
-    report = load_report(source)
+def load_conflicts(folder: Path) -> dict[str, list[Conflict]]:
+    """Load the conflicts among a folder's reports, by the folder of each; unreadable reports have none."""
+    reports = {}
+    for source in sorted(folder.glob("*/report.json")):
+        with suppress(ValueError):
+            reports[source.parent.name] = load_report(source)
+    return find_conflicts(reports)
+
+
+def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
+    report = load_reworded_report(source)
     pictures = build_png_figures(report)
     rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
-    page = render_html(
-        report, rendered, map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
-    ).encode()
+    archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
+    page = render_html(report, rendered, archive, conflicts).encode()
     folder = source.parent
     (folder / "figures").mkdir(exist_ok=True)
     for old in sorted((folder / "figures").glob("*.png")):
@@ -117,7 +130,9 @@ def _render_files_once(source: Path) -> None:
         write_atomically(
             folder / f"{name}.png" if name == SUMMARY_NAME else folder / "figures" / f"{name}.png", picture
         )
-    write_atomically(folder / "report.md", render_markdown(report, rendered.error_messages).encode())
+    write_atomically(
+        folder / "report.md", render_markdown(report, rendered.error_messages, conflicts).encode()
+    )
     write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
     write_atomically(folder / "report.html", page)
 

@@ -11,12 +11,14 @@ from attnlab.report.answer import Answer, build_answer, build_arms_table
 from attnlab.report.charts.svg import FONT, INK, LITERAL_COLORS, MUTED
 from attnlab.report.charts.vega_layers import VERDICT_STYLES
 from attnlab.report.schema import ClaimResult, Report
+from attnlab.report.tables.headline import build_headline
 
 WIDTH = 1280
 HEIGHT = 720
 EDGE_MARGIN = 48
 LETTER_WIDTH = 0.5  # average width of a letter, in font sizes
 MAX_ARMS = 8
+MAX_CELL = 48  # characters
 MAX_CLAIMS = 6  # on the slide
 
 
@@ -51,7 +53,9 @@ def render_slide(report: Report) -> str:
     sheet = _TextSheet()
     experiment = report.experiment
     verdict = report.verdict
-    sheet.add_text(EDGE_MARGIN, f"{experiment.name}: {verdict.headline}", 26)
+    title = f"{report.title}: {build_headline(report)}"
+    title_width = WIDTH - 2 * EDGE_MARGIN - 180 * verdict.exploratory
+    sheet.add_text(EDGE_MARGIN, title, min(26.0, title_width / (0.54 * len(title))))
     if verdict.exploratory:
         sheet.add_text(
             WIDTH - EDGE_MARGIN, "EXPLORATORY", 20, VERDICT_STYLES["REFUTED"][0], text_anchor="end"
@@ -59,7 +63,8 @@ def render_slide(report: Report) -> str:
     sheet.add_paragraph(experiment.question or "", 17, 2, LITERAL_COLORS[MUTED])
     sheet.y += 6
     answer = build_answer(report)
-    sheet.add_paragraph(answer.sentence, 20, 4)
+    is_long = len(answer.sentence) > 4 * (WIDTH - 2 * EDGE_MARGIN) / (LETTER_WIDTH * 20)
+    sheet.add_paragraph(answer.sentence, *((17, 5) if is_long else (20, 4)))
     sheet.y += 16
     _draw_arms(sheet, report, answer)
     sheet.y += 12
@@ -75,6 +80,7 @@ def render_slide(report: Report) -> str:
 def _draw_arms(sheet: _TextSheet, report: Report, best_answer: Answer) -> None:
     """The table of arms: the header muted, as many arms as fit."""
     columns, rows = build_arms_table(report, best_answer, include_rankings=False)
+    rows = [[textwrap.shorten(cell, MAX_CELL, placeholder=" …") for cell in row] for row in rows]
     omitted = len(rows) - MAX_ARMS
     rows = rows[:MAX_ARMS]
     widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]

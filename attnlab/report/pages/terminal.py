@@ -1,24 +1,30 @@
-"""The terminal summary of a report: headline, answer, claims, and arms that see future tokens."""
+"""The terminal summary of a report: headline, answer, claims, and arms that are not comparable."""
 
 from collections.abc import Iterator
 
 from attnlab.report.answer import build_answer
 from attnlab.report.schema import EffectVerdict, Report
-from attnlab.report.tables.wording import DELTA, describe_claim, format_effect
+from attnlab.report.tables.headline import build_headline
+from attnlab.report.tables.wording import DELTA, describe_claim, find_claim_effect, format_effect
 
 
 def format_terminal_lines(report: Report) -> Iterator[str]:
-    """One line each, the headline first; without an experiment file also the effects."""
-    context = f" ({report.replication.name})" if report.replication else ""
-    yield f"{report.verdict.headline}{context}: {report.experiment.question or report.experiment.name}"
+    """One line each, the headline first; of arms without a claim, those that are not comparable.
+
+    Without an experiment file also the effects.
+    """
+    context = f" ({report.replication.name})" if report.replication and not report.corpora else ""
+    yield f"{build_headline(report)}{context}: {report.experiment.question or report.experiment.name}"
     yield build_answer(report).sentence
-    yield from (f"  {describe_claim(claim)}" for claim in report.verdict.claims)
-    for effect in report.effects if report.verdict.not_preregistered else ():
+    for claim in report.verdict.claims:
+        yield f"  {describe_claim(claim, find_claim_effect(claim, report.effects))}"
+    claimed = {(claim.arm, claim.metric) for claim in report.verdict.claims}
+    for effect in (row for row in report.effects if row.primary and (row.arm, row.metric) not in claimed):
         prefix = f"  {effect.arm} vs {effect.against}"
-        if effect.primary and effect.mean is not None:
-            yield f"{prefix}: {DELTA} {effect.label} = {format_effect(effect)}"
-        elif effect.primary and effect.verdict == EffectVerdict.NOT_COMPARABLE:
+        if effect.verdict == EffectVerdict.NOT_COMPARABLE:
             yield f"{prefix}: NOT COMPARABLE: {'; '.join(effect.reasons)}"
+        elif effect.mean is not None and report.verdict.not_preregistered:
+            yield f"{prefix}: {DELTA} {effect.label} = {format_effect(effect)}"
     if leakage := report.leakage:
         yield from (f"  {note}" for note in leakage.notes)
         if leakage.checked and not leakage.notes:

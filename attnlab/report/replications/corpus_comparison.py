@@ -17,13 +17,19 @@ from attnlab.report.schema import (
     Report,
 )
 from attnlab.report.tables.ranking import EFFECT_STATES
+from attnlab.report.tables.wording import find_claim_effect
 from attnlab.stats.replications.random_effects import CorpusEffect, combine_corpora
 
 LEVEL = 0.95
 
 
 def add_corpus_comparison(reports: Mapping[str, Report]) -> dict[str, Report]:
-    """Each report, by title, with the comparison of all; counts are omitted, as no corpus changes them."""
+    """Each report, by title, with the comparison of all; counts are omitted, as no corpus changes them.
+
+    One corpus has nothing to be compared with.
+    """
+    if len(reports) < 2:
+        return dict(reports)
     section = CorporaSection(
         names=[_get_place(report).name for report in reports.values()],
         claims=_build_claims(reports),
@@ -63,17 +69,19 @@ def _build_claims(reports: Mapping[str, Report]) -> list[CorpusClaims]:
 
 
 def _build_claim_row(title: str, report: Report, claim: ClaimResult) -> CorpusClaim:
+    effect = find_claim_effect(claim, report.effects)
+    interval = effect or claim.interval
     return CorpusClaim(
         corpus=_get_place(report).name,
         title=title,
         verdict=claim.verdict,
         compare=claim.compare,
-        effect=claim.decision.estimate,
-        low=claim.interval.low if claim.interval else None,
-        high=claim.interval.high if claim.interval else None,
+        effect=effect.mean if effect else claim.decision.estimate,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
         unit=claim.unit,
-        digits=claim.digits,
-        training_equivalent=claim.training_equivalent,
+        digits=(effect or claim).digits,
+        training_equivalent=(effect or claim).training_equivalent,
     )
 
 

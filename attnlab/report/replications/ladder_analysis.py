@@ -24,6 +24,7 @@ from attnlab.report.ladder_schema import (
     SizeEffect,
     TenfoldEstimate,
 )
+from attnlab.report.number_format import MINUS, NONE, format_bounds, format_number
 from attnlab.report.replications.arm_pairs import (
     collect_values,
     compute_differences,
@@ -34,7 +35,6 @@ from attnlab.report.replications.arm_pairs import (
     list_comparisons,
 )
 from attnlab.report.schema import ExperimentSummary, MeanInterval, Report
-from attnlab.report.tables.number_format import MINUS, NONE, format_bounds, format_number
 from attnlab.stats import estimate_paired_difference
 from attnlab.stats.replications.compute_multiplier import SizeLosses, estimate_multiplier_range
 from attnlab.stats.replications.decision_accuracy import compute_decision_accuracy
@@ -78,6 +78,7 @@ def build_ladder_report(reports: Mapping[str, Report]) -> LadderReport:
         arms=experiment.arms,
         baseline=baseline,
         ladder=context.ladder,
+        corpus=", ".join(dict.fromkeys(str(dataset.get("name")) for dataset in first.reproduce.data)) or None,
         sizes=[size for size, _ in size_reports],
         comparisons=[_build_comparison(size_reports, pair, experiment, growth) for pair in pairs],
         losses=_build_arm_losses(size_reports, experiment),
@@ -323,16 +324,21 @@ def _build_multiplier(baseline: list[SizeLosses], arm: list[SizeLosses]) -> Mult
 def _build_claims(size_reports: SizeReports) -> list[LadderClaim]:
     """Each claim that seeds decide, with its verdict at every size."""
     reports = [report for _, report in size_reports]
-    says = dict.fromkeys(
-        claim.says
+    claims = {
+        claim.says: claim
         for report in reports
         for claim in report.verdict.claims
         if is_primary_difference(claim, report)
-    )
+    }
     verdicts = [{claim.says: claim.verdict for claim in report.verdict.claims} for report in reports]
     return [
-        LadderClaim(says=claim, verdicts=[verdicts_of_size.get(claim) for verdicts_of_size in verdicts])
-        for claim in says
+        LadderClaim(
+            says=says,
+            arm=claim.arm,
+            against=claim.against,
+            verdicts=[verdicts_of_size.get(says) for verdicts_of_size in verdicts],
+        )
+        for says, claim in claims.items()
     ]
 
 

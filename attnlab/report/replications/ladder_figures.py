@@ -17,7 +17,7 @@ from attnlab.report.charts.vega_layers import (
     compute_domain,
 )
 from attnlab.report.ladder_schema import Comparison, LadderReport
-from attnlab.report.tables.number_format import MINUS, append_unit, format_bounds, format_number
+from attnlab.report.number_format import MINUS, append_unit, format_bounds, format_number
 
 AXIS_PADDING = 1.9  # a factor of compute, beyond the data at either end
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
 from attnlab.report.charts.vega_layers import assign_styles
-from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport, load_ladder
+from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
+from attnlab.report.number_format import NONE, format_bounds, format_number
 from attnlab.report.pages.html import build_environment, load_asset, render_figure
 from attnlab.report.pages.markdown import escape_cell, format_table
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
@@ -13,7 +14,7 @@ from attnlab.report.replications import ladder_figures
 from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Report
-from attnlab.report.tables.number_format import NONE, format_bounds, format_number
+from attnlab.report.tables.claim_sources import load_reworded_ladder
 from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 
 # A scaling verdict has the color of a claim verdict: holds, changes for the worse, or unknown.
@@ -40,7 +41,7 @@ def render_ladder(folder: Path) -> Path:
 
 def render_ladder_files(folder: Path) -> None:
     """Render the files of one ladder; the index of all reports is unchanged."""
-    ladder = load_ladder(folder)
+    ladder = load_reworded_ladder(folder)
     write_atomically(folder / "ladder.md", render_ladder_markdown(ladder).encode())
     write_atomically(folder / "report.html", render_ladder_html(ladder).encode())
 
@@ -83,7 +84,7 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
         ]
     notes = [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
     return [
-        f"{ladder.name}: does the answer hold across sizes?",
+        f"{ladder.name}: {ladder.headline}",
         *notes,
         *comparison_lines,
         f"  {ladder.agreement.sentence}",
@@ -113,7 +114,7 @@ def render_ladder_html(ladder: LadderReport, rendered: RenderedCharts | None = N
         .get_template("ladder.html")
         .render(
             r=ladder,
-            headline=ladder.headline,
+            scope=describe_scope(ladder),
             figures=figure_pairs,
             figure_errors=rendered.error_messages,
             styles=assign_styles(ladder.arms, ladder.baseline),
@@ -126,6 +127,17 @@ def render_ladder_html(ladder: LadderReport, rendered: RenderedCharts | None = N
             js=load_asset("page.js"),
         )
     )
+
+
+def describe_scope(ladder: LadderReport) -> str:
+    """The sizes and the corpus, and the verdicts of all claims."""
+    claims = [
+        f"{f'{claim.arm} vs {claim.against}' if claim.arm else claim.says}: "
+        f"{ladder.format_claim_verdicts(claim)}"
+        for claim in ladder.claims
+    ]
+    scope = ", ".join(filter(None, (f"{len(ladder.sizes)} sizes", ladder.scope)))
+    return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
 
 
 def describe_learning_rates(ladder: LadderReport) -> str:
@@ -162,6 +174,8 @@ def render_ladder_markdown(ladder: LadderReport) -> str:
         f"# {escape_cell(ladder.name)}: {escape_cell(ladder.headline)}",
         "",
         escape_cell(ladder.question or ""),
+        "",
+        escape_cell(describe_scope(ladder)),
         "",
     ]
     lines += [f"**EXPLORATORY**: {DEVIATION_NOTE}", ""] if ladder.exploratory else []

@@ -1,32 +1,43 @@
-"""Sources of the claims in a stored report, from the current experiment file.
+"""Wording and sources of a stored report, from the current experiment file.
 
 Surprising: a claim is matched by its arms, metric and region, not by its wording. Its wording can therefore
-be corrected without new training.
+be corrected without new training. The preregistration in the report keeps its original words.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from attnlab.config import CONF
-from attnlab.report.schema import PreregisteredClaim, Report
-from attnlab.store.experiment_schema import Claim, convert_to_nats, resolve_resource_alias
+from attnlab.report.ladder_schema import LadderReport, load_ladder
+from attnlab.report.schema import PreregisteredClaim, Report, load_report
+from attnlab.report.tables.wording import format_exact_number
+from attnlab.store.experiment_schema import (
+    MARGIN,
+    NEGATIVE_MARGIN,
+    Claim,
+    ComputeProportion,
+    convert_to_nats,
+    resolve_resource_alias,
+)
 from attnlab.store.run_schema import FrozenModel
 
-CITATION_KEYS = ("says", "source", "source_says", "other_source", "other_says")
+CITATION_KEYS = ("source", "source_says", "other_source", "other_says")
 THRESHOLD_KEYS = ("reason", "identity")
+EXPERIMENT_KEYS = ("question", "margin_reason")
 OTHER_AXIS = "other"  # axis of arms that set no config group
 ClaimT = TypeVar("ClaimT", bound=PreregisteredClaim)
 
 
 class Citation(FrozenModel):
-    """Wording of a claim with its sources: the supporting source and its statement, and a conflicting one."""
+    """Sources of a claim: the supporting source and its statement, and a conflicting one."""
 
-    says: str
     source: str | None = None
     source_says: str | None = None
     other_source: str | None = None
@@ -51,28 +62,83 @@ def find_same_claim(claim: PreregisteredClaim, claims: Sequence[ClaimT]) -> Clai
     return next(iter([*same_wording, *same_comparison]), None)
 
 
+def load_reworded_report(path: Path) -> Report:
+    """Read a report.json as `reword_report` words it.
+
+    Raises:
+        ValueError: as `load_report`.
+    """
+    return reword_report(load_report(path))
+
+
+def reword_report(report: Report) -> Report:
+    """Take the question, the rationale of the margin, and the claims' wording and reasons from current files.
+
+    A text is replaced only if the preregistration has it too, and a claim only if its comparison is the same:
+    all others keep their words. Numbers, arms and thresholds are those of the report.
+    """
+    file = _load_current_settings(report)
+    if not file:
+        return report
+    current = _fill_claims(file, report)
+    claims = []
+    for claim in report.verdict.claims:
+        match = find_same_claim(claim, current)
+        if match and match.comparison_key == claim.comparison_key:
+            claim = claim.model_copy(update={"says": match.says, "reason": match.reason})
+        claims.append(claim)
+    says = {old.says: new.says for old, new in zip(report.verdict.claims, claims, strict=True)}
+    preregistered = report.reproduce.preregistered
+    texts = {
+        key: file[key]
+        for key in EXPERIMENT_KEYS
+        if file.get(key) and preregistered.get(key) == getattr(report.experiment, key)
+    }
+    update: dict[str, Any] = {
+        "experiment": report.experiment.model_copy(update=texts),
+        "verdict": report.verdict.model_copy(update={"claims": claims}),
+    }
+    if report.corpora:
+        rows = [
+            row.model_copy(update={"says": says.get(row.says, row.says)}) for row in report.corpora.claims
+        ]
+        update["corpora"] = report.corpora.model_copy(update={"claims": rows})
+    return report.model_copy(update=update)
+
+
+def load_reworded_ladder(folder: Path) -> LadderReport:
+    """Read a ladder.json with the current wording of the first report of a size that lies beside it.
+
+    Raises:
+        ValueError: as `load_ladder`, or a report beside it cannot be read.
+    """
+    ladder = load_ladder(folder)
+    sources = (folder.parent / f"{ladder.name}.{size.name}" / "report.json" for size in ladder.sizes)
+    source = next(filter(Path.is_file, sources), None)
+    if source is None:
+        return ladder
+    stored = load_report(source)
+    current = reword_report(stored)
+    pairs = zip(stored.verdict.claims, current.verdict.claims, strict=True)
+    says = {old.says: new.says for old, new in pairs}
+    texts = {
+        key: getattr(current.experiment, key)
+        for key in EXPERIMENT_KEYS
+        if getattr(ladder, key) == getattr(stored.experiment, key)
+    }
+    claims = [claim.model_copy(update={"says": says.get(claim.says, claim.says)}) for claim in ladder.claims]
+    return ladder.model_copy(update={"claims": claims, **texts})
+
+
 def build_citations(report: Report) -> list[Citation]:
     """Build a citation for each claim of a report.
 
     The current experiment file takes precedence over the preregistration.
     """
-    preregistered = _load_preregistered_claims(report)
-    current = _load_current_claims(report)
+    preregistered = _fill_claims(report.reproduce.preregistered, report)
+    current = _fill_claims(_load_current_settings(report), report)
     return [
-        Citation(
-            **{"says": claim.says}
-            | _get_citation_fields(claim, preregistered)
-            | _get_citation_fields(claim, current)
-        )
-        for claim in report.verdict.claims
-    ]
-
-
-def build_preregistered_citations(report: Report) -> list[Citation]:
-    """Build a citation for each claim from the preregistration alone."""
-    preregistered = _load_preregistered_claims(report)
-    return [
-        Citation(**{"says": claim.says} | _get_citation_fields(claim, preregistered))
+        Citation(**_get_citation_fields(claim, preregistered) | _get_citation_fields(claim, current))
         for claim in report.verdict.claims
     ]
 
@@ -88,17 +154,48 @@ def _get_citation_fields(claim: PreregisteredClaim, claims: Sequence[SourcedClai
     return {key: value for key in keys if (value := getattr(match, key)) is not None}
 
 
-def _load_preregistered_claims(report: Report) -> list[SourcedClaim]:
-    return _fill_claims(report.reproduce.preregistered, report)
+def _load_current_settings(report: Report) -> dict[str, Any]:
+    """Return the current experiment file, for a ladder size with the ladder's margin; {} without a file."""
+    settings = load_current_experiment(report)
+    ladder = report.replication.ladder if report.replication else None
+    if settings and ladder:
+        file = _load_settings(CONF / "ladder" / f"{ladder.name}.yaml")
+        margin_reason = file.get("margin_reason", ladder.margin_reason)
+        claims = [
+            _state_margin(claim, settings.get("margin"), ladder.margin)
+            for claim in settings.get("claims") or []
+        ]
+        settings = {**settings, "claims": claims, "margin": ladder.margin, "margin_reason": margin_reason}
+    return settings
 
 
-def _load_current_claims(report: Report) -> list[SourcedClaim]:
-    path = CONF / "experiment" / f"{report.experiment.name}.yaml"
-    if not path.is_file():
-        return []
-    experiment = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    assert isinstance(experiment, dict)
-    return _fill_claims({str(key): value for key, value in experiment.items()}, report)
+def load_current_experiment(report: Report) -> dict[str, Any]:
+    """Load the current experiment file of a report; {} if attnlab has none of this name."""
+    return _load_settings(CONF / "experiment" / f"{report.experiment.name}.yaml")
+
+
+def _state_margin(settings: dict[str, Any], margin: Any, ladder_margin: float) -> dict[str, Any]:
+    """Replace the margin in a claim's wording by that of a ladder; its reason is about the former."""
+    if settings.get("threshold") not in (MARGIN, NEGATIVE_MARGIN) or not isinstance(margin, dict):
+        return settings
+    amount = f"{100 * ComputeProportion.model_validate(margin).training:g}% of training compute"
+    return {
+        **settings,
+        "says": settings["says"].replace(amount, f"{format_exact_number(ladder_margin)} nats"),
+        "reason": None,
+    }
+
+
+def _load_settings(path: Path) -> dict[str, Any]:
+    """Load an experiment or a ladder; {} if there is no such file."""
+    return _load_settings_once(path, path.stat().st_mtime_ns) if path.is_file() else {}
+
+
+@functools.cache
+def _load_settings_once(path: Path, mtime: int) -> dict[str, Any]:
+    settings = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items()}
 
 
 def _fill_claims(declared: Mapping[str, Any], report: Report) -> list[SourcedClaim]:

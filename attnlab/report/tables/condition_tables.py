@@ -49,6 +49,7 @@ def build_condition_tables(sweep: SweepResults) -> list[ConditionTable]:
             key=family,
             title=sweep.get_metric(members[0]).table,
             axis=sweep.get_metric(members[0]).axis,
+            kind=sweep.get_metric(members[0]).kind,
             rows=[
                 _build_condition_row(sweep, name, undefined)
                 for name in sorted(members, key=lambda name: _get_natural_sort_key(_get_condition(name)))

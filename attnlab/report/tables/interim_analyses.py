@@ -7,8 +7,8 @@ by the interval's half-width. Ranks and e-values have no boundary, only their in
 import math
 from dataclasses import dataclass
 
+from attnlab.report.number_format import MINUS, NONE, format_bounds, format_number, format_percent
 from attnlab.report.schema import ClaimResult, InterimAnalyses, InterimAnalysis, Verdict
-from attnlab.report.tables.number_format import MINUS, NONE, format_bounds, format_number, format_percent
 from attnlab.report.verdicts.evidence_bases import BASES
 
 STATE_DECIDED = "decided"

@@ -31,11 +31,12 @@ class RankingColumn:
     cells: Mapping[str, PairedMean | ConditionCell]
 
 
-def average_seeds(values: list[float]) -> PairedMean:
-    """Average over seeds with a 95% interval; all None without values."""
+def average_seeds(values: list[float], *, is_proportion: bool = False) -> PairedMean:
+    """Average over seeds with a 95% interval, that of a proportion in [0, 1]; all None without values."""
     estimate = stats.estimate_paired_difference(values) if values else None
     low, high = (estimate and estimate.interval) or (None, None)
-    return PairedMean(mean=estimate.mean if estimate else None, low=low, high=high, n=len(values))
+    mean = PairedMean(mean=estimate.mean if estimate else None, low=low, high=high, n=len(values))
+    return mean.clip((0.0, 1.0)) if is_proportion else mean
 
 
 def get_values_by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[int, float]:
@@ -63,7 +64,10 @@ def build_ranking_columns(report: Report) -> list[RankingColumn]:
             unit=rows[0].unit,
             digits=max(row.digits for row in rows),
             cells={
-                arm: average_seeds([*get_values_by_seed(rows, arm, report.experiment.baseline).values()])
+                arm: average_seeds(
+                    [*get_values_by_seed(rows, arm, report.experiment.baseline).values()],
+                    is_proportion=rows[0].is_proportion,
+                )
                 for arm in arms
             },
         )

@@ -5,16 +5,10 @@ confidence level are the same everywhere: `Δ val/loss = −0.001 nats, 95% CI [
 """
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 
-from attnlab.report.schema import (
-    ClaimResult,
-    CorpusClaim,
-    Effect,
-    TrainingEquivalent,
-    Verdict,
-)
-from attnlab.report.tables.number_format import (
+from attnlab.report.number_format import (
     INFINITY,
     MINUS,
     NONE,
@@ -22,6 +16,13 @@ from attnlab.report.tables.number_format import (
     format_compute_amount,
     format_number,
     format_percent,
+)
+from attnlab.report.schema import (
+    ClaimResult,
+    CorpusClaim,
+    Effect,
+    TrainingEquivalent,
+    Verdict,
 )
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
@@ -94,6 +95,7 @@ def format_estimate(
 def format_effect(effect: Effect | ClaimResult | CorpusClaim) -> str:
     """Format the estimate of an effect for every table and sentence."""
     if isinstance(effect, Effect):
+        effect = effect.clip((-1.0, 1.0)) if effect.is_proportion else effect
         return format_estimate(
             effect.mean, effect.low, effect.high, effect.level, effect.digits, unit=effect.unit
         )
@@ -120,6 +122,15 @@ def format_effect(effect: Effect | ClaimResult | CorpusClaim) -> str:
         ratio=effect.compare == "ratio",
         exact=effect.decision.exact,
     )
+
+
+def format_effect_verdict(effect: Effect) -> str:
+    """Format the verdict on an effect, with the reasons against a comparison.
+
+    Example: `NOT COMPARABLE: sees future tokens in 5 of 5 runs`, in the row of the arm that sees them.
+    """
+    reasons = "; ".join(reason.removeprefix(f"{effect.arm} ") for reason in effect.reasons)
+    return f"{effect.verdict}: {reasons}" if reasons else str(effect.verdict)
 
 
 def format_quantity(claim: ClaimResult) -> str:
@@ -167,10 +178,34 @@ def format_conclusion(claim: ClaimResult) -> str:
     return supported if claim.verdict == Verdict.SUPPORTED else refuted
 
 
-def format_claim(claim: ClaimResult) -> str:
+def find_claim_effect(claim: ClaimResult, effects: Sequence[Effect]) -> Effect | None:
+    """Find the effect that the arms table shows for the difference that a claim is about.
+
+    A claim that was decided early has fewer seeds than the effect. None if the claim is about a ratio, a
+    median or a counted value, or if its arms are not compared in the table.
+    """
+    if claim.compare != "difference" or claim.decision.exact or BASES[claim.basis].estimates_median:
+        return None
+    pair = (claim.arm, claim.against, claim.metric)
+    rows = (row for row in effects if (row.arm, row.against, row.metric) == pair)
+    return next((row for row in rows if row.mean is not None and row.low is not None), None)
+
+
+def format_verdict(claim: ClaimResult) -> str:
+    """Format the conclusion with its verdict: `non-inferior (SUPPORTED)`, or the verdict alone."""
+    verdict = f"{claim.verdict}, exploratory" if claim.exploratory else str(claim.verdict)
+    is_decided = claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED)
+    return f"{format_conclusion(claim)} ({verdict})" if is_decided else verdict
+
+
+def format_claim(claim: ClaimResult, effect: Effect | None = None) -> str:
     """Format a claim's outcome, or the reason nothing was decided.
 
     Example: `Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: non-inferior (SUPPORTED)`.
+
+    Args:
+        effect: The effect that the page shows for the same difference (`find_claim_effect`); it replaces the
+            claim's own numbers, so that a page has one interval for one difference.
     """
     label = f"({claim.verdict}, exploratory)" if claim.exploratory else f"({claim.verdict})"
     if claim.unknown_threshold_reason is not None:
@@ -183,36 +218,42 @@ def format_claim(claim: ClaimResult) -> str:
         return f"{'; '.join(claim.not_comparable)} {label}"
     if claim.verdict == Verdict.UNTRAINED:
         return f"{claim.arm} and {claim.against} were {claim.untrained_reason} {label}"
-    effect = f"{format_quantity(claim)} = {format_effect(claim)}, {format_threshold(claim)}"
-    if claim.verdict == Verdict.INCONCLUSIVE:
-        return f"{effect}: {label[1:-1]}"
-    return f"{effect}: {format_conclusion(claim)} {label}"
+    quantity = f"{format_quantity(claim)} = {format_effect(effect or claim)}"
+    return f"{quantity}, {format_threshold(claim)}: {format_verdict(claim)}"
 
 
-def describe_claim(claim: ClaimResult) -> str:
-    """Describe a claim in one line: arms, outcome, equivalent training compute, and amount of evidence."""
-    line = f"{claim.arm} vs {claim.against}: {format_claim(claim)}"
+def format_outcome(claim: ClaimResult, effect: Effect | None = None) -> str:
+    """Format a claim's outcome with its equivalent training compute.
+
+    The deciding interval is added only where the printed one would make the verdict look wrong.
+    """
+    line = format_claim(claim, effect)
+    if claim.verdict not in DECIDED_VERDICTS:
+        return line
+    training = effect.training_equivalent if effect else claim.training_equivalent
+    if training:
+        line += f"; equivalent to {format_training(training)}"
+    return line + format_diverging_decision(claim, effect)
+
+
+def describe_claim(claim: ClaimResult, effect: Effect | None = None) -> str:
+    """Describe a claim in one line: arms, outcome, and amount of evidence."""
+    line = f"{claim.arm} vs {claim.against}: {format_outcome(claim, effect)}"
     if claim.unknown_threshold_reason is not None:
         return f"{line}."  # no seeds were counted
-    if claim.training_equivalent and claim.verdict in DECIDED_VERDICTS:
-        line += f"; equivalent to {format_training(claim.training_equivalent)}"
-    line += _format_diverging_decision(claim)
     analyses = claim.interim_analyses.describe() if claim.interim_analyses else ""
-    basis = _format_evidence_count(claim)
+    basis = _format_evidence_count(claim, effect)
     notes = [f"{arm} {BY_DESIGN}" for arm in claim.leaking_by_design]
     evidence = ", ".join(filter(None, (analyses, basis)))
     return ". ".join(filter(None, (line, evidence, *notes))) + "."
 
 
-def _format_diverging_decision(claim: ClaimResult) -> str:
-    """Format the deciding interval, if the one at CONFIDENCE_LEVEL would have decided otherwise."""
-    decision, interval = claim.decision, claim.interval
-    if (
-        claim.verdict not in DECIDED_VERDICTS
-        or claim.region is None
-        or decision.level is None
-        or interval is None
-    ):
+def format_diverging_decision(claim: ClaimResult, effect: Effect | None = None) -> str:
+    """Format the deciding interval, if the printed one would have decided otherwise; else empty."""
+    decision, interval = claim.decision, effect or claim.interval
+    if claim.verdict not in DECIDED_VERDICTS or claim.region is None:
+        return ""
+    if decision.level is None or interval is None:
         return ""
     bounds = [
         (-math.inf if source.low is None else source.low, math.inf if source.high is None else source.high)
@@ -268,10 +309,14 @@ def _format_compute_change(change: float) -> str:
     return f"{format_number(100 * change, int(has_decimal), sign=True)}%"
 
 
-def _format_evidence_count(claim: ClaimResult) -> str:
-    """Format the number of paired seeds or timing blocks; empty for an exact value, which says so itself."""
+def _format_evidence_count(claim: ClaimResult, effect: Effect | None) -> str:
+    """Format the number of paired seeds or timing blocks, and that behind the printed effect if it differs.
+
+    It is empty for an exact value, which has a note of its own.
+    """
     n = claim.decision.n
     if claim.decision.exact:
         return ""
     count = f"{n} of {claim.planned}" if claim.planned not in (None, n) else f"{n}"
-    return f"{count} {BASES[claim.basis].unit_name}{'' if count == '1' else 's'}"
+    shown = f"; {DELTA} over {effect.n}" if effect and effect.n != n else ""
+    return f"{count} {BASES[claim.basis].unit_name}{'' if count == '1' else 's'}{shown}"

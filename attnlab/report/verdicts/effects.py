@@ -143,6 +143,7 @@ def _build_effect(
         p_holm=None,
         p_equivalent=equivalent,
         p_noninferior=noninferior,
+        kind=definition.kind,
         verdict=_classify_effect(sweep, arm, metric, margin, alpha, differences, rule, bool(reasons)),
         reasons=[reason.text for reason in reasons],
         pairs=[pair.model_copy(update={"difference": None}) for pair in pairs] if reasons else pairs,

@@ -6,8 +6,8 @@ A run lost to its infrastructure has its own label and is no failure of its arm.
 from collections.abc import Iterable
 from typing import Any
 
+from attnlab.report.number_format import format_compute_amount
 from attnlab.report.schema import FailedRun, FailureCount, Failures
-from attnlab.report.tables.number_format import format_compute_amount
 from attnlab.report.verdicts import leakage_check
 from attnlab.report.verdicts.results import SweepResults
 from attnlab.store.experiment_schema import ComputeProportion, Experiment

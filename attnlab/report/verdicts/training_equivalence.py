@@ -6,8 +6,8 @@ slope between them is usable. A difference in the same metric is then a number o
 """
 
 from attnlab import stats
+from attnlab.report.number_format import NONE, format_compute_amount, format_percent
 from attnlab.report.schema import CalibrationResult, CalibrationSection, TrainingEquivalent
-from attnlab.report.tables.number_format import NONE, format_compute_amount, format_percent
 from attnlab.report.verdicts.results import SweepResults
 
 

@@ -31,6 +31,7 @@ def build_tuning_section(sweep: SweepResults) -> TuningSection | None:
         metric=tuning.metric,
         seeds=tuning.seeds,
         committed=tuning.committed,
+        statistic="median" if tuning.robust is None else "mean",
         arms=[
             ArmTuning(
                 arm=arm,

@@ -10,6 +10,11 @@ from attnlab.store.experiment_schema.amounts import (
     Threshold,
     convert_to_nats,
 )
+from attnlab.store.experiment_schema.answer_template import (
+    Placeholder,
+    parse_answer_template,
+    validate_answer_template,
+)
 from attnlab.store.experiment_schema.experiment_config import (
     RESOURCE_ALIASES,
     TUNING_TOKENS,
@@ -39,10 +44,13 @@ __all__ = [
     "LadderConfig",
     "LearningRateScaling",
     "Margin",
+    "Placeholder",
     "Relation",
     "RelationField",
     "Threshold",
     "TuningConfig",
     "convert_to_nats",
+    "parse_answer_template",
     "resolve_resource_alias",
+    "validate_answer_template",
 ]  # fmt: skip

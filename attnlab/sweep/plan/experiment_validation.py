@@ -12,7 +12,13 @@ from pydantic import ValidationError
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import fingerprint
 from attnlab.store.experiment_files import KeyPath
-from attnlab.store.experiment_schema import AMOUNT_FORMS, AMOUNT_KEYS, Claim, Experiment
+from attnlab.store.experiment_schema import (
+    AMOUNT_FORMS,
+    AMOUNT_KEYS,
+    Claim,
+    Experiment,
+    validate_answer_template,
+)
 from attnlab.store.run_schema import FrozenModel, convert_validation_error
 from attnlab.sweep.plan import budget_matching
 from attnlab.sweep.plan.compute_calibration import margin_validation
@@ -63,6 +69,7 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     }
     experiment = _validate_record(Experiment, completed, name, ())
     margin_validation.validate_margin(experiment)
+    _validate_answer(experiment, declared.get("claims") or [])
     return experiment
 
 
@@ -276,6 +283,19 @@ def _validate_matching(declared: Mapping[str, Any], name: str) -> None:
         raise InvalidConfig(
             f"{name} has match={match} but no match_by: set match_by to the key to solve for", ("match_by",)
         )
+
+
+def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, Any]]) -> None:
+    """Check the template of the answer; like claims, it may name arms that a command leaves out."""
+    pairs = {
+        (claim["arm"], claim.get("against") or experiment.baseline)
+        for claim in raw_claims
+        if claim.get("metric") in (None, experiment.metric) and claim.get("compare") != "ratio"
+    }
+    try:
+        validate_answer_template(experiment.answer, experiment.arm_overrides, pairs)
+    except ValueError as error:
+        raise InvalidConfig(f"answer of {experiment.name}: {error}", ("answer",)) from error
 
 
 def _validate_leakage_arms(declared: Mapping[str, Any], overrides: Mapping[str, Any], name: str) -> None:

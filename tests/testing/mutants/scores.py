@@ -171,7 +171,7 @@ MUTANTS: dict[str, VariantFactory] = {
     "distances from the newest key": with_score(make_function_node(by_the_newest), mask="window"),
     "scores by the largest of a row": with_score(make_function_node(over_keys)),
     "a softmax before the softmax": with_score(make_function_node(double_softmax)),
-    "scores centred over keys, beside a sink": with_score(
+    "scores centered over keys, beside a sink": with_score(
         make_function_node(zero_mean_scores), epilogue="sinks"
     ),
     "scores mixed over the batch": with_score(make_function_node(rows_mixed)),

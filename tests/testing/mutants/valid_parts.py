@@ -207,7 +207,7 @@ VALID_VARIANTS: dict[str, VariantFactory] = {
     "a window and a stride": with_mask(
         make_object_node(ByHash, size=9), axes={"heads": "gqa", "kernel": "sdpa"}
     ),
-    "neighbours turned in pairs": with_rotary(InterleavedRope),
+    "neighbors turned in pairs": with_rotary(InterleavedRope),
     "a rotary dataclass with a list": with_rotary(Bands, steps=STEPS),
     "a rotary class with a list": with_rotary(PlainBands, steps=STEPS),
     "angles in float32": with_rotary(Float32Angles),

@@ -1,0 +1,100 @@
+"""Reports on the same arms with different results link each other, on both pages and in the ledger."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from synthetic import World, build_context, build_provenance, build_timing, write_runs
+
+from attnlab.report import ledger, reports_folder
+from attnlab.report.ledger_rows import load_ledger
+from attnlab.report.pages.report_files import load_conflicts, render_report
+from attnlab.report.report_builder import build_report
+from attnlab.report.tables.conflicts import Difference
+
+SEEDS = [0, 1, 2, 3, 4, 5]
+FAST = {"optim": {"lr": 0.006}}
+pytestmark = pytest.mark.usefixtures("blank_charts")
+
+
+def write_heads_report(
+    root: Path, name: str, effect: float, config: dict[str, object], size: str = "S"
+) -> Path:
+    """Write a report of two arms: gqa with this effect and these config groups."""
+    world = World({"mha": 0.0, "gqa": effect}, seeds=SEEDS, config={"gqa": config})
+    report = build_report(
+        build_context(world, size=size),
+        write_runs(root / "runs" / name, world),
+        build_timing(world),
+        build_provenance(),
+    )
+    folder = root / "reports" / name
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(report.to_dict()), "utf-8")
+    return folder
+
+
+def test_reports_that_differ_link_each_other_with_the_reason(tmp_path: Path) -> None:
+    folders = [
+        write_heads_report(tmp_path, "slow", 0.05, {}),
+        write_heads_report(tmp_path, "fast & loose", -0.01, FAST),
+    ]
+    write_heads_report(tmp_path, "same", 0.05, {"optim": {"lr": 0.003}})
+    write_heads_report(tmp_path, "large", -0.05, FAST, size="M")
+    write_heads_report(tmp_path, "wide", -0.05, {"model": {"ffn_width": 512}})
+    conflicts = load_conflicts(tmp_path / "reports")
+    assert {name: [row.folder for row in rows] for name, rows in conflicts.items()} == {
+        "slow": ["fast & loose"], "same": ["fast & loose"], "fast & loose": ["same", "slow"],
+    }  # fmt: skip
+    [conflict] = conflicts["slow"]
+    assert conflict.settings == (Difference("optim.lr of gqa", "0.003", "0.006"),)
+    effect, claim = conflict.results
+    assert effect.label == "gqa vs mha"
+    assert effect.here.startswith("+0.050 nats, 95% CI [")
+    assert effect.there.startswith("\N{MINUS SIGN}0.010 nats, 95% CI [")
+    assert claim == Difference("claim on gqa vs mha", "REFUTED", "SUPPORTED")
+
+    for folder, other, reason in (
+        (folders[0], "fast%20%26%20loose", "0.003 here and 0.006 there"),
+        (folders[1], "slow", "0.006 here and 0.003 there"),
+    ):
+        page = render_report(folder).read_text("utf-8")
+        answer = page.partition('<p class="answer">')[2].partition('class="sortable arms"')[0]
+        assert f'<a href="../{other}/report.html">' in answer
+        assert f"and has another result. optim.lr of gqa is {reason}." in answer
+        markdown = (folder / "report.md").read_text("utf-8").partition("| arm |")[0]
+        assert f"(../{other}/report.md)" in markdown
+        assert f"and has another result. optim.lr of gqa is {reason}." in markdown
+        assert "| claim on gqa vs mha | " in markdown
+
+
+def test_new_conflict_renders_the_pages_of_both_reports_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        reports_folder, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(1)
+    )
+    write_heads_report(tmp_path, "other", 0.05, {}, size="M")
+    folder = write_heads_report(tmp_path, "slow", 0.05, {}).parent
+    first, *_ = reports_folder.render_folder(folder)
+    assert first == (0, 2, "")
+    write_heads_report(tmp_path, "fast", -0.05, FAST)
+    first, *_ = reports_folder.render_folder(folder)
+    assert first == (1, 3, ""), "the page of other is unchanged"
+    for name, other in (("slow", "fast"), ("fast", "slow")):
+        assert f'<a href="../{other}/report.html">' in (folder / name / "report.html").read_text("utf-8")
+
+
+def test_ledger_lists_reports_that_differ(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    write_heads_report(tmp_path, "slow", 0.05, {})
+    assert "Results that differ" not in ledger.render_ledger_markdown(load_ledger(folder), folder)
+    write_heads_report(tmp_path, "fast", -0.05, FAST)
+    loaded = load_ledger(folder)
+    markdown = ledger.render_ledger_markdown(loaded, folder).partition("## Results that differ")[2]
+    assert "| report | [fast](fast/report.md) | [slow](slow/report.md) |" in markdown
+    assert "| optim.lr of gqa | 0.006 | 0.003 |" in markdown
+    page = ledger.render_ledger_html(loaded, folder).partition("Results that differ")[2]
+    assert '<th scope="col"><a href="fast/report.html">fast</a></th>' in page
+    assert "<td>0.006</td><td>0.003</td>" in page
