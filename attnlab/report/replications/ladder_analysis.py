@@ -359,7 +359,7 @@ def summarize_decision_accuracy(verdicts: Sequence[Sequence[str | None]]) -> Dec
     decided = accuracy.same + accuracy.opposite
     sentence = (
         f"Decision accuracy: where two adjacent ladder sizes both decided a claim, they agreed in "
-        f"{accuracy.same} of {decided} cases, 95% CI {interval}; in {inconclusive} further cases one of "
-        "the two was inconclusive."
+        f"{accuracy.same} of {decided} cases, 95% CI {interval}; in {inconclusive} further cases at "
+        "least one of the two was inconclusive."
     )
     return DecisionAccuracySummary(pairs=pairs, sentence=sentence)

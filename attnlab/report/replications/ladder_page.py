@@ -131,11 +131,7 @@ def render_ladder_html(ladder: LadderReport, rendered: RenderedCharts | None = N
 
 def describe_scope(ladder: LadderReport) -> str:
     """The sizes and the corpus, and the verdicts of all claims."""
-    claims = [
-        f"{f'{claim.arm} vs {claim.against}' if claim.arm else claim.says}: "
-        f"{ladder.format_claim_verdicts(claim)}"
-        for claim in ladder.claims
-    ]
+    claims = [f"{claim.says}: {ladder.format_claim_verdicts(claim)}" for claim in ladder.claims]
     scope = ", ".join(filter(None, (f"{len(ladder.sizes)} sizes", ladder.scope)))
     return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
 
