@@ -48,8 +48,8 @@ HYPOTHESES_SECTION = """
 Claims that the measurements could refute: {tally}. Each effect has its {level}% confidence interval. The
 interval in "decided on" has the confidence level of the alpha that Holm's method allocates to the claim. For
 inconclusive claims: seeds needed for 80% power at the observed effect, and their training time, one run at a
-time. More seeds than preregistered require a new experiment on fresh (held-out) seeds, unless `looks: anytime`
-is preregistered.
+time. More seeds than preregistered require a new experiment on fresh (held-out) seeds, unless
+`looks: anytime` is preregistered.
 """
 DISPUTED_SECTION = """
 ## Where sources disagree
