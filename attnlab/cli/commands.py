@@ -208,10 +208,10 @@ VERBS = {
     "check": Verb(
         "attnlab.cli.verbs.check:main",
         "run the conformance tests on the shipped variants, or on your own",
-        "[OVERRIDE ...] [--config-dir DIR]",
-        ("heads=gqa", "--config-dir myconf mask=banded"),
+        "[OVERRIDE ...] [--config-dir DIR] [-v]",
+        ("heads=gqa", "--config-dir myconf mask=banded", "-v heads=gqa"),
         flags.add_check_flags,
-        details="Exit status 1 if a variant breaks an invariant.",
+        details="Exit status 1 if a variant breaks an invariant, or if nothing of it could be checked.",
     ),
     "new": Verb(
         "attnlab.cli.new.new_command:main",

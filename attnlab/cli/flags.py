@@ -49,6 +49,7 @@ def add_status_flags(parser: VerbParser) -> None:
 def add_check_flags(parser: VerbParser) -> None:
     add_word_arguments(parser)
     add_config_dir_flag(parser)
+    parser.add_argument("-v", "--verbose", action="store_true", help="print the outcome of every test")
 
 
 def add_clean_flags(parser: VerbParser) -> None:

@@ -1,5 +1,6 @@
 """`attnlab check`: table, exit status, and user variants in a config folder."""
 
+import re
 import sys
 
 import pytest
@@ -60,10 +61,22 @@ def user_conf(tmp_path, monkeypatch):
 
 
 def test_sound_user_heads_pass(user_conf, capsys):
-    assert run("heads=sound", "kernel=eager", "--config-dir", str(user_conf)) == 0
+    line = ("heads=sound", "kernel=eager", "--config-dir", str(user_conf))
+    assert run(*line) == 0
+    assert capsys.readouterr().out == "4 conformance tests passed\n"
+    assert run(*line, "-v") == 0
     output = capsys.readouterr().out
     assert "grouped_heads_equal_repeated_heads" in output
-    assert " 0 failed" in output
+    assert output.endswith("4 conformance tests passed\n")
+
+
+def test_a_variant_of_which_nothing_can_be_checked_fails(monkeypatch, capsys):
+    from attnlab import testing
+
+    outcomes = [conformance.Outcome("builds", "heads=odd", "unsupported", "needs a GPU", "1. It builds.")]
+    monkeypatch.setattr(testing, "evaluate_variant", lambda variant: outcomes)
+    assert run("heads=gqa") == 1
+    assert "nothing could be checked heads=gqa: needs a GPU" in capsys.readouterr().out
 
 
 def test_broken_user_heads_fail_with_the_invariant_named(user_conf, capsys):
@@ -95,7 +108,10 @@ def test_without_arguments_all_shipped_variants_are_checked(monkeypatch, capsys)
     few_variants = [testing.combine_choices(heads="mqa"), testing.combine_choices(mask="full")]
     monkeypatch.setattr(testing, "iter_single_axis_variants", lambda: iter(few_variants))
     assert run() == 0
+    assert re.fullmatch(
+        r"2 variants: 6 conformance tests passed, 1 unsupported \(-v lists them\)\n", capsys.readouterr().out
+    )
+    assert run("-v") == 0
     output = capsys.readouterr().out
-    assert "2 variants" in output
-    assert "unsupported" in output
+    assert "unsupported mask=full" in output
     assert "\x1b" not in output, "no terminal"

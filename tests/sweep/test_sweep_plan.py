@@ -6,6 +6,7 @@ import pytest
 from hydra.errors import HydraException
 
 from attnlab.errors import InvalidConfig
+from attnlab.sweep.plan.plan import select_size_overrides
 
 
 def test_plan_has_every_arm_and_seed_in_seed_order(plan_toy):
@@ -170,3 +171,19 @@ def test_last_value_of_repeated_execution_key_counts(plan_toy):
 def test_unknown_option_of_swept_group_is_hydra_error(plan_toy):
     with pytest.raises(HydraException):
         plan_toy("heads=one,tow")
+
+
+@pytest.mark.parametrize(
+    ("lines_by_size", "expected"),
+    [
+        ({"S": ["data.pairs=4", "trainer.max_steps=650"]}, ["data.pairs=4", "trainer.max_steps=100"]),
+        ({"S": ["trainer.max_steps=60"]}, ["trainer.max_steps=60"]),
+        ({"S": ["data.pairs=4"], "mini": ["data.pairs=2"]}, ["data.pairs=2"]),
+        ({"S": ["data.pairs=4"], "mini": []}, []),
+        ({"M": ["data.pairs=4"]}, []),
+        ({"S": None}, []),
+    ],
+)
+def test_size_mini_takes_the_values_of_s_with_fewer_steps(lines_by_size, expected):
+    assert select_size_overrides(lines_by_size, "mini") == expected
+    assert select_size_overrides(lines_by_size, "S") == (lines_by_size.get("S") or [])

@@ -1,22 +1,27 @@
 """`python -m attnlab check`: conformance tests of attention for every shipped option or for given overrides.
 
-Exit status: 0 all passed, 1 a test failed, 2 the overrides do not compose.
+One line if all tests pass; `-v` prints the outcome of each. Exit status: 0 all passed, 1 a test failed or
+nothing of a variant could be checked, 2 the overrides do not compose.
 """
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.table import Column, Table
 
 from attnlab.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from attnlab import testing
 
 STATUS_STYLES = {"passed": "green", "failed": "bold red", "unsupported": "yellow"}
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the outcome of every invariant for every variant."""
+    """Print failures and a summary, or with `-v` the outcome of every invariant for every variant."""
     folder = Path(options.config_dir) if options.config_dir else None
     if folder is not None and not folder.is_dir():
         raise InvalidConfig(f"--config-dir {folder}: folder not found: give an existing one")
@@ -32,15 +37,34 @@ def main(options: argparse.Namespace) -> int:
         for variant in variants:
             status.update(f"checking {variant.name}")
             outcomes[variant.name] = testing.evaluate_variant(variant)
-    console.print(_build_invariant_table(outcomes) if len(outcomes) == 1 else _build_variant_table(outcomes))
-    statuses: list[str] = [
-        outcome.status for variant_outcomes in outcomes.values() for outcome in variant_outcomes
-    ]
+    if options.verbose:
+        tables = _build_invariant_table if len(outcomes) == 1 else _build_variant_table
+        console.print(tables(outcomes))
+    for line in _list_problems(outcomes, include_unsupported=options.verbose and len(outcomes) > 1):
+        console.print(line)
+    unchecked = [name for name, variant_outcomes in outcomes.items() if not _is_checked(variant_outcomes)]
+    for name in unchecked:
+        reason = next((outcome.detail for outcome in outcomes[name]), "no invariant applies")
+        console.print(f"[bold red]nothing could be checked[/] {name}: {_escape_markup(reason)}")
+    statuses = [outcome.status for variant_outcomes in outcomes.values() for outcome in variant_outcomes]
+    console.print(_format_summary(len(outcomes), statuses, options.verbose))
+    return 1 if "failed" in statuses or unchecked or not outcomes else 0
+
+
+def _is_checked(outcomes: Sequence["testing.Outcome"]) -> bool:
+    """Whether any invariant passed or failed."""
+    return any(outcome.status != "unsupported" for outcome in outcomes)
+
+
+def _format_summary(n_variants: int, statuses: Sequence[str], verbose: bool) -> str:
+    """Format `34 conformance tests passed, 2 unsupported (-v lists them)`."""
     counts = {kind: statuses.count(kind) for kind in STATUS_STYLES}
-    console.print(
-        f"{len(outcomes)} variants: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    )
-    return 1 if counts["failed"] else 0
+    prefix = "" if n_variants == 1 else f"{n_variants} variants: "
+    parts = [f"{counts['passed']:,} conformance tests passed"]
+    parts += [f"{counts['failed']:,} failed"] if counts["failed"] else []
+    hint = "" if verbose else " (-v lists them)"
+    parts += [f"{counts['unsupported']:,} unsupported{hint}"] if counts["unsupported"] else []
+    return prefix + ", ".join(parts)
 
 
 def _build_invariant_table(outcomes_by_variant: dict) -> Table:
@@ -59,23 +83,27 @@ def _build_invariant_table(outcomes_by_variant: dict) -> Table:
     return table
 
 
-def _build_variant_table(outcomes_by_variant: dict) -> Group:
-    """Build a table of variants with a row of counts each, followed by failures and their reasons."""
+def _build_variant_table(outcomes_by_variant: dict) -> Table:
+    """Build a table of variants with a row of counts each."""
     table = Table(Column("variant", overflow="fold"), *STATUS_STYLES)
-    lines = []
     for name, outcomes in outcomes_by_variant.items():
         counts = [sum(outcome.status == kind for outcome in outcomes) for kind in STATUS_STYLES]
         table.add_row(name, *(str(count) if count else "" for count in counts))
+    return table
+
+
+def _list_problems(outcomes_by_variant: dict, include_unsupported: bool) -> Iterator[str]:
+    """Yield a line per variant and reason: the invariants that fail, or are unsupported too."""
+    for name, outcomes in outcomes_by_variant.items():
         invariants_by_outcome: dict[tuple[str, str], list[str]] = {}
         for outcome in outcomes:
-            if outcome.status != "passed":
+            if outcome.status == "failed" or (include_unsupported and outcome.status == "unsupported"):
                 invariants_by_outcome.setdefault((outcome.status, outcome.detail), []).append(
                     outcome.invariant
                 )
         for (status, detail), names in invariants_by_outcome.items():
             mark = f"[{STATUS_STYLES[status]}]{status}[/]"
-            lines.append(f"{mark} {name}: {', '.join(names)}\n    {_escape_markup(detail)}")
-    return Group(table, *lines)
+            yield f"{mark} {name}: {', '.join(names)}\n    {_escape_markup(detail)}"
 
 
 def _escape_markup(text: str) -> str:

@@ -44,6 +44,8 @@ from attnlab.sweep.plan.validate_claims import validate_against_estimates
 from attnlab.sweep.slow_notice import notify_if_slow
 
 SINGLE_RUN_NAME = "run"  # the name of the only arm of a command without an experiment
+STEPS_KEY = "trainer.max_steps"
+MINI_STEPS = 100  # largest number of steps of size=mini in an experiment without values for it
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ def compose_experiments(
             by_size = (
                 []
                 if replication and replication.ladder
-                else experiment.size_overrides.get(experiment.size or "")
+                else select_size_overrides(experiment.size_overrides, experiment.size)
             )
             overrides = [*(by_size or []), *(replication.overrides if replication else ()), *point]
             cache = ArmCache(base, composer, module, experiment, overrides)
@@ -401,9 +403,23 @@ def _get_size_overrides(composed: ComposedConfig) -> list[str]:
     A ladder replaces the size and sets these values itself.
     """
     lines_by_size = composed.raw_config.get("size_overrides")
-    base = composed.resolve_values() if isinstance(lines_by_size, dict) else {}
-    lines = lines_by_size.get(base.get("size")) if isinstance(lines_by_size, dict) else None
-    return lines if isinstance(lines, list) and base.get("ladder") is None else []
+    if not isinstance(lines_by_size, dict):
+        return []
+    base = composed.resolve_values()
+    return select_size_overrides(lines_by_size, base.get("size")) if base.get("ladder") is None else []
+
+
+def select_size_overrides(lines_by_size: Mapping[str, Any], size: str | None) -> list[str]:
+    """Select the overrides of a size; `mini` without any takes those of S, with at most MINI_STEPS steps."""
+    lines = lines_by_size.get(size or "")
+    if isinstance(lines, list) or size != "mini":
+        return lines if isinstance(lines, list) else []
+    return [
+        f"{STEPS_KEY}={min(int(line.removeprefix(f'{STEPS_KEY}=')), MINI_STEPS)}"
+        if line.startswith(f"{STEPS_KEY}=")
+        else line
+        for line in lines_by_size.get("S") or []
+    ]
 
 
 def _locate_origin(
