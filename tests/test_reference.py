@@ -17,7 +17,7 @@ from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Verdict, load_report
 from attnlab.report.tables import map_archive
-from attnlab.report.tables.claim_sources import load_reworded_report
+from attnlab.report.tables.claim_sources import load_reworded_ladder, load_reworded_report
 from attnlab.stats.false_positives import DECISION_RULES
 
 FOLDER = Path(__file__).parent.parent / "reports" / "reference"
@@ -92,10 +92,10 @@ def assert_nearly_equal(computed, stored):
 
 @pytest.mark.parametrize("name", ALL_REPORTS)
 def test_markdown_of_a_reference_is_rendered_from_its_data(name, conflicts_of_references):
-    report, text = load_report(ALL_REPORTS[name]), ALL_REPORTS[name].read_text("utf-8")
-    assert format_json(report.to_dict()) == text
-    assert (ALL_REPORTS[name].parent / "report.md").read_text("utf-8") == render_markdown(
-        report, conflicts=conflicts_of_references.get(name, ())
+    source = ALL_REPORTS[name]
+    assert format_json(load_report(source).to_dict()) == source.read_text("utf-8")
+    assert (source.parent / "report.md").read_text("utf-8") == render_markdown(
+        load_reworded_report(source), conflicts=conflicts_of_references.get(name, ())
     )
 
 
@@ -113,7 +113,7 @@ def test_references_that_differ_are_found(conflicts_of_references):
 @pytest.mark.parametrize("name", LADDERS)
 def test_markdown_of_a_ladder_is_rendered_from_its_data(name):
     assert (FOLDER / name / "ladder.md").read_text("utf-8") == ladder_page.render_ladder_markdown(
-        ladder_schema.load_ladder(FOLDER / name)
+        load_reworded_ladder(FOLDER / name)
     )
 
 
@@ -122,7 +122,7 @@ def test_page_of_the_complete_reference_is_rendered_from_its_data():
     folder = FOLDER / COMPLETE
     archive = map_archive.read_archive(folder / map_archive.ARCHIVE_NAME)
     page = render_html(
-        load_report(ALL_REPORTS[COMPLETE]),
+        load_reworded_report(ALL_REPORTS[COMPLETE]),
         map_archive=archive,
         conflicts=load_conflicts(FOLDER).get(COMPLETE, ()),
     )

@@ -209,7 +209,7 @@ VERBS = {
         "attnlab.cli.verbs.check:main",
         "run the conformance tests on the shipped variants, or on your own",
         "[OVERRIDE ...] [--config-dir DIR] [-v]",
-        ("heads=gqa", "--config-dir myconf mask=banded", "-v heads=gqa"),
+        ("heads=gqa", "-v --config-dir myconf mask=banded"),
         flags.add_check_flags,
         details="Exit status 1 if a variant breaks an invariant, or if nothing of it could be checked.",
     ),

@@ -231,7 +231,7 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     assert "Do four help? Does the answer hold across sizes, on code?" in page
     markdown = ladder_page.render_ladder_markdown(ladder).splitlines()
     assert markdown[0] == f"# heads@steps: {claim}"
-    assert markdown[4] == f"4 sizes, {end}. four vs two: supported at all 4 sizes."
+    assert markdown[4] == f"4 sizes, {end}. four costs nothing: supported at all 4 sizes."
     assert ladder_page.format_ladder_lines(ladder)[0] == f"heads@steps: {claim}"
     unsure = ladder.comparisons[0].model_copy(update={"verdict": "CANNOT TELL"})
     assert ladder.model_copy(update={"comparisons": [unsure]}).headline.endswith(

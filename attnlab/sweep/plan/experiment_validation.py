@@ -288,9 +288,9 @@ def _validate_matching(declared: Mapping[str, Any], name: str) -> None:
 def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, Any]]) -> None:
     """Check the template of the answer; like claims, it may name arms that a command leaves out."""
     pairs = {
-        (claim["arm"], claim.get("against") or experiment.baseline)
-        for claim in raw_claims
-        if claim.get("metric") in (None, experiment.metric) and claim.get("compare") != "ratio"
+        (raw_claim["arm"], raw_claim.get("against") or experiment.baseline)
+        for raw_claim in raw_claims
+        if raw_claim.get("metric") in (None, experiment.metric) and raw_claim.get("compare") != "ratio"
     }
     try:
         validate_answer_template(experiment.answer, experiment.arm_overrides, pairs)
