@@ -394,7 +394,7 @@ def test_signal_ends_a_bench_and_its_children(tmp_path, number, status):
     result, rows, errors = signal_bench(number, tmp_path, words, 3, "round 1 of 50")
     assert result == status
     assert rows[0]["name"] == "--help"
-    assert errors.splitlines()[-1].startswith(f"attnlab: bench start: ended by {number.name}; ")
+    assert errors.splitlines()[-1].startswith(f"attnlab: bench start: stopped by {number.name}; ")
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_concurrent_commands_publish_complete_pages(
     page = (tmp_path / "index.html").read_text("utf-8")
     for number in range(ROUNDS):
         assert all(f'href="{me}{number}/report.html"' in page for me in "ab")
-    last = load_report(tmp_path / "both" / "report.json")
+    last = load_reworded_report(tmp_path / "both" / "report.json")
     assert (tmp_path / "both" / "report.html").read_text("utf-8") == render_html(last)
     assert last.experiment.question.endswith(f"{ROUNDS - 1}?")
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]  # no half-written file stays

@@ -271,7 +271,7 @@ def test_children_of_a_failed_parent_are_listed_and_not_started(attnlab):
     line = ["+experiment=heads", "arms=[two,child]", "claims=[]", "match=none", "seed=0,1"]
     status, out, _ = attnlab(*line, "model.act=crash")
     assert (status, len(attnlab.load_attempts())) == (1, 2)
-    assert out.count("not started: child seed=") == 2
+    assert out.count(" not started: its parent ") == 2
     (attnlab.folder / "mended").touch()
     status, out, _ = attnlab(*line, "model.act=crash", "sweep.retry_failed=true")
     assert (status, len(attnlab.load_attempts())) == (0, 6)

@@ -70,7 +70,7 @@ def test_read_only_runs_folder_is_rejected_for_training_but_readable(attnlab, ma
     make_read_only(attnlab.folder / "runs")
     status, _, err = attnlab(*line)
     assert (status, len(attnlab.load_attempts())) == (2, 2)
-    assert err.startswith("attnlab: paths.runs=runs cannot be written (")
+    assert err.startswith("attnlab: paths.runs=runs is not writable (")
     assert err.count("\n") == 1
     status, out, err = attnlab(*line, "seed=0", "++sweep.show=status")
     assert status == 0, err

@@ -286,7 +286,12 @@ def _validate_matching(declared: Mapping[str, Any], name: str) -> None:
 
 
 def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, Any]]) -> None:
-    """Check the template of the answer; like claims, it may name arms that a command leaves out."""
+    """Check the template of the answer.
+
+    Like claims, it may name arms that a command leaves out; with `claims=[]` the report has its usual answer.
+    """
+    if not raw_claims:
+        return
     pairs = {
         (raw_claim["arm"], raw_claim.get("against") or experiment.baseline)
         for raw_claim in raw_claims
