@@ -23,6 +23,7 @@ from attnlab.report.tables.ranking import (
     MANY_ARMS,
     average_seeds,
     build_ranking_columns,
+    compare_by_seed,
     get_values_by_seed,
 )
 from attnlab.report.tables.wording import (
@@ -166,12 +167,8 @@ def find_equal_byte_arms(report: Report, prepared: Answer) -> list[EqualBytesArm
         return []
     equal_arms = []
     for cache_bytes, rows in sorted(equal_groups.items(), reverse=True):
-        best_values = get_values_by_seed(effects, rows[0].arm, baseline)
         for row in rows:
-            values = get_values_by_seed(effects, row.arm, baseline)
-            difference = average_seeds(
-                [values[seed] - best_values[seed] for seed in best_values if seed in values]
-            )
+            difference = compare_by_seed(effects, row.arm, rows[0].arm, baseline)
             equal_arms.append(EqualBytesArm(cache_bytes, row.arm, row.result, difference))
     return equal_arms
 
@@ -349,10 +346,7 @@ def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
 
 
 def _is_distinguishable(effects: Sequence[Effect], arm: str, best: str, report: Report) -> bool:
-    values, best_values = (
-        get_values_by_seed(effects, name, report.experiment.baseline) for name in (arm, best)
-    )
-    difference = average_seeds([values[seed] - best_values[seed] for seed in best_values if seed in values])
+    difference = compare_by_seed(effects, arm, best, report.experiment.baseline)
     return (
         difference.low is not None
         and difference.high is not None

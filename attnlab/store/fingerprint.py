@@ -9,7 +9,7 @@ measured each part.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
@@ -107,10 +107,16 @@ def compute_run_id(
 @cache
 def get_minor_versions() -> dict[str, str]:
     """Return `2.13` for torch 2.13.0+cpu: a patch release does not justify retraining."""
+    versions = read_package_versions(VERSIONED_PACKAGES)
+    return {name: ".".join(text.split("+")[0].split(".")[:2]) for name, text in versions.items()}
+
+
+def read_package_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of installed packages from their metadata, without those that are not installed."""
     versions = {}
-    for name in VERSIONED_PACKAGES:
+    for name in names:
         try:
-            versions[name] = ".".join(version(name).split("+")[0].split(".")[:2])
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
     return versions

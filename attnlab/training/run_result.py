@@ -4,7 +4,6 @@ import platform
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 
 import attnlab
 from attnlab.model.build import get_device_kind, select_device
-from attnlab.store import run_directories
+from attnlab.store import fingerprint, run_directories
 from attnlab.store.atomic_files import replace_atomically
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import RunConfig, RunResult, Use
@@ -61,12 +60,9 @@ def save_run(folder: Path, run_result: RunResult, curves: Iterable[tuple[int, in
 
 def describe_environment(device: str, provenance: Use) -> dict[str, Any]:
     """Return where the run ran, its package versions, and the commit of attnlab in its config."""
-    packages = {}
-    for name in ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb"):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:  # a checkout without W&B trains with logger=none
-            continue
+    packages = fingerprint.read_package_versions(
+        ("torch", "pytorch-lightning", "hydra-core", "numpy", "datasets", "wandb")
+    )
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

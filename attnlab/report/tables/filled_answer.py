@@ -30,7 +30,7 @@ class FilledAnswer:
 def fill_answer_template(report: Report, best: str) -> FilledAnswer | None:
     """Fill the template in today's experiment file, else the one of the report.
 
-    Surprising: like the wording of claims, an answer can be corrected without new training.
+    Like the wording of claims, an answer can be corrected without new training.
 
     Args:
         best: The text of `{best}`.

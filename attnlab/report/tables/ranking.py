@@ -49,6 +49,13 @@ def get_values_by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[
     return {pair.seed: pair.against if arm == baseline else pair.value for pair in pairs}
 
 
+def compare_by_seed(rows: Iterable[Effect], arm: str, other: str, baseline: str) -> PairedMean:
+    """Average `arm` minus `other` over the seeds of both, from the effects of one metric."""
+    effects = list(rows)
+    values, other_values = (get_values_by_seed(effects, name, baseline) for name in (arm, other))
+    return average_seeds([values[seed] - other_values[seed] for seed in other_values if seed in values])
+
+
 def build_ranking_columns(report: Report) -> list[RankingColumn]:
     """Build the columns that rank many arms in addition to the experiment's metric."""
     arms = report.experiment.arms

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +72,7 @@ def format_command(line: Sequence[str]) -> str:
 
 def list_package_versions() -> dict[str, str]:
     """Return the versions of packages that affect results, from installed metadata, without importing any."""
-    versions = {"attnlab": attnlab.__version__}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    return {"attnlab": attnlab.__version__} | fingerprint.read_package_versions(PACKAGES)
 
 
 def get_git_state() -> tuple[str | None, bool | None]:
